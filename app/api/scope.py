@@ -26,7 +26,7 @@ from app.store.tenancy import UserRef
 LOCAL_USER = "local"
 """The one user of `open` mode, where nobody else is named."""
 PRINCIPAL = "mneme.principal"
-"""Of an ASGI scope: who asks, where that is known already. Requests from within carry it (`ui.within`); nothing that comes over
+"""Of an ASGI scope: who asks, where that is known already. Requests from within carry it (`ui.visit`); nothing that comes over
 a socket can."""
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")

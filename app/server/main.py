@@ -170,7 +170,7 @@ def routes_outside(settings: Settings, inside: ASGIApp) -> ASGIApp:
 
 def site(settings: Settings, authenticator: Authenticator, inside: ASGIApp) -> ASGIApp:
     """The page, at /ui."""
-    from app.ui.pages import open_site
+    from app.ui.site import open_site
 
     return open_site(settings, authenticator, inside)
 

@@ -11,9 +11,7 @@ from starlette.responses import Response
 
 from app.ui.conversation import pretty
 from app.ui.rendering import url
-from app.ui.site import Entry
-from app.ui.visit import Visit
-from app.ui.within import Refused
+from app.ui.visit import Entry, Refused, Visit
 
 ROWS = 50
 MISTAKES = (400, 404, 409, 422)

@@ -15,9 +15,7 @@ from app.api.common import encode_cursor
 from app.store.limits import PERIODS
 from app.store.tenancy import SCOPES
 from app.ui.rendering import url
-from app.ui.site import Entry
-from app.ui.visit import Visit
-from app.ui.within import Refused
+from app.ui.visit import Entry, Refused, Visit
 
 PAGE = 50
 USED_SINCE = ((0, "today"), (6, "within 7 days"), (29, "within 30 days"))

@@ -11,9 +11,7 @@ from app.paging.fidelity import BORDERS, ZONES
 from app.store.paging_values import ObjectType
 from app.ui.conversation import pretty
 from app.ui.rendering import url
-from app.ui.site import Entry
-from app.ui.visit import Visit
-from app.ui.within import Refused
+from app.ui.visit import Entry, Refused, Visit
 
 ROWS = 50
 EVENTS = 20

@@ -1,4 +1,4 @@
-"""What happens here, in a minute: traffic, latency, tokens, degradations, the queue, storage, the newest calls."""
+"""What happens here, in a minute: traffic, latency, tokens, degradations, storage, the newest calls; and what work is left."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from app.ui import charts
-from app.ui.rendering import milliseconds, number
-from app.ui.site import Entry
-from app.ui.visit import Visit
-from app.ui.within import Refused
+from app.ui.rendering import milliseconds, number, url
+from app.ui.visit import Entry, Refused, Visit
 
 WINDOWS = ((1, "1 hour"), (24, "24 hours"), (168, "7 days"))
 USUAL_HOURS = 24
@@ -23,6 +21,7 @@ NEWEST = 8
 REASONS = 4
 """Reasons of degraded memory that have a colour of their own; the others are one."""
 STAGES = (("overhead_ms", "Our overhead"), ("first_byte_ms", "First byte"), ("whole_ms", "Whole answer"))
+DEAD_JOBS = 50
 
 
 class Drawn(Struct, frozen=True):
@@ -165,4 +164,29 @@ def _axis(figures: Mapping[str, Any]) -> tuple[datetime, int, list[str]]:
     return starts[0], figures["bucket_s"], [each.strftime(form) for each in starts]
 
 
-ROUTES = (Entry("", shown),)
+# --- the queue -----------------------------------------------------------------------------------------------------------
+
+
+async def listed_jobs(visit: Visit) -> Response:
+    """GET /ui/jobs. What is left may be known to a key of one user, what failed belongs to the whole tenant."""
+    counts, dead = await asyncio.gather(visit.api.get("queue"), _dead(visit))
+    return visit.render("jobs.html", counts=counts, dead=dead)
+
+
+async def _dead(visit: Visit) -> object:
+    try:
+        return await visit.api.get("queue", "dead", limit=DEAD_JOBS, cursor=visit.query("cursor"))
+    except Refused as refused:
+        if refused.status != 403:
+            raise
+        return {"dead": [], "next": None, "refused": refused.message}
+
+
+async def retried_job(visit: Visit) -> Response:
+    """POST /ui/jobs/{job}/retry."""
+    job = visit.segment("job")
+    await visit.api.send("POST", "queue", "dead", job, "retry")
+    return visit.redirect(url("jobs"), f"Job {job} is tried again.")
+
+
+ROUTES = (Entry("", shown), Entry("/jobs", listed_jobs), Entry("/jobs/{job}/retry", retried_job, ("POST",)))

@@ -10,9 +10,7 @@ from starlette.responses import Response
 from app.ui import objects
 from app.ui.conversation import plain, pretty, turns, whole
 from app.ui.rendering import count, url
-from app.ui.site import Entry
-from app.ui.visit import Visit, whole_number
-from app.ui.within import Refused
+from app.ui.visit import Entry, Refused, Visit, whole_number
 
 ROWS = 50
 """Of a list, and messages of a page of a conversation."""

@@ -15,9 +15,7 @@ from app.api.auth import Principal
 from app.api.tenant import manages
 from app.settings import PREFIX, Settings
 from app.store.ids import LOCAL_TENANT
-from app.ui.site import Entry
-from app.ui.visit import Visit
-from app.ui.within import Refused
+from app.ui.visit import Entry, Refused, Visit
 from mneme_replay.secrets import FORMATS, is_secret, masked_path
 
 GROUPS = (

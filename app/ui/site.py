@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import Environment
-from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -19,10 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.auth import Authenticator, Principal, check_name, known_hosts
 from app.api.common import SLASH, ApiMiddleware
 from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
-from app.ui.cookie import Cookies
+from app.settings import Settings
+from app.ui import calls, conflicts, entities, keys, memories, overview, sessions, users
+from app.ui import settings as settings_page
+from app.ui.cookie import Cookies, shared_secret
 from app.ui.rendering import assets, environment, ours, url
-from app.ui.visit import COOKIE, THEME, THEMES, Page, Visit
-from app.ui.within import WENT_WRONG, ApiClient, Refused
+from app.ui.visit import COOKIE, THEME, THEMES, WENT_WRONG, ApiClient, Entry, Page, Refused, Visit
 
 MAX_FORM_BYTES = 1024 * 1024
 """Largest form, bytes: thirty times the longest memory."""
@@ -35,14 +36,6 @@ SECURITY_HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
 }
-
-
-class Entry(Struct, frozen=True):
-    """A page of the site: path under /ui, its handler, and the methods it takes."""
-
-    path: str
-    page: Page
-    methods: Sequence[Literal["GET", "POST"]] = ("GET",)
 
 
 class Site:
@@ -234,3 +227,27 @@ async def _static(request: Request) -> Response:
     content, kind = found
     kept = f"public, max-age={YEAR_S}, immutable" if "v" in request.query_params else "no-cache"
     return Response(content, media_type=kind, headers={"cache-control": kept})
+
+
+def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp) -> Site:
+    """`api`: what answers under /api/v1."""
+    secret = settings.ui_secret.get_secret_value() if settings.ui_secret else shared_secret(settings.data_dir)
+    routes = [
+        *overview.ROUTES,
+        *calls.ROUTES,
+        *users.ROUTES,
+        *memories.ROUTES,
+        *sessions.ROUTES,
+        *entities.ROUTES,
+        *conflicts.ROUTES,
+        *keys.ROUTES,
+        *settings_page.routes(settings),
+    ]
+    return Site(
+        authenticator,
+        api,
+        Cookies(secret, settings.ui_session_hours * 3600),
+        routes,
+        open_mode=settings.auth_mode == "open",
+        hosts=[settings.host, *settings.hosts],
+    )

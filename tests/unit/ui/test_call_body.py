@@ -1,4 +1,4 @@
-"""Events in time, and what they say."""
+"""Bodies as a page shows them; events in time, and what they say."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ui import call_stream
-from app.ui.call_stream import LEFT, RIGHT, WIDTH, events_of, timeline
+from app.ui import call_body
+from app.ui.call_body import HEX_BYTES, LEFT, RIGHT, SHOWN_BYTES, WIDTH, Body, body, dump, events_of, timeline
 
 
 def event(seq: int, t_us: int, data: str = "data: {}\n\n", offset: int | None = None, **further: Any) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
     ],
 )
 def test_what_an_event_says(data: str, kind: str, text: str) -> None:
-    assert call_stream.said(data) == (kind, text)
+    assert call_body.said(data) == (kind, text)
 
 
 def test_sizes_come_from_where_the_next_begins() -> None:
@@ -79,7 +79,7 @@ def test_a_single_event_has_no_pause() -> None:
 def test_of_ten_thousand_events_some_are_drawn() -> None:
     made = timeline(events_of([event(n, n * 100) for n in range(10_000)], None))
     assert made is not None
-    assert len(made.ticks) <= call_stream.TICKS + 1
+    assert len(made.ticks) <= call_body.TICKS + 1
     assert made.ticks[-1] == WIDTH - RIGHT
 
 
@@ -96,6 +96,35 @@ def test_the_drawing_stays_within_its_frame(steps: list[tuple[int, int]], first:
     points = [tuple(map(float, each.split(","))) for each in made.line.split(" ")]
     for x, y in points:
         assert LEFT <= x <= WIDTH - RIGHT
-        assert call_stream.TOP <= y <= call_stream.HEIGHT - call_stream.BOTTOM
+        assert call_body.TOP <= y <= call_body.HEIGHT - call_body.BOTTOM
     assert all(LEFT <= mark.x <= WIDTH - RIGHT for mark in made.axis)
-    assert len(made.axis) <= call_stream.AXIS + 1
+    assert len(made.axis) <= call_body.AXIS + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (b'{"a":"\xc3\xa9"}', Body("json", '{\n  "a": "é"\n}', 10)),
+        (b"{not json", Body("text", "{not json", 9)),
+        (b"data: {}\n\n", Body("text", "data: {}\n\n", 10)),
+        (b"", Body("text", "", 0)),
+        (b"\xff\xfe", Body("binary", "00000000  ff fe                                            |..|", 2)),
+        (b"a\0b", Body("binary", "00000000  61 00 62                                         |a.b|", 3)),
+        ("There is no such call.", Body("none", "There is no such call.", None)),
+    ],
+)
+def test_a_body(given: bytes | str, shown: Body) -> None:
+    assert body(given) == shown
+
+
+def test_long_bodies_are_cut() -> None:
+    assert len(body(b"x" * 10**6).text) == SHOWN_BYTES
+    assert body(b"x" * 10**6).cut
+    assert body(b"\xff" * 10**6).text.count("\n") == HEX_BYTES // 16 - 1
+
+
+def test_a_dump_has_places_digits_and_letters() -> None:
+    assert dump(bytes(range(0x40, 0x52))).splitlines() == [
+        "00000000  40 41 42 43 44 45 46 47 48 49 4a 4b 4c 4d 4e 4f  |@ABCDEFGHIJKLMNO|",
+        "00000010  50 51                                            |PQ|",
+    ]

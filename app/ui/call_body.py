@@ -1,14 +1,21 @@
-"""An answer's events in time: when they came, what they said, and where it stood still. Pure."""
+"""The bytes of a call as a page shows them: a body laid out, and a stream, event by event and drawn over time. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import orjson
+from msgspec import Struct
 
 from app.dialects.sse import data_of
 
+SHOWN_BYTES = 64 * 1024
+"""Of a body, bytes that a page shows."""
+LAID_OUT = 1024 * 1024
+"""Largest JSON that is laid out, bytes."""
+HEX_BYTES = 4096
+PER_LINE = 16
 WIDTH, HEIGHT = 1000, 180
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 26, 24
 """Of the drawing: room for what the axes say."""
@@ -19,10 +26,53 @@ AXIS = 6
 STEPS_MS = tuple(unit * 10**power for power in range(7) for unit in (1, 2, 5))
 DATA_CHARS = 4000
 """Of an event's data, characters that a page shows."""
-
-
 _SAYING = (("content", "text"), ("refusal", "text"), ("reasoning_content", "thought"), ("reasoning", "thought"))
 """Fields of a delta that have text, and what kind of text."""
+
+
+# --- a body --------------------------------------------------------------------------------------------------------------
+
+
+class Body(Struct, frozen=True):
+    """`size`: bytes; None: there is none, and `text` says why. `cut`: there is more than is shown."""
+
+    kind: Literal["json", "text", "binary", "none"]
+    text: str
+    size: int | None
+    cut: bool = False
+
+
+def body(given: bytes | str) -> Body:
+    """`given`: the bytes, or why there are none."""
+    if isinstance(given, str):
+        return Body("none", given, None)
+    try:
+        text = given.decode()
+    except UnicodeDecodeError:
+        return Body("binary", dump(given[:HEX_BYTES]), len(given), len(given) > HEX_BYTES)
+    if "\0" in text[:SHOWN_BYTES]:
+        return Body("binary", dump(given[:HEX_BYTES]), len(given), len(given) > HEX_BYTES)
+    if given[:1] in (b"{", b"[") and len(given) <= LAID_OUT:
+        try:
+            text = orjson.dumps(orjson.loads(given), option=orjson.OPT_INDENT_2).decode()
+        except (orjson.JSONDecodeError, TypeError):
+            pass
+        else:
+            return Body("json", text[:SHOWN_BYTES], len(given), len(text) > SHOWN_BYTES)
+    return Body("text", text[:SHOWN_BYTES], len(given), len(text) > SHOWN_BYTES)
+
+
+def dump(data: bytes) -> str:
+    """00000000  68 65 6c 6c 6f …  |hello…|"""
+    lines = []
+    for at in range(0, len(data), PER_LINE):
+        part = data[at : at + PER_LINE]
+        seen = "".join(chr(each) if 32 <= each < 127 else "." for each in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<{3 * PER_LINE - 1}}  |{seen}|")
+    return "\n".join(lines)
+
+
+# --- a stream ------------------------------------------------------------------------------------------------------------
 
 
 class Event(NamedTuple):
