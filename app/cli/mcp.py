@@ -22,7 +22,7 @@ def mcp(base: str | None, key: str | None, user: str | None) -> None:
     from app.mcp import check_sdk
 
     check_sdk()
-    from app.mcp.stdio import run
+    from app.mcp.server import run
 
     if base is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", base):
         raise click.BadParameter("a URL such as http://127.0.0.1:8080", param_hint="--base")

@@ -3,7 +3,7 @@
 It is a client of `/api/v1` and nothing else: whatever a tool does, a route does, with its keys, tenants, scopes and bounds.
 Over stdio (`mneme mcp`) it asks a running server by HTTP; at `/mcp` of that server it asks the same routes from within.
 
-The SDK is an extra (`pip install 'mneme-proxy[mcp]'`): only `server`, `http` and `stdio` import it.
+The SDK is an extra (`pip install 'mneme-proxy[mcp]'`): only `server` and `http` import it.
 """
 
 from __future__ import annotations

@@ -12,13 +12,12 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.auth import LOOPBACK, Authenticator, check_origin
+from app.api.auth import Authenticator, check_origin, known_hosts
 from app.api.common import error_response
 from app.errors import MnemeError
-from app.mcp.asking import Asker
 from app.mcp.server import Context, build_server
+from app.mcp.tools import Asker
 
-PATH = "/mcp"
 MAX_BODY_BYTES = 1024 * 1024
 """Largest request, bytes: thirty times the longest memory. The SDK's own bound is 4 MiB, read before it is refused."""
 
@@ -32,7 +31,7 @@ class McpApp:
     def __init__(self, authenticator: Authenticator, api: ASGIApp, hosts: Iterable[str]) -> None:
         """`api`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback."""
         self._authenticator = authenticator
-        self._hosts = LOOPBACK | {each.lower() for each in hosts}
+        self._hosts = known_hosts(hosts)
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=api, raise_app_exceptions=False), base_url="http://mneme"
         )

@@ -1,20 +1,23 @@
-"""The tools and resources as the SDK serves them, whatever the transport."""
+"""The tools and resources as the SDK serves them: over HTTP (`http`), or over standard input and output (`mneme mcp`)."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import signal
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 from urllib.parse import unquote
 
+import httpx
 from mcp import types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from app.mcp.asking import USER, Asker, Refused, check_sayable
-from app.mcp.tools import MAX_LISTED, TOOLS, Told, Tool, transcript
+from app.mcp.tools import MAX_LISTED, TOOLS, USER, Asker, Refused, Told, Tool, check_sayable, transcript
 
 INSTRUCTIONS = (
     "Mneme is the user's long-term memory. Search it before you answer what may depend on earlier conversations, remember "
@@ -24,7 +27,8 @@ INSTRUCTIONS = (
 PROFILE = "mneme://profile"
 SESSION = "mneme://sessions/"
 JSON = "application/json"
-
+TIMEOUT_S = 30.0
+"""Seconds for one answer of the server: it waits at most five for a connection, and as long again for a statement."""
 Context = ServerRequestContext[dict[str, Any]]
 AskerOf = Callable[[Context], Asker]
 """Who asks, of a request."""
@@ -114,3 +118,20 @@ def _failed(message: str) -> types.CallToolResult:
 
 def _json(told: Told) -> str:
     return json.dumps(told, ensure_ascii=False)
+
+
+# --- over standard input and output --------------------------------------------------------------------------------------
+
+
+def run(base: str, key: str | None, user: str | None) -> None:
+    """Serve until standard input ends. `base`: of the server that is asked; it need not run yet."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a thread waits for input, which nothing else can wake
+    asyncio.run(_serve(base, key, user))
+
+
+async def _serve(base: str, key: str | None, user: str | None) -> None:
+    headers = [(b"x-mneme-key", key.encode())] if key is not None else []
+    async with httpx.AsyncClient(base_url=base, timeout=TIMEOUT_S) as client:
+        server = build_server(lambda _: Asker(client, headers, user))
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
