@@ -19,10 +19,10 @@ from app.settings import KEY
 def mcp(base: str | None, key: str | None, user: str | None) -> None:
     """Offer the memory of a running Mneme as an MCP server, on standard input and output."""
     from app.cli.importer import base_of
-    from app.mcp import check_sdk
+    from app.features.mcp import check_sdk
 
     check_sdk()
-    from app.mcp.server import run
+    from app.features.mcp.server import run
 
     if base is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", base):
         raise click.BadParameter("a URL such as http://127.0.0.1:8080", param_hint="--base")

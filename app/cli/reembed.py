@@ -17,8 +17,7 @@ from app.jobs.lease import connector
 from app.jobs.reembed import Reembedder, job
 from app.jobs.worker import Worker
 from app.providers.embeddings import Embedder, build_embedder
-from app.server.core import APP_ROLE, CLOSING_S
-from app.server.worker import OWNER_ROLE
+from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE
 from app.settings import Settings
 from app.store.erasure import own_connection
 from app.store.pools import Pool, open_pool

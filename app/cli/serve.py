@@ -22,7 +22,7 @@ from app.settings import unknown_names
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
     collector.hold()
-    from app import mcp, tracing
+    from app.features.registry import load
     from app.gateway.redact import Redactor
     from app.providers.tokens import Tokenizers
     from app.server.core import prepare_database
@@ -32,11 +32,8 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
     Tokenizers(settings.tokenizer_json)  # likewise
     check_upstreams(settings)
-    if settings.mcp == "on":
-        mcp.check_sdk()
-    if settings.otel == "on":
-        tracing.check_sdk()
     logs.set_up(settings.log_level, settings.log_format)
+    load(settings).check()
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):
         log.warning(unknown.told)

@@ -69,8 +69,8 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
+    from app.features.registry import Features as Tracing
     from app.providers.helper_client import HelperClient
-    from app.tracing.provider import Tracing
 
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes

@@ -27,11 +27,12 @@ from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
 from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
+from app.features.registry import Features
 from app.jobs.working import WorkingMemory
 from app.memory.command_match import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.server.core import STORED_COUNTS, Core
+from app.server.core import STORED_COUNTS, Core, process_of
 from app.server.knowledge import Knowledge
 from app.server.proxy import Proxy
 from app.store.captures import Captures
@@ -64,9 +65,15 @@ from app.store.validation import Validation
 
 
 def open_routes(
-    core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None
+    core: Core,
+    knowledge: Knowledge,
+    proxy: Proxy,
+    metrics: Metrics,
+    probes: Probes,
+    space: int | None,
+    features: Features,
 ) -> list[APIRouter]:
-    """Wire the routes under /api/v1 and those of operation: as long as the list of them is."""
+    """Wire the routes under /api/v1, those of the features last, and those of operation."""
     pool, sql, clock, settings = core.pools.background, core.queries, core.clock, core.settings
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
@@ -131,4 +138,5 @@ def open_routes(
         ontology_router(gate, OntologyStore(pool, sql, clock)),
         conflicts_router(gate, ConflictStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
+        *features.routes(process_of(core), gate),
     ]

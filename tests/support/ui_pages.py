@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import httpx
 from starlette.routing import compile_path
 
+from app.features.ui import calls, conflicts, entities, keys, memories, overview, sessions, users
+from app.features.ui import settings as settings_page
+from app.features.ui.visit import Entry
 from app.settings import Settings
-from app.ui import calls, conflicts, entities, keys, memories, overview, sessions, users
-from app.ui import settings as settings_page
-from app.ui.visit import Entry
 
 MENU = ("", "/calls", "/sessions", "/users", "/memories", "/entities", "/conflicts", "/jobs", "/keys", "/settings")
 """Under /ui."""

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ui import call_body
-from app.ui.call_body import HEX_BYTES, LEFT, RIGHT, SHOWN_BYTES, WIDTH, Body, body, dump, events_of, timeline
+from app.features.ui import call_body
+from app.features.ui.call_body import HEX_BYTES, LEFT, RIGHT, SHOWN_BYTES, WIDTH, Body, body, dump, events_of, timeline
 
 
 def event(seq: int, t_us: int, data: str = "data: {}\n\n", offset: int | None = None, **further: Any) -> dict[str, Any]:

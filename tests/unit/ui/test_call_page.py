@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.ui.calls import _or_none
-from app.ui.visit import Refused
+from app.features.ui.calls import _or_none
+from app.features.ui.visit import Refused
 
 
 async def says(status: int) -> str:

@@ -22,7 +22,11 @@ SHORT = 8
 def environment() -> Environment:
     """Everything is escaped; a name that is missing is an error, not an empty place."""
     made = Environment(
-        loader=PackageLoader("app.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=PackageLoader("app.features.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     made.filters.update(
         number=number, percent=percent, size=size, ms=milliseconds, money=money, moment=moment, short=short, count=count
@@ -55,7 +59,7 @@ def _segment(text: str) -> str:
 @cache
 def assets() -> dict[str, tuple[bytes, str]]:
     """What /ui/static serves: name → content, media type. All style sheets are one; nothing is built."""
-    here = files("app.ui")
+    here = files("app.features.ui")
     scripts = {each.name: each.read_bytes() for each in here.joinpath("static").iterdir() if each.name.endswith(".js")}
     sheets = sorted((each for each in here.joinpath("styles").iterdir()), key=lambda each: each.name)
     style = b"\n".join(each.read_bytes() for each in sheets if each.name.endswith(".css"))

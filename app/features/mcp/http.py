@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.auth import Authenticator, check_origin, known_hosts
 from app.api.common import error_response
 from app.errors import MnemeError
-from app.mcp.server import Context, build_server
-from app.mcp.tools import Asker
+from app.features.mcp.server import Context, build_server
+from app.features.mcp.tools import Asker
 
+PATH = "/mcp"
 MAX_BODY_BYTES = 1024 * 1024
 """Largest request, bytes: thirty times the longest memory. The SDK's own bound is 4 MiB, read before it is refused."""
 
@@ -31,6 +32,7 @@ class McpApp:
     def __init__(self, authenticator: Authenticator, api: ASGIApp, hosts: Iterable[str]) -> None:
         """`api`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback."""
         self._authenticator = authenticator
+        self._api = api
         self._hosts = known_hosts(hosts)
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=api, raise_app_exceptions=False), base_url="http://mneme"
@@ -51,6 +53,9 @@ class McpApp:
             yield
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != PATH:  # the API knows how to say that nothing is there
+            await self._api(scope, receive, send)
+            return
         headers = Headers(scope=scope)
         try:
             check_origin(headers.get("host"), headers.get("origin"), self._hosts)

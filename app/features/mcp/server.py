@@ -17,7 +17,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from app.mcp.tools import MAX_LISTED, TOOLS, USER, Asker, Refused, Told, Tool, check_sayable, transcript
+from app.features.mcp.tools import MAX_LISTED, TOOLS, USER, Asker, Refused, Told, Tool, check_sayable, transcript
 
 INSTRUCTIONS = (
     "Mneme is the user's long-term memory. Search it before you answer what may depend on earlier conversations, remember "

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from app.context.profiles import PROFILES, THING_WEIGHT
-from app.ui import call_words as words
+from app.features.ui import call_words as words
 
 BAR = 1000.0
 """Width of a bar in units of its drawing; the page scales it."""

@@ -10,9 +10,9 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from app.ui import charts
-from app.ui.rendering import milliseconds, number, url
-from app.ui.visit import Entry, Refused, Visit
+from app.features.ui import charts
+from app.features.ui.rendering import milliseconds, number, url
+from app.features.ui.visit import Entry, Refused, Visit
 
 WINDOWS = ((1, "1 hour"), (24, "24 hours"), (168, "7 days"))
 USUAL_HOURS = 24

@@ -9,9 +9,9 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from app.ui.conversation import pretty
-from app.ui.rendering import url
-from app.ui.visit import Entry, Refused, Visit
+from app.features.ui.conversation import pretty
+from app.features.ui.rendering import url
+from app.features.ui.visit import Entry, Refused, Visit
 
 ROWS = 50
 MISTAKES = (400, 404, 409, 422)

@@ -29,11 +29,11 @@ from msgspec import Struct
 from app.breaker import Breaker
 from app.clock import Clock
 from app.errors import BadBody, NotFound, StoreUnavailable
+from app.features.webhooks.outbox import Outbox, Waiting, WebhookFigures
 from app.jobs.schedule import Connection, Tick
 from app.sources import WebhookTarget
 from app.store.ids import NIL
 from app.store.queries import Queries
-from app.store.webhooks import Outbox, Waiting, WebhookFigures
 
 log = logging.getLogger(__name__)
 

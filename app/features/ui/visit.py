@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.api.auth import Principal
 from app.api.common import PREFIX, SLASH
 from app.api.scope import PRINCIPAL
-from app.ui.cookie import NOTICE_S, Cookies
-from app.ui.rendering import DOT
+from app.features.ui.cookie import NOTICE_S, Cookies
+from app.features.ui.rendering import DOT
 
 COOKIE = "mneme_ui"
 NOTICE = "mneme_ui_notice"

@@ -27,10 +27,10 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 from prometheus_client import CollectorRegistry
 
 from app.errors import NotReady
+from app.features.tracing.spans import Meter, TracedAuthenticator, TracedGateway, TracedTransport
 from app.gateway.turn import Application, Authenticator
 from app.gateway.upstream import Transport
 from app.metrics import Metrics
-from app.tracing.spans import Meter, TracedAuthenticator, TracedGateway, TracedTransport
 
 log = logging.getLogger("mneme.tracing")
 

@@ -13,9 +13,9 @@ from msgspec.structs import asdict
 from starlette.responses import Response
 
 from app.context.profiles import AUTO
+from app.features.ui.rendering import ours, url
+from app.features.ui.visit import Entry, Refused, Visit, whole_number
 from app.store.memory_rows import Kind, Status
-from app.ui.rendering import ours, url
-from app.ui.visit import Entry, Refused, Visit, whole_number
 
 PAGE = 50
 """Rows of a page."""

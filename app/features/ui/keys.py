@@ -12,10 +12,10 @@ from uuid import UUID
 from starlette.responses import Response
 
 from app.api.common import encode_cursor
+from app.features.ui.rendering import url
+from app.features.ui.visit import Entry, Refused, Visit
 from app.store.limits import PERIODS
 from app.store.tenancy import SCOPES
-from app.ui.rendering import url
-from app.ui.visit import Entry, Refused, Visit
 
 PAGE = 50
 USED_SINCE = ((0, "today"), (6, "within 7 days"), (29, "within 30 days"))

@@ -7,11 +7,11 @@ from typing import Any
 
 from starlette.responses import Response
 
+from app.features.ui.conversation import pretty
+from app.features.ui.rendering import url
+from app.features.ui.visit import Entry, Refused, Visit
 from app.paging.fidelity import BORDERS, ZONES
 from app.store.paging_values import ObjectType
-from app.ui.conversation import pretty
-from app.ui.rendering import url
-from app.ui.visit import Entry, Refused, Visit
 
 ROWS = 50
 EVENTS = 20

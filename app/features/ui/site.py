@@ -18,12 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.auth import Authenticator, Principal, check_name, known_hosts
 from app.api.common import SLASH, ApiMiddleware
 from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
+from app.features.ui import calls, conflicts, entities, keys, memories, overview, sessions, users
+from app.features.ui import settings as settings_page
+from app.features.ui.cookie import Cookies, shared_secret
+from app.features.ui.rendering import assets, environment, ours, url
+from app.features.ui.visit import COOKIE, THEME, THEMES, WENT_WRONG, ApiClient, Entry, Page, Refused, Visit
 from app.settings import Settings
-from app.ui import calls, conflicts, entities, keys, memories, overview, sessions, users
-from app.ui import settings as settings_page
-from app.ui.cookie import Cookies, shared_secret
-from app.ui.rendering import assets, environment, ours, url
-from app.ui.visit import COOKIE, THEME, THEMES, WENT_WRONG, ApiClient, Entry, Page, Refused, Visit
 
 MAX_FORM_BYTES = 1024 * 1024
 """Largest form, bytes: thirty times the longest memory."""

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from app.api.auth import Principal
 from app.api.tenant import manages
+from app.features.ui.visit import Entry, Refused, Visit
 from app.settings import PREFIX, Settings
 from app.store.ids import LOCAL_TENANT
-from app.ui.visit import Entry, Refused, Visit
 from mneme_replay.secrets import FORMATS, is_secret, masked_path
 
 GROUPS = (

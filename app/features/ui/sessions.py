@@ -7,10 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from app.ui import objects
-from app.ui.conversation import plain, pretty, turns, whole
-from app.ui.rendering import count, url
-from app.ui.visit import Entry, Refused, Visit, whole_number
+from app.features.ui import objects
+from app.features.ui.conversation import plain, pretty, turns, whole
+from app.features.ui.rendering import count, url
+from app.features.ui.visit import Entry, Refused, Visit, whole_number
 
 ROWS = 50
 """Of a list, and messages of a page of a conversation."""
