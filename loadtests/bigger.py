@@ -27,9 +27,9 @@ from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.table import Table
 
-from app.api.appending import Scribe
 from app.api.auth import Principal
-from app.api.importer import Importer
+from app.api.import_export import Importer
+from app.api.intake import Scribe
 from app.api.scope import Scope
 from app.cli.evaluate import Question, Sheet, ask, fill, read
 from app.clock import SystemClock

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from app.api.context import Previewer, PreviewRequest
+from app.api.search import Previewer, PreviewRequest
 from app.clock import SystemClock
 from app.context.resolution import Inquiry
 from app.context.retrieve import LIMITS

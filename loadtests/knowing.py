@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from rich.table import Table
 
-from app.api.context import Previewer, PreviewRequest
+from app.api.search import Previewer, PreviewRequest
 from app.clock import SystemClock
 from app.knowledge.inquiry import NOTHING_FOR_S
 from app.knowledge.ontologies import rows_of

@@ -25,7 +25,8 @@ from rich.table import Table
 
 from app.clock import SystemClock
 from app.knowledge.mentions import find, normalise
-from app.knowledge.resolve import Resolver, Said, Who
+from app.knowledge.resolution import Said, Who
+from app.knowledge.resolve import Resolver
 from app.store import ids
 from app.store.entities import EntityStore
 from app.store.ids import NIL

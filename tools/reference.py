@@ -20,6 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from app.api.common import add_routes, install_errors
 from app.api.probes import Probes
 from app.cli import main as mneme
+from app.features.registry import load
 from app.metrics import Metrics
 from app.server.routes import open_routes
 from app.settings import Settings
@@ -74,9 +75,9 @@ def openapi() -> dict[str, Any]:
     app = FastAPI(title="Mneme")
     install_errors(app)
     nobody = MagicMock()
-    for router in open_routes(
-        MagicMock(settings=Settings.model_construct()), nobody, nobody, nobody, Probes({}, nobody), None
-    ):
+    settings = Settings.model_construct()
+    core, probes = MagicMock(settings=settings), Probes({}, nobody)
+    for router in open_routes(core, nobody, nobody, nobody, probes, None, load(settings)):
         add_routes(app, router)
     return app.openapi()
 

@@ -10,7 +10,6 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import Discriminator, Field, Tag, ValidationError
 
-from app.api.appending import Scribe
 from app.api.card_models import (
     MAX_CARDS,
     CardAdded,
@@ -28,9 +27,9 @@ from app.api.card_models import (
     shown_card,
 )
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Segment, Text, decode_cursor, paged, parse_json
-from app.api.finding import find_session
-from app.api.scope import Admitted, Gate, Scope
-from app.api.session_models import Owner
+from app.api.intake import Scribe
+from app.api.scope import Admitted, Gate, Scope, find_session
+from app.api.sessions import Owner
 from app.context.cards import TOOL, CardFinder, Found
 from app.context.navigation import MAX_ASKED_CHARS, Wanted, kind_of
 from app.errors import BadBody, BadRequest, NotFound

@@ -11,8 +11,8 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, clean, decode_cursor, encode_cursor, paged
+from app.api.intake import Welcome
 from app.api.scope import Admitted, Gate
-from app.api.welcome import Welcome
 from app.errors import BadRequest, NotFound
 from app.store.facts import Fact, Facts
 

@@ -1,43 +1,114 @@
-"""/api/v1/memories: what is remembered, to read, correct and forget."""
+"""/api/v1/memories: what is remembered, to read, to correct, to forget, and to ask the user about.
+
+Each change of a batch stands by itself: what is wrong with one is said beside it, and the others are done. (All or nothing
+would let one memory that somebody else changed at this moment undo a thousand.) None is ever half done."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import Discriminator, Field, Tag
+from pydantic import AfterValidator, BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
-from app.api.appending import Scribe
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Name, Word, decode_cursor, encode_cursor, paged, parse_json
-from app.api.finding import find_memory, session_of
-from app.api.memory_models import (
-    Deleted,
-    EventOut,
-    EventPage,
-    Invalidation,
-    MemoriesCreated,
-    MemoryCreated,
-    MemoryIn,
-    MemoryOut,
-    MemoryPage,
-    MemoryPatch,
-    change_of,
-    new_memory,
-    shown,
-    shown_created,
+from app.api.common import (
+    DEFAULT_PAGE,
+    Cursor,
+    ErrorDetail,
+    Limit,
+    Model,
+    Moment,
+    Name,
+    Word,
+    clean,
+    decode_cursor,
+    encode_cursor,
+    paged,
+    parse_json,
 )
-from app.api.scope import Admitted, Gate, Scope
-from app.api.welcome import Welcome
-from app.errors import BadBody, BadRequest, NotFound
-from app.store.memories import IN_FORCE, STATUSES, Filter, Kind, Memories, Memory, Status
+from app.api.intake import Scribe, Welcome
+from app.api.scope import Admitted, Gate, Scope, find_memory, session_of
+from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
+from app.memory.answers import validation_question
+from app.memory.ingest_text import content_hash
+from app.store import ids
+from app.store.memories import (
+    IN_FORCE,
+    STATUSES,
+    Filter,
+    Kind,
+    Memories,
+    Memory,
+    MemoryChange,
+    MemoryText,
+    NewMemory,
+    Status,
+)
+from app.store.records import Vector
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
+from app.store.validation import Validation
 
+MAX_TEXT_CHARS = 32_768
+"""Longest memory: its words must fit one tsvector (1 MB), and its text a prompt."""
+MAX_TAGS = 64
+SMALLEST_SHARE = 1e-30
+"""What is less is nothing: a column of type `real` refuses what it cannot hold, which is below 1e-45 (IEEE 754 binary32)."""
 MAX_BATCH = 1000
 """Most memories of one request."""
 MAX_FILTERS = 64
+DEFAULT_DUE = 10
+"""Memories to ask about in one answer: nobody answers more questions in a row."""
+
+
+# --- bodies --------------------------------------------------------------------------------------------------------------
+
+
+def _worded(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _held(share: float) -> float:
+    return share if share >= SMALLEST_SHARE else 0.0
+
+
+MemoryWords = Annotated[
+    str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(clean), AfterValidator(_worded)
+]
+Tags = Annotated[list[Word], Field(max_length=MAX_TAGS)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_held)]
+
+
+class MemoryIn(Model):
+    """A memory, said outright: it is taken as true and validated."""
+
+    user: Name | None = Field(None, description="Whose; else X-Mneme-User, else the key's user.")
+    text: MemoryWords
+    kind: Kind = "fact"
+    tier: Annotated[int, Field(ge=1, le=4)] | None = Field(
+        None, description="1 session, 2 episodic, 3 semantic, 4 procedural; 3, or 4 for a procedure."
+    )
+    tags: Tags = Field([])
+    metadata: dict[str, Any] = Field({})
+    importance: Share = 0.5
+    session: Name | None = Field(None, description="The session that it belongs to; made where it is missing.")
+
+
+class MemoryPatch(Model):
+    """What to change; a field that is left out stays."""
+
+    text: MemoryWords | None = None
+    kind: Kind | None = None
+    tier: Annotated[int, Field(ge=1, le=4)] | None = None
+    tags: Tags | None = None
+    metadata: dict[str, Any] | None = Field(None, description="Replaces all metadata.")
+    importance: Share | None = None
+    confidence: Share | None = None
+    expires_at: Moment | None = Field(None, description="null: never.")
 
 
 def _shape(value: object) -> str:
@@ -50,10 +121,175 @@ OneOrMany = Annotated[
 ]
 
 
-def memories_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> APIRouter:
-    """The routes of /api/v1/memories."""
-    routes = _Routes(memories, sessions, scribe, welcome)
+class Source(BaseModel, extra="allow"):
+    """A message that an item comes from."""
+
+    session: str | None = None
+    message_id: UUID | None = None
+    turn_index: int | None = None
+    metadata: dict[str, Any] = {}
+
+
+class MemoryOut(BaseModel):
+    """A memory. `tier`: 0 working to 4 procedural; `scope`: local to its session, or global."""
+
+    id: UUID
+    user: str | None
+    session: str | None
+    session_id: UUID | None
+    tier: int
+    scope: Literal["local", "global"]
+    kind: str
+    text: str
+    status: Status
+    importance: float
+    confidence: float
+    confidence_factors: dict[str, Any]
+    tags: list[str]
+    entity_ids: list[str]
+    subject: str | None
+    predicate: str | None
+    object: str | None
+    metadata: dict[str, Any]
+    details: dict[str, Any]
+    provenance: list[Source]
+    token_count: int
+    access_count: int
+    reinforcement_count: int
+    created_at: datetime
+    updated_at: datetime
+    last_accessed_at: datetime | None
+    expires_at: datetime | None
+    valid_from: datetime | None
+    valid_to: datetime | None
+    validated: bool
+    validated_by: str | None
+    superseded_by: UUID | None
+
+
+class MemoryCreated(MemoryOut):
+    """`created`: false when a memory in force said the same; that one is returned."""
+
+    created: bool
+
+
+class MemoriesCreated(BaseModel):
+    memories: list[MemoryCreated]
+
+
+class MemoryPage(BaseModel):
+    memories: list[MemoryOut]
+    next: str | None
+
+
+class EventOut(BaseModel):
+    """A change: created, merged, reinforced, promoted, demoted, decayed, aging, asked, confirmed, edited, invalidated, expired,
+    restored, superseded or deleted; by system, user or api."""
+
+    at: datetime
+    event: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    actor: str
+
+
+class EventPage(BaseModel):
+    events: list[EventOut]
+    next: str | None
+
+
+class Invalidation(Model):
+    reason: Annotated[str, StringConstraints(max_length=1000), AfterValidator(clean)] | None = None
+
+
+class Deleted(BaseModel):
+    id: UUID
+    deleted: bool
+
+
+Done = Literal["created", "reinforced", "updated", "deleted", "failed"]
+
+
+class MemoryPatchOf(MemoryPatch):
+    """A memory, and what to change of it."""
+
+    id: Name
+
+
+class BatchIn(Model):
+    """What to do: first all of `create`, then `update`, then `delete`, each in order; 1,000 in all."""
+
+    create: Annotated[list[MemoryIn], Field(max_length=MAX_BATCH)] = Field([])
+    update: Annotated[list[MemoryPatchOf], Field(max_length=MAX_BATCH)] = Field([])
+    delete: Annotated[list[Name], Field(max_length=MAX_BATCH, description="Ids of memories to forget.")] = Field([])
+
+    @model_validator(mode="after")
+    def _bounded(self) -> BatchIn:
+        if not 0 < len(self.create) + len(self.update) + len(self.delete) <= MAX_BATCH:
+            raise ValueError(f"a batch has 1 to {MAX_BATCH} changes")
+        return self
+
+
+class BatchResult(BaseModel):
+    """What became of one change. `id`: of the memory, where there is one; `error`: why it failed."""
+
+    op: Literal["create", "update", "delete"]
+    index: int = Field(description="Its place in its list, from 0.")
+    done: Done
+    id: str | None = None
+    error: ErrorDetail | None = None
+
+
+class BatchOut(BaseModel):
+    """Every change in order. `failed`: how many did."""
+
+    results: list[BatchResult]
+    failed: int
+
+
+class DueOut(BaseModel):
+    """A memory to ask about. `confidence`: what is left of it; `noted_at`: when it was said, or last confirmed."""
+
+    id: UUID
+    text: str
+    question: str
+    noted_at: datetime
+    confidence: float
+    importance: float
+
+
+class DuePage(BaseModel):
+    memories: list[DueOut]
+
+
+class Answer(Model):
+    """What the user says of a memory. `no` with a correction puts what is right in its place."""
+
+    answer: Literal["yes", "no"]
+    correction: MemoryWords | None = Field(None, description="What is right instead.")
+    object: Name | None = Field(None, description="The value in the correction, where the memory is a triple.")
+
+
+class Judged(BaseModel):
+    """The memory after the answer, and the one that took its place."""
+
+    memory: MemoryOut
+    correction: MemoryOut | None
+
+
+# --- routes --------------------------------------------------------------------------------------------------------------
+
+
+def memories_router(
+    gate: Gate, memories: Memories, sessions: Sessions, validation: Validation, scribe: Scribe, welcome: Welcome
+) -> APIRouter:
+    """The routes of /api/v1/memories, but for the search (`search`). `due` goes before `{memory_id}`, to which it would be an
+    id."""
+    routes = _Routes(memories, sessions, validation, scribe, welcome)
     router = gate.router("memories")
+    router.add_api_route("/memories/due", routes.due, methods=["GET"], response_model=DuePage)
+    router.add_api_route("/memories/{memory_id}/validate", routes.validate, methods=["POST"], response_model=Judged)
+    router.add_api_route("/memories/batch", routes.batch, methods=["POST"], response_model=BatchOut)
     router.add_api_route("/memories", routes.listing, methods=["GET"], response_model=MemoryPage)
     router.add_api_route(
         "/memories", routes.create, methods=["POST"], response_model=MemoryCreated | MemoriesCreated, status_code=201
@@ -70,9 +306,12 @@ def memories_router(gate: Gate, memories: Memories, sessions: Sessions, scribe: 
 
 
 class _Routes:
-    def __init__(self, memories: Memories, sessions: Sessions, scribe: Scribe, welcome: Welcome) -> None:
+    def __init__(
+        self, memories: Memories, sessions: Sessions, validation: Validation, scribe: Scribe, welcome: Welcome
+    ) -> None:
         self._memories = memories
         self._sessions = sessions
+        self._validation = validation
         self._scribe = scribe
         self._welcome = welcome
 
@@ -186,6 +425,129 @@ class _Routes:
         events = [EventOut.model_validate(row, from_attributes=True) for row in rows[:limit]]
         return EventPage(events=events, next=following)
 
+    async def batch(self, scope: Admitted, body: BatchIn) -> BatchOut:
+        """Make, change and forget many memories: 200, with a result for each change. One that fails does not keep the others
+        from being done; once the database is away, what is left fails as well."""
+        texts = [each.text for each in body.create] + [each.text for each in body.update if each.text is not None]
+        counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)
+        ready = iter(zip(counts, vectors, strict=True))
+        run = _BatchRun()
+        for n, new in enumerate(body.create):
+            tokens, vector = next(ready)
+            await run.do("create", n, None, self._create, scope, new, tokens, vector)
+        for n, patch in enumerate(body.update):
+            given: tuple[int | None, Vector | None] = next(ready) if patch.text is not None else (None, None)
+            await run.do("update", n, patch.id, self._update, scope, patch, *given)
+        for n, memory in enumerate(body.delete):
+            await run.do("delete", n, memory, self._delete, scope, memory)
+        return BatchOut(results=run.results, failed=sum(each.done == "failed" for each in run.results))
+
+    async def _create(self, scope: Scope, new: MemoryIn, tokens: int, vector: Vector | None) -> tuple[Done, UUID]:
+        self._welcome.check_memory(new.text, new.tags)
+        owner = scope.user(new.user)
+        session = await session_for(self._sessions, scope, owner, new.session)
+        ((found, created),) = await self._memories.add(scope.tenant, owner, [new_memory(new, tokens, vector, session)])
+        return "created" if created else "reinforced", found.memory_id
+
+    async def _update(
+        self, scope: Scope, patch: MemoryPatchOf, tokens: int | None, vector: Vector | None
+    ) -> tuple[Done, UUID]:
+        if patch.model_fields_set <= {"id"}:
+            raise BadBody("Say what to change.")
+        self._welcome.check_memory(patch.text, patch.tags)
+        user, memory = await find_memory(self._memories, scope, patch.id)
+        if await self._memories.change(scope.tenant, user, memory, change_of(patch, tokens, vector)) is None:
+            raise NotFound("There is no such memory.")
+        return "updated", memory
+
+    async def _delete(self, scope: Scope, text: str) -> tuple[Done, UUID]:
+        user, memory = await find_memory(self._memories, scope, text)
+        if not await self._memories.forget(scope.tenant, user, memory):
+            raise NotFound("There is no such memory.")
+        return "deleted", memory
+
+    async def due(
+        self,
+        scope: Admitted,
+        user: Annotated[Name | None, Query(description="Whose; else the header's, else the key's.")] = None,
+        limit: Limit = DEFAULT_DUE,
+    ) -> DuePage:
+        """List what to ask the user about: old statements that nobody has confirmed, what matters most first."""
+        found = await self._validation.due(scope.tenant, scope.user(user).id, limit=limit)
+        return DuePage(
+            memories=[
+                DueOut(
+                    id=each.memory_id,
+                    text=each.content_text,
+                    question=validation_question(each.content_text, each.noted_at),
+                    noted_at=each.noted_at,
+                    confidence=each.confidence,
+                    importance=each.importance,
+                )
+                for each in found
+            ]
+        )
+
+    async def validate(self, scope: Admitted, memory_id: str, body: Answer) -> Judged:
+        """Say whether a memory is still right. 409: it is not in force."""
+        if body.answer == "yes" and (body.correction is not None or body.object is not None):
+            raise BadBody("A memory that is right needs no correction.", param="correction")
+        if body.object is not None and body.correction is None:
+            raise BadBody("The object is that of a correction.", param="object")
+        self._welcome.check(*(each for each in (body.correction, body.object) if each is not None), param="correction")
+        user, memory = await find_memory(self._memories, scope, memory_id)
+        heir = None
+        if body.answer == "yes":
+            await self._validation.confirm(scope.tenant, user, memory)
+        elif body.correction is None:
+            await self._validation.deny(scope.tenant, user, memory)
+        else:
+            heir = await self._correct(scope, user, memory, body.correction, body.object)
+        return Judged(
+            memory=await self._shown(scope, user, memory),
+            correction=await self._shown(scope, user, heir) if heir is not None else None,
+        )
+
+    async def _correct(self, scope: Scope, user: UUID, memory: UUID, text: str, value: str | None) -> UUID:
+        counts, vectors = await self._scribe.counts([text]), await self._scribe.vectors([text])
+        said = MemoryText(text, content_hash(text), counts[0], vectors[0])
+        return await self._validation.correct(scope.tenant, user, memory, said, value)
+
+    async def _shown(self, scope: Scope, user: UUID, memory: UUID) -> MemoryOut:
+        row = await self._memories.one(scope.tenant, user, memory)
+        if row is None:
+            raise NotFound("There is no such memory.")
+        return shown(scope, row)
+
+
+class _BatchRun:
+    """The changes so far."""
+
+    def __init__(self) -> None:
+        self.results: list[BatchResult] = []
+        self._ended: MnemeError | None = None
+
+    async def do(
+        self,
+        op: Literal["create", "update", "delete"],
+        index: int,
+        named: str | None,
+        change: Callable[..., Awaitable[tuple[Done, UUID]]],
+        *arguments: object,
+    ) -> None:
+        """One change, and what became of it."""
+        try:
+            if self._ended is not None:
+                raise self._ended
+            done, memory = await change(*arguments)
+        except MnemeError as error:
+            if isinstance(error, Unavailable):
+                self._ended = error
+            told = ErrorDetail.model_validate(error.body()["error"])
+            self.results.append(BatchResult(op=op, index=index, done="failed", id=named, error=told))
+        else:
+            self.results.append(BatchResult(op=op, index=index, done=done, id=str(memory)))
+
 
 async def session_for(sessions: Sessions, scope: Scope, owner: UserRef, name: str | None) -> UUID | None:
     """The session that a memory names, made where it is missing. Raises NotFound for another user's."""
@@ -215,6 +577,73 @@ def _object(text: str | None) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         raise BadRequest("This is not a JSON object.", param="metadata")
     return value
+
+
+# --- between bodies and rows ---------------------------------------------------------------------------------------------
+
+
+def new_memory(given: MemoryIn, tokens: int, vector: Vector | None, session: UUID | None) -> NewMemory:
+    """What a client wrote, ready to be stored: its session is there."""
+    return NewMemory(
+        text=given.text,
+        content_hash=content_hash(given.text),
+        token_count=tokens,
+        vector=vector,
+        kind=given.kind,
+        tier=given.tier or (4 if given.kind == "procedure" else 3),
+        tags=list(dict.fromkeys(given.tags)),
+        metadata=given.metadata,
+        importance=given.importance,
+        session=session,
+    )
+
+
+def change_of(given: MemoryPatch, tokens: int | None, vector: Vector | None) -> MemoryChange:
+    """What is to be changed. `tokens` and `vector`: of the new text, if there is one."""
+    text = None
+    if given.text is not None and tokens is not None:
+        text = MemoryText(given.text, content_hash(given.text), tokens, vector)
+    return MemoryChange(
+        text=text,
+        kind=given.kind,
+        tier=given.tier,
+        tags=list(dict.fromkeys(given.tags)) if given.tags is not None else None,
+        metadata=given.metadata,
+        importance=given.importance,
+        confidence=given.confidence,
+        set_expiry="expires_at" in given.model_fields_set,
+        expires_at=given.expires_at,
+    )
+
+
+def shown(scope: Scope, row: Memory) -> MemoryOut:
+    """A stored memory as clients see it."""
+    return MemoryOut.model_validate(_memory_fields(scope, row))
+
+
+def shown_created(scope: Scope, row: Memory, created: bool) -> MemoryCreated:
+    """The same, of a memory that was just said."""
+    return MemoryCreated.model_validate(_memory_fields(scope, row) | {"created": created})
+
+
+def _memory_fields(scope: Scope, row: Memory) -> dict[str, Any]:
+    same = (
+        "kind", "status", "importance", "confidence", "confidence_factors", "tags", "entity_ids", "predicate", "metadata",
+        "details", "token_count", "access_count", "reinforcement_count", "created_at", "updated_at", "last_accessed_at",
+        "expires_at", "valid_from", "valid_to", "validated_by", "superseded_by", "session_id",
+    )  # fmt: skip
+    return {name: getattr(row, name) for name in same} | {
+        "id": row.memory_id,
+        "user": None if row.user_id == ids.nobody(scope.tenant) else row.user_external_id,
+        "session": row.session_external_id,
+        "tier": row.memory_tier,
+        "scope": "global" if row.memory_scope else "local",
+        "text": row.content_text,
+        "subject": row.subject_entity_id,
+        "object": row.object_value,
+        "provenance": row.sources,
+        "validated": row.is_validated,
+    }
 
 
 def _present(scope: Scope, row: Memory | None) -> MemoryOut:

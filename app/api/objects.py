@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, clean, decode_cursor, paged
-from app.api.finding import find_session
-from app.api.scope import Admitted, Gate, Scope
-from app.api.session_models import Owner
+from app.api.scope import Admitted, Gate, Scope, find_session
+from app.api.sessions import Owner
 from app.clock import Clock
 from app.errors import NotFound, Unavailable
 from app.metrics import Metrics

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Path
 from pydantic import BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Text
-from app.api.keys import check_admin
 from app.api.scope import Admitted, Gate
+from app.api.tenant import check_admin
 from app.errors import BadRequest, Forbidden, NotFound
 from app.knowledge.ontologies import rows_of
 from app.knowledge.ontology_yaml import MAX_BYTES, read

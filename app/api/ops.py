@@ -1,55 +1,64 @@
-"""Operations: is it alive, is it ready, what has it counted, and what work is left."""
+"""Operations: is it alive and ready, what is stored, what work is left, what the calls of the last hours came to; and /docs.
+
+/docs is one page without script, style sheet or any other asset: FastAPI's own loads its assets from another site.
+`/openapi.json` has everything, for whichever viewer one prefers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
+from html import escape
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Path
-from fastapi.responses import JSONResponse, Response
-from pydantic import BaseModel
+from fastapi import APIRouter, Header, Path, Query, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, Field
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, encode_cursor
 from app.api.probes import Probes
 from app.api.scope import Admitted, Gate
+from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
 from app.store.ids import LOCAL_TENANT
+from app.store.overview import Figures, OverviewStore, Span, Spread, spans
 from app.store.queue import Queue
 from app.store.retention import Stored, by_group
 
 MAX_JOB = 2**62
 """Bound of a job's number: within Postgres' bigint."""
+MAX_HOURS = 31 * 24
+"""Longest window."""
+_STYLE = (
+    "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}code{background:#8882;padding:0 .2em}"
+    "dt{margin-top:.5rem}dd{margin-left:1.5rem}summary{cursor:pointer}"
+)
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+_METHODS = ("get", "post", "put", "patch", "delete")
 
 
-class QueueOut(BaseModel):
-    """The work that memory still has to do now; what is scheduled for later is not in it. `dead`: jobs that failed for good."""
-
-    queued: int
-    running: int
-    dead: int
+# --- probes --------------------------------------------------------------------------------------------------------------
 
 
-class DeadOut(BaseModel):
-    """A job that failed for good. `payload` holds ids, never texts."""
+def ops_router(probes: Probes) -> APIRouter:
+    """/healthz, /readyz and /metrics, for the OpenAPI document and for what `Probes` leaves."""
 
-    id: int
-    entrypoint: str
-    payload: dict[str, Any]
-    attempts: int
-    created_at: datetime
-    failed_at: datetime
-    error: str | None
+    async def metrics(accept: Annotated[str | None, Header()] = None) -> Response:
+        """What was counted, for Prometheus."""
+        return await probes.metrics(accept)
+
+    router = APIRouter(tags=["operations"])
+    router.add_api_route("/healthz", probes.healthz, methods=["GET"])
+    router.add_api_route("/healthz", probes.healthz, methods=["HEAD"], include_in_schema=False)
+    router.add_api_route("/readyz", probes.readyz, methods=["GET"], response_class=JSONResponse)
+    router.add_api_route(
+        "/readyz", probes.readyz, methods=["HEAD"], response_class=JSONResponse, include_in_schema=False
+    )
+    router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)
+    return router
 
 
-class DeadPage(BaseModel):
-    dead: list[DeadOut]
-    next: str | None
-
-
-class Retried(BaseModel):
-    id: int
-    retried: bool
+# --- storage -------------------------------------------------------------------------------------------------------------
 
 
 class StoredOut(BaseModel):
@@ -86,6 +95,39 @@ def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[Stored]]]) -
     router = gate.router("operations")
     router.add_api_route("/storage", storage, methods=["GET"], response_model=StorageOut)
     return router
+
+
+# --- the queue -----------------------------------------------------------------------------------------------------------
+
+
+class QueueOut(BaseModel):
+    """The work that memory still has to do now; what is scheduled for later is not in it. `dead`: jobs that failed for good."""
+
+    queued: int
+    running: int
+    dead: int
+
+
+class DeadOut(BaseModel):
+    """A job that failed for good. `payload` holds ids, never texts."""
+
+    id: int
+    entrypoint: str
+    payload: dict[str, Any]
+    attempts: int
+    created_at: datetime
+    failed_at: datetime
+    error: str | None
+
+
+class DeadPage(BaseModel):
+    dead: list[DeadOut]
+    next: str | None
+
+
+class Retried(BaseModel):
+    id: int
+    retried: bool
 
 
 def queue_router(gate: Gate, queue: Queue) -> APIRouter:
@@ -133,19 +175,167 @@ def _whole_tenant(confined: str | None) -> None:
         raise Forbidden("This key was made for one user; jobs belong to the whole tenant.")
 
 
-def ops_router(probes: Probes) -> APIRouter:
-    """/healthz, /readyz and /metrics, for the OpenAPI document and for what `Probes` leaves."""
+# --- the overview --------------------------------------------------------------------------------------------------------
 
-    async def metrics(accept: Annotated[str | None, Header()] = None) -> Response:
-        """What was counted, for Prometheus."""
-        return await probes.metrics(accept)
 
-    router = APIRouter(tags=["operations"])
-    router.add_api_route("/healthz", probes.healthz, methods=["GET"])
-    router.add_api_route("/healthz", probes.healthz, methods=["HEAD"], include_in_schema=False)
-    router.add_api_route("/readyz", probes.readyz, methods=["GET"], response_class=JSONResponse)
-    router.add_api_route(
-        "/readyz", probes.readyz, methods=["HEAD"], response_class=JSONResponse, include_in_schema=False
+class SpreadOut(BaseModel):
+    """Milliseconds; null: nothing was measured."""
+
+    p50: float | None
+    p95: float | None
+
+
+class LatencyOut(BaseModel):
+    """By stage."""
+
+    overhead_ms: SpreadOut = Field(description="What Mneme took before it sent the request on.")
+    first_byte_ms: SpreadOut = Field(description="From the request to the answer's first byte.")
+    whole_ms: SpreadOut = Field(description="From the request to the answer's end.")
+
+
+class FiguresOut(BaseModel):
+    """What calls came to. Legs count with their call, imported calls not at all."""
+
+    calls: int
+    errors: int = Field(description="No answer, an error's status, an error in it, or broken off.")
+    streams: int
+    degraded: dict[str, int] = Field(description="Calls whose memory was degraded, by reason.")
+    prompt_tokens: int
+    completion_tokens: int
+    memory_tokens: int = Field(description="Of the prompt's, those that Mneme added; from some calls of each bucket.")
+    memory_prompts: int = Field(description="Calls whose prompt was compiled with memory.")
+    memory_none: int = Field(description="Of those, to which memory had nothing to add.")
+    memory_saved_tokens: int = Field(
+        description="What filling MNEME_MEMORY_BUDGET_TOKENS in each of those would have added besides."
     )
-    router.add_api_route("/metrics", metrics, methods=["GET"], response_class=Response)
+    cost_microcents: int = Field(description="10⁻⁸ US dollars.")
+    latency: LatencyOut
+    eta: float | None = Field(description="Mean efficiency η of the compiles (relevance per token).")
+    sampled: bool = Field(description="Not all calls were read: what is counted is an estimate.")
+
+
+class BucketOut(FiguresOut):
+    """Calls that began from `since` on, and before `until`."""
+
+    since: datetime
+    until: datetime
+
+
+class OverviewOut(BaseModel):
+    """Buckets of one width, oldest first; the last one is not over yet."""
+
+    since: datetime
+    until: datetime
+    bucket_s: int
+    totals: FiguresOut
+    buckets: list[BucketOut]
+
+
+def overview_router(gate: Gate, overview: OverviewStore, clock: Clock, cap: int) -> APIRouter:
+    """One route. `cap`: tokens that memories may take in a turn's block."""
+
+    async def figures(
+        scope: Admitted,
+        hours: Annotated[int, Query(ge=1, le=MAX_HOURS, description="How far back, 31 days at most.")] = 24,
+    ) -> OverviewOut:
+        """Add up the calls of the last hours. A key made for one user, and X-Mneme-User, see that user's. Of a bucket with very
+        many calls only the newest are read, and what is counted is an estimate (`sampled`)."""
+        of = spans(hours, clock.now())
+        user = scope.named()
+        single, all_of_them = await overview.figures(scope.tenant, user.id if user is not None else None, of)
+        return OverviewOut(
+            since=of[0].since,
+            until=of[-1].until,
+            bucket_s=round((of[0].until - of[0].since).total_seconds()),
+            totals=FiguresOut(**_told(all_of_them, cap)),
+            buckets=[_bucket(span, each, cap) for span, each in zip(of, single, strict=True)],
+        )
+
+    router = gate.router("operations")
+    router.add_api_route("/overview", figures, methods=["GET"], response_model=OverviewOut)
     return router
+
+
+def _bucket(span: Span, figures: Figures, cap: int) -> BucketOut:
+    return BucketOut(since=span.since, until=span.until, **_told(figures, cap))
+
+
+def _told(figures: Figures, cap: int) -> dict[str, object]:
+    return {
+        "calls": figures.calls,
+        "errors": figures.errors,
+        "streams": figures.streams,
+        "degraded": figures.degraded,
+        "prompt_tokens": figures.prompt_tokens,
+        "completion_tokens": figures.completion_tokens,
+        "memory_tokens": figures.memory_tokens,
+        "memory_prompts": figures.memory_prompts,
+        "memory_none": figures.memory_none,
+        "memory_saved_tokens": max(0, figures.memory_prompts * cap - figures.memory_tokens),
+        "cost_microcents": figures.cost_microcents,
+        "latency": LatencyOut(
+            overhead_ms=_spread(figures.overhead),
+            first_byte_ms=_spread(figures.first_byte),
+            whole_ms=_spread(figures.whole),
+        ),
+        "eta": figures.eta,
+        "sampled": figures.sampled,
+    }
+
+
+def _spread(spread: Spread) -> SpreadOut:
+    return SpreadOut(p50=spread.p50, p95=spread.p95)
+
+
+# --- the reference -------------------------------------------------------------------------------------------------------
+
+
+def reference_router() -> APIRouter:
+    """GET /docs."""
+
+    async def docs(request: Request) -> HTMLResponse:
+        return HTMLResponse(page(request.app.openapi()), headers={"content-security-policy": _POLICY})
+
+    router = APIRouter()
+    router.add_api_route("/docs", docs, methods=["GET"], include_in_schema=False)
+    return router
+
+
+def page(schema: Mapping[str, Any]) -> str:
+    """An OpenAPI document as HTML, its operations by tag."""
+    title = escape(f"{schema['info']['title']} {schema['info']['version']}")
+    groups: dict[str, list[str]] = {}
+    for path, operations in schema["paths"].items():
+        for method in _METHODS:
+            if (operation := operations.get(method)) is not None:
+                tag = (operation.get("tags") or ["other"])[0]
+                groups.setdefault(tag, []).append("".join(_operation(method, path, operation)))
+    parts = [f"<h2>{escape(tag)}</h2>{''.join(found)}" for tag, found in groups.items()]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>'
+        "<p>Everything under <code>/v1</code> is the upstream’s own. The whole description, with all schemas: "
+        f'<a href="openapi.json">openapi.json</a>.</p>{"".join(parts)}</html>'
+    )
+
+
+def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<details><summary><code>{method.upper()} {escape(path)}</code></summary>"
+    yield f"<p>{escape(operation.get('description') or operation.get('summary') or '')}</p><dl>"
+    for each in operation.get("parameters", ()):
+        needed = ", required" if each.get("required") else ""
+        yield f"<dt><code>{escape(each['name'])}</code> ({escape(each['in'])}{needed})</dt>"
+        yield f"<dd>{escape(each.get('description', ''))}</dd>"
+    for kind, body in operation.get("requestBody", {}).get("content", {}).items():
+        yield f"<dt>body, <code>{escape(kind)}</code></dt><dd>{escape(_schema_name(body.get('schema', {})))}</dd>"
+    yield "</dl></details>"
+
+
+def _schema_name(schema: Mapping[str, Any]) -> str:
+    """What a schema is called."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        return " or ".join(_schema_name(each) for each in options)
+    if schema.get("type") == "array":
+        return f"list of {_schema_name(schema.get('items', {}))}"
+    return str(schema.get("title") or schema.get("type") or "")

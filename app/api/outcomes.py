@@ -10,9 +10,8 @@ from fastapi import APIRouter, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, clean, decode_cursor, paged
-from app.api.finding import find_call
-from app.api.memory_models import SMALLEST_SHARE
-from app.api.scope import Admitted, Gate, Scope
+from app.api.memories import SMALLEST_SHARE
+from app.api.scope import Admitted, Gate, Scope, find_call
 from app.context.audit import used_memories
 from app.errors import NotFound
 from app.store.captures import Captures

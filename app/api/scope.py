@@ -1,4 +1,4 @@
-"""Whose data a request under /api/v1 may touch: the key's tenant, and within it the user.
+"""Whose data a request under /api/v1 may touch: the key's tenant, and within it the user; and what its path names of that.
 
 Every router is made by `Gate.router`, so every route asks the gate, before its body is read.
 """
@@ -16,18 +16,18 @@ from msgspec import Struct
 
 from app.api.auth import Authenticator, Principal
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, ApiRequest, clean, header_text, is_json
-from app.errors import BadBody, BadHeader, BadRequest, Forbidden, Unauthenticated
+from app.errors import BadBody, BadHeader, BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
 from app.gateway.identify import check_agreement
 from app.store import ids
+from app.store.memories import Memories
+from app.store.sessions import SessionRef, Sessions
 from app.store.tenancy import UserRef
 
 LOCAL_USER = "local"
 """The one user of `open` mode, where nobody else is named."""
-
 PRINCIPAL = "mneme.principal"
-"""Of an ASGI scope: who asks, where that is known already. Requests from within carry it (`ui.within`); nothing that comes over
+"""Of an ASGI scope: who asks, where that is known already. Requests from within carry it (`ui.visit`); nothing that comes over
 a socket can."""
-
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
@@ -176,3 +176,64 @@ async def admitted(request: Request) -> Scope:
 
 Admitted = Annotated[Scope, Depends(admitted)]
 """What a route takes to know whose data it may touch."""
+
+
+# --- what a path names ---------------------------------------------------------------------------------------------------
+
+
+async def find_session(sessions: Sessions, scope: Scope, text: str, user: str | None = None) -> SessionRef:
+    """The session that `text` names. Raises NotFound, or Conflict where several users have one of that name."""
+    named = scope.named(user)
+    found = await sessions.resolve(scope.tenant, text, named.id if named is not None else None)
+    if not found:
+        raise NotFound("There is no such session.", param="session")
+    if len(found) > 1:
+        raise Conflict(
+            "Several users have a session of this name: say whose, with `user` or the header X-Mneme-User.",
+            param="user",
+            code="ambiguous_session",
+        )
+    return found[0]
+
+
+async def owner_and_session(
+    sessions: Sessions, scope: Scope, session: str | None, user: str | None
+) -> tuple[UUID | None, UUID | None]:
+    """Whose calls, and of which session, a list is to show; None: any. Raises as `find_session`."""
+    if session is not None:
+        ref = await find_session(sessions, scope, session, user)
+        return ref.user_id, ref.session_id
+    named = scope.named(user)
+    return named.id if named is not None else None, None
+
+
+async def session_of(sessions: Sessions, tenant: UUID, text: str, user: UUID) -> SessionRef | None:
+    """The session of `user` that `text` names; None: there is none yet. Raises NotFound for an id that Mneme gave to
+    another user's session: a new one of that name would be found by nobody."""
+    if known := await sessions.resolve(tenant, text, user):
+        return known[0]
+    issued = ids.issued(text)
+    if issued is not None and any(each.session_id == issued for each in await sessions.resolve(tenant, text, None)):
+        raise NotFound("There is no such session for this user.", param="session")
+    return None
+
+
+async def find_memory(memories: Memories, scope: Scope, text: str) -> tuple[UUID, UUID]:
+    """User and id of the memory that `text` names. Raises NotFound, for another user's memory as well."""
+    memory = ids.issued(text)
+    named = scope.named()
+    if memory is not None:
+        owner = await memories.owner(scope.tenant, memory)
+        # A memory without a route is still found by whoever says whose it is.
+        owner = owner or (named.id if named is not None else None)
+        if owner is not None and (named is None or named.id == owner):
+            return owner, memory
+    raise NotFound("There is no such memory.")
+
+
+def find_call(text: str) -> UUID:
+    """The id of a call. Raises NotFound for what is no id."""
+    call = ids.issued(text)
+    if call is None:
+        raise NotFound("There is no such call.")
+    return call

@@ -1,46 +1,304 @@
-"""/api/v1/sessions: conversations, their history, and messages added without a call."""
+"""/api/v1/sessions: conversations, their history, messages added without a call, and what a session holds beside them.
+
+Its working memory and its summary are read; POST …/end, …/compact and …/consolidate put jobs into the queue and answer 202.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel, Field
 
-from app.api.appending import MessageIn, Said, Scribe, check_time
-from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Name, Segment, Text, decode_cursor, paged
-from app.api.finding import find_session, session_of
-from app.api.scope import Admitted, Gate, Scope
-from app.api.session_models import (
-    HistoryPage,
-    MessageDeleted,
-    MessagesAdded,
-    MessagesIn,
-    Owner,
-    Placed,
-    SessionCreated,
-    SessionFound,
-    SessionIn,
-    SessionOut,
-    SessionPage,
-    SessionPatch,
-    SessionStatus,
-    TurnIn,
-    shown_message,
-    shown_session,
-)
+from app.api.card_models import CardOut, Given, shown_card
+from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, decode_cursor, paged
+from app.api.intake import MessageIn, Said, Scribe, check_time
+from app.api.scope import Admitted, Gate, Scope, find_session, session_of
 from app.errors import BadBody, BadRequest, NotFound
+from app.gateway.identify import OnOff
+from app.jobs.learn import WorkingMemory
+from app.settings import LEAST_PAGING_TOKENS
 from app.store import ids
-from app.store.cards import Cards
+from app.store.cards import Card, Cards
+from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore, session_job, user_job
 from app.store.erasure import Deleter
-from app.store.history import History
-from app.store.sessions import NewSession, SessionRef, Sessions
+from app.store.history import History, HistoryMessage
+from app.store.limits import MAX_COUNT
+from app.store.sessions import NewSession, Session, SessionRef, Sessions
 from app.store.tenancy import UserRef
+from app.store.texts import content_of
 
+MAX_MESSAGES = 1000
+"""Most messages of one request; more come by POST /api/v1/import."""
 MAX_QUERY_CHARS = 2000
 """Longest question to sessions, characters: it stands in a URL."""
+MAX_ENTITIES = 20
+"""Entities named in one request."""
+MAX_TARGET = 10_000_000
+"""Tokens; more than any session that can be read."""
+SessionStatus = Literal["active", "paused", "closed", "expired"]
+Owner = Annotated[Name | None, Query(description="Whose, where several users have a session of this name.")]
+
+
+# --- bodies --------------------------------------------------------------------------------------------------------------
+
+
+class ConfigIn(Model):
+    """What is chosen for a session; null takes a choice back."""
+
+    paging: OnOff | None = Field(
+        None, description="Whether its requests are paged, where they do not say; null: as key and server."
+    )
+    paging_budget_tokens: Annotated[int, Field(strict=True, ge=LEAST_PAGING_TOKENS, le=MAX_COUNT)] | None = Field(
+        None, description="Most tokens of a paged prompt; null: as the server."
+    )
+
+
+class SessionIn(Model):
+    """A session to make."""
+
+    user: Name | None = None
+    id: Name | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
+    type: Word = "conversation"
+    metadata: dict[str, Any] = Field({})
+    config: ConfigIn = ConfigIn()
+
+
+class SessionPatch(Model):
+    """What to change of a session; what is left out stays."""
+
+    config: ConfigIn
+
+
+class SessionOut(BaseModel):
+    """A session. `id` is Mneme's, `external_id` your own name for it. Costs are in micro-cents (10⁻⁸ US dollars).
+
+    A branch shares the messages up to `branch_turn_index` with its parent."""
+
+    id: UUID
+    external_id: str | None
+    user: str | None
+    status: SessionStatus
+    type: str
+    model: str | None
+    message_count: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost_microcents: int
+    summary: str | None
+    parent_session_id: UUID | None
+    branch_turn_index: int | None
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime
+    ended_at: datetime | None
+    first_message_at: datetime | None
+    last_message_at: datetime | None
+    metadata: dict[str, Any]
+    config: dict[str, Any]
+
+
+class SessionCreated(SessionOut):
+    created: bool
+
+
+class SessionFound(SessionOut):
+    """`score`: of a search, how well the session's summary answers; 1 and more is very well."""
+
+    score: float | None = None
+
+
+class SessionPage(BaseModel):
+    sessions: list[SessionFound]
+    next: str | None
+
+
+class MessageOut(BaseModel):
+    """A message. Messages with one `turn_index` are siblings: answers to the same question. `content` is a text, or content
+    parts as they were sent. `cards`: shown with this answer, in their order."""
+
+    id: UUID
+    session_id: UUID
+    turn_index: int
+    sibling: int
+    parent_id: UUID | None
+    role: str
+    content: str | list[Any] | None
+    name: str | None
+    tool_calls: list[Any] | None
+    tool_call_id: str | None
+    token_count: int
+    model: str | None
+    finish_reason: str | None
+    call_id: UUID | None
+    created_at: datetime
+    metadata: dict[str, Any]
+    cards: list[CardOut]
+
+
+class HistoryPage(BaseModel):
+    messages: list[MessageOut]
+    next: str | None
+
+
+class MessagesIn(Model):
+    """Messages to add at the end of a session."""
+
+    user: Name | None = Field(None, description="Whose session; needed where the session is new.")
+    messages: Annotated[list[MessageIn], Field(min_length=1, max_length=MAX_MESSAGES)]
+    learn: bool = Field(
+        True, description="Draw memories from them, as from any turn; else no search finds them, either."
+    )
+
+
+class TurnIn(Model):
+    """A question and its answer, with the cards that were shown with it (seed 003, process_turn)."""
+
+    user: Name | None = Field(None, description="Whose session; needed where the session is new.")
+    user_message: Text | list[dict[str, Any] | str]
+    assistant_message: Text | list[dict[str, Any] | str] | None
+    cards: Given = Field([], description="Shown with the answer.")
+    learn: bool = Field(True, description="As for messages.")
+
+
+class Placed(BaseModel):
+    id: UUID
+    turn_index: int
+
+
+class MessageDeleted(BaseModel):
+    """A message that is gone. `forgotten`: memories that were learned from it and from nothing else; `kept`: those that have
+    other sources, and lost this one."""
+
+    id: UUID
+    deleted: bool
+    forgotten: list[UUID]
+    kept: list[UUID]
+
+
+class MessagesAdded(BaseModel):
+    """Where the messages came to stand. `created`: the session is new."""
+
+    session_id: UUID
+    created: bool
+    messages: list[Placed]
+
+
+class WorkingOut(BaseModel):
+    """L0 of a session: the preferences in force, what the assistant asked leave for and nobody has answered, and the newest
+    results of tools."""
+
+    session_id: UUID
+    active_preferences: list[dict[str, Any]]
+    pending_confirmations: list[dict[str, Any]]
+    tool_results_buffer: list[dict[str, Any]]
+    updated_at: datetime
+
+
+class CompactionOut(BaseModel):
+    """One compaction. `ratio`: ρ, tokens removed for each of the summary."""
+
+    summary_id: UUID
+    at: datetime
+    first_turn: int
+    last_turn: int
+    messages: int
+    removed_tokens: int
+    summary_tokens: int
+    ratio: float
+    method: str
+
+
+class SummaryOut(BaseModel):
+    """The summary of a session. `active_tokens`: of its messages that are not compacted; `pending`: something was said, or
+    taken back, since it was made. `ratio`: ρ of all compactions together, null without any."""
+
+    session_id: UUID
+    summary: str | None
+    token_count: int
+    active_tokens: int
+    pending: bool
+    ratio: float | None
+    compactions: list[CompactionOut]
+
+
+class Queued(BaseModel):
+    """What was put into the queue."""
+
+    session_id: UUID
+    queued: list[str]
+
+
+class CompactIn(Model):
+    """How far a session is to be compacted."""
+
+    target_tokens: Annotated[int, Field(ge=0, le=MAX_TARGET)] | None = Field(
+        None, description="Tokens that may stay verbatim; unset: the context window, if the session exceeds it twice."
+    )
+
+
+class ConsolidateIn(Model):
+    """What is wanted besides what is due."""
+
+    entities: Annotated[list[Name], Field(max_length=MAX_ENTITIES)] = Field(
+        [], description="Names of entities to summarise, however little is known of them."
+    )
+
+
+def shown_session(row: Session) -> SessionOut:
+    return SessionOut.model_validate(
+        {
+            "id": row.session_id,
+            "external_id": row.external_id,
+            "user": row.user_external_id,
+            "status": row.status,
+            "type": row.session_type,
+            "model": row.model_id or None,
+            "message_count": row.turn_count,
+            "prompt_tokens": row.total_prompt_tokens,
+            "completion_tokens": row.total_completion_tokens,
+            "cost_microcents": row.total_cost_microcents,
+            "summary": row.summary_text,
+            "parent_session_id": row.parent_session_id,
+            "branch_turn_index": row.branch_turn_index,
+            "created_at": row.created_at,
+            "updated_at": row.updated_at,
+            "expires_at": row.expires_at,
+            "ended_at": row.ended_at,
+            "first_message_at": row.first_message_at,
+            "last_message_at": row.last_message_at,
+            "metadata": row.metadata,
+            "config": row.config,
+        }
+    )
+
+
+def shown_message(row: HistoryMessage, cards: Sequence[Card] = ()) -> MessageOut:
+    return MessageOut(
+        id=row.message_id,
+        session_id=row.session_id,
+        turn_index=row.turn_index,
+        sibling=row.sibling,
+        parent_id=row.parent_message_id,
+        role=row.role,
+        content=content_of(row.content, row.content_parts),
+        name=row.name,
+        tool_calls=row.tool_calls,
+        tool_call_id=row.tool_call_id,
+        token_count=row.token_count,
+        model=row.model_id,
+        finish_reason=row.finish_reason,
+        call_id=row.call_id,
+        created_at=row.created_at,
+        metadata=row.metadata,
+        cards=[shown_card(each) for each in cards],
+    )
+
+
+# --- sessions and their history ------------------------------------------------------------------------------------------
 
 
 def sessions_router(
@@ -280,3 +538,92 @@ class _Routes:
         if found is None:
             raise NotFound("There is no such session.", param="session")
         return shown_session(found)
+
+
+# --- within a session ----------------------------------------------------------------------------------------------------
+
+
+def working_router(gate: Gate, sessions: Sessions, store: ConsolidationStore, working: WorkingMemory) -> APIRouter:
+    """The routes of a session's inside."""
+    routes = _WorkingRoutes(sessions, store, working)
+    router = gate.router("sessions")
+    at = "/sessions/{session_id}"
+    router.add_api_route(f"{at}/working", routes.working, methods=["GET"], response_model=WorkingOut)
+    router.add_api_route(f"{at}/summary", routes.summary, methods=["GET"], response_model=SummaryOut)
+    for name, route in (("end", routes.end), ("compact", routes.compact), ("consolidate", routes.consolidate)):
+        router.add_api_route(f"{at}/{name}", route, methods=["POST"], response_model=Queued, status_code=202)
+    return router
+
+
+class _WorkingRoutes:
+    def __init__(self, sessions: Sessions, store: ConsolidationStore, working: WorkingMemory) -> None:
+        self._sessions = sessions
+        self._store = store
+        self._working = working
+
+    async def working(self, scope: Admitted, session_id: Segment, user: Owner = None) -> WorkingOut:
+        """Read a session's working memory; it is made anew where it was lost."""
+        ref = await find_session(self._sessions, scope, session_id, user)
+        found, at = await self._working.get(scope.tenant, ref.user_id, ref.session_id)
+        return WorkingOut(
+            session_id=ref.session_id,
+            active_preferences=found.active_preferences,
+            pending_confirmations=found.pending_confirmations,
+            tool_results_buffer=found.tool_results_buffer,
+            updated_at=at,
+        )
+
+    async def summary(self, scope: Admitted, session_id: Segment, user: Owner = None) -> SummaryOut:
+        """Read a session's summary and its compactions. What was compacted stays in the history."""
+        ref = await find_session(self._sessions, scope, session_id, user)
+        found = await self._store.summary(scope.tenant, ref.user_id, ref.session_id)
+        if found is None:
+            raise NotFound("There is no such session.", param="session")
+        done = await self._store.compactions(scope.tenant, ref.user_id, ref.session_id)
+        spent = sum(each.summary_tokens for each in done)
+        return SummaryOut(
+            session_id=ref.session_id,
+            summary=found.text,
+            token_count=found.tokens,
+            active_tokens=found.active_tokens,
+            pending=found.pending,
+            ratio=sum(each.removed_tokens for each in done) / spent if spent else None,
+            compactions=[
+                CompactionOut(**{name: getattr(each, name) for name in each.__struct_fields__}) for each in done
+            ],
+        )
+
+    async def end(self, scope: Admitted, session_id: Segment, user: Owner = None) -> Queued:
+        """End a session, and have its session-end work done now: its summary, and what follows for its user."""
+        ref = await find_session(self._sessions, scope, session_id, user)
+        await self._sessions.close(scope.tenant, ref)
+        job = session_job(SESSION_END, scope.tenant, ref.user_id, ref.session_id, asked=True)
+        await self._store.enqueue(scope.tenant, [job])
+        return Queued(session_id=ref.session_id, queued=[SESSION_END])
+
+    async def compact(
+        self, scope: Admitted, session_id: Segment, user: Owner = None, body: CompactIn | None = None
+    ) -> Queued:
+        """Compact a session now: its oldest turns give way to a summary, but for the first and the last four."""
+        ref = await find_session(self._sessions, scope, session_id, user)
+        target = body.target_tokens if body is not None else None
+        more = {} if target is None else {"target": target}
+        job = session_job(COMPACT, scope.tenant, ref.user_id, ref.session_id, asked=True, **more)
+        await self._store.enqueue(scope.tenant, [job])
+        return Queued(session_id=ref.session_id, queued=[COMPACT])
+
+    async def consolidate(
+        self, scope: Admitted, session_id: Segment, user: Owner = None, body: ConsolidateIn | None = None
+    ) -> Queued:
+        """Draw together now what the session's user has said: patterns, procedures, and summaries of entities."""
+        ref = await find_session(self._sessions, scope, session_id, user)
+        self._refuse_nobody(scope, ref)
+        wanted = list(body.entities) if body is not None else []
+        job = user_job(scope.tenant, ref.user_id, asked=True, entities=wanted)
+        await self._store.enqueue(scope.tenant, [job])
+        return Queued(session_id=ref.session_id, queued=["consolidate"])
+
+    @staticmethod
+    def _refuse_nobody(scope: Scope, ref: SessionRef) -> None:
+        if ref.user_id == ids.nobody(scope.tenant):
+            raise BadRequest("This session is nobody's: what is said in it is not drawn together.", param="session")

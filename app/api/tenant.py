@@ -1,24 +1,238 @@
-"""/api/v1/tenant: what a tenant wants to be remembered, and who it is, in its own words."""
+"""/api/v1/keys and /api/v1/tenant: the keys of a tenant and what they may use, and what the tenant says of itself.
+
+Keys are for whoever may manage them: see `check_admin`.
+"""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
 
 from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import Model, clean
-from app.api.keys import check_admin
-from app.api.scope import Admitted, Gate
-from app.errors import Forbidden
-from app.store.tenancy import Instructions
+from app.api.auth import Principal
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Moment, Name, Word, clean, decode_cursor, paged
+from app.api.scope import Admitted, Gate, Scope
+from app.clock import Clock
+from app.errors import BadRequest, Forbidden, NotFound
+from app.sources import Price
+from app.store.limits import MICROCENTS_PER_DOLLAR, NO_LIMITS, USUAL_PERIOD, Limits, Period, microcents
+from app.store.tenancy import Instructions, KeyInfo, Tenancy
 
+LONGEST_LIFE = timedelta(days=365 * 100)
 MAX_INSTRUCTIONS_CHARS = 8000
 """Longest instructions, characters: some 2,000 tokens, which every call of the helper LLM costs."""
-
 MAX_PROFILE_CHARS = 4000
 """Longest profile, characters: some 1,000 tokens, five times its section of a prompt."""
+
+
+def check_admin(scope: Scope) -> None:
+    """Keys are managed with the scope `admin`, or by a key that may do all: one without scopes, user and limits. A key with
+    limits could take them away from itself."""
+    if not manages(scope.principal):
+        told = (
+            "This takes a key with the scope `admin`, made for no single user; or one that may do all, without limits."
+        )
+        raise Forbidden(told, code="missing_scope")
+
+
+def manages(principal: Principal) -> bool:
+    """Whether this is somebody who may manage the tenant's keys (see `check_admin`)."""
+    plain = not principal.scopes and not (principal.limits is not None and principal.limits.limiting)
+    return principal.user_external_id is None and ("admin" in principal.scopes or plain)
+
+
+# --- keys ----------------------------------------------------------------------------------------------------------------
+
+
+_Count = Annotated[int, Field(strict=True)]
+_Dollars = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class LimitsIn(Model):
+    """What a key may use. A field that is left out stays as it is; null takes a limit away."""
+
+    requests_per_minute: _Count | None = None
+    tokens_per_minute: _Count | None = None
+    token_budget: _Count | None = Field(None, description="Tokens of prompts and answers in one `token_period`.")
+    token_period: Period = USUAL_PERIOD
+    money_budget_usd: _Dollars | None = Field(None, description="US dollars in one `money_period`.")
+    money_period: Period = USUAL_PERIOD
+    models: list[Word] = Field([], description="Models that it may call: names, or patterns with `*`; empty: any.")
+    capture: bool = Field(True, description="Whether its calls may be captured.")
+    paging: bool | None = Field(
+        None, description="Whether its calls are paged, where they and their sessions do not say; null: as the server."
+    )
+    price: Price | None = Field(
+        None, description="What a token of memory costs, where a call does not say; null: as the server."
+    )
+
+    def change(self) -> dict[str, Any]:
+        """The fields of `Limits` that were given. Raises BadRequest."""
+        given = self.model_dump(exclude_unset=True)
+        if "money_budget_usd" in given:
+            dollars = given.pop("money_budget_usd")
+            given["money_budget"] = None if dollars is None else microcents(dollars)
+        if "models" in given:
+            given["models"] = tuple(given["models"])
+        return given
+
+
+class KeyIn(Model):
+    """A key to make."""
+
+    name: Name
+    user: Name | None = Field(None, description="Make it a key for this one user.")
+    scopes: list[Word] = Field([], description="proxy, read, write, admin; empty: all.")
+    expires_at: Moment | None = None
+    limits: LimitsIn = LimitsIn()
+
+
+class KeyPatch(Model):
+    """What to change; a field that is left out stays."""
+
+    expires_at: Moment | None = None
+    limits: LimitsIn = LimitsIn()
+
+
+class LimitsOut(BaseModel):
+    requests_per_minute: int | None
+    tokens_per_minute: int | None
+    token_budget: int | None
+    token_period: str
+    money_budget_usd: float | None
+    money_period: str
+    models: list[str]
+    capture: bool
+    paging: bool | None
+    price: str | None
+
+
+class KeyOut(BaseModel):
+    """A key: never the key itself. `hint` is its beginning."""
+
+    id: UUID
+    name: str
+    hint: str
+    user: str | None
+    scopes: list[str]
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    limits: LimitsOut
+
+
+class KeyMade(KeyOut):
+    """`key`: shown this once; only its SHA-256 is kept."""
+
+    key: str
+
+
+class KeyPage(BaseModel):
+    keys: list[KeyOut]
+    next: str | None
+
+
+class Revoked(BaseModel):
+    id: UUID
+    revoked: bool
+
+
+def keys_router(gate: Gate, tenancy: Tenancy, clock: Clock) -> APIRouter:
+    """The routes of /api/v1/keys."""
+    routes = _KeyRoutes(tenancy, clock)
+    router = gate.router("keys")
+    router.add_api_route("/keys", routes.listing, methods=["GET"], response_model=KeyPage)
+    router.add_api_route("/keys", routes.create, methods=["POST"], response_model=KeyMade, status_code=201)
+    router.add_api_route("/keys/{key}", routes.change, methods=["PATCH"], response_model=KeyOut)
+    router.add_api_route("/keys/{key}", routes.revoke, methods=["DELETE"], response_model=Revoked)
+    return router
+
+
+class _KeyRoutes:
+    def __init__(self, tenancy: Tenancy, clock: Clock) -> None:
+        self._tenancy = tenancy
+        self._clock = clock
+
+    async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> KeyPage:
+        """List the tenant's keys, newest first; ended ones too."""
+        check_admin(scope)
+        (before,) = decode_cursor(cursor, (UUID,)) or (None,)
+        rows = await self._tenancy.keys_of(scope.tenant, before=before, limit=limit + 1)
+        page, following = paged(rows, limit, lambda row: (str(row.key_id),))
+        return KeyPage(keys=[KeyOut(**_fields(row)) for row in page], next=following)
+
+    async def create(self, scope: Admitted, body: KeyIn) -> KeyMade:
+        """Make a key (201). It is shown this once."""
+        check_admin(scope)
+        key, row = await self._tenancy.create_key_of(
+            scope.tenant,
+            body.name,
+            user=body.user,
+            expires_at=self._expiry(body.expires_at),
+            scopes=body.scopes,
+            limits=NO_LIMITS.changed(body.limits.change()),
+        )
+        return KeyMade(key=key, **_fields(row))
+
+    async def change(self, scope: Admitted, key: UUID, body: KeyPatch) -> KeyOut:
+        """Change what a key may use, and when it ends. Servers notice within MNEME_KEY_CACHE_S."""
+        check_admin(scope)
+        row = await self._tenancy.change_key(
+            key, body.limits.change(), tenant=scope.tenant, expires_at=self._expiry(body.expires_at)
+        )
+        if row is None:
+            raise NotFound("There is no such key.")
+        return KeyOut(**_fields(row))
+
+    async def revoke(self, scope: Admitted, key: UUID) -> Revoked:
+        """End a key. Servers notice within MNEME_KEY_CACHE_S."""
+        check_admin(scope)
+        if not await self._tenancy.revoke_key(key, scope.tenant):
+            raise NotFound("There is no such key that is still good.")
+        return Revoked(id=key, revoked=True)
+
+    def _expiry(self, moment: datetime | None) -> datetime | None:
+        if moment is not None and not timedelta(0) < moment - self._clock.now() <= LONGEST_LIFE:
+            raise BadRequest("A key expires in the future, within a hundred years.", param="expires_at")
+        return moment
+
+
+def _fields(row: KeyInfo) -> dict[str, Any]:
+    return {
+        "id": row.key_id,
+        "name": row.name,
+        "hint": row.hint,
+        "user": row.user_external_id,
+        "scopes": row.scopes,
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        "revoked_at": row.revoked_at,
+        "limits": limits_out(row.limits),
+    }
+
+
+def limits_out(limits: Limits) -> LimitsOut:
+    """Limits as they are shown."""
+    money = limits.money_budget
+    return LimitsOut(
+        requests_per_minute=limits.requests_per_minute,
+        tokens_per_minute=limits.tokens_per_minute,
+        token_budget=limits.token_budget,
+        token_period=limits.token_period,
+        money_budget_usd=money / MICROCENTS_PER_DOLLAR if money is not None else None,
+        money_period=limits.money_period,
+        models=list(limits.models),
+        capture=limits.capture,
+        paging=limits.paging,
+        price=limits.price,
+    )
+
+
+# --- instructions and profile --------------------------------------------------------------------------------------------
+
 
 _Text = Annotated[
     str, StringConstraints(max_length=MAX_INSTRUCTIONS_CHARS, strip_whitespace=True), AfterValidator(clean)
@@ -50,7 +264,7 @@ class ProfileOut(BaseModel):
 
 def tenant_router(gate: Gate, instructions: Instructions) -> APIRouter:
     """The routes of /api/v1/tenant."""
-    routes = _Routes(instructions)
+    routes = _InstructionsRoutes(instructions)
     router = gate.router("tenant")
     path = "/tenant/instructions"
     router.add_api_route(path, routes.get, methods=["GET"], response_model=InstructionsOut)
@@ -61,7 +275,7 @@ def tenant_router(gate: Gate, instructions: Instructions) -> APIRouter:
     return router
 
 
-class _Routes:
+class _InstructionsRoutes:
     def __init__(self, instructions: Instructions) -> None:
         self._instructions = instructions
 

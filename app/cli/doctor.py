@@ -21,6 +21,7 @@ from app.capture.spool import look
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.errors import DomainAway, MnemeError, NotReady
+from app.features.webhooks.outbox import TargetFigures
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.knowledge.checking import check
@@ -37,7 +38,6 @@ from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, Server, servers_of
 from app.store.retention import MB, by_group, storage_of
 from app.store.tenancy import Tenancy
-from app.store.webhooks import TargetFigures
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""

@@ -28,15 +28,15 @@ from msgspec import Struct, field
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.api.appending import Scribe
 from app.api.auth import Principal
-from app.api.importer import Importer
+from app.api.import_export import Importer
+from app.api.intake import Scribe
 from app.api.scope import Scope as ApiScope
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.context.candidates import Candidate
-from app.context.compile import SearchRequest
 from app.context.profiles import PROFILE_NAMES
+from app.context.request import SearchRequest
 from app.context.retrieve import Scope
 from app.context.transcript import chain, tail_hash
 from app.errors import BadBody, MnemeError

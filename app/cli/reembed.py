@@ -26,8 +26,7 @@ from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadBody, NotReady, Unavailable
 from app.jobs.worker import Worker, connector
 from app.providers.embeddings import Embedder, blank, build_embedder
-from app.server.core import APP_ROLE, CLOSING_S
-from app.server.worker import OWNER_ROLE
+from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE
 from app.settings import Settings
 from app.store.erasure import own_connection
 from app.store.pools import Pool, open_pool

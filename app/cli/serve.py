@@ -23,9 +23,8 @@ from app.settings import KEY, unknown_names
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
     collector.hold()
-    from app import tracing
+    from app.features.registry import load
     from app.gateway.redact import Redactor
-    from app.mcp import check_sdk
     from app.providers.tokens import Tokenizers
     from app.server.core import prepare_database
     from app.server.supervise import LOOPBACK, check_upstreams, database, run
@@ -34,11 +33,8 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
     Tokenizers(settings.tokenizer_json)  # likewise
     check_upstreams(settings)
-    if settings.mcp == "on":
-        check_sdk()
-    if settings.otel == "on":
-        tracing.check_sdk()
     logs.set_up(settings.log_level, settings.log_format)
+    load(settings).check()
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):
         log.warning(unknown.told)
@@ -68,10 +64,10 @@ def worker() -> None:
 @failing_clearly
 def mcp(base: str | None, key: str | None, user: str | None) -> None:
     """Offer the memory of a running Mneme as an MCP server, on standard input and output."""
-    from app.mcp import check_sdk
+    from app.features.mcp import check_sdk
 
     check_sdk()
-    from app.mcp.stdio import run
+    from app.features.mcp.server import run
 
     if base is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", base):
         raise click.BadParameter("a URL such as http://127.0.0.1:8080", param_hint="--base")

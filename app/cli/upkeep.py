@@ -11,8 +11,8 @@ from app.capture.spool import erasing
 from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
-from app.server.core import prepare_database
-from app.server.worker import OWNER_ROLE, capture_limits, schedule
+from app.server.core import OWNER_ROLE, prepare_database
+from app.server.worker import capture_limits, schedule
 from app.settings import Settings
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, NOTE, Eraser, Progress, Receipt, own_connection

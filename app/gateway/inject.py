@@ -7,7 +7,7 @@ from typing import Any
 
 from app.capture.record import GIVEN
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
-from app.context.compile import PathMessage
+from app.context.request import PathMessage
 from app.dialects.base import Canvas
 from app.dialects.splice import Insertion
 from app.store.turns import StoredMessage

@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from app.capture.facts import CompileFacts
 from app.context.assemble import Block
 from app.context.audit import Explained
-from app.context.compile import Compilation, Compiler, CompileRequest
+from app.context.compile import Compiler
 from app.context.facts_section import shown
 from app.context.notes import outdated
+from app.context.request import Compilation, CompileRequest
 from app.context.resolution import Inquiry
 from app.context.retrieve import Scope
 from app.context.story import SYSTEM_ROLES

@@ -22,7 +22,7 @@ from app.capture.journal import Begin, Kept
 from app.capture.masking import masked
 from app.context.assemble import Block
 from app.context.audit import written
-from app.context.compile import Compilation
+from app.context.request import Compilation
 from app.context.transcript import Transcript
 from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of

@@ -6,12 +6,13 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from app.clock import Clock, SystemClock
 from app.errors import NotReady
+from app.features import Process
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
@@ -26,10 +27,16 @@ from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 
+if TYPE_CHECKING:
+    from app.jobs.worker import Connect
+
 log = logging.getLogger("mneme")
 
 APP_ROLE = "mneme_app"
 """What the server and the worker run as; row-level security holds it to one tenant."""
+
+OWNER_ROLE = "mneme_owner"
+"""What the schedule makes partitions as."""
 
 CLOSING_S = 5.0
 """Seconds for what still runs when a process closes: records of cancelled answers, mostly; each takes milliseconds."""
@@ -95,6 +102,17 @@ class Core(Struct, frozen=True):
     turns: TurnStore
     counter: TokenCounter
     session_ttl: timedelta
+
+
+def process_of(core: Core) -> Process:
+    """What a feature may use of it."""
+
+    def owner(name: str) -> Connect:
+        from app.jobs.worker import connector
+
+        return connector(core.settings.direct(core.dsn), role=OWNER_ROLE, name=name)
+
+    return Process(core.clock, core.queries, core.pools.background, owner)
 
 
 def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:

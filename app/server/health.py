@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from app.api.probes import Check, Probes
 from app.index.indexes import Indexes
@@ -11,12 +12,13 @@ from app.server.core import Core
 from app.store.consolidation import ConsolidationStore
 from app.store.queue import Queue
 from app.store.retention import Storage, by_group
-from app.store.webhooks import WebhookFigures
 
 
-def open_probes(core: Core, metrics: Metrics, exposition: Exposition, indexes: Indexes | None = None) -> Probes:
-    """/healthz, /readyz and /metrics."""
-    return Probes(_checks(core), exposition, [_gauges(core, metrics, indexes)])
+def open_probes(
+    core: Core, metrics: Metrics, exposition: Exposition, indexes: Indexes | None = None, further: Sequence[Check] = ()
+) -> Probes:
+    """/healthz, /readyz and /metrics. `further`: brings the gauges of features up to date."""
+    return Probes(_checks(core), exposition, [_gauges(core, metrics, indexes), *further])
 
 
 def _checks(core: Core) -> dict[str, Check]:
@@ -38,7 +40,6 @@ def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
     """Brings the gauges up to date that nothing else does."""
     pool, sql = core.pools.background, core.queries
     queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
-    webhooks = WebhookFigures(pool, sql)
 
     async def gauges() -> None:
         for name, each in core.pools.by_name.items():
@@ -50,11 +51,6 @@ def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))
         metrics.compactions(**await consolidation.figures())
-        now = core.clock.now()
-        for told in await webhooks.figures():
-            waited_s = (now - told.oldest).total_seconds() if told.oldest is not None else 0.0
-            figures = {"delivered": told.delivered, "failed": told.failed, "dead": told.dead, "waiting": told.waiting}
-            metrics.webhooks(told.name, **figures, oldest_seconds=waited_s)
         for ran in await storage.ticks():
             metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
 

@@ -9,32 +9,28 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.auth import Authenticator
 from app.api.probes import PROBES, Probes
 from app.clock import Clock, SystemClock
+from app.features.registry import Features, load
 from app.metrics import Exposition, Metrics, process_registry
 from app.server import collector, logs
-from app.server.core import Core, database_dsn, open_core
+from app.server.core import Core, database_dsn, open_core, process_of
 from app.server.health import open_probes
 from app.server.knowledge import Knowledge, open_knowledge
 from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.store.pools import came
 from app.tasks import Supervisor, until_orphaned
-from app.tracing import traced
-
-if TYPE_CHECKING:
-    from app.tracing.provider import Tracing
 
 log = logging.getLogger("mneme")
 
@@ -62,32 +58,31 @@ class Later:
 
 
 class Application:
-    """One ASGI application: `/v1` is the gateway, plain; what others there are is made when it is asked for."""
+    """One ASGI application: `/v1` is the gateway, plain; what others there are is made when it is asked for: `/api/v1`, and the
+    applications that features have under paths of their own."""
 
     def __init__(self, settings: Settings, clock: Clock, *, started: Callable[[], None] | None = None) -> None:
         """`started` is called when it is ready for requests."""
         self._settings = settings
         self._clock = clock
         self._started = started
-        self._gateway: ASGIApp | None = None
-        self._mcp: ASGIApp | None = None
-        self._ui: ASGIApp | None = None
+        self._mounts: list[tuple[str, str, ASGIApp]] = []
+        """By path, that path with a slash behind it, and who answers there and below."""
         self._probes: ASGIApp | None = None
         self._life = Router(lifespan=self._lifespan)
         self._api: ASGIApp = self._life
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        path = scope.get("path", "")
-        if scope["type"] == "http" and (path.startswith("/v1/") or path == "/v1") and self._gateway is not None:
-            await self._gateway(scope, receive, send)
-        elif scope["type"] == "http" and path == "/mcp" and self._mcp is not None:
-            await self._mcp(scope, receive, send)
-        elif scope["type"] == "http" and (path.startswith("/ui/") or path == "/ui") and self._ui is not None:
-            await self._ui(scope, receive, send)
-        elif scope["type"] == "http" and (scope["method"], path) in PROBES and self._probes is not None:
-            await self._probes(scope, receive, send)
-        else:
-            await (self._api if scope["type"] == "http" else self._life)(scope, receive, send)
+        answering = self._answering(scope["method"], scope["path"]) if scope["type"] == "http" else self._life
+        await answering(scope, receive, send)
+
+    def _answering(self, method: str, path: str) -> ASGIApp:
+        for at, below, app in self._mounts:
+            if path == at or path.startswith(below):
+                return app
+        if self._probes is not None and (method, path) in PROBES:
+            return self._probes
+        return self._api
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
@@ -97,64 +92,59 @@ class Application:
         registry = process_registry()
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         exposition = Exposition(registry, Path(folder) if folder else None)
-        async with traced(self._settings) as tracing:
-            metrics = Metrics(registry) if tracing is None else tracing.metrics(registry)
-            async with self._open(metrics, exposition, tracing):
+        features = load(self._settings)
+        async with features.running():
+            metrics = features.metrics(registry) or Metrics(registry)
+            async with self._open(metrics, exposition, features):
                 yield
 
     @asynccontextmanager
-    async def _open(self, metrics: Metrics, exposition: Exposition, tracing: Tracing | None) -> AsyncIterator[None]:
+    async def _open(self, metrics: Metrics, exposition: Exposition, features: Features) -> AsyncIterator[None]:
         async with (
             open_core(self._settings, database_dsn(self._settings), self._clock) as core,
             open_knowledge(core, core.pools.background, metrics) as knowledge,
-            open_proxy(core, knowledge, metrics, tracing) as proxy,
+            open_proxy(core, knowledge, metrics, features) as proxy,
         ):
             space = await core.turns.space_of(core.embedder.space)
-            probes = open_probes(core, metrics, exposition, proxy.indexes)
-            inside = Later(lambda: routes_inside(core, knowledge, proxy, metrics, probes, space))
+            gauges = features.gauges(process_of(core), metrics)
+            probes = open_probes(core, metrics, exposition, proxy.indexes, gauges)
+            inside = Later(lambda: routes_inside(core, knowledge, proxy, metrics, probes, space, features))
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
             await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
-            async with self._mcp_app(proxy.authenticator, inside) as self._mcp:
-                self._gateway, self._probes = proxy.gateway, probes
+            async with features.mounts(proxy.authenticator, inside) as mounts:
+                apps: Mapping[str, ASGIApp] = {"/v1": proxy.gateway} | {at: Later(make) for at, make in mounts.items()}
+                self._mounts = [(at, f"{at}/", app) for at, app in apps.items()]
+                self._probes = probes
                 self._api = Later(lambda: routes_outside(self._settings, inside))
-                if self._settings.ui == "on":
-                    self._ui = Later(lambda: site(self._settings, proxy.authenticator, inside))
                 if self._started is not None:
                     self._started()
                 yield
-            self._gateway = self._mcp = self._ui = self._probes = None
-            self._api = self._life
+            self._mounts, self._probes, self._api = [], None, self._life
             warming.cancel()
             stop.set()
 
-    @asynccontextmanager
-    async def _mcp_app(self, authenticator: Authenticator, inside: ASGIApp) -> AsyncIterator[ASGIApp | None]:
-        """What answers at /mcp, if the settings want it; only then its SDK is imported."""
-        if self._settings.mcp == "off":
-            yield None
-            return
-        from app.mcp.http import McpApp
-
-        mcp = McpApp(authenticator, inside, [self._settings.host, *self._settings.hosts])
-        async with mcp.open():
-            yield mcp
-
 
 def routes_inside(
-    core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None
+    core: Core,
+    knowledge: Knowledge,
+    proxy: Proxy,
+    metrics: Metrics,
+    probes: Probes,
+    space: int | None,
+    features: Features,
 ) -> ASGIApp:
-    """All routes but /v1, /mcp and /ui, as the page and the tools ask them."""
+    """All routes but those below /v1 and below the paths of features, as these ask them."""
     from fastapi import FastAPI
 
     from app.api.common import ApiMiddleware, add_routes, install_errors
-    from app.api.reference import reference_router
+    from app.api.ops import reference_router
     from app.server.routes import open_routes
 
     app = FastAPI(title="Mneme", version=VERSION, docs_url=None, redoc_url=None)
     install_errors(app)
-    for router in (*open_routes(core, knowledge, proxy, metrics, probes, space), reference_router()):
+    for router in (*open_routes(core, knowledge, proxy, metrics, probes, space, features), reference_router()):
         add_routes(app, router)
     return ApiMiddleware(app, core.settings.max_body_bytes)
 
@@ -163,16 +153,9 @@ def routes_outside(settings: Settings, inside: ASGIApp) -> ASGIApp:
     """The same as they are asked through the port."""
     if settings.auth_mode != "open":
         return inside
-    from app.api.origin import NameCheck
+    from app.api.common import NameCheck
 
     return NameCheck(inside, [settings.host, *settings.hosts], "/api/")
-
-
-def site(settings: Settings, authenticator: Authenticator, inside: ASGIApp) -> ASGIApp:
-    """The page, at /ui."""
-    from app.ui.pages import open_site
-
-    return open_site(settings, authenticator, inside)
 
 
 async def _database_came(settings: Settings) -> bool:

@@ -4,47 +4,35 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.appending import Scribe
-from app.api.batch import batch_router
-from app.api.calls import calls_router
+from app.api.calls import calls_router, replay_router
 from app.api.cards import cards_router
-from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
-from app.api.commands import commands_router
 from app.api.conflicts import conflicts_router
-from app.api.context import Previewer, context_router
 from app.api.entities import entities_router
-from app.api.export import export_router
 from app.api.facts import facts_router
-from app.api.filtering import Filtering
-from app.api.importer import Importer, importer_router
-from app.api.keys import keys_router
-from app.api.me import me_router
+from app.api.import_export import Importer, cassettes_router, export_router, importer_router
+from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.objects import objects_router
 from app.api.ontology import ontology_router
-from app.api.ops import ops_router, queue_router, storage_router
+from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
-from app.api.overview import overview_router
 from app.api.probes import Probes
-from app.api.replay import replay_router
 from app.api.scope import Gate
-from app.api.search import search_router
-from app.api.sessions import history_router, sessions_router
+from app.api.search import Filtering, Previewer, context_router, search_router
+from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spend import spend_router
-from app.api.tenant import tenant_router
-from app.api.users import users_router
-from app.api.validation import validation_router
-from app.api.welcome import Welcome
-from app.api.working import working_router
+from app.api.tenant import keys_router, tenant_router
+from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
 from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
+from app.features.registry import Features
 from app.jobs.learn import WorkingMemory
 from app.memory.command_match import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.server.core import STORED_COUNTS, Core
+from app.server.core import STORED_COUNTS, Core, process_of
 from app.server.knowledge import Knowledge
 from app.server.proxy import Proxy
 from app.store.captures import Captures, CassetteStore
@@ -75,9 +63,15 @@ from app.store.validation import Validation
 
 
 def open_routes(
-    core: Core, knowledge: Knowledge, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None
+    core: Core,
+    knowledge: Knowledge,
+    proxy: Proxy,
+    metrics: Metrics,
+    probes: Probes,
+    space: int | None,
+    features: Features,
 ) -> list[APIRouter]:
-    """Wire the routes under /api/v1 and those of operation: as long as the list of them is."""
+    """Wire the routes under /api/v1, those of the features last, and those of operation."""
     pool, sql, clock, settings = core.pools.background, core.queries, core.clock, core.settings
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
@@ -97,9 +91,7 @@ def open_routes(
         search_router(
             gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
         ),
-        validation_router(gate, memories, Validation(pool, sql, clock, space=space), scribe, welcome),
-        batch_router(gate, memories, sessions, scribe, welcome),
-        memories_router(gate, memories, sessions, scribe, welcome),
+        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), scribe, welcome),
         context_router(gate, Previewer(proxy.preparer, proxy.router, clock, default_model)),
         chat_router(
             gate,
@@ -144,4 +136,5 @@ def open_routes(
         ontology_router(gate, OntologyStore(pool, sql, clock)),
         conflicts_router(gate, ConflictStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
+        *features.routes(process_of(core), gate),
     ]

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 
 from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
+from app.features.registry import load
 from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
 from app.jobs.persistent_objects import Rememberer, object_ticks
 from app.jobs.resolution import Checker
 from app.jobs.schedule import GRAPH_FROM, Schedule, alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.shrink import Shrinker
-from app.jobs.webhooks import ENTRYPOINT, Deliverer, Poster, retrying, webhook_ticks
-from app.jobs.worker import PROBE_S, Handler, QueueDriver, Worker, connector
+from app.jobs.worker import Handler, Worker, connector
 from app.memory.extract import read_rules
 from app.memory.secrets import unwelcome
 from app.providers.helper import build_helper
 from app.server import collector
-from app.server.core import APP_ROLE, CLOSING_S, Core, database_dsn, open_core
+from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, Core, database_dsn, open_core, process_of
 from app.server.knowledge import Knowledge, open_knowledge
 from app.server.learning import learner
 from app.settings import Settings
@@ -36,24 +36,16 @@ from app.store.pools import came, reach
 from app.store.queries import Queries
 from app.store.resolution import CheckStore
 from app.store.retention import GB, Limits, Retention
-from app.store.webhooks import Outbox, WebhookFigures
 from app.tasks import until_orphaned
 from app.text_cache import forget
-from app.tracing import traced
 
 if TYPE_CHECKING:
     from app.providers.helper_client import HelperClient
 
 log = logging.getLogger("mneme.work")
 
-OWNER_ROLE = "mneme_owner"
-"""What the schedule makes partitions as."""
-
 NICE = 10
 """Of a worker that has begun (nice(2)): where servers want all of the processor, it has a tenth. Learning is shed first."""
-
-WEBHOOK_STATEMENT_S = 10.0
-"""Longest statement of the outbox, seconds: each concerns a few rows by their key."""
 
 
 async def _check_schema(dsn: str, wait_s: float) -> None:
@@ -75,14 +67,16 @@ async def run_worker(settings: Settings) -> None:
     if not await came(dsn, settings.start_wait_s, stop):
         return
     await _check_schema(settings.direct(dsn), settings.start_wait_s)
+    features = load(settings)
     async with (
         AsyncExitStack() as stack,
-        traced(settings) as tracing,
+        features.running(),
         open_core(settings, dsn, clock, serving=False) as core,
         open_knowledge(core, core.pools.background) as knowledge,
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await asyncio.to_thread(read_rules)
+        process = process_of(core)
         helper = build_helper(settings)
         try:
             handlers = (
@@ -90,12 +84,12 @@ async def run_worker(settings: Settings) -> None:
                 | checker(core, knowledge).handlers()
                 | await consolidation(core, helper)
                 | await paging(core, helper)
-                | {ENTRYPOINT: retrying(WebhookFigures(core.pools.background, core.queries))}
+                | dict(features.jobs(process))
             )
             worker = Worker(
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=handlers if tracing is None else tracing.handlers(handlers),
+                handlers=features.handlers(handlers),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
@@ -105,7 +99,8 @@ async def run_worker(settings: Settings) -> None:
             erasures = Erasures(own, core.pools.background, core.queries, lambda _user: forget(), forget)
             listening = core.tasks.spawn(erasures.listen(), "erasures")
             stack.callback(listening.cancel)
-            core.tasks.spawn(webhooks(settings, dsn, core.queries, clock, stop), "webhooks")
+            for name, feature in features:
+                core.tasks.spawn(feature.work(process, stop), name)
             collector.settle()
             core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
             log.info(
@@ -135,7 +130,7 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
         *object_ticks(sql),
         *index_ticks(sql),
         *mark_ticks(sql),
-        *webhook_ticks(sql),
+        *load(settings).ticks(sql),
     ]
     return Schedule(connect, sql, clock, further=own, graph_from=graph_from(settings.index_items))
 
@@ -201,25 +196,6 @@ async def paging(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
     return shrinker.handlers() | rememberer.handlers()
-
-
-async def webhooks(settings: Settings, dsn: str, sql: Queries, clock: Clock, stop: asyncio.Event) -> None:
-    """What is told to others, until `stop`."""
-    connect = connector(settings.direct(dsn), role=OWNER_ROLE, name="mneme webhooks")
-    driver = QueueDriver(connect, sql, timeout_s=WEBHOOK_STATEMENT_S, probe_s=PROBE_S)
-    post = Poster()
-    try:
-        await Deliverer(
-            Outbox(driver, sql),
-            settings.webhooks if "webhooks" in settings.model_fields_set else None,
-            post,
-            clock,
-            attempts=settings.webhook_attempts,
-            summary_s=settings.webhook_summary_s,
-        ).run(stop)
-    finally:
-        await post.close()
-        await driver.close()
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

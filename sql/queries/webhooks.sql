@@ -1,4 +1,4 @@
--- Webhooks (app/jobs/webhooks.py), as mneme_owner: they concern every tenant.
+-- Webhooks (app/features/webhooks/delivery.py), as mneme_owner: they concern every tenant.
 
 -- name: targets
 -- Who wants to know what, from the settings: others go, with their counts; they are returned. What waits for them stays until it is

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.ui.call_prompt import SHOWN_CHARS
+from app.features.ui.call_prompt import SHOWN_CHARS
 from tests.support.clients import Api, ask, assistant, call_of, user
 from tests.support.replies import Script, chat_script, reply_bytes
 from tests.support.scripted import ScriptedUpstream

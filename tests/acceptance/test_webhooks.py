@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.jobs.webhooks import signature
+from app.features.webhooks.delivery import signature
 from app.sources import WebhookTarget
 from tests.support.clients import Api, ask, user
 from tests.support.ports import free_port

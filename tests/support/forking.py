@@ -36,7 +36,7 @@ COMMANDS = (
     "app.server.supervise",
     "app.server.worker",
     "app.server.routes",
-    "app.ui.pages",
+    "app.features.ui.site",
 )
 """What a server, a worker and most commands import, at once or when a route is first asked for."""
 MOST_BYTES = 200_000

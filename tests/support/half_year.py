@@ -22,7 +22,8 @@ import asyncpg
 import orjson
 
 from app.clock import FakeClock
-from app.context.compile import Compiler, SearchRequest
+from app.context.compile import Compiler
+from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.jobs.schedule import Schedule, life_ticks
 from app.jobs.worker import connector

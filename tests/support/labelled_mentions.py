@@ -16,8 +16,7 @@ from uuid import UUID
 from app.context.resolution import Entity
 from app.knowledge.mentions import normalise
 from app.knowledge.ontology import EntityType, Ontology
-from app.knowledge.resolution import Sought
-from app.knowledge.resolve import Found, Said, Wanted
+from app.knowledge.resolution import Found, Said, Sought, Wanted
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SETS = ("tuning", "heldout")

@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 
 import httpx
 
-from app.ui import conflicts, entities, sessions
-from app.ui.cookie import Cookies
-from app.ui.site import Site
+from app.features.ui import conflicts, entities, sessions
+from app.features.ui.cookie import Cookies
+from app.features.ui.site import Site
 from tests.support.wired_api import WiredApi
 
 LIFE_S = 3600.0

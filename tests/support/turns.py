@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.capture.facts import CallFacts, CompileFacts, Exchange
 from app.context.assemble import Prepend
-from app.context.compile import Compilation
+from app.context.request import Compilation
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice

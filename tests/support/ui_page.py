@@ -8,9 +8,8 @@ from typing import Any
 
 import httpx
 
+from app.features.ui.site import Site, open_site
 from app.settings import Settings
-from app.ui.pages import open_site
-from app.ui.site import Site
 from tests.support.wired_api import WiredApi
 
 SECRET = "a secret of the tests' own"

@@ -11,7 +11,8 @@ from tests.support.clients import Api
 from tests.support.database import fresh_database
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
-from tests.support.ui_world import SETTINGS, World, script
+from tests.support.ui_world import SETTINGS, World
+from tests.support.ui_world_model import script
 
 WORLD = "mneme_ui_world"
 """The database that the run's first worker fills with the world."""

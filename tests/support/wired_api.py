@@ -19,49 +19,38 @@ from fastapi.routing import APIRoute
 from numpy.typing import NDArray
 from starlette.types import Receive, Scope, Send
 
-from app.api.appending import Scribe
 from app.api.auth import Authenticator
-from app.api.batch import batch_router
-from app.api.calls import calls_router
+from app.api.calls import calls_router, replay_router
 from app.api.cards import cards_router
-from app.api.cassettes import cassettes_router
 from app.api.chat import chat_router
-from app.api.commands import commands_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
-from app.api.context import Previewer, PreviewRequest, context_router
 from app.api.entities import entities_router, without_ontology
-from app.api.export import export_router
 from app.api.facts import facts_router
-from app.api.filtering import Filtering
-from app.api.importer import Importer, importer_router
-from app.api.keys import keys_router
-from app.api.me import me_router
+from app.api.import_export import Importer, cassettes_router, export_router, importer_router
+from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.objects import objects_router
 from app.api.ontology import ontology_router
-from app.api.ops import ops_router, queue_router, storage_router
+from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
-from app.api.overview import overview_router
 from app.api.probes import Probes
-from app.api.replay import replay_router
 from app.api.scope import Gate
-from app.api.search import search_router
-from app.api.sessions import history_router, sessions_router
+from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
+from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spend import spend_router
-from app.api.tenant import tenant_router
-from app.api.users import users_router
-from app.api.validation import validation_router
-from app.api.welcome import Welcome
-from app.api.working import working_router
+from app.api.tenant import keys_router, tenant_router
+from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
 from app.clock import FakeClock, SystemClock
 from app.context import transcript
-from app.context.compile import Compiler, SearchRequest, SearchResult
+from app.context.compile import Compiler
+from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
 from app.jobs.learn import WorkingMemory
 from app.knowledge.ontology import Ontology
-from app.knowledge.resolve import Finder, Resolver
+from app.knowledge.resolution import Finder
+from app.knowledge.resolve import Resolver
 from app.memory.command_match import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
@@ -285,9 +274,9 @@ async def build_api(
     )
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
     app = RoutesApp(
-        lambda: validation_router(gate, memories, Validation(pool, queries, clock, space=space), scribe, welcome),
-        lambda: batch_router(gate, memories, sessions, scribe, welcome),
-        lambda: memories_router(gate, memories, sessions, scribe, welcome),
+        lambda: memories_router(
+            gate, memories, sessions, Validation(pool, queries, clock, space=space), scribe, welcome
+        ),
         lambda: search_router(gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500)),
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(

@@ -19,7 +19,8 @@ from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.ui_pages import Reached, patterns, reachable
 from tests.support.ui_served import WORLD, Served, serving
-from tests.support.ui_world import SETTINGS, World, fill, script
+from tests.support.ui_world import SETTINGS, World, fill
+from tests.support.ui_world_model import script
 
 
 @pytest.fixture(scope="session")

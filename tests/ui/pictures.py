@@ -15,7 +15,8 @@ from tests.support.database import connected
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.ui_many import more_calls
-from tests.support.ui_world import ANA, CHIARA, SETTINGS, World, fill, script
+from tests.support.ui_world import ANA, CHIARA, SETTINGS, World, fill
+from tests.support.ui_world_model import script
 
 FOLDER = Path("docs/pictures")
 SCHEMES = ("light", "dark")

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from app.api.context import Previewer
+from app.api.search import Previewer
 from app.context.compile import Compiler
 from app.knowledge.conflict_log import ConflictLog
 from app.knowledge.domain import Domains

@@ -14,7 +14,17 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
 from app.server.main import Later
 
-NEITHER = {"app.server.routes", "app.ui", "fastapi", "httpx", "jinja2", "mcp", "opentelemetry.sdk", "rich", "wordllama"}
+NEITHER = {
+    "app.server.routes",
+    "app.features.ui",
+    "fastapi",
+    "httpx",
+    "jinja2",
+    "mcp",
+    "opentelemetry.sdk",
+    "rich",
+    "wordllama",
+}
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import asyncpg
 import httpx
 import pytest
 
-from app.api.filtering import WIDER
-from app.context.compile import SearchResult
+from app.api.search import WIDER
+from app.context.request import SearchResult
 from app.context.score import Scored
 from app.errors import StoreUnavailable
 from app.store.memories import Memories

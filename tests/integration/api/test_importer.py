@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 import orjson
 
-from app.api import importer
+from app.api import import_export
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -159,7 +159,7 @@ async def test_nothing_is_an_import_too(client: httpx.AsyncClient) -> None:
 
 
 async def test_too_many_lines(client: httpx.AsyncClient, monkeypatch: Any) -> None:
-    monkeypatch.setattr(importer, "MAX_LINES", 3)
+    monkeypatch.setattr(import_export, "MAX_LINES", 3)
     answer = await client.post("/api/v1/import", content=text([line("a", i) for i in range(4)]), headers=NDJSON)
     assert answer.status_code == 413
     assert (await client.get("/api/v1/sessions")).json()["sessions"] == []

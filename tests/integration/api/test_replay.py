@@ -14,9 +14,8 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from app.api.auth import Authenticator
-from app.api.calls import calls_router
+from app.api.calls import calls_router, replay_router
 from app.api.common import add_routes, install_errors
-from app.api.replay import replay_router
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
 from app.gateway.forward import Sender

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import httpx
 
-from app.context.compile import SearchResult
+from app.context.request import SearchResult
 from app.context.score import Scored
 from app.store import ids
 from app.store.ids import LOCAL_TENANT

@@ -13,9 +13,9 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from app.api.context import Previewer, PreviewRequest
-from app.context.compile import SearchRequest
+from app.api.search import Previewer, PreviewRequest
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
+from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router

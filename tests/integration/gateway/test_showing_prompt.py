@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.api.context import Previewer, PreviewRequest
+from app.api.search import Previewer, PreviewRequest
 from app.clock import FakeClock
 from app.context.card_section import LABEL
 from app.context.cards import CardFinder

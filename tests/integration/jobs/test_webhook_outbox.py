@@ -16,8 +16,9 @@ import pytest
 from app.cli.doctor import _database
 from app.clock import FakeClock, SystemClock
 from app.errors import NotFound
+from app.features.webhooks.delivery import ENTRYPOINT, KEEP, retrying, webhook_ticks
+from app.features.webhooks.outbox import Outbox, WebhookFigures
 from app.jobs.schedule import Schedule
-from app.jobs.webhooks import ENTRYPOINT, KEEP, retrying, webhook_ticks
 from app.jobs.worker import QueueDriver, connector
 from app.settings import Settings
 from app.sources import WebhookEvent, WebhookTarget
@@ -25,7 +26,6 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import Pool
 from app.store.queue import Queue
-from app.store.webhooks import Outbox, WebhookFigures
 from tests.support.jobs import SQL, job, put, until, working
 
 Admin = asyncpg.Connection

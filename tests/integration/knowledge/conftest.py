@@ -16,7 +16,8 @@ from app.clock import FakeClock, SystemClock
 from app.knowledge.domain import Domains
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import Ontology
-from app.knowledge.resolve import Resolver, Who
+from app.knowledge.resolution import Who
+from app.knowledge.resolve import Resolver
 from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store import ids

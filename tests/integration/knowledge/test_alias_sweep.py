@@ -10,8 +10,7 @@ import asyncpg
 from app.clock import FakeClock
 from app.jobs.schedule import ALIAS_FLOOR, ALIAS_IDLE, Schedule, alias_ticks
 from app.jobs.worker import connector
-from app.knowledge.resolution import faded
-from app.knowledge.resolve import Who
+from app.knowledge.resolution import Who, faded
 from tests.support.entities import add_alias
 from tests.support.jobs import SQL
 

@@ -9,7 +9,8 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.knowledge.resolve import Resolver, Who
+from app.knowledge.resolution import Who
+from app.knowledge.resolve import Resolver
 from app.store import ids
 from app.store.entities import EntityStore
 from app.store.pools import Pool

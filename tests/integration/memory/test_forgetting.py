@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
-from app.context.compile import Compiler, SearchRequest
+from app.context.compile import Compiler
+from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder

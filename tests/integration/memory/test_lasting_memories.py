@@ -12,7 +12,8 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
-from app.context.compile import Compiler, SearchRequest
+from app.context.compile import Compiler
+from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import BadBody
 from app.jobs.persistent_objects import IMPORTANCE, REMEMBER_OBJECTS, TAG, Rememberer, object_ticks

@@ -11,8 +11,8 @@ import pytest
 from starlette.responses import Response
 
 from app.errors import StoreUnavailable
-from app.ui.site import SECURITY_HEADERS, Entry, Site
-from app.ui.visit import COOKIE, Visit
+from app.features.ui.site import SECURITY_HEADERS, Site
+from app.features.ui.visit import COOKIE, Entry, Visit
 from tests.support.ui_forms import post, sign_in, token
 from tests.support.ui_page import Page
 

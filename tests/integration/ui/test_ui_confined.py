@@ -9,11 +9,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from app.features.ui.site import Site
+from app.features.ui.visit import Entry
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from app.ui.site import Entry, Site
 from tests.support.calls import CapturedCall, capture
 from tests.support.ui_forms import post, sign_in
 from tests.support.ui_page import Page

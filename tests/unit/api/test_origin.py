@@ -1,13 +1,13 @@
-"""Where a request may come from."""
+"""Where a request may come from, and by which names a server in open mode may be asked."""
 
 from __future__ import annotations
 
 import pytest
 
-from app.api.origin import LOOPBACK, check_origin
+from app.api.auth import check_name, check_origin, known_hosts
 from app.errors import BadHeader, Forbidden
 
-ALLOWED = LOOPBACK | {"memory.example"}
+ALLOWED = known_hosts(["Memory.Example"])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:80", "[::1]", "Memory.Example:443"])
@@ -33,3 +33,31 @@ def test_another_name_is_refused(host: str | None) -> None:
 def test_a_page_of_another_site_is_refused(origin: str) -> None:
     with pytest.raises(Forbidden, match="MNEME_HOSTS"):
         check_origin("localhost", origin, ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost",
+        "LOCALHOST:8080",
+        "127.0.0.1",
+        "[::1]:80",
+        "192.168.1.7:8080",
+        "[fe80::1]",
+        "mneme",
+        "mneme:8080",
+        "memory.example",
+    ],
+)
+def test_names_that_no_page_elsewhere_can_have(host: str) -> None:
+    check_name(host, ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8080", "mneme.evil.example", "127.0.0.1.nip.io", "localhost.", "localhost@evil.example", "",
+     "[", "a b.c"],
+)  # fmt: skip
+def test_names_that_one_may_have(host: str) -> None:
+    with pytest.raises(BadHeader, match="MNEME_HOSTS"):
+        check_name(host, ALLOWED)

@@ -8,7 +8,7 @@ import httpx
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from app.api.reference import page, reference_router
+from app.api.ops import page, reference_router
 
 
 class Told(BaseModel):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.cassettes import _stream
+from app.api.import_export import _stream
 from app.capture.cassettes import call_id, cassette_of, facts_of
 from app.store.captures import CallDetail, CapturedAnswer
 from mneme_replay.cassette import Cassette, Chunk, Response

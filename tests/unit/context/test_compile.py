@@ -15,8 +15,9 @@ from app.context.asked import Asked
 from app.context.assemble import NOTE, SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.audit import expand
 from app.context.candidates import Candidate
-from app.context.compile import Compilation, Compiler, CompileRequest, PathMessage, SearchRequest
+from app.context.compile import Compiler
 from app.context.profiles import Profile
+from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest
 from app.context.retrieve import NoVector, Retrieved, Scope, Wanted
 from app.context.sections import Budgets
 from app.context.transcript import Transcript, canonical, chain, message_hash

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.context.audit import expand
-from app.context.compile import Compilation, Compiler, CompileRequest
+from app.context.compile import Compiler
 from app.context.explaining import Recalled, fill
+from app.context.request import Compilation, CompileRequest
 from app.context.resolution import Clash, Known
 from app.context.sections import Budgets
 from app.context.transcript import Transcript

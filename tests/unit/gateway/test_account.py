@@ -14,7 +14,7 @@ from app.api.auth import Principal
 from app.capture.facts import CallFacts, Exchange, Outcome
 from app.capture.recipe import Position, rebuild
 from app.context.assemble import Block
-from app.context.compile import Compilation
+from app.context.request import Compilation
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT

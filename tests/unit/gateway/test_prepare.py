@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.assemble import Prepend
-from app.context.compile import Compilation, CompileRequest
+from app.context.request import Compilation, CompileRequest
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
 from app.gateway.idempotency import repeat_key

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.capture.journal import Begin, Codec, Kept, frames_of, gather
 from app.context.assemble import Block
-from app.context.compile import Compilation
+from app.context.request import Compilation
 from app.dialects.chat import CHAT
 from app.dialects.responses import RESPONSES
 from app.errors import UpstreamError

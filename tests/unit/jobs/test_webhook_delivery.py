@@ -1,4 +1,4 @@
-"""app/jobs/webhooks.py against an outbox in memory and receivers on loopback."""
+"""app/features/webhooks/delivery.py against an outbox in memory and receivers on loopback."""
 
 from __future__ import annotations
 
@@ -17,11 +17,21 @@ from pydantic import ValidationError
 
 from app.clock import SystemClock
 from app.errors import BadBody, NotFound, StoreUnavailable
-from app.jobs.webhooks import CONCURRENCY, FAILURES, OPEN_S, RETRIES_S, Deliverer, Poster, body_of, retrying, signature
+from app.features.webhooks.delivery import (
+    CONCURRENCY,
+    FAILURES,
+    OPEN_S,
+    RETRIES_S,
+    Deliverer,
+    Poster,
+    body_of,
+    retrying,
+    signature,
+)
+from app.features.webhooks.outbox import TargetFigures, Waiting
 from app.settings import Settings
 from app.sources import WebhookTarget
 from app.store.ids import NIL
-from app.store.webhooks import TargetFigures, Waiting
 from tests.support.jobs import until as holds
 from tests.support.replies import Reply, Send, Stall, reply_bytes, reply_json
 from tests.support.scripted import ScriptedUpstream

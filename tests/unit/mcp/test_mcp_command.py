@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from app.cli import main
 from app.errors import NotReady
-from app.mcp import check_sdk
+from app.features.mcp import check_sdk
 
 
 def test_the_sdk_is_there() -> None:

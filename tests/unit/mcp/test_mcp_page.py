@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from app.cli.serve import mcp
-from app.mcp.server import PROFILE, SESSION
-from app.mcp.tools import MAX_LISTED, MAX_SHOWN_CHARS, TOOLS
+from app.features.mcp.server import PROFILE, SESSION
+from app.features.mcp.tools import MAX_LISTED, MAX_SHOWN_CHARS, TOOLS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "mcp.md").read_text()
 

@@ -10,8 +10,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from app.mcp.asking import Asker, Refused
-from app.mcp.tools import MAX_SHOWN_CHARS, TOOLS
+from app.features.mcp.tools import MAX_SHOWN_CHARS, TOOLS, Asker, Refused
 
 BY_NAME = {each.name: each for each in TOOLS}
 MEMORY = {"id": "m1", "kind": "fact", "text": "A boat.", "status": "active", "tags": [], "created_at": "2026-01-01"}

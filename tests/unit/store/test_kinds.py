@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from app.api.chat import MEMORY_TYPES
-from app.mcp.tools import Kind as ToolKind
+from app.features.mcp.tools import Kind as ToolKind
 from app.store.memories import KINDS, STATUSES
 
 SCHEMA = Path(__file__).parents[3] / "sql" / "schema" / "003_memory.sql"

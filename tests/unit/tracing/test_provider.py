@@ -10,9 +10,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from app.errors import NotReady
+from app.features.registry import load
+from app.features.tracing import check_sdk, provider
+from app.features.tracing.provider import Tracing, job_ids
 from app.settings import Settings
-from app.tracing import check_sdk, provider, traced
-from app.tracing.provider import Tracing, job_ids
 
 
 @pytest.mark.parametrize(
@@ -47,13 +48,12 @@ async def test_a_try_of_a_job_is_a_span_and_fails_as_it_did() -> None:
 
 
 async def test_without_the_setting_there_is_nothing() -> None:
-    async with traced(Settings(otel="off")) as tracing:
-        assert tracing is None
+    assert "tracing" not in dict(load(Settings(otel="off")))
 
 
 def test_nothing_is_imported_before_it_is_asked_for() -> None:
     # Of OpenTelemetry's API pgqueuer imports a part by itself.
-    ours = "each.startswith(('opentelemetry.sdk', 'opentelemetry.exporter', 'app.tracing.'))"
+    ours = "each.startswith(('opentelemetry.sdk', 'opentelemetry.exporter', 'app.features.tracing.'))"
     wanted = f"import app.server.main, app.server.worker, sys; print([each for each in sys.modules if {ours}])"
     told = subprocess.run([sys.executable, "-c", wanted], capture_output=True, text=True, check=True)
     assert told.stdout == "[]\n"
@@ -63,7 +63,7 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     def nothing(name: str) -> None:
         raise ModuleNotFoundError(name)
 
-    monkeypatch.setattr("app.tracing.find_spec", nothing)
+    monkeypatch.setattr("app.features.tracing.find_spec", nothing)
     with pytest.raises(NotReady, match=r"mneme-proxy\[otel\]"):
         check_sdk()
 
@@ -71,7 +71,7 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 async def test_variables_that_the_sdk_refuses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "256")
     with pytest.raises(NotReady, match="max_export_batch_size must be less"):
-        async with traced(Settings(otel="on")):
+        async with load(Settings(otel="on")).running():
             pass
 
 

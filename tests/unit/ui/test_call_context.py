@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.profiles import AUTO
-from app.ui import call_context
-from app.ui.call_context import Section, segments, spending
+from app.features.ui import call_context
+from app.features.ui.call_context import Section, segments, spending
 
 BUDGET = {
     "window": 8000, "system": 100, "reserve": 1000, "tools": 50, "available": 6850, "client": 30,

@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from app.context.resolution import DomainQuery
-from app.ui import call_words
-from app.ui.rendering import environment
+from app.features.ui import call_words
+from app.features.ui.rendering import environment
 
 HOSTILE = "<b onclick=x>"
 MEMORY, OTHER = str(UUID(int=1)), str(UUID(int=2))

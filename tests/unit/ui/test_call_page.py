@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.ui.call import _or_none
-from app.ui.within import Refused
+from app.features.ui.calls import _or_none
+from app.features.ui.visit import Refused
 
 
 async def says(status: int) -> str:

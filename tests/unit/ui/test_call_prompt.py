@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ui import call_prompt
-from app.ui.call_prompt import Shown, compare
+from app.features.ui import call_prompt
+from app.features.ui.call_prompt import Shown, compare
 
 BLOCK = (
     "<mneme-memory 5f0c>\nNotes.\n- [fact] Ana plays chess. (2026-05-03)\nuser: I live in Lisbon.\n</mneme-memory 5f0c>"

@@ -8,6 +8,7 @@ from typing import get_args
 
 import pytest
 
+import app.gateway
 from app.api.calls import Outcome
 from app.context.assemble import RebaseReason
 from app.context.budget import TaskType
@@ -15,12 +16,12 @@ from app.context.candidates import LEGS
 from app.context.pack import Reason
 from app.context.score import SIGNALS
 from app.context.sections import KNOWN_SECTIONS
+from app.features.ui import call_context, call_words
 from app.metrics import MemoryStatus
 from app.replay.compare import NOT_FOUND, Change
 from app.store.paging_values import Fidelity
-from app.ui import call_context, call_words
 
-GATEWAY = Path(call_words.__file__).parents[1] / "gateway"
+GATEWAY = Path(app.gateway.__file__).parent
 GIVEN = re.compile(r'\.degraded\("([a-z-]+)"\)|(?<!, )call\.reason = "([a-z-]+)"|call, "([a-z-]+)", Unavailable')
 """How the gateway says why memory was not what it could be."""
 

@@ -8,8 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.ui import charts
-from app.ui.charts import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, compact, duration, lines, moments, scale, share
+from app.features.ui import charts
+from app.features.ui.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    compact,
+    duration,
+    lines,
+    moments,
+    scale,
+    share,
+)
 
 SINCE = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 FLOOR = HEIGHT - BOTTOM

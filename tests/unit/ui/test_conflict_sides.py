@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.ui.conflicts import choices, sides
-from app.ui.objects import zones
+from app.features.ui.conflicts import choices, sides
+from app.features.ui.objects import zones
 
 ONE, TWO = "memory-1", "memory-2"
 ROW = {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.ui.conversation import Piece, pieces, plain, pretty, turns, whole
+from app.features.ui.conversation import Piece, pieces, plain, pretty, turns, whole
 
 SESSION = "own"
 KB3 = "A" * 4096

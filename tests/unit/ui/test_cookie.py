@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from app.errors import NotReady
+from app.features.ui.cookie import Cookies, SignedIn, shared_secret
 from app.settings import Settings
-from app.ui.cookie import Cookies, SignedIn, shared_secret
 
 SECRET = "s" * 32
 CHANGES = (lambda c: c[:-1], lambda c: "x" + c, lambda c: c.swapcase(), lambda _: "", lambda _: "a.b.c")

@@ -11,10 +11,10 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from app.api.auth import Principal
+from app.features.ui.settings import GROUPS, HIDDEN, is_operator, rows, without_secrets, written
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import Limits
-from app.ui.settings import GROUPS, HIDDEN, is_operator, rows, without_secrets, written
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 CANARY = "c4n4ry-9f8e7d6c5b4a"

@@ -6,14 +6,14 @@ import re
 from hashlib import sha256
 from pathlib import Path
 
-import app.ui
-from app.ui.rendering import asset, assets
+import app.features.ui
+from app.features.ui.rendering import asset, assets
 
 HTMX_VERSION = "2.0.11"
 HTMX_SHA256 = "d6fdc75f204e6bdefa99b69bf1e6d4ac69b8a364f77929f45c13476b4000f717"
 """Of dist/htmx.min.js in npm's htmx.org, as it was published."""
 
-HERE = Path(app.ui.__file__).parent
+HERE = Path(app.features.ui.__file__).parent
 
 
 def test_htmx_is_the_published_file_with_its_licence() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.ui.memory import Change, changed, event
-from app.ui.within import Refused
+from app.features.ui.memories import Change, changed, event
+from app.features.ui.visit import Refused
 
 HELD: dict[str, Any] = {
     "text": "Likes tea", "kind": "preference", "tier": 4, "tags": ["taste"], "metadata": {"a": 1}, "importance": 0.6499999,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from app.ui.recall import KINDS, Wanted, json_object, tier, told, words, written
-from app.ui.within import Refused
+from app.features.ui.memories import KINDS, Wanted, json_object, tier, told, words, written
+from app.features.ui.visit import Refused
 
 
 def test_a_list_is_asked_for_what_was_typed() -> None:

@@ -1,0 +1,117 @@
+"""What the core does without: features, each in a folder of its own.
+
+A feature is a subclass of `Feature`, and overrides the hooks by which it takes part: those of the base do nothing. `registry`
+knows which there are, and loads those that the settings ask for; no feature knows another. The class stands in the folder's
+`__init__`, as `FEATURE`, and imports next to nothing: what a hook needs it imports itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from prometheus_client import CollectorRegistry
+    from starlette.types import ASGIApp
+
+    from app.api.auth import Authenticator
+    from app.api.probes import Check
+    from app.api.scope import Gate
+    from app.clock import Clock
+    from app.gateway.turn import Application
+    from app.gateway.turn import Authenticator as Authenticates
+    from app.gateway.upstream import Transport
+    from app.jobs.schedule import Tick
+    from app.jobs.worker import Connect, Handler
+    from app.metrics import Metrics
+    from app.settings import Settings
+    from app.store.pools import Pool
+    from app.store.queries import Queries
+
+
+class Process(Struct, frozen=True):
+    """What a feature may use of the process that it is in, a server's or the worker's.
+
+    `pool`: for whatever no request under /v1 waits for. `owner`: connects as the owner of the tables, around PgBouncer; the
+    name is what pg_stat_activity shows.
+    """
+
+    clock: Clock
+    queries: Queries
+    pool: Pool
+    owner: Callable[[str], Connect]
+
+
+class Feature:
+    """A part of Mneme that the core does without. Made once in each process, from its settings."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+
+    # --- in every process ------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises NotReady where it cannot start: before anything else does."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Around the life of the process: entered before anything is opened, left after all is closed. Raises NotReady."""
+        yield
+
+    # --- what a server answers -------------------------------------------------------------------------------------------
+
+    def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
+        """Its routes under /api/v1, each made by `gate.router`."""
+        return ()
+
+    @asynccontextmanager
+    async def mounts(
+        self, authenticator: Authenticator, api: ASGIApp
+    ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
+        """Around the life of a server: by path, what makes the ASGI application that answers there and below. It is made, in a
+        thread, when the first request asks for it. `api`: what answers under /api/v1, asked from within."""
+        yield {}
+
+    def gauges(self, process: Process, metrics: Metrics) -> Sequence[Check]:
+        """What brings its gauges up to date before /metrics shows them."""
+        return ()
+
+    # --- what the worker does --------------------------------------------------------------------------------------------
+
+    def jobs(self, process: Process) -> Mapping[str, Handler]:
+        """Its jobs, by their entrypoint in the queue."""
+        return {}
+
+    def ticks(self, queries: Queries) -> Sequence[Tick]:
+        """What the schedule does for it again and again."""
+        return ()
+
+    async def work(self, process: Process, stop: asyncio.Event) -> None:
+        """What it does beside the queue, until `stop`."""
+
+    # --- what it puts around parts of the core ---------------------------------------------------------------------------
+
+    def metrics(self, registry: CollectorRegistry) -> Metrics | None:
+        """The metrics in place of the core's own; None: the core's."""
+        return None
+
+    def gateway(self, gateway: Application) -> Application:
+        """What answers under /v1."""
+        return gateway
+
+    def authenticator(self, authenticator: Authenticates) -> Authenticates:
+        """The gateway's authenticator."""
+        return authenticator
+
+    def transports(self, transports: Mapping[bool, Transport]) -> Mapping[bool, Transport]:
+        """To the upstreams, by whether their answers are only simulated."""
+        return transports
+
+    def handlers(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
+        """All jobs of the worker, by their entrypoint."""
+        return handlers

@@ -1,0 +1,125 @@
+"""Which features there are, which of them the settings ask for, and all of those as one."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from app.errors import NotReady
+from app.features import Feature, Process
+from app.settings import Settings
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+    from prometheus_client import CollectorRegistry
+    from starlette.types import ASGIApp
+
+    from app.api.auth import Authenticator
+    from app.api.probes import Check
+    from app.api.scope import Gate
+    from app.gateway.turn import Application
+    from app.gateway.turn import Authenticator as Authenticates
+    from app.gateway.upstream import Transport
+    from app.jobs.schedule import Tick
+    from app.jobs.worker import Handler
+    from app.metrics import Metrics
+    from app.store.queries import Queries
+
+log = logging.getLogger("mneme")
+
+FEATURES = {"tracing": "otel", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui"}
+"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Webhooks are always loaded: a worker
+without targets still says what waits for those of others, and tries again what is dead.) In this order they are asked."""
+
+
+class Features:
+    """The features of a process: each hook of `Feature` is that of all of them. `work` is each one's own: iterate."""
+
+    def __init__(self, loaded: Mapping[str, Feature]) -> None:
+        self._loaded = dict(loaded)
+
+    def __iter__(self) -> Iterator[tuple[str, Feature]]:
+        return iter(self._loaded.items())
+
+    def check(self) -> None:
+        for each in self._loaded.values():
+            each.check()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for each in self._loaded.values():
+                await stack.enter_async_context(each.running())
+            yield
+
+    def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
+        return [router for each in self._loaded.values() for router in each.routes(process, gate)]
+
+    @asynccontextmanager
+    async def mounts(
+        self, authenticator: Authenticator, api: ASGIApp
+    ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
+        async with AsyncExitStack() as stack:
+            found: dict[str, Callable[[], ASGIApp]] = {}
+            for each in self._loaded.values():
+                found |= await stack.enter_async_context(each.mounts(authenticator, api))
+            yield found
+
+    def gauges(self, process: Process, metrics: Metrics) -> Sequence[Check]:
+        return [check for each in self._loaded.values() for check in each.gauges(process, metrics)]
+
+    def jobs(self, process: Process) -> Mapping[str, Handler]:
+        return {name: job for each in self._loaded.values() for name, job in each.jobs(process).items()}
+
+    def ticks(self, queries: Queries) -> Sequence[Tick]:
+        return [tick for each in self._loaded.values() for tick in each.ticks(queries)]
+
+    def metrics(self, registry: CollectorRegistry) -> Metrics | None:
+        """Those of the first feature that has any."""
+        return next((made for each in self._loaded.values() if (made := each.metrics(registry)) is not None), None)
+
+    def gateway(self, gateway: Application) -> Application:
+        for each in self._loaded.values():
+            gateway = each.gateway(gateway)
+        return gateway
+
+    def authenticator(self, authenticator: Authenticates) -> Authenticates:
+        for each in self._loaded.values():
+            authenticator = each.authenticator(authenticator)
+        return authenticator
+
+    def transports(self, transports: Mapping[bool, Transport]) -> Mapping[bool, Transport]:
+        for each in self._loaded.values():
+            transports = each.transports(transports)
+        return transports
+
+    def handlers(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
+        for each in self._loaded.values():
+            handlers = each.handlers(handlers)
+        return handlers
+
+
+def load(settings: Settings) -> Features:
+    """The features that the settings ask for. One whose folder is not there is left out.
+
+    Raises NotReady where that is one that the settings name.
+    """
+    found = {name: _load(name, settings) for name, asks in FEATURES.items() if getattr(settings, asks) != "off"}
+    return Features({name: feature for name, feature in found.items() if feature is not None})
+
+
+def _load(name: str, settings: Settings) -> Feature | None:
+    folder, asks = f"app.features.{name}", FEATURES[name]
+    try:
+        made: Feature = import_module(folder).FEATURE(settings)
+    except ModuleNotFoundError as error:
+        if error.name != folder:
+            raise
+        if asks in settings.model_fields_set:
+            raise NotReady(f"MNEME_{asks.upper()}: this installation has no {folder}.") from error
+        log.info("a feature is not there", extra={"feature": name})
+        return None
+    return made

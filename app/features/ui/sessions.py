@@ -1,0 +1,185 @@
+"""Conversations as they were: the list, one of them, its cards, and what can be done with it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+
+from app.features.ui import objects
+from app.features.ui.conversation import plain, pretty, turns, whole
+from app.features.ui.rendering import count, url
+from app.features.ui.visit import Entry, Refused, Visit, whole_number
+
+ROWS = 50
+"""Of a list, and messages of a page of a conversation."""
+STATUSES = ("active", "paused", "closed", "expired")
+MISTAKES = (400, 404, 409, 422)
+"""Answers to a filter or a form that its page shows beside it."""
+
+DEEDS = {
+    "close": "The session is closed.",
+    "end": "The session is ended; its summary is being written.",
+    "compact": "The session waits for its compaction.",
+    "consolidate": "What was said waits to be drawn together.",
+}
+PAGING = {"on": "Requests are paged from the next one on.", "off": "Requests are not paged any more.", "auto": ""}
+
+
+async def listed(visit: Visit) -> Response:
+    """GET /ui/sessions."""
+    filters = {name: visit.query(name) for name in ("user", "status", "query")}
+    page: dict[str, Any] = {"sessions": [], "next": None}
+    problem = None
+    try:
+        page = await visit.api.get("sessions", **filters, limit=ROWS, cursor=visit.query("cursor"))
+    except Refused as refused:
+        if refused.status not in MISTAKES:
+            raise
+        problem = refused.message
+        if refused.param == "user" and filters["query"] and not filters["user"]:
+            problem = "A search looks through the sessions of one user: say whose."
+    return visit.render(
+        "sessions.html",
+        status=400 if problem else 200,
+        page=page,
+        filters=filters,
+        problem=problem,
+        statuses=STATUSES,
+        more=url("sessions", **filters, cursor=page["next"]),
+    )
+
+
+async def found(visit: Visit) -> dict[str, Any]:
+    """The session that the path names, by Mneme's id or by the application's name of it."""
+    session: dict[str, Any] = await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
+    return session
+
+
+async def one(visit: Visit) -> Response:
+    """GET /ui/sessions/{session}: the conversation, its end first. `before`: what was said before this turn; `turn`: what was
+    said around it."""
+    session = await found(visit)
+    at = ("sessions", session["id"])
+    before = whole_number(visit.query("before")) or None
+    if (turn := whole_number(visit.query("turn"))) and turn + ROWS // 2 <= session["message_count"]:
+        before = turn + ROWS // 2
+    api = visit.api
+    history, branches, summary, working, parent = await asyncio.gather(
+        api.get(*at, "history", last=ROWS + 1, before=before),
+        api.get("sessions", parent=session["id"], limit=ROWS),
+        api.get(*at, "summary"),
+        api.get(*at, "working"),
+        _parent(visit, session),
+    )
+    messages, earlier = whole(history["messages"], ROWS)
+    shown = turns(
+        messages,
+        session["id"],
+        before=earlier - 1 if earlier is not None else 0,
+        branches=branches["sessions"],
+    )
+    last = shown[-1].index if shown else 0
+    return visit.render(
+        "session.html",
+        session=session,
+        turns=shown,
+        earlier=earlier,
+        later=before + ROWS if before is not None and before + ROWS <= session["message_count"] else None,
+        before=before,
+        missing=max(0, (before - 1 if before is not None else session["message_count"]) - last),
+        branches=branches,
+        parent=parent,
+        summary=summary,
+        working=working,
+        pretty=pretty,
+        plain=plain,
+    )
+
+
+async def cards(visit: Visit) -> Response:
+    """GET /ui/sessions/{session}/cards: all, of a type, or those that a sentence means."""
+    session = await found(visit)
+    at = ("sessions", session["id"], "cards")
+    filters = {name: visit.query(name) for name in ("query", "type")}
+    page: dict[str, Any] = {"cards": [], "next": None}
+    problem = None
+    try:
+        if filters["query"]:
+            page |= await visit.api.get(*at, "find", query=filters["query"])
+        else:
+            page = await visit.api.get(*at, type=filters["type"], limit=ROWS, cursor=visit.query("cursor"))
+    except Refused as refused:
+        if refused.status not in MISTAKES:
+            raise
+        problem = refused.message
+    return visit.render(
+        "session_cards.html",
+        status=400 if problem else 200,
+        session=session,
+        page=page,
+        filters=filters,
+        problem=problem,
+        more=url(*at, **filters, cursor=page["next"]),
+        pretty=pretty,
+        plain=plain,
+    )
+
+
+async def act(visit: Visit) -> Response:
+    """POST /ui/sessions/{session}/do: end it, or have its jobs done now; choose whether it is paged."""
+    given = await visit.form()
+    session = await found(visit)
+    at = ("sessions", session["id"])
+    deed, paging = str(given.get("do", "")), str(given.get("paging", ""))
+    if paging in PAGING:
+        chosen = {"paging": None if paging == "auto" else paging}
+        await visit.api.send("PATCH", *at, body={"config": chosen})
+        notice = PAGING[paging] or "Key and server say again whether requests are paged."
+        return visit.redirect(url(*at, "objects"), notice)
+    if deed not in DEEDS:
+        raise Refused(400, "There is no such action.")
+    body = None
+    if deed == "compact" and (target := str(given.get("target_tokens", "")).strip()):
+        if (tokens := whole_number(target)) is None:
+            raise Refused(400, "How many tokens may stay is a number.")
+        body = {"target_tokens": tokens}
+    await visit.api.send("POST", *at, deed, body=body)
+    return visit.redirect(url(*at), DEEDS[deed])
+
+
+async def delete(visit: Visit) -> Response:
+    """POST /ui/sessions/{session}/messages/{message}/delete. `owner`: where it was said, of a branch its parent."""
+    given = await visit.form()
+    session = await found(visit)
+    owner = str(given.get("owner", "")) or session["id"]
+    gone = await visit.api.send("DELETE", "sessions", owner, "messages", visit.segment("message"))
+    lost, kept = len(gone["forgotten"]), len(gone["kept"])
+    told = f"{count(lost, 'memory that came', 'memories that came')} from it alone {'is' if lost == 1 else 'are'} forgotten"
+    if not lost:
+        told = "no memory came from it alone"
+    if kept:
+        told += f", {count(kept, 'memory', 'memories')} with other sources {'stays' if kept == 1 else 'stay'}"
+    page = whole_number(str(given.get("before", ""))) or None
+    return visit.redirect(url("sessions", session["id"], before=page), f"The message is deleted; {told}.")
+
+
+async def _parent(visit: Visit, session: dict[str, Any]) -> dict[str, Any] | None:
+    if session["parent_session_id"] is None:
+        return None
+    try:
+        parent: dict[str, Any] = await visit.api.get("sessions", session["parent_session_id"])
+    except Refused:
+        return None  # gone since
+    return parent
+
+
+ROUTES = (
+    Entry("/sessions", listed),
+    Entry("/sessions/{session}", one),
+    Entry("/sessions/{session}/cards", cards),
+    Entry("/sessions/{session}/do", act, ("POST",)),
+    Entry("/sessions/{session}/messages/{message}/delete", delete, ("POST",)),
+    *objects.ROUTES,
+)

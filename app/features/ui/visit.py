@@ -1,0 +1,248 @@
+"""One request of the page: who makes it, what it asks of the API, and how it is answered.
+
+`/api/v1` is asked from within: no socket, and who asks is known already. So the page can show and do exactly what its key may,
+by the very rules that hold for everybody else.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal
+from urllib.parse import quote, urlencode
+
+import orjson
+from jinja2 import Environment
+from msgspec import Struct, field
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.api.auth import Principal
+from app.api.common import PREFIX, SLASH
+from app.api.scope import PRINCIPAL
+from app.features.ui.cookie import NOTICE_S, Cookies
+from app.features.ui.rendering import DOT
+
+COOKIE = "mneme_ui"
+NOTICE = "mneme_ui_notice"
+THEME = "mneme_ui_theme"
+THEMES = ("light", "dark")
+FORM = "application/x-www-form-urlencoded"
+"""What our forms send. Multipart is not read: it lets its sender choose a charset, and some take seconds, or fail."""
+TOKEN = "csrf"  # noqa: S105 - a field's name
+MAX_FIELDS = 100
+"""Fields of a form; the largest has some twenty."""
+MAX_NOTICE_CHARS = 300
+"""Browsers keep cookies of 4 KB."""
+MAX_DIGITS = 9
+"""Of a number in a form or a query: it fits Postgres' integer, and Python refuses to read thousands of digits."""
+WENT_WRONG = "This went wrong; the server's log says why."
+
+
+class Visit(Struct):
+    """`principal`: None where nobody is signed in; then there is no `within` either."""
+
+    request: Request
+    templates: Environment
+    cookies: Cookies
+    principal: Principal | None
+    token: str
+    within: ApiClient | None
+    open_mode: bool
+    set_cookies: list[tuple[str, str, float]] = field(default_factory=list)
+    """To be set with the answer: name, value, life in seconds; 0 removes it."""
+
+    # --- what was asked -------------------------------------------------------------------------------------------------
+
+    def segment(self, name: str) -> str:
+        """A path parameter, whatever `rendering.url` was given for it."""
+        return str(self.request.path_params[name]).replace(SLASH, "/").removeprefix(DOT)
+
+    def query(self, name: str, default: str | None = None) -> str | None:
+        """`?name=`, without the space around it; an empty one is none."""
+        return (self.request.query_params.get(name) or "").strip() or default
+
+    @property
+    def location(self) -> str:
+        """This very page, as the browser has it: path and query."""
+        raw: bytes = self.request.scope.get("raw_path") or self.request.scope["path"].encode()
+        path, query = raw.partition(b"?")[0].decode("latin-1"), self.request.url.query
+        return f"{path}?{query}" if query else path
+
+    @property
+    def api(self) -> ApiClient:
+        """/api/v1 with this visitor's rights. Only for pages that nobody sees who is not signed in."""
+        if self.within is None:
+            raise Refused(401, "Sign in first.")
+        return self.within
+
+    @property
+    def partial(self) -> bool:
+        """Whether htmx asks for a part of the page only."""
+        return self.request.headers.get("hx-request") == "true"
+
+    async def form(self) -> FormData:
+        """The fields that were sent. Raises Refused where the form is none of this session's, which no POST passes (`site`)."""
+        kind = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        given = await self.request.form(max_fields=MAX_FIELDS) if kind == FORM else FormData()
+        if not hmac.compare_digest(str(given.get(TOKEN, "")).encode(), self.token.encode()):
+            raise Refused(403, "This form is too old, or not one of ours. Go back, load the page again and retry.")
+        return given
+
+    # --- how it is answered ----------------------------------------------------------------------------------------------
+
+    def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
+        """A page, or a part of one."""
+        theme = self.request.cookies.get(THEME)
+        notice = self.cookies.noticed(self.request.cookies.get(NOTICE))
+        if notice is not None:
+            self.set_cookies.append((NOTICE, "", 0))
+        text = self.templates.get_template(template).render(
+            {
+                "visit": self,
+                "here": self.request.url.path,
+                "theme": theme if theme in THEMES else "",
+                "notice": notice,
+                "csrf": self.token,
+                "status": status,
+                **values,
+            }
+        )
+        return HTMLResponse(text, status_code=status)
+
+    def redirect(self, location: str, notice: str | None = None) -> Response:
+        """To a page of ours, which says once what was done."""
+        if notice is not None:
+            self.set_cookies.append((NOTICE, self.cookies.notice(notice[:MAX_NOTICE_CHARS]), NOTICE_S))
+        return RedirectResponse(location, status_code=303)
+
+    def pass_on(self, *path: str, **query: Any) -> Response:
+        """What a route of /api/v1 answers, as it comes: for downloads of any size."""
+        return _PassedOn(self.api, path, query)
+
+
+class _PassedOn(Response):
+    def __init__(self, api: ApiClient, path: tuple[str, ...], query: dict[str, Any]) -> None:
+        super().__init__()
+        self._api, self._path, self._query = api, path, query
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._api.pass_on(receive, send, *self._path, **self._query)
+
+
+def whole_number(text: str | None) -> int | None:
+    """None: these are no digits, or too many."""
+    return int(text) if text and len(text) <= MAX_DIGITS and text.isdecimal() else None
+
+
+Page = Callable[[Visit], Awaitable[Response]]
+
+
+class Entry(Struct, frozen=True):
+    """A page of the site: path under /ui, its handler, and the methods it takes."""
+
+    path: str
+    page: Page
+    methods: Sequence[Literal["GET", "POST"]] = ("GET",)
+
+
+# --- asking /api/v1 ------------------------------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """The API said no. `message` is for people; `param`: the name of what was wrong, where there is one."""
+
+    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+
+
+class ApiClient(Struct, frozen=True):
+    """What answers under /api/v1, as one caller sees it."""
+
+    app: ASGIApp
+    principal: Principal
+
+    async def get(self, *path: str, **query: Any) -> Any:
+        """The JSON of GET /api/v1/…; `path` in segments of any text, without `None`s in `query`. Raises Refused."""
+        return await self.send("GET", *path, query=query)
+
+    async def send(
+        self, method: str, *path: str, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The JSON of any request; None where the answer has no body. Raises Refused."""
+        status, content = await self._ask(method, path, query or {}, body)
+        if status < 300:
+            return orjson.loads(content) if content else None
+        raise _refused(status, content)
+
+    async def content(self, *path: str, **query: Any) -> bytes:
+        """The bytes of GET /api/v1/…, whatever they are. Raises Refused."""
+        status, content = await self._ask("GET", path, query, None)
+        if status >= 300:
+            raise _refused(status, content)
+        return content
+
+    async def pass_on(self, receive: Receive, send: Send, *path: str, **query: Any) -> None:
+        """Answer a request with what GET /api/v1/… answers, as it comes: for downloads of any size."""
+        await self.app(self._scope("GET", path, query, []), receive, send)
+
+    async def _ask(
+        self, method: str, path: tuple[str, ...], query: Mapping[str, Any], body: Mapping[str, Any] | None
+    ) -> tuple[int, bytes]:
+        try:
+            content = b"" if body is None else orjson.dumps(body)
+        except TypeError as error:  # a number without measure, half a character
+            raise Refused(400, f"This cannot be sent: {error}.") from error
+        headers = [] if body is None else [(b"content-type", b"application/json")]
+        requests: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+        status, chunks = 500, list[bytes]()
+
+        async def receive() -> Message:
+            return requests.pop() if requests else {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            elif message["type"] == "http.response.body":
+                chunks.append(message.get("body", b""))
+
+        await self.app(self._scope(method, path, query, headers), receive, send)
+        return status, b"".join(chunks)
+
+    def _scope(
+        self, method: str, path: tuple[str, ...], query: Mapping[str, Any], headers: list[tuple[bytes, bytes]]
+    ) -> dict[str, Any]:
+        given = {name: _said(value) for name, value in query.items() if value is not None and value != ""}
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "scheme": "http",
+            "method": method,
+            "path": "/".join((PREFIX, *path)),
+            "raw_path": "/".join((PREFIX, *(quote(each, safe="") for each in path))).encode(),
+            "root_path": "",
+            "query_string": urlencode(given, doseq=True).encode(),
+            "headers": [(b"host", b"mneme"), *headers],
+            "client": None,
+            "server": None,
+            PRINCIPAL: self.principal,
+        }
+
+
+def _refused(status: int, content: bytes) -> Refused:
+    try:
+        error = orjson.loads(content)["error"]
+        return Refused(status, str(error["message"]), error["param"])
+    except (ValueError, LookupError, TypeError):
+        return Refused(status, WENT_WRONG)
+
+
+def _said(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else value

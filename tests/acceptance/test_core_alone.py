@@ -1,0 +1,66 @@
+"""The core without a single feature: none can be imported, and it serves, streams, remembers and learns all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.clients import MODEL, Api, answer_of, ask, prompt_of, sdk, user
+from tests.support.forking import run, start
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+
+PROGRAM = "tests.support.core_alone"
+
+
+@pytest.fixture(scope="module")
+def mneme(
+    tmp_path_factory: pytest.TempPathFactory, module_database: str, module_upstream: ScriptedUpstream
+) -> Iterator[MnemeServer]:
+    folder = tmp_path_factory.mktemp("mneme")
+    with MnemeServer(folder, database=module_database, upstream=module_upstream.url, program=PROGRAM) as server:
+        yield server
+
+
+def test_it_serves_and_remembers_over_two_chats(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    headers = {"x-mneme-user": "ines"}
+    assert answer_of(ask(mneme, "I live in Lisbon.", headers=headers)) == "All right."
+    upstream.requests.clear()
+    answer_of(ask(mneme, "Where do I live?", headers=headers))
+    assert "Lisbon" in prompt_of(upstream.requests[-1]).rpartition("</mneme-memory")[0]
+    assert [each["text"] for each in Api(mneme, user="ines").get("/memories")["memories"]] == ["Lives in Lisbon"]
+
+
+def test_it_streams(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    with sdk(mneme.url) as client:
+        messages: Any = [user("Hello.")]
+        chunks: Any = client.chat.completions.create(model=MODEL, messages=messages, stream=True)
+        assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "All right."
+
+
+def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
+    assert mneme.http.get("/healthz").json() == {"status": "alive"}
+    assert mneme.http.get("/readyz").json()["ready"]
+    assert "mneme_webhooks{" not in mneme.http.get("/metrics").text
+    assert mneme.http.get("/ui").status_code == mneme.http.post("/mcp").status_code == 404
+    assert {each["feature"] for each in mneme.said("a feature is not there")} == {"ui", "webhooks"}
+
+
+def test_its_worker_learns(mneme: MnemeServer) -> None:
+    api = Api(mneme, user="ben")
+    worker = start(["worker"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    try:
+        api.post("/sessions/talk/messages", {"messages": [user("I live in Porto.")]})
+        api.wait_for_quiet()
+    finally:
+        worker.terminate()
+        assert worker.wait(20) == 0
+    assert [each["text"] for each in api.get("/memories")["memories"]] == ["Lives in Porto"]
+
+
+def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) -> None:
+    done = run(["serve"], environment=mneme.environment | {"MNEME_UI": "on"}, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode != 0
+    assert "MNEME_UI: this installation has no app.features.ui." in done.stderr

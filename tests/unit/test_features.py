@@ -1,0 +1,127 @@
+"""The hooks of features: those of the base do nothing, those of several are asked in order."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from fastapi import APIRouter
+from starlette.types import ASGIApp
+
+from app.errors import NotReady
+from app.features import Feature
+from app.features.registry import FEATURES, Features, load
+from app.settings import Settings
+
+NOBODY: Any = MagicMock()
+SETTINGS = Settings()
+
+
+class Named(Feature):
+    """Takes part by each hook, and says so."""
+
+    def __init__(self, name: str, said: list[str]) -> None:
+        super().__init__(SETTINGS)
+        self.name = name
+        self.said = said
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.said.append(f"{self.name} begins")
+        yield
+        self.said.append(f"{self.name} ends")
+
+    @asynccontextmanager
+    async def mounts(self, authenticator: Any, api: ASGIApp) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
+        yield {f"/{self.name}": lambda: api}
+        self.said.append(f"{self.name} is closed")
+
+    def routes(self, process: Any, gate: Any) -> Sequence[APIRouter]:
+        return [APIRouter(prefix=f"/{self.name}")]
+
+    def gauges(self, process: Any, metrics: Any) -> Any:
+        return [self.name]
+
+    def jobs(self, process: Any) -> Any:
+        return {f"job of {self.name}": None}
+
+    def ticks(self, queries: Any) -> Any:
+        return [self.name]
+
+    def metrics(self, registry: Any) -> Any:
+        return self.name
+
+    def gateway(self, gateway: Any) -> Any:
+        return f"{self.name}({gateway})"
+
+    def authenticator(self, authenticator: Any) -> Any:
+        return f"{self.name}({authenticator})"
+
+    def transports(self, transports: Any) -> Any:
+        return f"{self.name}({transports})"
+
+    def handlers(self, handlers: Any) -> Any:
+        return f"{self.name}({handlers})"
+
+
+async def test_all_are_asked_in_order() -> None:
+    said: list[str] = []
+    both = Features({name: Named(name, said) for name in ("a", "b")})
+    async with both.running(), both.mounts(NOBODY, NOBODY) as mounts:
+        assert list(mounts) == ["/a", "/b"]
+        assert [each.prefix for each in both.routes(NOBODY, NOBODY)] == ["/a", "/b"]
+        assert [both.gauges(NOBODY, NOBODY), both.ticks(NOBODY)] == [["a", "b"], ["a", "b"]]
+        assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
+        metrics: Any = both.metrics(NOBODY)
+        assert metrics == "a"
+        wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
+        assert [each("core") for each in wraps] == ["b(a(core))"] * 4
+    assert said == ["a begins", "b begins", "b is closed", "a is closed", "b ends", "a ends"]
+
+
+async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
+    for features in (Features({}), Features({"base": Feature(SETTINGS)})):
+        features.check()
+        async with features.running(), features.mounts(NOBODY, NOBODY) as mounts:
+            assert mounts == {}
+        found = [features.routes(NOBODY, NOBODY), features.gauges(NOBODY, NOBODY), features.ticks(NOBODY)]
+        assert [*map(list, found), features.jobs(NOBODY), features.metrics(NOBODY)] == [[], [], [], {}, None]
+        core: Any = object()
+        wraps: list[Callable[[Any], Any]] = [
+            features.gateway,
+            features.authenticator,
+            features.transports,
+            features.handlers,
+        ]
+        assert all(each(core) is core for each in wraps)
+        for _, feature in features:
+            await feature.work(NOBODY, NOBODY)
+
+
+def test_settings_choose() -> None:
+    assert list(dict(load(Settings(ui="off", mcp="off", otel="off")))) == ["webhooks"]
+    assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
+
+
+def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.features.registry.FEATURES", {"nowhere": "mcp"})
+    assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
+    with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.nowhere"):
+        load(Settings(mcp="on"))
+
+
+def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.features.registry.FEATURES", {"broken": "ui"})
+
+    class Broken(ModuleType):
+        def FEATURE(self, settings: Settings) -> Feature:  # noqa: N802 - a class, in a real one
+            raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
+
+    monkeypatch.setitem(sys.modules, "app.features.broken", Broken("app.features.broken"))
+    with pytest.raises(ModuleNotFoundError, match="jinja2"):
+        load(Settings.model_construct(ui="on", _fields_set=set()))
