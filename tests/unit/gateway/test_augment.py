@@ -67,7 +67,7 @@ async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
 
 
 async def test_a_client_that_hangs_up_is_no_one_for_whom_memory_was_late() -> None:
-    stage = Stage(retrieval_deadline_ms=50)
+    stage = Stage(retrieval_deadline_ms=500)
     stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
     client = Client(stage.journey.gateway)
     client.gone.set()

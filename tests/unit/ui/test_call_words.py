@@ -22,7 +22,9 @@ from app.replay.compare import NOT_FOUND, Change
 from app.store.paging_values import Fidelity
 
 GATEWAY = Path(app.gateway.__file__).parent
-GIVEN = re.compile(r'\.degraded\("([a-z-]+)"\)|(?<!, )call\.reason = "([a-z-]+)"|call, "([a-z-]+)", Unavailable')
+GIVEN = re.compile(
+    r'\.degraded\("([a-z-]+)"\)|(?<!, )made\.reason = "([a-z-]+)"|[( ]reason="([a-z-]+)"|reason = "([a-z-]+)" if|else "(busy)"'
+)
 """How the gateway says why memory was not what it could be."""
 
 
