@@ -17,7 +17,7 @@ from app.api.common import Moment, Name, Text, Word
 from app.clock import Clock
 from app.context.transcript import UNHASHED_ROLES, canonical, message_hash, text_of
 from app.errors import BadRequest
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
 from app.store.cards import NewCard

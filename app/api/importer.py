@@ -23,7 +23,7 @@ from app.api.appending import MessageIn, Role, Said, Scribe, check_time, plain_t
 from app.api.common import Model, Moment, Name, Text, Word, parse_json
 from app.api.scope import Admitted, Gate, Scope
 from app.errors import BadBody, BadHeader, MnemeError, TooLarge
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store import ids
 from app.store.history import LEARN_BATCH, History
 from app.store.sessions import NewSession, SessionRef, Sessions

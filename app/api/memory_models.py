@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Moment, Name, Word, clean
 from app.api.scope import Scope
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store import ids
 from app.store.memory_rows import Kind, Memory, MemoryChange, MemoryText, NewMemory, Status
 from app.store.records import Vector

@@ -17,7 +17,7 @@ from app.api.scope import Admitted, Gate, Scope
 from app.api.welcome import Welcome
 from app.errors import BadBody, NotFound
 from app.memory.answers import validation_question
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store.memories import Memories
 from app.store.memory_rows import MemoryText
 from app.store.validation import Validation

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 from app.context.timing import COUNTS, WORDS, Span, asked_time
-from app.memory.consolidate_text import names, slug, terms
+from app.memory.text import names, slug, terms
 
 Strategy = Literal["factual_entity_focused", "procedural", "exploratory", "temporal_focused"]
 """The four of seed 004."""

@@ -41,7 +41,7 @@ from app.memory.candidate import Candidate, Exchange, Triple
 from app.memory.command_match import Aim, aim_of, matched, may_say, quotes, says, says_all, taken_back, value_keys
 from app.memory.commands import WITHDRAWS, Command, commands, of_self
 from app.memory.extract import extract
-from app.memory.ingest_text import content_hash, normalise, strip_injected
+from app.memory.text import content_hash, normalise, strip_injected
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids

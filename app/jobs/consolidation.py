@@ -41,9 +41,8 @@ from app.memory.consolidate_entities import (
 )
 from app.memory.consolidate_episodes import Drawn, patterns, procedures
 from app.memory.consolidate_summary import Count, Line, Summary, extractive, with_helper
-from app.memory.consolidate_text import sentences
 from app.memory.drafts import PROCEDURAL, SEMANTIC
-from app.memory.ingest_text import content_hash, normalise
+from app.memory.text import content_hash, normalise, sentences
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids

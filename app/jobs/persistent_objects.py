@@ -30,7 +30,7 @@ from app.memory.candidate import Provenance
 from app.memory.drafts import EPISODIC, L1_CONFIDENCE, SEMANTIC
 from app.memory.ingest import GLOBAL, REPEATED
 from app.memory.ingest_claims import confirmed, gained
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.paging.persistent_objects import (
     Lasting,
     by_tool,

@@ -21,8 +21,8 @@ from app.languages.data import language
 from app.languages.detect import function_word, language_of
 from app.memory.candidate import Triple, ends_with
 from app.memory.ingest_claims import Relation, opposite, relation
-from app.memory.ingest_text import KIN
 from app.memory.same_value import same_value
+from app.memory.text import KIN
 from app.store.commands import Stored
 
 _WORD = re.compile(r"[^\W_]+(?:['’.&-][^\W_]+)*")
@@ -32,7 +32,7 @@ _HAN = re.compile(r"[\u3400-\u9fff]{2,}")
 _ENDINGS = re.compile(r"(\w+?)(?:e?s|e|e?d|ing|e?n|er|[oa]s?)?\n\1(?:e?s|e|e?d|ing|e?n|er|[oa]s?)?")
 """Two words on a line each that differ in nothing but how European languages inflect."""
 _STEM = 4
-"""Letters by which two forms are one word ("worked", "works"), as in `ingest_text`."""
+"""Letters by which two forms are one word ("worked", "works"), as in `text`."""
 _TELLS = 3
 """Letters from which a word of a memory tells what its value is: "old", not "in"."""
 _ASKING = frozenset(

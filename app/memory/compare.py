@@ -17,14 +17,14 @@ from app.memory.candidate import ends_with
 from app.memory.drafts import Draft
 from app.memory.ingest_claims import Relation, ends, relation, replaces
 from app.memory.ingest_items import Item, like, member_item
-from app.memory.ingest_text import Gist, gist, normalise, same_claim, singular
+from app.memory.text import Gist, gist, normalise, same_claim, singular
 from app.store.learning import Member
 
 # What two texts whose vectors are near are to each other: whether one denies the other, in any of the six languages. Pure.
 #
 # The words are data: `antonyms`, `negative` and `tone` of [texts] in
 # app/languages/<code>.txt; the negative words of English are
-# those of `ingest_text`. Texts of two languages, or of none that is known, are compared as English ones.
+# those of `text`. Texts of two languages, or of none that is known, are compared as English ones.
 
 Contrast = Literal["denied", "changed"]
 _WORD = re.compile(r"[^\W_]+")

@@ -18,7 +18,7 @@ from app.memory.compare import contrast
 from app.memory.extract_llm import Words
 from app.memory.ingest_claims import Relation, relation
 from app.memory.ingest_items import known_item, logged_side
-from app.memory.ingest_text import injected_spans, normalise
+from app.memory.text import injected_spans, normalise
 from app.providers.helper import Helper
 from app.store.learning import Changes, Contradiction, Doubted, Event, KnownMemory
 

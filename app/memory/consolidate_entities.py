@@ -9,7 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.memory.consolidate_text import names, slug
+from app.memory.text import names, slug
 from app.store.derived import Episode, KnownFact
 
 ENTITY_SESSIONS = 3

@@ -14,9 +14,8 @@ from uuid import UUID
 from msgspec import Struct
 from pydantic import BaseModel
 
-from app.memory.consolidate_text import is_question, names, numbers, sentences, terms
-from app.memory.ingest_text import normalise, strip_injected
 from app.memory.secrets import looks_secret
+from app.memory.text import is_question, names, normalise, numbers, sentences, strip_injected, terms
 from app.providers.helper import Helper
 
 Count = Callable[[str], int]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from app.memory.consolidate_text import sentences
+from app.memory.text import sentences
 from app.store.working import RESULT_CHARS, RecentMessage, Working
 
 WINDOW_TURNS = 20

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from app.memory.candidate import Candidate, Provenance
 from app.memory.ingest_claims import base_confidence
-from app.memory.ingest_text import Gist, Rank, content_hash, gist, normalise, rank
+from app.memory.text import Gist, Rank, content_hash, gist, normalise, rank
 from app.store.learning import SourceMessage
 from app.store.records import Vector
 

@@ -28,8 +28,8 @@ from app.memory.extract_grammar import alternatives, capital, depersonalise, inn
 from app.memory.extract_multilingual import statements
 from app.memory.extract_values import trade
 from app.memory.ingest_claims import single_valued
-from app.memory.ingest_text import content_hash, same_claim
 from app.memory.secrets import looks_secret
+from app.memory.text import content_hash, same_claim
 
 # Reads `rules.txt`: from text to compiled patterns.
 

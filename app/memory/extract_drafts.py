@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from app.memory.candidate import Candidate, Exchange, Kind, Provenance
 from app.memory.extract_grammar import capital, words
-from app.memory.ingest_text import normalise
 from app.memory.secrets import looks_secret
+from app.memory.text import normalise
 
 MAX_TOOL_CALLS = 4
 """Of one exchange that are remembered; an agent's loop has its own history."""

@@ -18,8 +18,8 @@ from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_clauses import masked, own_word
 from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, PROVENANCE
 from app.memory.extract_grammar import words
-from app.memory.ingest_text import content_hash, injected_spans, normalise, strip_injected
 from app.memory.secrets import looks_secret
+from app.memory.text import content_hash, injected_spans, normalise, strip_injected
 from app.providers.helper import Helper
 
 MAX_MESSAGE_CHARS = 24_000

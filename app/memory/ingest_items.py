@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from app.memory.candidate import Candidate, Provenance, Triple
 from app.memory.drafts import Draft
 from app.memory.ingest_claims import gained, predicate_type
-from app.memory.ingest_text import Gist, Rank, gist, rank
+from app.memory.text import Gist, Rank, gist, rank
 from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, Superseded
 
 

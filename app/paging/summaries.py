@@ -15,8 +15,7 @@ from typing import Annotated
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel
 
-from app.memory.consolidate_text import EMPTY
-from app.memory.ingest_text import injected_spans
+from app.memory.text import NO_TOPIC, injected_spans
 from app.paging.outline import clip
 from app.paging.shrink import room_compact, room_detailed
 from app.paging.words import overlap, terms
@@ -194,7 +193,7 @@ def _named(text: str) -> set[str]:
     """Identifiers, and capitalised words within a sentence."""
     found = {each for each in _IDENTIFIER.findall(text) if _ODD.search(each.rstrip(".:-"))}
     return {each.rstrip(".:-") for each in found} | {
-        each.removesuffix("'s").removesuffix("’s") for each in _NAME.findall(text) if each.casefold() not in EMPTY
+        each.removesuffix("'s").removesuffix("’s") for each in _NAME.findall(text) if each.casefold() not in NO_TOPIC
     }
 
 

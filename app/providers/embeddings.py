@@ -110,7 +110,7 @@ class WordLlamaEmbedder:
     578 pairs that differ in the one word that matters none is merged from 0.87 on, which leaves room of 0.03; of 96 pairs
     that say the same 39% are. Numbers, a "not", one word in the place of another and the order of words move these vectors
     hardly or not at all ("under 800 words" and "under 500 words" are at 0.99), so a pair above the threshold must still pass
-    `app.memory.ingest_text.same_claim`."""
+    `app.memory.text.same_claim`."""
 
     MAX_CHARS = 16_384
     MAX_WORDS = 2048

@@ -20,7 +20,7 @@ from app.jobs.retractions import TakingBack
 from app.jobs.tasks import Extract, Learner
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, Vectors
 from app.store import ids
 from app.store.learning import LearningStore

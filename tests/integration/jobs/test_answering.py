@@ -12,7 +12,7 @@ import pytest
 from app.clock import FakeClock
 from app.jobs.answers import Answers
 from app.jobs.tasks import Learner
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from app.store.validation import Validation

@@ -11,7 +11,7 @@ from app.api.appending import EMBED_SLICE, FUTURE, MessageIn, Said, Scribe, chec
 from app.clock import FakeClock
 from app.context.transcript import Transcript
 from app.errors import BadRequest, Unavailable
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store import ids
 from tests.support.wired_api import HashEmbedder, WordCounter
 

@@ -25,7 +25,7 @@ from app.memory.compare_llm import (
     judged,
     worth_asking,
 )
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.helper_client import HelperClient
 from app.store import ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory.consolidate_text import is_question, names, numbers, pairs, sentences, slug, terms
+from app.memory.text import is_question, names, numbers, pairs, sentences, slug, terms
 
 
 def test_sentences_without_code_and_injected_blocks() -> None:

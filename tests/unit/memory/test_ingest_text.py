@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.ingest_text import (
+from app.memory.text import (
     content_hash,
     gist,
     injected_spans,

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.memory.candidate import Candidate, Kind, Provenance, Triple
 from app.memory.drafts import EPISODIC, PROCEDURAL, SEMANTIC, SESSION, Draft, Place, make_drafts
 from app.memory.ingest import GLOBAL, LOCAL, Ingest
-from app.memory.ingest_text import content_hash, normalise
+from app.memory.text import content_hash, normalise
 from app.store.learning import MAX_SOURCES, Changes, KnownMemory, Member, SourceMessage
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
