@@ -23,7 +23,7 @@ from app.context.pack import Packed, Reason
 from app.context.score import best_first
 from app.context.sections import Shares, Wants
 from app.memory.answers import validation_question
-from app.memory.consolidate_episodes import widen
+from app.memory.episodes import widen
 from app.store.user_profile import Standing, StandingFact, Wish
 from app.text_cache import of_texts
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from app.clock import Clock
 from app.errors import Conflict
-from app.memory.compare_llm import UNLIKE, Pair, Verdict, contradictions, worth_asking
+from app.memory.compare import UNLIKE, Pair, Verdict, contradictions, worth_asking
 from app.store import ids
 from app.store.learning import LearningStore
 

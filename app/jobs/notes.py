@@ -9,8 +9,8 @@ from app.clock import Clock
 from app.jobs.cards import CardTaker
 from app.jobs.tasks import LearnJob, exchanges_of
 from app.jobs.working import clear, fills_working, refresh
-from app.memory.consolidate_episodes import episode_of, tool_names
 from app.memory.drafts import Draft
+from app.memory.episodes import episode_of, tool_names
 from app.store.derived import more_tools, note
 from app.store.learning import Effect, SourceMessage
 from app.store.queries import Queries

@@ -9,8 +9,7 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.memory.candidate import Exchange
-from app.memory.command_match import taken_back
-from app.memory.commands import WITHDRAWS, Command, commands
+from app.memory.commands import WITHDRAWS, Command, commands, taken_back
 from app.memory.drafts import Draft
 from app.memory.extract_clauses import MAX_OWN_WORD
 from app.store import ids

@@ -30,11 +30,11 @@ from app.jobs.answers import Answers, Verdict
 from app.jobs.compare import Comparing
 from app.jobs.retractions import TakingBack
 from app.memory.candidate import Candidate, Exchange, Triple
+from app.memory.claims import opposite
 from app.memory.compare import CONTRARY, belonging, concerned
 from app.memory.drafts import Draft, Place, make_drafts
 from app.memory.extract import Earlier, amended, amends
 from app.memory.ingest import Ingest
-from app.memory.ingest_claims import opposite
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage

@@ -10,7 +10,7 @@ from uuid import UUID
 from asyncpg.pool import PoolConnectionProxy
 
 from app.clock import Clock
-from app.memory.consolidate_working import asks_to_go_on, working_of
+from app.memory.compaction import asks_to_go_on, working_of
 from app.store.learning import SourceMessage
 from app.store.pools import Pool
 from app.store.queries import Queries

@@ -12,7 +12,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from app.memory.ingest_claims import single_valued
+from app.memory.claims import single_valued
 from app.memory.text import sentences, strip_injected, terms
 
 MAX_ANSWER = 400

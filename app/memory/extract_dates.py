@@ -284,7 +284,7 @@ def _table(spoken: Language, name: str, english: list[str]) -> dict[str, str]:
     }
 
 
-def timetime_rules(text: str, code: str) -> Iterator[TimeWords]:
+def times_in(text: str, code: str) -> Iterator[TimeWords]:
     """The words of time in a text of that language, in its order."""
     words = time_rules(code)
     spaced = language(code).texts.get("spaces") != "no" and _DIGIT.search(text) is None
@@ -314,7 +314,7 @@ def is_time(text: str, code: str) -> bool:
 
 def find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> Found | None:
     """The first date of a clause, with its place there."""
-    for words in timetime_rules(text, spoken.code):
+    for words in times_in(text, spoken.code):
         found = find_date(words.english, now, past=past)
         if found is not None:
             return replace(found, start=words.start, end=words.end)
@@ -328,7 +328,7 @@ def in_english(question: str) -> str:
     if code in ("", "en"):
         return question
     said, end = "", 0
-    for words in timetime_rules(question, code):
+    for words in times_in(question, code):
         apart = not _GAP.fullmatch(question, end, words.start)
         told = words.english
         if not apart and said.endswith(_LEADS):

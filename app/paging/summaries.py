@@ -35,7 +35,7 @@ ESCAPED = 1.3
 MIN_WORDS = 5
 """Words with a content that a level has at least."""
 SHARED = 0.5
-"""Share of a level's words that must stand in the content (as of a summary's points: `consolidate_summary.SHARED`)."""
+"""Share of a level's words that must stand in the content (as of a summary's points: `summaries.SHARED`)."""
 PARTS = 4
 """Parts of a content of which a level must speak of `MIN_PARTS`: what was planted stands in one."""
 MIN_PARTS = 2

@@ -15,7 +15,7 @@ from app.jobs.tasks import Learner
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.resolve import Resolver
 from app.memory.candidate import Candidate, Exchange
-from app.memory.compare_llm import Pair, Verdict, judged
+from app.memory.compare import Pair, Verdict, judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.secrets import refuser

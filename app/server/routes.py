@@ -41,7 +41,7 @@ from app.capture.record import Recorder
 from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.jobs.working import WorkingMemory
-from app.memory.command_match import contrary
+from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.server.core import STORED_COUNTS, Core

@@ -62,7 +62,7 @@ from app.errors import NotFound
 from app.jobs.working import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolve import Finder, Resolver
-from app.memory.command_match import contrary
+from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.paging.faults import Writer

@@ -16,7 +16,7 @@ from app.api.conflicts import conflict_out
 from app.clock import FakeClock
 from app.jobs.tasks import Learner
 from app.memory.candidate import Candidate, Exchange
-from app.memory.compare_llm import judged
+from app.memory.compare import judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.providers.embeddings import WordLlamaEmbedder

@@ -13,7 +13,7 @@ import respx
 from msgspec.structs import replace
 
 from app.errors import HelperError
-from app.memory.compare_llm import (
+from app.memory.compare import (
     COMPARE_SYSTEM,
     MAX_PAIRS,
     MAX_REASON_CHARS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from app.memory.consolidate_entities import (
+from app.memory.summaries import (
     ENTITY_EPISODES,
     KnownSummary,
     aliases,

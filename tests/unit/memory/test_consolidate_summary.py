@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from app.errors import HelperError
-from app.memory.consolidate_summary import (
+from app.memory.summaries import (
     CHUNK_CHARS,
     MAX_CHUNKS,
     Line,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from app.memory.consolidate_working import MAX_RESULTS, WINDOW_TURNS, last_turns, working_of
+from app.memory.compaction import MAX_RESULTS, WINDOW_TURNS, last_turns, working_of
 from app.store.working import RESULT_CHARS, RecentMessage
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)

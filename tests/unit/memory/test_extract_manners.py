@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory import extract_values as manners
+from app.memory import extract_grammar as manners
 
 CASES = {
     "style": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory.extract_values import CHECKS
+from app.memory.extract_grammar import CHECKS
 
 CASES = {
     "name": (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memory.candidate import Candidate, Kind, Provenance, Triple
-from app.memory.ingest_claims import (
+from app.memory.claims import (
     MAX_CONFIDENCE,
     Relation,
     Side,

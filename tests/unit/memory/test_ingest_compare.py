@@ -9,7 +9,7 @@ import pytest
 
 from app.memory.candidate import Kind
 from app.memory.compare import concerned, says_same
-from app.memory.ingest_items import known_item
+from app.memory.drafts import known_item
 from app.memory.text import content_hash
 from app.store.learning import Member
 from tests.unit.memory.test_memory_ingest import candidate, draft, known

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from app.memory.ingest_items import factors, known_item, like, member_item
+from app.memory.drafts import factors, known_item, like, member_item
 from app.store.learning import Member
 from tests.unit.memory.test_memory_ingest import known
 

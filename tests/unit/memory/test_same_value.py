@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.same_value import same_value
+from app.memory.claims import same_value
 
 
 @pytest.mark.parametrize(
