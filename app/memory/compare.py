@@ -213,8 +213,8 @@ def _apart(draft: Draft, item: Item) -> bool:
 
 UNLIKE = 0.15
 """Cosine above which a pair is asked about. By the static vectors 12 of 17 contradictions in unlike words are above it, and
-less than a fifth of pairs that have nothing to do with each other (`tests/unit/memory/test_compare_llm.py`). In a space where
-all texts are near each other it keeps nothing out, and `MAX_PAIRS` alone bounds what is asked."""
+less than a fifth of pairs that have nothing to do with each other (`tests/unit/memory/test_memory_compare.py`). In a space
+where all texts are near each other it keeps nothing out, and `MAX_PAIRS` alone bounds what is asked."""
 MAX_PAIRS = 12
 """Pairs that the helper judges for one exchange, in one call: the nearest ones, some 600 tokens."""
 MAX_TEXT_CHARS = 300
