@@ -30,8 +30,7 @@ from app.api.finding import find_call, owner_and_session
 from app.api.scope import Admitted, Gate, Scope
 from app.capture.labels import MAX_LABELS
 from app.capture.recipe import rebuild
-from app.context.audit import expand, shown_texts
-from app.context.explaining import fill, quoted_memories
+from app.context.audit import expand, fill, quoted_memories, shown_texts
 from app.errors import BadRequest, MnemeError, NotFound
 from app.paging.explaining import expanded
 from app.store.captures import Call, CallDetail, CallFilter, Captures, Leg, Shown, StreamEvent

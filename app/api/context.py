@@ -14,9 +14,8 @@ from pydantic import Field
 from app.api.common import Model, Name, Text, Word
 from app.api.scope import Admitted, Gate
 from app.clock import Clock
-from app.context.audit import expand
-from app.context.explaining import fill
-from app.context.profiles import ProfileName
+from app.context.audit import expand, fill
+from app.context.score import ProfileName
 from app.dialects.chat import CHAT
 from app.dialects.splice import dump
 from app.errors import BadBody

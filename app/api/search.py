@@ -20,8 +20,7 @@ from app.clock import Clock
 from app.context import retrieve
 from app.context.candidates import Leg
 from app.context.compile import Compiler, SearchRequest
-from app.context.profiles import ProfileName
-from app.context.score import Scored
+from app.context.score import ProfileName, Scored
 from app.knowledge.inquiry import Knower
 from app.knowledge.resolution import Who
 from app.sources import Price

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from app.context.asked import Asked
+from app.context.question import Asked
 from app.context.rank import Column, Ranking, gains, highest, same_word
 from app.languages.speech import bids, heard, replies
 from app.memory.commands import commands

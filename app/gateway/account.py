@@ -14,8 +14,7 @@ from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
 from app.capture.labels import labels_of
 from app.capture.masking import MASK
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import canonical, chain, message_hash
+from app.context.transcript import SYSTEM_ROLES, canonical, chain, message_hash
 from app.dialects.base import ChatRequest, leading
 from app.dialects.sse import Answer, Choice, payloads
 from app.gateway.call import Call

@@ -13,8 +13,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from app.context.request import CompileRequest
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import Transcript, chain
+from app.context.transcript import SYSTEM_ROLES, Transcript, chain
 from app.dialects.responses import mark_of
 from app.errors import NotFound
 from app.gateway.identify import Identity

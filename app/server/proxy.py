@@ -15,11 +15,11 @@ from msgspec import Struct
 from app.api.auth import Authenticator
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
+from app.context.budget import Budgets
 from app.context.cards import CardFinder
 from app.context.compile import STORED_COUNTS, Compiler, CompileRequest
-from app.context.profiles import PROFILES, Profile, strategies
 from app.context.retrieve import Retriever, Scope
-from app.context.sections import Budgets
+from app.context.score import PROFILES, Profile, strategies
 from app.context.transcript import Transcript
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant

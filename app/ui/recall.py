@@ -8,7 +8,7 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from app.context.profiles import AUTO
+from app.context.score import AUTO
 from app.store.memory_rows import Kind, Status
 from app.ui.visit import Visit, whole_number
 from app.ui.within import Refused

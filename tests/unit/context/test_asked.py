@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.context.asked import EARLIER, MAX_CHARS, QueryType, query_type, temporal_scope, turns_ago, understand
-from app.context.timing import Span
+from app.context.question import EARLIER, MAX_CHARS, QueryType, Span, query_type, temporal_scope, turns_ago, understand
 
 NOW = datetime(2024, 10, 15, tzinfo=UTC)
 

@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from app.context.audit import Compiled, HistoryReport, expand, explain, shown_texts, used_memories, written
 from app.context.pack import PlainMeter, efficiency, pack
-from app.context.profiles import PREFILL
-from app.context.score import QuerySignals, score
+from app.context.score import PREFILL, QuerySignals, score
 from tests.support.context_samples import NOW, memory, message, scored, source
 
 ITEMS = [

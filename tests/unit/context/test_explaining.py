@@ -8,10 +8,10 @@ from uuid import UUID
 
 import orjson
 
-from app.context.asked import understand
-from app.context.explaining import fill, quoted_memories, recalled, told_known
+from app.context.audit import fill, quoted_memories, recalled, told_known
 from app.context.facts_section import Learned, naming, tellings
 from app.context.inputs import KnownThen
+from app.context.question import understand
 from app.context.resolution import Clash, Known
 from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, clash, fact, query
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from app.context.assemble import Block
 from app.context.bearing import NOTHING_READ, read
+from app.context.budget import Shares
 from app.context.notes import (
     NO_OPENINGS,
     Openings,
@@ -19,7 +20,6 @@ from app.context.notes import (
     say,
 )
 from app.context.pack import Packed, Reason, Verdict
-from app.context.sections import Shares
 from app.store.user_profile import NOTHING, Standing, StandingFact, Wish
 from tests.support.context_samples import memory, message, scored
 

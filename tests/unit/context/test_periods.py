@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.timing import COUNTED_WEEKS, Period, back, find_periods, months_on
+from app.context.question import COUNTED_WEEKS, Period, back, find_periods, months_on
 
 FRIDAY = date(2026, 11, 20)
 

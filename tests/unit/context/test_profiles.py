@@ -9,20 +9,23 @@ from typing import Any
 import orjson
 import pytest
 
-from app.context.asked import Asked, understand
 from app.context.candidates import Candidate
-from app.context.profiles import (
+from app.context.question import Asked, understand
+from app.context.score import (
     AUTO,
     PROFILE_NAMES,
     PROFILES,
+    SIGNALS,
     STRATEGY,
     STRATEGY_WEIGHTS,
     THING_WEIGHT,
     Profile,
+    QuerySignals,
+    Scored,
     of_things,
+    score,
     strategies,
 )
-from app.context.score import SIGNALS, QuerySignals, Scored, score
 from app.store.queries import SQL_DIR
 from tests.support.context_samples import memory, message
 

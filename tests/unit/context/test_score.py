@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.candidates import Candidate
-from app.context.profiles import AUTO, PREFILL, PROFILES, TRI_LAYER, Profile
-from app.context.score import AUTHORITY, SIGNALS, QuerySignals, score
+from app.context.score import AUTHORITY, AUTO, PREFILL, PROFILES, SIGNALS, TRI_LAYER, Profile, QuerySignals, score
 from app.memory.candidate import Provenance
 from tests.support.context_samples import NOW, memory, message
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.assemble import FRAME_TOKENS
-from app.context.sections import NOTHING, Budgets, Shares, Wants, share_out, wanted
+from app.context.budget import NOTHING, Budgets, Shares, Wants, share_out, wanted
 
 BUDGETS = Budgets()
 MEMORIES = 1500

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from app.context.notes import NOTHING_SINCE, doubtful, since_then
 from app.context.pack import Packed, Reason
-from app.context.since import NOTHING_SINCE, doubtful, since_then
 from app.store.user_profile import Ended
 from tests.support.context_samples import memory, message, scored
 

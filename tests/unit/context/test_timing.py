@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.timing import MAX_CHARS, Span, asked_time
+from app.context.question import TIME_CHARS, Span, asked_time
 
 FRIDAY = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 
@@ -151,7 +151,7 @@ def test_a_day_is_as_long_as_it_was_there() -> None:
 
 
 def test_of_a_long_question_both_ends_are_looked_at() -> None:
-    pasted = "x" * 10 * MAX_CHARS
+    pasted = "x" * 10 * TIME_CHARS
     assert asked_time(f"Look at this from last month: {pasted} What is it?", FRIDAY) is not None
     assert asked_time(f"Look at this. {pasted} Who sent it last month?", FRIDAY) is not None
     assert asked_time(f"{pasted} last month {pasted}", FRIDAY) is None

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.asked import temporal_scope, understand
-from app.context.zones import at_home, zone_of
+from app.context.question import at_home, temporal_scope, understand, zone_of
 from app.store.user_profile import NOTHING, Standing, StandingFact
 
 NIGHT = datetime(2026, 7, 1, 23, 30, tzinfo=UTC)
