@@ -33,8 +33,7 @@ from app.dialects.base import ChatRequest
 from app.errors import MnemeError, StoreUnavailable
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place, question_chain
-from app.languages.data import all_of, language
-from app.languages.detect import language_of
+from app.languages.data import all_of, language, language_of
 from app.languages.speech import heard
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Candidate, Exchange, Triple

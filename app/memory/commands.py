@@ -19,10 +19,8 @@ from typing import Literal, NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages.data import Language, language
-from app.languages.detect import function_word, language_of
-from app.languages.sentences import Sentence, sentences
-from app.languages.speech import heard
+from app.languages.data import Language, function_word, language, language_of
+from app.languages.speech import Sentence, heard, sentences
 from app.memory.candidate import Triple, ends_with
 from app.memory.claims import Relation, opposite, relation, same_value
 from app.memory.extract_clauses import AT_ONCE, announced, masked, own_word

@@ -16,8 +16,7 @@ import orjson
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.languages.data import language
-from app.languages.detect import language_of
+from app.languages.data import language, language_of
 from app.memory.candidate import ends_with
 from app.memory.claims import Relation, ends, relation, replaces
 from app.memory.drafts import Draft, Item, known_item, like, logged_side, member_item

@@ -25,7 +25,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages.data import Language, language
-from app.languages.sentences import Sentence, sentences
+from app.languages.speech import Sentence, sentences
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,

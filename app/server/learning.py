@@ -25,7 +25,7 @@ from app.store.resolution import CheckStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
-    from app.providers.helper_client import HelperClient
+    from app.providers.helper import HelperClient
 
 
 async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper: HelperClient | None) -> Learner:

@@ -69,7 +69,7 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
-    from app.providers.helper_client import HelperClient
+    from app.providers.helper import HelperClient
     from app.tracing.provider import Tracing
 
 VECTOR_SHARE = 0.6

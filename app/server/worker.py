@@ -45,7 +45,7 @@ from app.text_cache import forget
 from app.tracing import traced
 
 if TYPE_CHECKING:
-    from app.providers.helper_client import HelperClient
+    from app.providers.helper import HelperClient
 
 log = logging.getLogger("mneme.work")
 

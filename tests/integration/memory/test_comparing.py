@@ -20,7 +20,7 @@ from app.memory.compare import judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.providers.embeddings import WordLlamaEmbedder
-from app.providers.helper_client import HelperClient
+from app.providers.helper import HelperClient
 from app.store.conflicts import ConflictFilter, ConflictStore, LoggedConflict
 from app.store.memories import Memories
 from app.store.pools import Pool

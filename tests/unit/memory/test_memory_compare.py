@@ -32,7 +32,7 @@ from app.memory.compare import (
 from app.memory.drafts import known_item
 from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
-from app.providers.helper_client import HelperClient
+from app.providers.helper import HelperClient
 from app.store import ids
 from app.store.learning import Changes, KnownMemory, Member
 from tests.unit.memory.test_memory_ingest import candidate, draft, known
