@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-# Values of statements in general: trimming, word lists, and what points into the conversation instead of the world.
+# --- trimming, word lists, and what points into the conversation instead of the world ---------------------------------
 
 _LEXICON = Path(__file__).with_name("lexicon.txt")
 _CUT = re.compile(
@@ -140,6 +140,8 @@ def as_is(value: str) -> str | None:
     return " ".join(value.split())
 
 
+# --- without the first person -----------------------------------------------------------------------------------------
+
 _IRREGULAR = {
     "am": "is",
     "'m": "is",
@@ -249,6 +251,7 @@ def depersonalise(clause: str) -> str | None:
 
 
 # --- taste and manner -------------------------------------------------------------------------------------------------
+
 _ONE_OFF = re.compile(
     r"\b(?:this|that|these|those|here|now|today|first|second|last|latest|previous|above|your|more|another|other|few|"
     r"couple|some|"
