@@ -21,14 +21,13 @@ from uuid import UUID
 import asyncpg
 from msgspec.structs import replace
 
-from app.context.asked import Asked, understand
 from app.context.assemble import BlockMeter
 from app.context.facts_section import naming
 from app.context.pack import pack
-from app.context.profiles import AUTO, Profile
+from app.context.question import Asked, understand
 from app.context.resolution import Entity, Resolution
 from app.context.retrieve import Retriever, Scope, Wanted
-from app.context.score import QuerySignals, score
+from app.context.score import AUTO, Profile, QuerySignals, score
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import TokenCounter, Tokenizers
 from app.server.core import STORED_COUNTS, prepare_database

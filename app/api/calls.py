@@ -33,8 +33,7 @@ from app.api.common import (
 from app.api.scope import Admitted, Gate, Scope, find_call, owner_and_session
 from app.capture.facts import MAX_LABELS
 from app.capture.recipe import rebuild
-from app.context.audit import expand, shown_texts
-from app.context.explaining import fill, quoted_memories
+from app.context.audit import expand, fill, quoted_memories, shown_texts
 from app.errors import BadRequest, Forbidden, MnemeError, NotFound
 from app.paging.explaining import expanded
 from app.replay.ask_again import Asker

@@ -20,11 +20,9 @@ from pydantic import BaseModel, Field
 from app.api.common import ErrorBody, Model, Name, Text, Word
 from app.api.scope import Admitted, Gate
 from app.clock import Clock
-from app.context.asked import query_type, understand
-from app.context.audit import expand
+from app.context.audit import expand, fill
 from app.context.candidates import Candidate
-from app.context.explaining import fill
-from app.context.zones import at_home
+from app.context.question import at_home, query_type, understand
 from app.errors import BadBody, StoreUnavailable, UpstreamError
 from app.gateway.call import Incoming, Remembered
 from app.gateway.client import ClientGone, Message

@@ -37,7 +37,7 @@ from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadBody, BadHeader, MnemeError, NotFound, TooLarge
 from app.gateway.relay import Tape, is_event_stream
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store import ids
 from app.store.captures import Captures, CassetteStore, WantedCalls
 from app.store.export import LEFT_OUT, VERSION, Export

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.api.card_models import CardGiven, Given, compact, new_cards
 from app.api.common import Moment, Name, Text, Word
 from app.clock import Clock
-from app.context.transcript import UNHASHED_ROLES, canonical, message_hash, text_of
+from app.context.transcript import SYSTEM_ROLES, canonical, message_hash, text_of
 from app.errors import BadBody, BadRequest
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
 from app.store.cards import NewCard
@@ -90,7 +90,7 @@ class Scribe:
         """Messages ready to be stored."""
         prepared = await asyncio.to_thread(lambda: [self._prepare(each) for each in said])
         # Instructions of the application are not what was said in the conversation: they are not searched for.
-        texts = [(each.content or "") if each.role not in UNHASHED_ROLES else "" for each in prepared]
+        texts = [(each.content or "") if each.role not in SYSTEM_ROLES else "" for each in prepared]
         # A remote embedder is asked by the job that learns from them.
         vectors = await self.vectors(texts) if self._embedder.local else [None] * len(texts)
         return [_with_vector(each, vector) for each, vector in zip(prepared, vectors, strict=True)]

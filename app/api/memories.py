@@ -32,7 +32,7 @@ from app.api.intake import Scribe, Welcome
 from app.api.scope import Admitted, Gate, Scope, find_memory, session_of
 from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
 from app.memory.answers import validation_question
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store import ids
 from app.store.memories import (
     IN_FORCE,

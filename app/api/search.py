@@ -24,13 +24,11 @@ from app.api.memories import Source
 from app.api.scope import Admitted, Gate, Scope, find_session
 from app.clock import Clock
 from app.context import retrieve
-from app.context.audit import expand
+from app.context.audit import expand, fill
 from app.context.candidates import Leg
 from app.context.compile import Compiler
-from app.context.explaining import fill
-from app.context.profiles import ProfileName
 from app.context.request import SearchRequest, SearchResult
-from app.context.score import Scored
+from app.context.score import ProfileName, Scored
 from app.dialects.chat import CHAT
 from app.dialects.splice import dump
 from app.errors import BadBody

@@ -25,7 +25,7 @@ from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
 from app.index.analyse import pack
 from app.jobs.learn import Inline
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
 from app.settings import Settings

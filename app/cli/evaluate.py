@@ -35,9 +35,9 @@ from app.api.scope import Scope as ApiScope
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.context.candidates import Candidate
-from app.context.profiles import PROFILE_NAMES
 from app.context.request import SearchRequest
 from app.context.retrieve import Scope
+from app.context.score import PROFILE_NAMES
 from app.context.transcript import chain, tail_hash
 from app.errors import BadBody, MnemeError
 from app.jobs.worker import Worker, connector

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from app.context.asked import Asked, understand
 from app.context.assemble import (
     FRAME_TOKENS,
     NOTE_TOKENS,
@@ -27,23 +26,19 @@ from app.context.assemble import (
 )
 from app.context.audit import Compiled, HistoryReport, explain
 from app.context.bearing import Reading, read
-from app.context.budget import allocate, available, classify
+from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, Learned, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_cards, keep_ended, keep_known, keep_notes
-from app.context.layout import Layout, Layouts, Live
-from app.context.notes import Said, Widened, widened, words_of
+from app.context.layout import Figures, Layout, Layouts, Live, Story, tell_story, visible_from
+from app.context.notes import NOTHING_SINCE, Said, Since, Widened, doubtful, since_then, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
-from app.context.profiles import PROFILES, STRATEGY, Profile, of_things
+from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, NoVector, Retrieved, Retriever, Wanted
-from app.context.score import QuerySignals, Scored, score
-from app.context.sections import Budgets
-from app.context.since import NOTHING_SINCE, Since, doubtful, since_then
-from app.context.story import SYSTEM_ROLES, Figures, Story, visible_from
-from app.context.story import tell as tell_story
-from app.context.transcript import Transcript, query_of, text_of
+from app.context.score import PROFILES, STRATEGY, Profile, QuerySignals, Scored, of_things, score
+from app.context.transcript import SYSTEM_ROLES, Transcript, query_of, text_of
 from app.context.worth import PRICES, Rate
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry

@@ -17,13 +17,13 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from app.context.asked import Asked
 from app.context.assemble import Block, neutralise
+from app.context.budget import Shares, Wants
 from app.context.notes import QUESTION_LABEL, VALUE_CHARS, Count, Said
 from app.context.pack import Reason
+from app.context.question import Asked
 from app.context.resolution import NOTHING_KNOWN, Clash, DomainFact, Inquiry, Known, Resolution
-from app.context.sections import Shares, Wants
-from app.memory.consolidate_text import slug
+from app.memory.text import slug
 
 DOMAIN_LABEL = "From the company's own records (authoritative, read {:%Y-%m-%d %H:%M} UTC):"
 CONFLICT_LABEL = "Conflict: "

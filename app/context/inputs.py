@@ -5,7 +5,7 @@ and span stand in the audit, in the same order; its words are read again from hi
 shown. Numbers are packed (base64 of little-endian columns): as JSON they would take three times the space and ten times as
 long. Of the notes in a block a fact is kept by its ids (its words stand in the fact's own history, and go with it), the
 tenant's profile with its text; of the cards that a message asks for their ids. What was known of the things that the question
-names stands in the audit (`explaining`), but for what that does not tell. What Mneme did at the user's word is kept in words of
+names stands in the audit (`audit`), but for what that does not tell. What Mneme did at the user's word is kept in words of
 Mneme's own.
 """
 
@@ -27,12 +27,12 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from app.context.assemble import Block
+from app.context.budget import KNOWN_SECTIONS, Budgets
 from app.context.candidates import Candidate
 from app.context.notes import Openings, due_now
-from app.context.profiles import PROFILES, Profile
 from app.context.request import CompileRequest
 from app.context.resolution import Known
-from app.context.sections import KNOWN_SECTIONS, Budgets
+from app.context.score import PROFILES, Profile
 from app.sources import Price
 from app.store.cards import Card
 from app.store.user_profile import Ended

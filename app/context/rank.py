@@ -19,7 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.candidates import LEGS, LONG
-from app.context.timing import Span
+from app.context.question import Span
 from app.store.item_columns import (
     EPOCH,
     US_PER_DAY,

@@ -121,7 +121,7 @@ class Compilation(Struct, frozen=True):
     """Why the search was poorer than it should be, as `x-mneme-reason` calls it."""
     considered: Sequence[Candidate] = ()
     claimed: Mapping[UUID, str] = field(default_factory=dict)
-    """What memories say that differ from something: the explanation names them by their ids (`explaining.fill`)."""
+    """What memories say that differ from something: the explanation names them by their ids (`audit.fill`)."""
 
 
 class SearchRequest(Struct, frozen=True):

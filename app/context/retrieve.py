@@ -17,10 +17,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from app.context.asked import Asked
 from app.context.bearing import BEARS_WORTH
 from app.context.candidates import LEGS, SUMMARIES, Candidate
-from app.context.profiles import Profile
+from app.context.question import Asked, Span
 from app.context.rank import (
     ENTITY_LEG,
     RECENT_LEG,
@@ -34,7 +33,7 @@ from app.context.rank import (
     highest,
     rank,
 )
-from app.context.timing import Span
+from app.context.score import Profile
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.index.analyse import UNSPACED

@@ -24,8 +24,8 @@ HASH_BYTES = 16
 QUERY_CHARS = 4000
 """Longest query taken from a message, characters (about 1,000 tokens): a pasted document is not a question."""
 
-UNHASHED_ROLES = frozenset({"system", "developer"})
-"""Roles left out of the chain: these messages are the application's, and often carry a clock."""
+SYSTEM_ROLES = frozenset({"system", "developer"})
+"""Roles of the application's own messages. They are left out of the chain: they often carry a clock."""
 
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
@@ -52,7 +52,7 @@ def canonical(message: object) -> bytes | None:
     role = message.get("role")
     if type(role) is not str:
         role = "?" + _json(role).decode("utf-8", "replace")
-    elif role in UNHASHED_ROLES:
+    elif role in SYSTEM_ROLES:
         return None
     content = message.get("content")
     if type(content) is str:

@@ -21,11 +21,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from app.context.asked import Asked
+from app.context.question import Asked
 from app.context.rank import Column, Ranking, gains, highest, same_word
 from app.languages.speech import bids, heard, replies
 from app.memory.commands import commands
-from app.memory.consolidate_text import names
+from app.memory.text import names
 from app.sources import Price
 from app.store.item_columns import Scan
 from app.text_cache import of_texts

@@ -13,8 +13,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import Transcript
+from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.dialects.splice import Envelope, Insertion, replace_value
 from app.dialects.sse import Answer
 

@@ -14,8 +14,7 @@ import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import Transcript
+from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.dialects.base import NAMING, ChatRequest, Guard, positive
 from app.dialects.splice import (
     Envelope,

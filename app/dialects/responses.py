@@ -14,8 +14,7 @@ import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import HASH_BYTES, Transcript
+from app.context.transcript import HASH_BYTES, SYSTEM_ROLES, Transcript
 from app.dialects.base import NAMING, ChatRequest, Guard, positive
 from app.dialects.responses_items import assistant_of, items_of, messages_of
 from app.dialects.splice import (

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage, labels_of
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import canonical, chain, message_hash
+from app.context.transcript import SYSTEM_ROLES, canonical, chain, message_hash
 from app.dialects.base import ChatRequest, leading
 from app.dialects.sse import Answer, Choice, payloads
 from app.gateway.call import Forwarded

@@ -33,15 +33,27 @@ from app.dialects.base import ChatRequest
 from app.errors import MnemeError, StoreUnavailable
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place, question_chain
-from app.languages.data import all_of, language
-from app.languages.detect import language_of
+from app.languages.data import all_of, language, language_of
 from app.languages.speech import heard
 from app.memory.answers import Note, reply_to
 from app.memory.candidate import Candidate, Exchange, Triple
-from app.memory.command_match import Aim, aim_of, matched, may_say, quotes, says, says_all, taken_back, value_keys
-from app.memory.commands import WITHDRAWS, Command, commands, of_self
+from app.memory.commands import (
+    WITHDRAWS,
+    Aim,
+    Command,
+    aim_of,
+    commands,
+    matched,
+    may_say,
+    of_self,
+    quotes,
+    says,
+    says_all,
+    taken_back,
+    value_keys,
+)
 from app.memory.extract import extract
-from app.memory.ingest_text import content_hash, normalise, strip_injected
+from app.memory.text import content_hash, normalise, strip_injected
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids

@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.capture.facts import LABEL_HEADER
-from app.context.profiles import PROFILE_NAMES
+from app.context.score import PROFILE_NAMES
 from app.errors import BadHeader, Forbidden
 from app.gateway.headers import OWN_PREFIX
 from app.sources import PRICE_NAMES, Price

@@ -17,12 +17,11 @@ from app.context.audit import Explained
 from app.context.compile import Compiler
 from app.context.facts_section import shown
 from app.context.notes import outdated
+from app.context.question import at_home
 from app.context.request import Compilation, CompileRequest
 from app.context.resolution import Inquiry
 from app.context.retrieve import Scope
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import query_of, text_of
-from app.context.zones import at_home
+from app.context.transcript import SYSTEM_ROLES, query_of, text_of
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.splice import Insertion, splice
 from app.gateway.card_preview import CardReader
@@ -138,7 +137,7 @@ class Preparer:
         obeyed: Obeyed = NOTHING_TOLD,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds, and what is known by now.
-        `profile`: of `profiles.PROFILE_NAMES`. `price`: None: as the server has it. `learns`: what the user says next will be
+        `profile`: of `score.PROFILE_NAMES`. `price`: None: as the server has it. `learns`: what the user says next will be
         learned from. `deadline_s`: seconds for which cards are waited for. `paging`: what of the messages is shown shorter.
         `obeyed`: what became of the message's commands. Raises StoreUnavailable, Unavailable."""
         request = _request(identity, chat, place, target, now)

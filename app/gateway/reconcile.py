@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from app.capture.recipe import Position
 from app.context.request import CompileRequest
-from app.context.story import SYSTEM_ROLES
-from app.context.transcript import Transcript, chain, tail_hash, text_of
+from app.context.transcript import SYSTEM_ROLES, Transcript, chain, tail_hash, text_of
 from app.dialects.responses import mark_of
 from app.errors import NotFound
 from app.gateway.identify import Identity

@@ -26,24 +26,27 @@ from app.errors import BadBody
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
 from app.memory.compaction import Entry, Window, choose, needs_compaction, ratio, summary_budget
-from app.memory.consolidate_entities import (
+from app.memory.drafts import PROCEDURAL, SEMANTIC
+from app.memory.episodes import Drawn, patterns, procedures
+from app.memory.summaries import (
     CONFIRMS,
     CONFIRMS_UP_TO,
     EACH_RUN,
     ENTITY_TOKENS,
     SUMMARY_CONFIDENCE,
     SUMMARY_IMPORTANCE,
+    Count,
     DueEntity,
     KnownSummary,
+    Line,
+    Summary,
     display_name,
     due_entities,
+    extractive,
     key_facts,
+    with_helper,
 )
-from app.memory.consolidate_episodes import Drawn, patterns, procedures
-from app.memory.consolidate_summary import Count, Line, Summary, extractive, with_helper
-from app.memory.consolidate_text import sentences
-from app.memory.drafts import PROCEDURAL, SEMANTIC
-from app.memory.ingest_text import content_hash, normalise
+from app.memory.text import content_hash, normalise, sentences
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids

@@ -30,17 +30,15 @@ from app.clock import Clock
 from app.errors import BadBody, Conflict, MnemeError
 from app.memory.answers import Note, Reply, may_answer, puts, reply_to
 from app.memory.candidate import Candidate, Exchange, Provenance, Triple
-from app.memory.command_match import taken_back
-from app.memory.commands import WITHDRAWS, Command, commands
-from app.memory.compare import CONTRARY, belonging, concerned
-from app.memory.compare_llm import UNLIKE, Pair, Verdict, contradictions, worth_asking
-from app.memory.consolidate_episodes import episode_of, tool_names
-from app.memory.consolidate_working import asks_to_go_on, working_of
+from app.memory.claims import opposite
+from app.memory.commands import WITHDRAWS, Command, commands, taken_back
+from app.memory.compaction import asks_to_go_on, working_of
+from app.memory.compare import CONTRARY, UNLIKE, Pair, Verdict, belonging, concerned, contradictions, worth_asking
 from app.memory.drafts import Draft, Place, make_drafts
+from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.extract_clauses import MAX_OWN_WORD
 from app.memory.ingest import Ingest
-from app.memory.ingest_claims import opposite
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids

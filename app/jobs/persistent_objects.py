@@ -27,10 +27,10 @@ from app.errors import BadBody, Conflict
 from app.jobs.consolidation import IDLE
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
+from app.memory.claims import confirmed, gained
 from app.memory.drafts import EPISODIC, L1_CONFIDENCE, SEMANTIC
 from app.memory.ingest import GLOBAL, REPEATED
-from app.memory.ingest_claims import confirmed, gained
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.paging.persistent_objects import (
     Lasting,
     by_tool,

@@ -32,7 +32,7 @@ from app.knowledge.ontology import Ontology
 from app.knowledge.resolution import Said, Who
 from app.knowledge.resolve import Resolver, Study
 from app.memory.candidate import Candidate, Exchange
-from app.memory.same_value import same_value
+from app.memory.claims import same_value
 from app.store import ids
 from app.store.learning import Effect, LearningStore, Setting, SourceMessage
 from app.store.queries import Queries

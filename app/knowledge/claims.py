@@ -16,13 +16,11 @@ from msgspec.structs import replace
 
 from app.context.resolution import Entity, Resolution
 from app.knowledge.ontology import EntityType, Ontology
-from app.memory.candidate import Candidate, Kind, Triple
-from app.memory.consolidate_text import slug
+from app.memory.candidate import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, Candidate, Kind, Triple, make_draft
 from app.memory.extract import without_request
 from app.memory.extract_clauses import Clause, clauses
 from app.memory.extract_dates import find_date
-from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft
-from app.memory.ingest_text import normalise
+from app.memory.text import normalise, slug
 
 CLAIM_IMPORTANCE = 0.65
 """As the rules have it for what others prefer and agreed on."""

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from app.context.resolution import Clash, RowValue
-from app.memory.same_value import same_value
+from app.memory.claims import same_value
 from app.store.resolution import Claim
 
 Rows = Mapping[str, Mapping[str, RowValue]]

@@ -15,7 +15,7 @@ from datetime import datetime, time, timedelta
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from app.context.timing import Span
+from app.context.question import Span
 from app.knowledge.ontology import EntityType, Relation, label_columns
 
 VALUE_CHARS = 200

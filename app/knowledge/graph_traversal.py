@@ -17,13 +17,12 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from app.context.asked import Asked
+from app.context.question import Asked, Span
 from app.context.resolution import Entity, Resolution
-from app.context.timing import Span
 from app.knowledge.ontology import EntityType, Ontology, Relation
 
 QUESTION_CHARS = 2000
-"""Characters of a question in which words are looked for, as `context/asked.py` has it."""
+"""Characters of a question in which words are looked for, as `context/question.py` has it."""
 
 _ONWARD = ("one_to_many", "one_to_one")
 """What is counted beside a row is what it has, not what it belongs to."""

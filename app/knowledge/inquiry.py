@@ -17,9 +17,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from app.context.asked import understand
+from app.context.question import Span, understand
 from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
-from app.context.timing import Span
 from app.errors import MnemeError
 from app.knowledge.conflict_log import ConflictLog
 from app.knowledge.domain import Answer, Domains

@@ -17,8 +17,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from app.context.question import Span
 from app.context.resolution import DomainFact, DomainQuery, RowValue
-from app.context.timing import Span
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.graph_traversal import Ask, plural, to_one
 from app.knowledge.ontology import EntityType, label_columns

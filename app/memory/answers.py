@@ -12,9 +12,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from app.memory.consolidate_text import sentences, terms
-from app.memory.ingest_claims import single_valued
-from app.memory.ingest_text import strip_injected
+from app.memory.claims import single_valued
+from app.memory.text import sentences, strip_injected, terms
 
 MAX_ANSWER = 400
 """Characters of a message that are looked at: an answer stands at its beginning."""

@@ -1,17 +1,20 @@
-"""Statements made ready to be kept: normalised, hashed, counted, and placed in their tier."""
+"""Statements made ready to be kept: normalised, hashed, counted, and placed in their tier (`Draft`); and memories while a job's
+statements are taken in, from the rows that are known to the rows that are written (`Item`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from app.memory.candidate import Candidate, Provenance
-from app.memory.ingest_claims import base_confidence
-from app.memory.ingest_text import Gist, Rank, content_hash, gist, normalise, rank
-from app.store.learning import SourceMessage
+from app.memory.candidate import Candidate, Provenance, Triple
+from app.memory.claims import base_confidence, gained, predicate_type
+from app.memory.text import Gist, Rank, content_hash, gist, normalise, rank
+from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, SourceMessage, Superseded
 from app.store.records import Vector
 
 SESSION, EPISODIC, SEMANTIC, PROCEDURAL = 1, 2, 3, 4
@@ -102,3 +105,218 @@ def make_drafts(
         if text and not unwanted:
             made.append(Draft(candidate, message, text, content_hash(text), count(text), rank(text), gist(text)))
     return made
+
+
+# --- memories while a job takes statements in -------------------------------------------------------------------------
+
+
+class Item(Struct):
+    """A memory that is known, one that this job makes, or (with an heir) another wording of one. `times`, `added`: what this
+    job's statements give to it. `confidence` is kept up to date."""
+
+    id: UUID
+    text: str
+    rank: Rank
+    gist: Gist
+    content_hash: bytes
+    kind: str
+    triple: Triple | None
+    tier: int
+    scope: int
+    session_id: UUID | None
+    importance: float
+    confidence: float
+    provenance: int
+    expires_at: datetime | None
+    validated: bool
+    valid_from: datetime
+    stated_at: datetime
+    sources: list[dict[str, Any]]
+    source_message_ids: list[UUID]
+    access_count: int = 0
+    reinforcement_count: int = 0
+    domain: bool = False
+    valid_to: datetime | None = None  # up to when it is so, where it says that itself
+    dated: bool = False  # it says itself since when it is so
+    draft: Draft | None = None  # of a memory that this job makes
+    times: int = 0
+    added: list[dict[str, Any]] = field(default_factory=list)
+    added_ids: list[UUID] = field(default_factory=list)
+    heir: UUID | None = None
+    how: str = ""
+
+    @property
+    def confirmations(self) -> int:
+        """How often it was confirmed, by this job too."""
+        return self.reinforcement_count + self.times
+
+    @property
+    def corrects(self) -> bool:
+        """Whether it set something right."""
+        return self.kind == "correction" or self.provenance == Provenance.CORRECTION
+
+
+_CLASSES = {"event": 1, "tool_outcome": 2, "fact": 0, "preference": 0, "instruction": 0, "correction": 0}
+
+
+def like(one: str, other: str) -> bool:
+    """May memories of these two kinds say the same? What was learned never merges with what was drawn together."""
+    return one in _CLASSES and _CLASSES[one] == _CLASSES.get(other)
+
+
+def shown(item: Item) -> dict[str, Any]:
+    """What its history tells of it."""
+    return {"text": item.text, "tier": item.tier, "kind": item.kind}
+
+
+def logged_side(item: Item) -> dict[str, Any]:
+    """What the log of contradictions tells of one side."""
+    return {
+        "memory_id": item.id,
+        "predicate": item.triple.predicate if item.triple else None,
+        "value": item.triple.value if item.triple else None,
+        "confidence": round(item.confidence, 4),
+        "stated_at": item.stated_at,
+    }
+
+
+def _triple(subject: str | None, predicate: str | None, value: str | None) -> Triple | None:
+    return Triple(subject, predicate, value or "") if subject and predicate else None
+
+
+def known_item(known: KnownMemory) -> Item:
+    """A memory in force."""
+    return Item(
+        id=known.memory_id,
+        text=known.content_text,
+        rank=rank(known.content_text),
+        gist=gist(known.content_text),
+        content_hash=known.content_hash,
+        kind=known.kind,
+        triple=_triple(known.subject_entity_id, known.predicate, known.object_value),
+        tier=known.memory_tier,
+        scope=known.memory_scope,
+        session_id=known.session_id,
+        importance=known.importance,
+        confidence=known.confidence,
+        provenance=known.provenance_type,
+        expires_at=known.expires_at,
+        validated=known.is_validated,
+        valid_from=known.valid_from,
+        stated_at=known.stated_at,
+        sources=known.sources,
+        source_message_ids=known.source_message_ids,
+        access_count=known.access_count,
+        reinforcement_count=known.reinforcement_count,
+        domain=known.validated_by == "domain",
+        valid_to=known.valid_to,
+        dated=known.dated,
+    )
+
+
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def member_item(member: Member) -> Item:
+    """Another wording of a memory in force: only what comparing needs."""
+    return Item(
+        id=member.memory_id,
+        text=member.content_text,
+        rank=rank(member.content_text),
+        gist=gist(member.content_text),
+        content_hash=member.content_hash,
+        kind=member.kind,
+        triple=_triple(member.subject_entity_id, member.predicate, member.object_value),
+        tier=0,
+        scope=0,
+        session_id=None,
+        importance=0.0,
+        confidence=0.0,
+        provenance=Provenance.SYSTEM_INFERRED,
+        expires_at=None,
+        validated=False,
+        valid_from=_EVER,
+        stated_at=_EVER,
+        sources=[],
+        source_message_ids=[],
+        valid_to=member.valid_to,
+        heir=member.root,
+        how="merged",
+    )
+
+
+def new_row(item: Item, draft: Draft, gone: Superseded | None) -> MemoryRow:
+    """What is stored of a memory that this job makes. `gone`: it was replaced within the very same job."""
+    candidate, triple = draft.candidate, item.triple
+    return MemoryRow(
+        memory_id=item.id,
+        session_id=item.session_id,
+        tier=item.tier,
+        scope=item.scope,
+        kind=item.kind,
+        text=item.text,
+        content_hash=draft.content_hash,
+        provenance_type=candidate.provenance_type,
+        turn_id=draft.message.message_id,
+        turn_index=draft.message.turn_index,
+        source_message_ids=(item.source_message_ids + item.added_ids)[:MAX_SOURCES],
+        sources=(item.sources + item.added)[:MAX_SOURCES],
+        confidence=item.confidence,
+        confidence_factors=factors(item),
+        importance=item.importance,
+        access_count=item.access_count + item.times,
+        reinforcement_count=item.confirmations,
+        created_at=draft.message.created_at,
+        expires_at=item.expires_at,
+        validated=item.validated,
+        token_count=draft.token_count,
+        valid_from=item.valid_from,
+        stated_at=item.stated_at,
+        vector=draft.vector,
+        subject=triple.subject if triple else None,
+        predicate=triple.predicate if triple else None,
+        predicate_type=predicate_type(candidate.kind, triple.predicate) if triple else None,
+        object=triple.value if triple else None,
+        entity_ids=candidate.entity_ids,
+        tags=candidate.tags,
+        details=_details(candidate),
+        superseded_by=gone.heir if gone else None,
+        superseded_how=gone.how if gone else None,
+        valid_to=gone.valid_to if gone else item.valid_to,
+    )
+
+
+def _details(candidate: Candidate) -> dict[str, Any] | None:
+    told = {"when": candidate.when, "since": candidate.since}
+    return {name: value for name, value in told.items() if value is not None} or None
+
+
+def reinforcement(item: Item) -> Reinforcement:
+    """What is written of a memory that was said again."""
+    return Reinforcement(
+        item.id,
+        item.times,
+        item.tier,
+        item.scope,
+        item.importance,
+        item.confidence,
+        factors(item),
+        item.expires_at,
+        item.validated,
+        item.valid_from,
+        item.stated_at,
+        item.added[:MAX_SOURCES],
+        item.added_ids[:MAX_SOURCES],
+    )
+
+
+def factors(item: Item) -> dict[str, Any]:
+    """Why it is believed as far as it is (seed 004, `confidence_factors`)."""
+    boost = gained(item.confirmations)
+    return {
+        "base_confidence": round(max(0.0, min(item.confidence, item.confidence - boost)), 4),
+        "reinforcement_boost": round(boost, 4),
+        "reinforcement_count": item.confirmations,
+        "source_type": "correction" if item.corrects else "episodic",
+        "final_confidence": round(item.confidence, 4),
+    }

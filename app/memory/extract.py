@@ -16,20 +16,39 @@ from typing import NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages.data import language
-from app.languages.detect import language_of
-from app.memory import extract_values as values
-from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple, with_doubts
+from app.languages.data import language, language_of
+from app.memory.candidate import (
+    EXPLICIT_CONFIDENCE,
+    EXPLICIT_IMPORTANCE,
+    Candidate,
+    Ended,
+    Exchange,
+    Kind,
+    Provenance,
+    Triple,
+    make_draft,
+    tool_candidates,
+    with_doubts,
+)
+from app.memory.claims import single_valued
 from app.memory.commands import read_commands
 from app.memory.extract_clauses import Clause, announced, clauses, masked, own_word
 from app.memory.extract_dates import Found, find_date
-from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft, tool_candidates
-from app.memory.extract_grammar import alternatives, capital, depersonalise, inner, lowered, third_person, words
+from app.memory.extract_grammar import (
+    CHECKS,
+    Check,
+    alternatives,
+    capital,
+    depersonalise,
+    inner,
+    lowered,
+    third_person,
+    trade,
+    words,
+)
 from app.memory.extract_multilingual import statements
-from app.memory.extract_values import trade
-from app.memory.ingest_claims import single_valued
-from app.memory.ingest_text import content_hash, same_claim
 from app.memory.secrets import looks_secret
+from app.memory.text import content_hash, same_claim
 
 # Reads `rules.txt`: from text to compiled patterns.
 
@@ -47,7 +66,7 @@ class Rule(Struct, frozen=True):
     content: str
     tag: str
     importance: float
-    check: values.Check
+    check: Check
     optional: bool
     kind: Kind = "fact"
     predicate: str | None = None
@@ -117,14 +136,14 @@ def _rule(line: str, parts: dict[str, str]) -> Rule:
     tag, importance, check, *more = options.split()
     named = dict(item.split("=", 1) for item in more if "=" in item)
     kind = named.get("kind", "fact")
-    if kind not in get_args(Kind) or check.rstrip("?") not in values.CHECKS:
+    if kind not in get_args(Kind) or check.rstrip("?") not in CHECKS:
         raise ValueError(f"unknown kind {kind!r} or check {check!r} in {line!r}")
     return Rule(
         re.compile(_expand(pattern, parts).replace("…", "(?P<v>.+)"), re.IGNORECASE),
         content,
         tag,
         float(importance),
-        values.CHECKS[check.rstrip("?")],
+        CHECKS[check.rstrip("?")],
         check.endswith("?"),
         kind=cast(Kind, kind),
         predicate=named.get("predicate"),

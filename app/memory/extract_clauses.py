@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages.data import all_of
-from app.memory.ingest_text import injected_spans, strip_injected
+from app.memory.text import injected_spans, strip_injected
 from app.text_cache import of_texts
 
 MAX_HEAD = 12_000

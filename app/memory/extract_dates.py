@@ -16,8 +16,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages.data import Language, language
-from app.languages.detect import language_of
+from app.languages.data import Language, language, language_of
 
 MONTHS = {name.lower(): i for i, name in enumerate(calendar.month_name) if name}
 MONTHS |= {name.lower(): i for i, name in enumerate(calendar.month_abbr) if name} | {"sept": 9}
@@ -284,7 +283,7 @@ def _table(spoken: Language, name: str, english: list[str]) -> dict[str, str]:
     }
 
 
-def timetime_rules(text: str, code: str) -> Iterator[TimeWords]:
+def times_in(text: str, code: str) -> Iterator[TimeWords]:
     """The words of time in a text of that language, in its order."""
     words = time_rules(code)
     spaced = language(code).texts.get("spaces") != "no" and _DIGIT.search(text) is None
@@ -314,7 +313,7 @@ def is_time(text: str, code: str) -> bool:
 
 def find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> Found | None:
     """The first date of a clause, with its place there."""
-    for words in timetime_rules(text, spoken.code):
+    for words in times_in(text, spoken.code):
         found = find_date(words.english, now, past=past)
         if found is not None:
             return replace(found, start=words.start, end=words.end)
@@ -328,7 +327,7 @@ def in_english(question: str) -> str:
     if code in ("", "en"):
         return question
     said, end = "", 0
-    for words in timetime_rules(question, code):
+    for words in times_in(question, code):
         apart = not _GAP.fullmatch(question, end, words.start)
         told = words.english
         if not apart and said.endswith(_LEADS):

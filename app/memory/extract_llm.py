@@ -13,13 +13,21 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from app.memory.candidate import Candidate, Exchange, Kind, Provenance, Triple
+from app.memory.candidate import (
+    EXPLICIT_CONFIDENCE,
+    EXPLICIT_IMPORTANCE,
+    PROVENANCE,
+    Candidate,
+    Exchange,
+    Kind,
+    Provenance,
+    Triple,
+)
 from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_clauses import masked, own_word
-from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, PROVENANCE
 from app.memory.extract_grammar import words
-from app.memory.ingest_text import content_hash, injected_spans, normalise, strip_injected
 from app.memory.secrets import looks_secret
+from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
 from app.providers.helper import Helper
 
 MAX_MESSAGE_CHARS = 24_000
@@ -138,7 +146,7 @@ def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, i
         EXPLICIT_IMPORTANCE if item.explicit else _IMPORTANCE[kind],
         explicit=item.explicit,
         triple=triple,
-        entity_ids=tuple(dict.fromkeys(slug for slug in map(_slug, item.entities) if 0 < len(slug) <= MAX_PART_CHARS))[
+        entity_ids=tuple(dict.fromkeys(each for each in map(slug, item.entities) if 0 < len(each) <= MAX_PART_CHARS))[
             :MAX_ENTITIES
         ],
         tags=("llm",),
@@ -154,10 +162,6 @@ _IMPORTANCE = {
     "event": 0.55,
     "tool_outcome": 0.3,
 }
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"\W+", "-", name.lower()).strip("-")
 
 
 _STEM = 4  # letters by which "vegetarian" and "vegetarians", "lives" and "living" are one word

@@ -25,11 +25,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.languages.data import Language, language
-from app.languages.sentences import Sentence, sentences
-from app.memory.candidate import Candidate, Ended, Exchange, Kind, Provenance, Triple
+from app.languages.speech import Sentence, sentences
+from app.memory.candidate import (
+    EXPLICIT_CONFIDENCE,
+    EXPLICIT_IMPORTANCE,
+    Candidate,
+    Ended,
+    Exchange,
+    Kind,
+    Provenance,
+    Triple,
+    make_draft,
+)
 from app.memory.extract_clauses import masked
 from app.memory.extract_dates import Found, find_time, is_time
-from app.memory.extract_drafts import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, make_draft
 from app.memory.extract_grammar import EDGES, capital, words
 from app.memory.secrets import looks_secret
 

@@ -22,10 +22,22 @@ from typing import Any
 from uuid import UUID
 
 from app.memory.candidate import Provenance, ends_with
+from app.memory.claims import AUTHORITY, Relation, Side, confirmed, ends, prefer, relation, replaces
 from app.memory.compare import opposed, says_same
-from app.memory.drafts import SEMANTIC, SESSION, Draft, Place
-from app.memory.ingest_claims import AUTHORITY, Relation, Side, confirmed, ends, prefer, relation, replaces
-from app.memory.ingest_items import Item, known_item, like, logged_side, member_item, new_row, reinforcement, shown
+from app.memory.drafts import (
+    SEMANTIC,
+    SESSION,
+    Draft,
+    Item,
+    Place,
+    known_item,
+    like,
+    logged_side,
+    member_item,
+    new_row,
+    reinforcement,
+    shown,
+)
 from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
 from app.store.memories import TTL
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from app.memory.ingest_text import normalise
+from app.memory.text import normalise
 from app.paging.answering import Source, answer
 from app.paging.content_types import PASTED, SAID
 from app.paging.keys import Family, base_key

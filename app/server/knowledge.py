@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from app.context.question import Span
 from app.context.resolution import Resolution
-from app.context.timing import Span
 from app.knowledge.conflict_log import ConflictLog
 from app.knowledge.conflicts import against_rows
 from app.knowledge.domain import Domains

@@ -11,7 +11,7 @@ from app.jobs.resolution import Hearing
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.resolve import Resolver
 from app.memory.candidate import Candidate, Exchange
-from app.memory.compare_llm import Pair, Verdict, judged
+from app.memory.compare import Pair, Verdict, judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.secrets import refuser
@@ -21,7 +21,7 @@ from app.store.resolution import CheckStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
-    from app.providers.helper_client import HelperClient
+    from app.providers.helper import HelperClient
 
 
 async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper: HelperClient | None) -> Learner:

@@ -15,12 +15,12 @@ from msgspec import Struct
 from app.api.auth import Authenticator
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
+from app.context.budget import Budgets
 from app.context.cards import CardFinder
 from app.context.compile import STORED_COUNTS, Compiler
-from app.context.profiles import PROFILES, Profile, strategies
 from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
-from app.context.sections import Budgets
+from app.context.score import PROFILES, Profile, strategies
 from app.context.transcript import Transcript
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
@@ -69,7 +69,7 @@ from app.store.validation import Validation
 
 if TYPE_CHECKING:
     from app.features.registry import Features as Tracing
-    from app.providers.helper_client import HelperClient
+    from app.providers.helper import HelperClient
 
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes

@@ -29,7 +29,7 @@ from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
 from app.jobs.learn import WorkingMemory
-from app.memory.command_match import contrary
+from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.server.core import STORED_COUNTS, Core, process_of

@@ -40,7 +40,7 @@ from app.tasks import until_orphaned
 from app.text_cache import forget
 
 if TYPE_CHECKING:
-    from app.providers.helper_client import HelperClient
+    from app.providers.helper import HelperClient
 
 log = logging.getLogger("mneme.work")
 

@@ -423,7 +423,7 @@ def _row(row: Any) -> CommandRow:
 
 
 STEM_CHARS = 4
-"""Letters by which forms of a word are found, as `command_match` takes them for one word."""
+"""Letters by which forms of a word are found, as `commands` takes them for one word."""
 
 
 def _within(word: str) -> str:

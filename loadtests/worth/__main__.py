@@ -31,10 +31,10 @@ from prometheus_client import CollectorRegistry  # noqa: F401  (evaluating wires
 from app.cli.evaluate import Sheet, fill
 from app.clock import SystemClock
 from app.context import worth
-from app.context.asked import understand
-from app.context.profiles import AUTO
+from app.context.question import understand
 from app.context.rank import rank
 from app.context.retrieve import LIMITS, Retriever, ranked_by
+from app.context.score import AUTO
 from app.index.indexes import Part
 from app.server.core import open_core, prepare_database
 from app.server.knowledge import open_knowledge

@@ -16,11 +16,11 @@ from app.api.auth import Principal
 from app.capture.record import Recorder
 from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
+from app.context.budget import Budgets
 from app.context.cards import CardFinder
 from app.context.compile import Compiler
-from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
-from app.context.sections import Budgets
+from app.context.score import PROFILES, Profile
 from app.gateway.account import Accountant
 from app.gateway.card_preview import CardReader
 from app.gateway.headers import Headers

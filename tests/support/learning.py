@@ -17,7 +17,7 @@ from app.errors import Unavailable
 from app.jobs.learn import Answers, Comparing, Extract, Judge, Learner, TakingBack
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, Vectors
 from app.store import ids
 from app.store.learning import LearningStore

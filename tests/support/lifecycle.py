@@ -14,7 +14,7 @@ from types import MappingProxyType
 from msgspec import Struct, field
 
 from app.context.score import effective_confidence
-from app.memory.compare_llm import DOUBTABLE_KINDS
+from app.memory.compare import DOUBTABLE_KINDS
 
 SESSION, EPISODIC, SEMANTIC, PROCEDURAL = 1, 2, 3, 4
 """`memory_tier` of seed 000 §5.1; L0 is not a row."""

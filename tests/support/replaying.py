@@ -11,8 +11,8 @@ import asyncpg
 
 from app.clock import FakeClock
 from app.context.compile import Compiler
-from app.context.profiles import PROFILES, Profile
 from app.context.retrieve import Retriever
+from app.context.score import PROFILES, Profile
 from app.gateway.pager import Pager
 from app.gateway.upstream import Router
 from app.knowledge.inquiry import Knower

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.replay.compare import compare
 from app.replay.recompile import Again
 from app.store.facts import Facts

@@ -51,7 +51,7 @@ from app.jobs.learn import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolution import Finder
 from app.knowledge.resolve import Resolver
-from app.memory.command_match import contrary
+from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.paging.faults import Writer

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from app.context.profiles import PROFILES, THING_WEIGHT
+from app.context.score import PROFILES, THING_WEIGHT
 from app.features.ui import call_words as words
 
 BAR = 1000.0

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from starlette.responses import Response
 
-from app.context.profiles import AUTO
+from app.context.score import AUTO
 from app.features.ui.rendering import ours, url
 from app.features.ui.visit import Entry, Refused, Visit, whole_number
 from app.store.memories import Kind, Status

@@ -11,7 +11,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool

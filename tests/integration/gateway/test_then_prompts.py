@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.api.auth import Principal
-from app.context.profiles import PROFILES, STRATEGY_SIGNALS, STRATEGY_WEIGHTS, strategies
+from app.context.score import PROFILES, STRATEGY_SIGNALS, STRATEGY_WEIGHTS, strategies
 from app.errors import StoreUnavailable, UpstreamUnreachable
 from app.store.captures import Captures
 from app.store.facts import Facts

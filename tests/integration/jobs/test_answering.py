@@ -11,7 +11,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.jobs.learn import Answers, Learner
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from app.store.validation import Validation

@@ -20,7 +20,7 @@ from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_llm import MAX_CONTENT_CHARS, extract_with_helper
 from app.providers.embeddings import NoEmbedder
-from app.providers.helper_client import HelperClient
+from app.providers.helper import HelperClient
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue
 from app.store.records import JobRecord

@@ -17,7 +17,7 @@ from app.cli import reembed
 from app.cli.reembed import Reembedder, Watch, bring_over, drop_space, spaces_of
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady, Unavailable
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
 from app.settings import Settings
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection

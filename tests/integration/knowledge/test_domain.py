@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 from msgspec.structs import replace
 
+from app.context.question import asked_time
 from app.context.resolution import Entity, Resolution
-from app.context.timing import asked_time
 from app.errors import DomainAway
 from app.knowledge.domain import Answer
 from app.knowledge.domain_pool import AT_ONCE

@@ -18,7 +18,7 @@ from app.errors import StoreUnavailable
 from app.gateway.commands import Commander, Obeyed
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place
-from app.memory.command_match import contrary
+from app.memory.commands import contrary
 from app.metrics import Metrics
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.commands import CommandStore, Doing

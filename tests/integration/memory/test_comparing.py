@@ -16,11 +16,11 @@ from app.api.conflicts import conflict_out
 from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
-from app.memory.compare_llm import judged
+from app.memory.compare import judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.providers.embeddings import WordLlamaEmbedder
-from app.providers.helper_client import HelperClient
+from app.providers.helper import HelperClient
 from app.store.conflicts import ConflictFilter, ConflictStore, LoggedConflict
 from app.store.memories import Memories
 from app.store.pools import Pool

@@ -15,7 +15,7 @@ from app.errors import StoreUnavailable
 from app.index import indexes
 from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.erasure import ERASER_ROLE, Deleter, Deletion, own_connection
 from app.store.memories import Memories, NewMemory

@@ -13,7 +13,7 @@ from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.facts import Fact, Facts
 from app.store.memories import Memories, MemoryChange, MemoryText

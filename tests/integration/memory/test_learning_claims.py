@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.candidate import Candidate, Exchange
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool

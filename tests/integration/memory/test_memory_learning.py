@@ -12,8 +12,8 @@ import pytest
 
 from app.clock import FakeClock
 from app.jobs.learn import Learner
-from app.memory.ingest_text import content_hash
 from app.memory.secrets import refuser
+from app.memory.text import content_hash
 from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
 from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool

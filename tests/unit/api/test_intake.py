@@ -11,8 +11,8 @@ from app.api.intake import EMBED_SLICE, FUTURE, MessageIn, Said, Scribe, Welcome
 from app.clock import FakeClock
 from app.context.transcript import Transcript
 from app.errors import BadBody, BadRequest, Unavailable
-from app.memory.ingest_text import content_hash
 from app.memory.secrets import unwelcome
+from app.memory.text import content_hash
 from app.store import ids
 from tests.support.wired_api import HashEmbedder, WordCounter
 

@@ -18,7 +18,7 @@ from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange, Outco
 from app.capture.record import GIVEN, LONG_TEXT, Recorder, _json
 from app.context.assemble import Block
 from app.index.analyse import pack
-from app.memory.ingest_text import content_hash
+from app.memory.text import content_hash
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
 from app.store.records import TurnRecord

@@ -1,10 +1,32 @@
+"""How many tokens there are, and who gets them: the window's (seed 000 §6.1), and the sections' (seed 001 §6)."""
+
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.budget import EPOCH_BLOCKS, SHARES, Split, TaskType, allocate, available, epoch_budget, memory_budget
+from app.context.assemble import FRAME_TOKENS
+from app.context.budget import (
+    EPOCH_BLOCKS,
+    HEAD_CHARS,
+    NOTHING,
+    SHARES,
+    Budgets,
+    Shares,
+    Split,
+    TaskType,
+    Wants,
+    allocate,
+    available,
+    classify,
+    epoch_budget,
+    memory_budget,
+    share_out,
+    wanted,
+)
 
 
 def test_available_is_what_seed_000_section_6_1_says() -> None:
@@ -82,3 +104,159 @@ def test_an_epoch_never_outgrows_its_budget(share: int, budget: int, client: int
         live += block
         assert live <= epoch
         assert client + live <= budget or live == 0
+
+
+# --- sections ---------------------------------------------------------------------------------------------------------
+
+BUDGETS = Budgets()
+MEMORIES = 1500
+
+
+class Row(NamedTuple):
+    """A line of seed 001 §6's final check."""
+
+    used: int
+    budget: int
+    over: str | None = None
+
+
+SEED = {
+    "system prompt": Row(480, 500),
+    "tenant profile": Row(185, 200),
+    "memories": Row(1120, 1500),
+    "service data": Row(1650, 2000),
+    "conversation": Row(45, 2000),
+    "tools": Row(1200, 1500),
+    "safety buffer": Row(320, 300, "drop lowest memory"),
+}
+
+
+def test_the_worked_table_of_seed_001_section_6() -> None:
+    """Its total is off: 4,680 are the sections without the safety buffer, with it they are 5,000; the budgets do make 8,000.
+    The rule is kept: what is over its own budget gives way, whatever the total is."""
+    assert sum(row.budget for row in SEED.values()) == 8000
+    assert sum(row.used for row in SEED.values()) == 5000
+    assert sum(row.used for name, row in SEED.items() if name != "safety buffer") == 4680
+    assert [name for name, row in SEED.items() if row.used > row.budget] == ["safety buffer"]
+    assert (BUDGETS.profile, MEMORIES) == (SEED["tenant profile"].budget, SEED["memories"].budget)
+    # The seed's own sections, in the seed's own room: everything has what it wants.
+    seed = share_out(8000, Wants(profile=SEED["tenant profile"].used), BUDGETS, MEMORIES)
+    assert seed == Shares(185, 0, 0, 1500)
+
+
+@pytest.mark.parametrize(
+    ("room", "wants", "expected"),
+    [
+        (1500, NOTHING, Shares(0, 0, 0, 1500)),  # nothing to say beside memories: they have it all
+        (9000, NOTHING, Shares(0, 0, 0, 1500)),
+        (1900, Wants(200, 200), Shares(200, 200, 0, 1500)),
+        (1900, Wants(900, 900), Shares(200, 200, 0, 1500)),  # no more than its budget
+        (1980, Wants(200, 200, 80), Shares(200, 200, 80, 1500)),
+        (950, Wants(200, 200), Shares(88, 200, 0, 662)),  # facts first
+        (950, Wants(30, 200), Shares(30, 200, 0, 720)),  # what one does not want, memories have
+        (180, Wants(200, 200), Shares(15, 45, 0, 120)),  # a quarter of the room
+        (400, Wants(facts=200, wishes=200), Shares(0, 100, 0, 200, wishes=100)),
+        (100, Wants(200, 200), Shares(0, 0, 0, 100)),  # hardly more than the frame is left: memories have it
+        (0, Wants(200, 200), Shares(0, 0, 0, 0)),
+        (4260, Wants(200, 200, 80, 2000, 200, 80), Shares(200, 200, 80, 1500, 2000, 200, 80)),
+        (4260, Wants(domain=9000), Shares(0, 0, 0, 1500, 2000)),  # seed 001 §6, step 4: service data
+        (1750, Wants(domain=2000), Shares(0, 0, 0, 750, 1000)),
+    ],
+)
+def test_the_room_is_shared_out(room: int, wants: Wants, expected: Shares) -> None:
+    assert share_out(room, wants, BUDGETS, MEMORIES) == expected
+
+
+@given(
+    st.integers(0, 5000),
+    st.tuples(*[st.integers(0, 900)] * 2, st.integers(0, 200), st.integers(0, 3000), *[st.integers(0, 300)] * 2),
+    st.integers(0, 4000),
+)
+def test_the_shares_never_exceed_the_room(room: int, wanting: tuple[int, ...], memories: int) -> None:
+    wants = Wants(*wanting)
+    shares = share_out(room, wants, BUDGETS, memories)
+    own = Wants(**{name: getattr(shares, name) for name in Wants._fields})
+    assert sum(shares) <= max(room, 0)
+    assert min(shares) >= 0
+    assert shares.memories <= memories
+    assert all(share <= want for share, want in zip(own, wanted(wants, BUDGETS), strict=True))
+    if sum(own):
+        assert room - sum(own) >= min(FRAME_TOKENS, memories)
+
+
+# --- what kind of request it is ---------------------------------------------------------------------------------------
+
+KNOWLEDGE = [
+    "What did I tell you about my sister?",
+    "Where do I live?",
+    "do you remember the name of that restaurant",
+    "Suggest something for dinner. What can I eat with my allergies?",
+    "Which database did we choose last week?",
+    "What is the capital of Portugal?",
+    "what's my deadline",
+    "How many invoices are unpaid for Northwind?",
+    "¿Dónde vivo?",
+    "我住在哪里？",
+    "Please recall the budget we agreed on",
+]
+CONTINUATION = [
+    "",
+    "Thanks!",
+    "Go on.",
+    "Make it shorter",
+    "Why is that?",
+    "What do you mean?",
+    "and then?",
+    "Write a poem about the sea.",
+    "Now translate the second paragraph into French",
+    "Continúa, por favor",
+]
+
+
+@pytest.mark.parametrize("query", KNOWLEDGE)
+def test_questions_about_the_past_or_the_world_need_knowledge(query: str) -> None:
+    assert classify(query, new_session=False, has_tools=False) is TaskType.KNOWLEDGE_INTENSIVE
+
+
+@pytest.mark.parametrize("query", CONTINUATION)
+def test_everything_else_continues(query: str) -> None:
+    assert classify(query, new_session=False, has_tools=False) is TaskType.CONTINUATION
+
+
+@pytest.mark.parametrize("query", KNOWLEDGE + CONTINUATION)
+def test_a_new_session_is_one_whatever_is_asked(query: str) -> None:
+    assert classify(query, new_session=True, has_tools=True) is TaskType.NEW_SESSION
+
+
+@pytest.mark.parametrize(
+    ("has_tools", "last_role", "tool_results", "expected"),
+    [
+        (True, "tool", 1, TaskType.TOOL_HEAVY),
+        (True, "function", 1, TaskType.TOOL_HEAVY),
+        (True, "assistant", 2, TaskType.TOOL_HEAVY),
+        (True, "user", 1, TaskType.CONTINUATION),
+        (True, "user", 0, TaskType.CONTINUATION),
+        (False, "tool", 5, TaskType.CONTINUATION),
+    ],
+)
+def test_tools(has_tools: bool, last_role: str, tool_results: int, expected: TaskType) -> None:
+    found = classify("go on", new_session=False, has_tools=has_tools, last_role=last_role, tool_results=tool_results)
+    assert found is expected
+
+
+def test_tool_results_outweigh_a_new_session() -> None:
+    assert classify("?", new_session=True, has_tools=True, last_role="tool") is TaskType.TOOL_HEAVY
+
+
+def test_a_question_is_found_at_either_end_of_a_long_text() -> None:
+    pasted = "lorem ipsum dolor " * 1000
+    assert len(pasted) > 2 * HEAD_CHARS
+    for query in (f"What did we decide? {pasted}", f"{pasted} What did we decide?"):
+        assert classify(query, new_session=False, has_tools=False) is TaskType.KNOWLEDGE_INTENSIVE
+    buried = f"{pasted} What did we decide? {pasted}"
+    assert classify(buried, new_session=False, has_tools=False) is TaskType.CONTINUATION
+
+
+@given(st.text(), st.booleans(), st.booleans(), st.none() | st.text(max_size=5))
+def test_any_text_has_a_type(query: str, new: bool, tools: bool, role: str | None) -> None:
+    assert classify(query, new_session=new, has_tools=tools, last_role=role) in TaskType

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.context.assemble import Block
+from app.context.budget import Budgets
 from app.context.card_section import LABEL, CardsTold, Read, came_with, card_line, cards_told, note_of
 from app.context.compile import Compiler
 from app.context.facts_section import is_item, shown
 from app.context.inputs import read
 from app.context.notes import Said, is_note
 from app.context.request import Compilation
-from app.context.sections import Budgets
 from app.providers.tokens import CountCache, prompt_tokens
 from app.sources import Placement
 from tests.support.context_samples import memory

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.context import compile as compiling
-from app.context.asked import Asked
 from app.context.assemble import NOTE, SEPARATOR, AppendTo, Block, InsertMessage, Prepend
 from app.context.audit import expand
+from app.context.budget import Budgets
 from app.context.candidates import Candidate
 from app.context.compile import Compiler
-from app.context.profiles import Profile
+from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest
 from app.context.retrieve import NoVector, Retrieved, Scope, Wanted
-from app.context.sections import Budgets
+from app.context.score import Profile
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.context.worth import PRICES
 from app.providers.models import ModelRegistry

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.context.audit import expand
+from app.context.audit import Recalled, expand, fill
+from app.context.budget import Budgets
 from app.context.compile import Compiler
-from app.context.explaining import Recalled, fill
 from app.context.request import Compilation, CompileRequest
 from app.context.resolution import Clash, Known
-from app.context.sections import Budgets
 from app.context.transcript import Transcript
 from app.providers.tokens import prompt_tokens
 from app.store.user_profile import Standing, StandingFact

@@ -10,7 +10,7 @@ import pytest
 
 from app.context.candidates import Candidate
 from app.context.inputs import Numbers, digest, pack, read, unpack
-from app.context.profiles import AUTO, PROFILES, TRI_LAYER
+from app.context.score import AUTO, PROFILES, TRI_LAYER
 from tests.support.context_samples import memory, message
 
 NOW = datetime(2026, 11, 22, 12, 0, 0, 123456, UTC)

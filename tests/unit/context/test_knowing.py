@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.asked import understand
 from app.context.assemble import Block
+from app.context.budget import Shares
 from app.context.facts_section import (
     DOMAIN_LABEL,
     Learned,
@@ -27,8 +27,8 @@ from app.context.facts_section import (
     unclear_line,
 )
 from app.context.notes import Said, is_note
+from app.context.question import understand
 from app.context.resolution import Known, Resolution
-from app.context.sections import Shares
 from app.store import ids
 from tests.support.context_samples import NOW
 from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, clash, fact, terms

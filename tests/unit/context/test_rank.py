@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.context.question import Span
 from app.context.rank import (
     AHEAD_DAYS,
     ENTITY_LEG,
@@ -29,7 +30,6 @@ from app.context.rank import (
     Ranking,
     rank,
 )
-from app.context.timing import Span
 from app.store.item_columns import MEMORY_KIND, PLACE, US_PER_DAY, Scan, speaker_mark
 
 K1, B, MEAN = 1.2, 0.75, 20.0

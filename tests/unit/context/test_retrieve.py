@@ -9,11 +9,11 @@ from uuid import UUID
 import numpy as np
 import pytest
 
-from app.context.asked import Asked, understand
 from app.context.candidates import Candidate
-from app.context.profiles import AUTO, PREFILL, PROFILES
+from app.context.question import Asked, understand
 from app.context.rank import highest
 from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, Wanted
+from app.context.score import AUTO, PREFILL, PROFILES
 from app.errors import Unavailable
 from app.index.indexes import Part
 from app.index.user_index import Also

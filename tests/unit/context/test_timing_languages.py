@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.context.timing import asked_time
+from app.context.question import asked_time
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

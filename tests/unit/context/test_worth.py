@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.context.asked import understand
-from app.context.profiles import AUTO
+from app.context.question import understand
 from app.context.rank import Ranking, rank
 from app.context.retrieve import ranked_by
+from app.context.score import AUTO
 from app.context.worth import (
     ASKED_FEATURES,
     FEW,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.index.cache import Cache
+from app.index.indexes import Cache
 from app.tasks import Supervisor
 from tests.support.properties import examples
 

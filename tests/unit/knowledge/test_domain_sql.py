@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.timing import Span
+from app.context.question import Span
 from app.knowledge.domain_sql import (
     Column,
     Table,

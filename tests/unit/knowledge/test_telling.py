@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.context.question import Span
 from app.context.resolution import Entity
-from app.context.timing import Span
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.graph_traversal import Ask
 from app.knowledge.ontology import EntityType

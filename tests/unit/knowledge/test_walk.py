@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.context.question import Span, asked_time
 from app.context.resolution import Entity, Resolution
-from app.context.timing import Span, asked_time
 from app.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
 from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
 from tests.support.sample_domain import sample_ontology

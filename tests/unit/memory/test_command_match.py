@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from app.memory.candidate import Triple
-from app.memory.command_match import aim_of, matched, says, value_keys
+from app.memory.commands import aim_of, matched, says, value_keys
 from app.store.commands import Stored
 
 STORED = [

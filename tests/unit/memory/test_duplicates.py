@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pytest
 
-from app.memory.ingest_text import gist, same_claim
+from app.memory.text import gist, same_claim
 from app.providers.embeddings import Vectors, WordLlamaEmbedder
 from app.providers.minilm import MiniLMEmbedder
 from tests.unit.memory.duplicates import other, same

@@ -1,10 +1,87 @@
-"""Sentences without their first person."""
+"""Values: trimmed, in the third person, and what may stand in a statement's place."""
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from app.memory.extract_grammar import depersonalise, inner, third_person
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.memory.extract_grammar import (
+    CHECKS,
+    alternatives,
+    as_is,
+    depersonalise,
+    free,
+    inner,
+    order,
+    taste,
+    thing,
+    thing_of_mine,
+    third_person,
+    trim,
+    words,
+)
+
+
+@pytest.mark.parametrize(
+    ("value", "trimmed"),
+    [
+        ("Lisbon now", "Lisbon"),
+        ("tea, please", "tea"),
+        ("tea a lot these days", "tea"),
+        ('"Dune"', "Dune"),
+        ("tea because it is warm", "tea"),
+        ("Ana, not Anna", "Ana"),
+        ("tea - you know", "tea"),
+        ("sci-fi", "sci-fi"),
+        ("", ""),
+    ],
+)
+def test_trim(value: str, trimmed: str) -> None:
+    assert trim(value) == trimmed
+
+
+@pytest.mark.parametrize("value", ["tea", "the sea", "the Beatles", "to read", "a good book", "hiking and photography"])
+def test_things(value: str) -> None:
+    assert thing(value) == value
+
+
+POINTING = (
+    "it|this answer|your idea|the second option|the idea|how it works|to know more|option B|a lot|42|what you said|the|"
+    + "x " * 20
+)
+
+
+@pytest.mark.parametrize("value", [*POINTING.split("|"), "x " * 20])
+def test_what_only_points(value: str) -> None:
+    assert thing(value) is None
+
+
+def test_the_others() -> None:
+    assert taste("holding them") is None
+    assert taste("stories that make me think") == "stories that make me think"
+    assert thing_of_mine("my own bakery") == "my own bakery"
+    assert thing_of_mine("my own it") is None
+    assert free("CET") == "CET"
+    assert free("this") is None
+    assert as_is(" on  leave ") == "on leave"
+
+
+def test_word_lists() -> None:
+    assert "nurse" in words("trades")
+    assert re.fullmatch(alternatives("nationalities"), "south african")
+    with pytest.raises(KeyError):
+        words("no such list")
+
+
+@given(st.text(max_size=60))
+def test_trimming_twice_changes_nothing(value: str) -> None:
+    assert trim(trim(value)) == trim(value)
+
+
+# --- sentences without their first person -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,3 +139,120 @@ def test_words_inside() -> None:
     assert inner("my sister and I met, it was mine") == "their sister and they met, it was theirs"
     assert inner("Book I") == "Book I"
     assert inner("my-app") == "my-app"
+
+
+# --- what may stand for a name, a place, a trade … and what only looks like one ---------------------------------------
+
+VALUES = {
+    "name": (
+        {
+            "Ana": "Ana",
+            "ana": "Ana",
+            "Ana, not Anna": "Ana",
+            "Dr. Smith": "Dr. Smith",
+            "Ana María López": "Ana María López",
+        },
+        ["back", "later", "crazy", "when you are done", "a taxi", "Ana 4", "not important", "the one who knocks", ""],
+    ),
+    "names": ({"Ada and Zoe": "Ada and Zoe", "Rex": "Rex"}, ["the best", "Ada and the others"]),
+    "own_name": ({"Marco": "Marco"}, ["easy", "Python", "German"]),
+    "place": (
+        {
+            "Lisbon": "Lisbon",
+            "lisbon": "Lisbon",
+            "Lisbon, Portugal": "Lisbon, Portugal",
+            "the suburbs of Chicago": "the suburbs of Chicago",
+            "a small village": "a small village",
+            "Porto now": "Porto",
+            "Rome with my cat": "Rome",
+            "the US": "the US",
+            "New York City": "New York City",
+        },
+        ["fear", "the past", "a bubble", "interesting times", "here", "HR", "PostgreSQL", "the next page", ""],
+    ),
+    "trade": (
+        {
+            "a nurse": "a nurse",
+            "a graphic designer": "a graphic designer",
+            "the CEO of Acme": "the CEO of Acme",
+        },
+        ["a mess", "a potato", "a bit tired", "a racist", "a big problem", "a", ""],
+    ),
+    "job": ({"nurse": "nurse", "being a pilot": "a pilot"}, ["boring", "the worst", "killing me"]),
+    "field": ({"IT": "IT", "a hospital": "a hospital"}, ["silence", "hard", "it"]),
+    "business": ({"a bakery in Mumbai": "a bakery in Mumbai"}, ["a mess", "it"]),
+    "allergen": ({"peanuts": "peanuts", "bee stings": "bee stings"}, ["Mondays", "work", "this"]),
+    "allergy": ({"severe shellfish": "shellfish", "peanut": "peanut"}, ["no", "a", "severe"]),
+    "food": ({"pork": "pork", "meat or fish": "meat or fish"}, ["breakfast", "much", "that much", "it"]),
+    "diet": ({"Vegan": "vegan", "teetotaler": "a teetotaler"}, []),
+    "diet_plan": ({"a keto diet": "a keto diet"}, ["this new diet", "no diet", "a different diet"]),
+    "years": ({"34": "34", "thirty-four": "thirty-four"}, ["2", "150", "many"]),
+    "age": ({"2": "2", "five": "five"}, ["0", "200", "late"]),
+    "kin": ({"two kids": "two kids", "a dog named Rex": "a dog named Rex"}, ["a cat meme", "a dog person"]),
+    "day": ({"4 May": "4 May", "June 3rd": "June 3rd"}, ["soon", "over", "the best"]),
+}
+
+
+@pytest.mark.parametrize("check", VALUES)
+def test_values(check: str) -> None:
+    good, bad = VALUES[check]
+    for value, trimmed in good.items():
+        assert CHECKS[check](value) == trimmed, value
+    for value in bad:
+        assert CHECKS[check](value) is None, value
+
+
+# --- what somebody can like, do, want of answers, and order for good --------------------------------------------------
+
+MANNERS = {
+    "style": (
+        ["short answers", "posts longer than 800 words"],
+        ["a summary", "this answer", "answers", "the second reply"],
+    ),
+    "sort": (["morning person", "night owl"], ["nice person", "different person", "the person"]),
+    "fan": (["Arsenal"], ["this", "your"]),
+    "tool": (
+        ["Vim", "a MacBook", "Python 3.12"],
+        ["it", "the same code", "a for loop", "this library", "the function here"],
+    ),
+    "vehicle": (["a Tesla Model 3", "a bike"], ["a hard bargain", "myself crazy"]),
+    "pastime": (["the piano", "chess on Thursdays"], ["devil's advocate", "by the rules"]),
+    "goal": (["run a marathon"], ["this", "win"]),
+    "habit": (["wake up at six"], ["do it often", "do"]),
+    "order": (
+        ["always answer in French", "Never use emojis"],
+        [
+            "never mind",
+            "never again",
+            "always",
+            "never give up",
+            "don't use recursion in this function",
+            "never x" + " y" * 50,
+        ],
+    ),
+    "languages": (
+        ["English and French", "a little German", "fluent Dutch"],
+        ["nonsense", "from experience", "English badly"],
+    ),
+    "task": (["a compiler for a toy language"], ["it", "a project", "this bug", "a new thing"]),
+    "aim": (["the bar exam", "a marathon"], ["the interview", "this", "it"]),
+    "lesson": (["Japanese", "the piano"], ["how to sort a list", "more about cats", "it"]),
+    "sort_of": (["a coffee addict"], ["a bit of a nerd", "your fan"]),
+    "name_of": (["The Economist", "Netflix"], ["your channel", "that"]),
+    "fear": (["spiders", "flying"], ["breaking it", "that"]),
+    "about": (["a Volvo", "43", "red wine"], ["slow", "broken", "this"]),
+}
+
+
+@pytest.mark.parametrize("check", MANNERS)
+def test_checks(check: str) -> None:
+    good, bad = MANNERS[check]
+    for value in good:
+        assert CHECKS[check](value), value
+    for value in bad:
+        assert CHECKS[check](value) is None, value
+
+
+def test_an_order_keeps_its_words() -> None:
+    assert order("please always use tables when I ask about prices.") == "always use tables when asked about prices"
+    assert order("never start with 'Certainly'") == "never start with 'Certainly'"

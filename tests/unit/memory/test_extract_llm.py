@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from app.errors import HelperError
 from app.memory.candidate import Exchange, Provenance, Triple
 from app.memory.extract_llm import Extracted, ExtractedItem, checked, extract_with_helper
-from app.providers.helper_client import strict_schema
+from app.providers.helper import strict_schema
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 Shape = TypeVar("Shape", bound=BaseModel)

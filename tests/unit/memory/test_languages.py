@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.languages.data import language, read
-from app.languages.detect import LANGUAGES, language_of
+from app.languages.data import LANGUAGES, language, language_of, read
 from app.memory.candidate import Ended, Exchange, Triple
 from app.memory.commands import Command, commands
 from app.memory.extract import extract

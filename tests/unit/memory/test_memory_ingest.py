@@ -13,9 +13,21 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.memory.candidate import Candidate, Kind, Provenance, Triple
-from app.memory.drafts import EPISODIC, PROCEDURAL, SEMANTIC, SESSION, Draft, Place, make_drafts
+from app.memory.drafts import (
+    EPISODIC,
+    PROCEDURAL,
+    SEMANTIC,
+    SESSION,
+    Draft,
+    Place,
+    factors,
+    known_item,
+    like,
+    make_drafts,
+    member_item,
+)
 from app.memory.ingest import GLOBAL, LOCAL, Ingest
-from app.memory.ingest_text import content_hash, normalise
+from app.memory.text import content_hash, normalise
 from app.store.learning import MAX_SOURCES, Changes, KnownMemory, Member, SourceMessage
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -528,3 +540,34 @@ def test_nor_do_facts_that_follow_each_other(order: list[int]) -> None:
     ]
     rows = [row for row in ingest([said[n] for n in order]).new if row.superseded_by is None]
     assert {row.text for row in rows} == {"not_lives_in Lisbon", "lives_in Rome"}
+
+
+# --- which memories may be compared at all, and what is told of a confidence ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "may"),
+    [
+        ("fact", "preference", True), ("correction", "fact", True), ("event", "event", True), ("event", "fact", False),
+        ("tool_outcome", "fact", False), ("summary", "summary", False), ("fact", "pattern", False), ("episode", "event", False),
+    ],
+)  # fmt: skip
+def test_what_was_learned_is_not_compared_with_what_was_drawn_together(one: str, other: str, may: bool) -> None:
+    assert like(one, other) is may
+    assert like(other, one) is may
+
+
+def test_the_factors_of_a_confidence() -> None:
+    """Seed 004, `confidence_factors`."""
+    item = known_item(known("Lives in Lisbon", confidence=0.95, reinforcement_count=2))
+    assert factors(item) == {
+        "base_confidence": 0.7, "reinforcement_boost": 0.25, "reinforcement_count": 2, "source_type": "episodic",
+        "final_confidence": 0.95,
+    }  # fmt: skip
+
+
+def test_another_wording_has_its_memory_as_heir() -> None:
+    item = member_item(Member(UUID(int=2), UUID(int=1), "Home is Lisbon", b"h", "fact", "user", "lives_in", "Lisbon"))
+    assert (item.heir, item.how) == (UUID(int=1), "merged")
+    assert item.triple is not None
+    assert item.triple.value == "Lisbon"

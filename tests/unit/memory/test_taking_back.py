@@ -6,8 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from app.memory.command_match import taken_back
-from app.memory.commands import WITHDRAWS, commands
+from app.memory.commands import WITHDRAWS, commands, taken_back
 from app.store.commands import Stored
 
 

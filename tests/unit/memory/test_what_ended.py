@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from app.memory.candidate import Exchange, Triple
+from app.memory.claims import ends, replaces
 from app.memory.extract import extract
-from app.memory.ingest_claims import ends, replaces
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

@@ -22,7 +22,7 @@ from app.paging.summaries import (
     asked,
     checked,
 )
-from app.providers.helper_client import strict_schema
+from app.providers.helper import strict_schema
 from app.store.paging_values import Levels, SemanticObject
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from app.errors import NotReady
-from app.memory.ingest_text import same_claim
-from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder, blank, build_embedder
-from app.providers.remote_embeddings import OpenAIEmbedder
+from app.memory.text import same_claim
+from app.providers.embeddings import NoEmbedder, OpenAIEmbedder, WordLlamaEmbedder, blank, build_embedder
 from app.settings import Settings
 from tests.support.properties import examples
 

@@ -5,7 +5,7 @@ import respx
 from pydantic import BaseModel
 
 from app.gateway.identify import switches
-from app.providers.helper_client import HelperClient
+from app.providers.helper import HelperClient
 
 
 class Nothing(BaseModel):

@@ -11,8 +11,7 @@ import pytest
 import respx
 
 from app.errors import Unavailable
-from app.providers.embeddings import blank
-from app.providers.remote_embeddings import OpenAIEmbedder
+from app.providers.embeddings import OpenAIEmbedder, blank
 
 URL = "http://embedder.test/v1/embeddings"
 

@@ -11,8 +11,7 @@ import orjson
 from app.context.audit import Compiled, HistoryReport, explain
 from app.context.candidates import Candidate
 from app.context.pack import PlainMeter, efficiency, pack
-from app.context.profiles import TRI_LAYER
-from app.context.score import QuerySignals, score
+from app.context.score import TRI_LAYER, QuerySignals, score
 from app.replay.compare import compare
 from tests.support.context_samples import NOW, memory, message
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.profiles import AUTO
+from app.context.score import AUTO
 from app.features.ui import call_context
 from app.features.ui.call_context import Section, segments, spending
 

@@ -11,11 +11,10 @@ import pytest
 import app.gateway
 from app.api.calls import Outcome
 from app.context.assemble import RebaseReason
-from app.context.budget import TaskType
+from app.context.budget import KNOWN_SECTIONS, TaskType
 from app.context.candidates import LEGS
 from app.context.pack import Reason
 from app.context.score import SIGNALS
-from app.context.sections import KNOWN_SECTIONS
 from app.features.ui import call_context, call_words
 from app.metrics import MemoryStatus
 from app.replay.compare import NOT_FOUND, Change

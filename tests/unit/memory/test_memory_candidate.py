@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory.candidate import Provenance
-from app.memory.extract_drafts import entities, make_draft
+from app.memory.candidate import Provenance, entities, make_draft
 
 
 @pytest.mark.parametrize(

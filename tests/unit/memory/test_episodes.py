@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.memory.candidate import Exchange
-from app.memory.consolidate_episodes import (
+from app.memory.episodes import (
     MAX_PATTERNS,
     episode_of,
     event_type,

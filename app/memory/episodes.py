@@ -15,8 +15,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.memory.candidate import Candidate, Exchange
-from app.memory.consolidate_text import is_question, names, pairs, sentences, slug, terms
-from app.memory.ingest_text import strip_injected
+from app.memory.text import is_question, names, pairs, sentences, slug, strip_injected, terms
 from app.store.consolidation import MAX_TOOLS, Episode
 
 THEME_EPISODES = 5
