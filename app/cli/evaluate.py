@@ -40,6 +40,7 @@ from app.context.retrieve import Scope
 from app.context.score import PROFILE_NAMES
 from app.context.transcript import chain, tail_hash
 from app.errors import BadBody, MnemeError
+from app.features.registry import Features
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
 from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database
@@ -167,7 +168,7 @@ async def _evaluate(
     async with (
         open_core(settings, dsn, SystemClock()) as core,
         open_knowledge(core, core.pools.background) as knowledge,
-        open_proxy(core, knowledge, Metrics(CollectorRegistry())) as proxy,
+        open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})) as proxy,
     ):
         await fill(core, knowledge, sheet, say)
         return await ask(proxy, sheet, profile, budgets, say)

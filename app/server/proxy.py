@@ -68,7 +68,7 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
-    from app.features.registry import Features as Tracing
+    from app.features.registry import Features
     from app.providers.helper import HelperClient
 
 VECTOR_SHARE = 0.6
@@ -102,10 +102,8 @@ class Proxy(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_proxy(
-    core: Core, knowledge: Knowledge, metrics: Metrics, tracing: Tracing | None = None
-) -> AsyncIterator[Proxy]:
-    """Wire the path of a request; what is opened last is closed first. `tracing`: None where nothing is traced."""
+async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics, features: Features) -> AsyncIterator[Proxy]:
+    """Wire the path of a request; what is opened last is closed first."""
     settings, pools = core.settings, core.pools
     for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
@@ -143,9 +141,9 @@ async def open_proxy(
         stack.push_async_callback(commit.close, CLOSING_S)
         answers = await _faulter(core, helper, metrics)
         gateway = Gateway(
-            authenticator=authenticator if tracing is None else tracing.authenticator(authenticator),
+            authenticator=features.authenticator(authenticator),
             router=router,
-            transports=transports if tracing is None else tracing.transports(transports),
+            transports=features.transports(transports),
             preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory), indexes),
             recorder=Recorder(
                 core.turns,
@@ -176,7 +174,7 @@ async def open_proxy(
         stack.push_async_callback(gateway.drained, CLOSING_S)
         recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside)
         yield Proxy(
-            gateway=gateway if tracing is None else tracing.gateway(gateway),
+            gateway=features.gateway(gateway),
             compiler=compiler_aside,
             preparer=Preparer(aside, compiler_aside, knower_aside, _card_reader(core, pools.background)),
             knower=knower_aside,

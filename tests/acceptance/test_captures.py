@@ -18,7 +18,7 @@ from tests.support.sockets import RawResponse, fetch
 
 CASES = captured_cases()
 CHAT = "/v1/chat/completions"
-ARRAYS = {CHAT: "messages", "/v1/responses": "input"}
+ARRAYS = {CHAT: "messages", "/v1/responses": "input", "/v1/messages": "messages"}
 """Where memory goes, by path: the rest passes through."""
 CONNECTION = {
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer", b"transfer-encoding",

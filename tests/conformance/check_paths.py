@@ -128,12 +128,14 @@ def _passing(case: Case) -> Run:
 
 
 def _same_request(stage: Stage, seen: Seen, done: Exchange, path: str) -> None:
-    """The request is the client's, by value; but for the `input` of a response, where a proxy may add to it."""
+    """The request is the client's, by value; but for the `input` of a response and the `messages` of a message, where a proxy
+    may add to them."""
     right, got = parsed(stage.right_body(done.sent)), parsed(done.request.body)
-    if path == "/responses" and stage.way.messages_may_grow and isinstance(got, dict):
-        lost = messages_lost(_messages(right["input"]), _messages(got.get("input")))
-        seen.differs(*(f"request: {each.replace('$.messages', '$.input')}" for each in lost))
-        right, got = ({**each, "input": None} for each in (right, got))
+    grows = {"/responses": "input", "/messages": "messages"}.get(path)
+    if grows is not None and stage.way.messages_may_grow and isinstance(got, dict):
+        lost = messages_lost(_messages(right[grows]), _messages(got.get(grows)))
+        seen.differs(*(f"request: {each.replace('$.messages', f'$.{grows}')}" for each in lost))
+        right, got = ({**each, grows: None} for each in (right, got))
     seen.differs(*(f"request: {each}" for each in differences(right, got)))
 
 

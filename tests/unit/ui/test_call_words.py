@@ -22,7 +22,8 @@ from app.store.paging_values import Fidelity
 
 GATEWAY = Path(app.gateway.__file__).parent
 GIVEN = re.compile(
-    r'\.degraded\("([a-z-]+)"\)|(?<!, )made\.reason = "([a-z-]+)"|[( ]reason="([a-z-]+)"|reason = "([a-z-]+)" if|else "(busy)"'
+    r'\.degraded\("([a-z-]+)"\)|(?<!, )made\.reason = "([a-z-]+)"|[( ]reason="([a-z-]+)"'
+    r'|reason = "([a-z-]+)" if off|else "(busy)"'
 )
 """How the gateway says why memory was not what it could be."""
 
