@@ -34,6 +34,7 @@ from app.api.scope import Scope
 from app.cli.evaluate import Question, Sheet, ask, fill, read
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
+from app.features.registry import Features
 from app.jobs.schedule import GRAPH_FROM
 from app.metrics import Metrics
 from app.server import collector
@@ -179,7 +180,7 @@ async def grow(
         async with (
             open_core(settings, dsn, SystemClock()) as core,
             open_knowledge(core, core.pools.background) as knowledge,
-            open_proxy(core, knowledge, Metrics(CollectorRegistry())) as proxy,
+            open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})) as proxy,
         ):
             collector.settle()  # as in a server
             await fill(core, knowledge, sheet, say)

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from app.api.search import Previewer, PreviewRequest
 from app.clock import SystemClock
+from app.features.registry import Features
 from app.knowledge.inquiry import NOTHING_FOR_S
 from app.knowledge.ontologies import rows_of
 from app.knowledge.ontology_yaml import read
@@ -111,7 +112,7 @@ async def measure(dsn: str, postgres: int, count: int, say: Callable[[str], None
         )
         core = await stack.enter_async_context(open_core(settings, dsn, SystemClock()))
         knowledge = await stack.enter_async_context(open_knowledge(core, core.pools.background))
-        proxy = await stack.enter_async_context(open_proxy(core, knowledge, Metrics(CollectorRegistry())))
+        proxy = await stack.enter_async_context(open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})))
         collector.settle()  # as in a server
         space = await core.turns.space_of(core.embedder.space)
         assert space is not None, "the migration makes it"

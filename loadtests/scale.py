@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.clock import SystemClock
+from app.features.registry import Features
 from app.metrics import Metrics, process_registry
 from app.server import collector
 from app.server.core import open_core
@@ -168,7 +169,7 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
         async with (
             open_core(settings, stack.dsn, SystemClock()) as core,
             open_knowledge(core, core.pools.background) as knowledge,
-            open_proxy(core, knowledge, Metrics(process_registry())) as proxy,
+            open_proxy(core, knowledge, Metrics(process_registry()), Features({})) as proxy,
         ):
             collector.settle()  # as in a server
             space = await core.turns.space_of(core.embedder.space)
