@@ -98,7 +98,7 @@ class ChatRequest(Struct, frozen=True):
         """The text of the leading system messages, joined; None where there is none."""
         texts = []
         for each in self.messages:
-            if each.get("role") not in SYSTEM_ROLES:
+            if not is_system(each):
                 break
             content = each.get("content")
             if isinstance(content, str):
@@ -168,9 +168,15 @@ class Dialect(Protocol):
         ...
 
 
+def is_system(message: Mapping[str, Any]) -> bool:
+    """Whether it is a system message, whatever its role is."""
+    role = message.get("role")
+    return isinstance(role, str) and role in SYSTEM_ROLES
+
+
 def leading(messages: Sequence[Mapping[str, Any]]) -> int:
     """How many system messages stand before everything else."""
-    return next((i for i, each in enumerate(messages) if each.get("role") not in SYSTEM_ROLES), len(messages))
+    return next((i for i, each in enumerate(messages) if not is_system(each)), len(messages))
 
 
 def renamed(chat: ChatRequest, model: str | None) -> list[Insertion]:

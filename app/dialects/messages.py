@@ -14,8 +14,8 @@ import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
-from app.context.transcript import SYSTEM_ROLES, Transcript
-from app.dialects.base import NAMING, ChatRequest, Guard, positive
+from app.context.transcript import Transcript
+from app.dialects.base import NAMING, ChatRequest, Guard, is_system, positive
 from app.dialects.splice import (
     Envelope,
     Insertion,
@@ -31,6 +31,8 @@ from app.dialects.splice import (
 from app.dialects.sse import Answer, Choice, LastEventGuard, LastEvents
 from app.errors import MnemeError
 
+MESSAGES_PATH = "/v1/messages"
+"""What begins so has errors, and keys, as this API has them."""
 LAST = LastEvents(("message_stop",))
 """The events that end a stream, beside `error`."""
 
@@ -93,7 +95,8 @@ def elements_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             continue
         calls = [_use(each) for each in message.get("tool_calls") or ()]
         if not calls:
-            elements.append({"role": role, "content": blocks or content or ""})
+            if blocks or content or role != "assistant":  # of an answer without content the API wants to hear nothing
+                elements.append({"role": role, "content": blocks or content or ""})
             continue
         said = blocks or ([{"type": "text", "text": content}] if content else [])
         elements.append({"role": role, "content": [*said, *calls]})
@@ -108,8 +111,12 @@ def _part(block: Mapping[str, Any]) -> dict[str, Any]:
     """A block as a part of a chat message; one that has no such form stays as it is."""
     source = block.get("source")
     if block.get("type") == "image" and isinstance(source, Mapping):
-        url = source.get("url") or f"data:{source.get('media_type')};base64,{source.get('data')}"
-        return {"type": "image_url", "image_url": {"url": url}}
+        given = [source.get(name) for name in ("type", "url", "media_type", "data")]
+        kind, url, media, data = (each if isinstance(each, str) else None for each in given)
+        if kind == "base64" and media and data:
+            return {"type": "image_url", "image_url": {"url": f"data:{media};base64,{data}"}}
+        if kind == "url" and url:
+            return {"type": "image_url", "image_url": {"url": url}}
     return {name: value for name, value in block.items() if name != "cache_control"}
 
 
@@ -128,7 +135,11 @@ def _block(part: object) -> dict[str, Any]:
 
 
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": block.get("name"), "arguments": dump(block.get("input") or {}).decode()}
+    try:
+        arguments = dump(block.get("input") or {}).decode()
+    except RecursionError:  # no tool takes what is nested a thousand times
+        arguments = "{}"
+    function = {"name": block.get("name"), "arguments": arguments}
     return {"id": block.get("id"), "type": "function", "function": function}
 
 
@@ -137,8 +148,9 @@ def _use(call: Mapping[str, Any]) -> dict[str, Any]:
     try:
         given = orjson.loads(function.get("arguments") or "{}")
     except (orjson.JSONDecodeError, TypeError):
-        given = {}
-    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": given}
+        given = None
+    own = given if isinstance(given, dict) else {}  # the API wants an object
+    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": own}
 
 
 def _result(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +206,9 @@ def fold(events: Iterable[bytes]) -> Answer:
             delta, usage = event.get("delta"), event.get("usage")
             head |= delta if isinstance(delta, dict) else {}
             if isinstance(usage, dict):
-                head["usage"] = {**(head.get("usage") or {}), **usage}
+                before = head.get("usage")
+                told = {name: count for name, count in usage.items() if count is not None}
+                head["usage"] = {**(before if isinstance(before, dict) else {}), **told}
         elif kind == "message_stop":
             answer.done = True
         elif kind == "error":
@@ -335,9 +349,9 @@ class _Canvas(Struct, frozen=True):
     document: Mapping[str, Any]
 
     def insert(self, index: int, messages: Sequence[Mapping[str, Any]]) -> list[Insertion]:
-        told = [str(each.get("content") or "") for each in messages if each.get("role") in SYSTEM_ROLES]
+        told = [str(each.get("content") or "") for each in messages if is_system(each)]
         made = self._instruct(SEPARATOR.join(told)) if told else []
-        rest = elements_of(each for each in messages if each.get("role") not in SYSTEM_ROLES)
+        rest = elements_of(each for each in messages if not is_system(each))
         if rest:
             at = self.places[index][0] if index < len(self.places) else len(self.envelope.messages)
             made.append(insert_messages(self.envelope, at, rest))

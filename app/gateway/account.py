@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from app.capture import recipe
 from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage, labels_of
-from app.context.transcript import SYSTEM_ROLES, canonical, chain, message_hash
-from app.dialects.base import ChatRequest, leading
+from app.context.transcript import canonical, chain, message_hash
+from app.dialects.base import ChatRequest, is_system, leading
 from app.dialects.sse import Answer, Choice, payloads
 from app.gateway.call import Forwarded
 from app.gateway.commands import private_from, without_orders
@@ -365,7 +365,7 @@ def _tails(place: Place, chat: ChatRequest, answer: bytes) -> tuple[bytes | None
 def _stable(elements: Sequence[Mapping[str, Any]], lead: int) -> int | None:
     """How many elements the next request will repeat: those before a system message further down, which often is a note on
     the present and goes with it; None: all."""
-    return next((i for i in range(lead, len(elements)) if elements[i].get("role") in SYSTEM_ROLES), None)
+    return next((i for i in range(lead, len(elements)) if is_system(elements[i])), None)
 
 
 def _spoken(choice: Choice) -> str:

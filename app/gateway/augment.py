@@ -62,6 +62,8 @@ class _Recall(Struct):
     """Why it is not paged though that is asked for."""
     obeyed: Obeyed = NOTHING_TOLD
     prepared: Prepared | None = None
+    searched: bool = True
+    """False: as many searches ran as there is time for."""
 
     def sends(self, prepared: Prepared) -> None:
         """What goes out is compiled."""
@@ -118,7 +120,8 @@ class Recaller:
         began = time.perf_counter_ns()
         made = _Recall(call, chat, call.identity, aliased(call))
         try:
-            searched = await self._in_time(made)
+            async with asyncio.timeout(self._deadline_s) as limit:
+                await self._recall(made, limit)
         except Exception as error:  # boundary: memory must never keep a request from its answer
             if isinstance(error, MnemeError) and error.status < 500:
                 raise
@@ -128,7 +131,7 @@ class Recaller:
         else:
             if made.status != "degraded":  # for a prompt that could not be paged
                 made.status = "ok"
-            if made.prepared is not None and (poorer := made.prepared.compilation.reason if searched else "busy"):
+            if made.prepared is not None and (poorer := made.prepared.compilation.reason if made.searched else "busy"):
                 made.status, made.reason = "degraded", poorer
                 self._metrics.degraded(poorer)
                 log.warning(
@@ -143,24 +146,9 @@ class Recaller:
         self._degraded(call.id, "too-long", refused, "memory")
         return replace(call, status="degraded", reason="too-long")
 
-    async def _in_time(self, made: _Recall) -> bool:
-        """Recall within the deadline. False: without a search, for as many run as there is time for. Raises TimeoutError, and
-        what memory failed with."""
-        begun, late = self._searches.begin(), False
-        try:
-            async with asyncio.timeout(self._deadline_s) as limit:
-                await self._recall(made, limit, search=begun is not None)
-        except TimeoutError:
-            late = True
-            raise
-        finally:
-            if begun is not None:
-                self._searches.end(begun, late=late)
-        return begun is not None
-
-    async def _recall(self, made: _Recall, limit: asyncio.Timeout, *, search: bool) -> None:
+    async def _recall(self, made: _Recall, limit: asyncio.Timeout) -> None:
         """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one. `limit`: waits
-        while the prompt is paged, which has a limit of its own. Without `search`: what the place knows."""
+        while the prompt is paged, which has a limit of its own."""
         call, chat = made.call, made.chat
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
         if self._keeper is not None and self._keeper.behind(call.identity.user_id):
@@ -192,26 +180,39 @@ class Recaller:
             limit.reschedule(when + waited_s)
             until += waited_s
         began = time.perf_counter_ns()
-        prepared = await self._preparer.compile(
-            made.identity,
-            chat,
-            place,
-            call.target,
-            call.at,
-            search=search,
-            profile=call.switches.profile,
-            price=priced(call.switches.price, call.principal.limits),
-            learns=call.switches.memory == "on",
-            inquiry=made.inquiry,
-            deadline_s=max(0.0, until - time.monotonic()),
-            paging=made.paging,
-            obeyed=made.obeyed,
-        )
+        prepared = await self._searched(made, place, until)
         self._took("compile", began)
         made.sends(prepared)
         made.reason = made.reason or ("no-user" if call.identity.confined else None)
         if chat.follows is not None and place.how == "new":
             made.reason = "unknown-response"
+
+    async def _searched(self, made: _Recall, place: Place, until: float) -> Prepared:
+        """Compiled with a search; without one, where as many run as there is time for (`made.searched`)."""
+        begun, late = self._searches.begin(), False
+        made.searched = begun is not None
+        try:
+            return await self._preparer.compile(
+                made.identity,
+                made.chat,
+                place,
+                made.call.target,
+                made.call.at,
+                search=made.searched,
+                profile=made.call.switches.profile,
+                price=priced(made.call.switches.price, made.call.principal.limits),
+                learns=made.call.switches.memory == "on",
+                inquiry=made.inquiry,
+                deadline_s=max(0.0, until - time.monotonic()),
+                paging=made.paging,
+                obeyed=made.obeyed,
+            )
+        except asyncio.CancelledError:  # by the deadline
+            late = True
+            raise
+        finally:
+            if begun is not None:
+                self._searches.end(begun, late=late)
 
     async def _obey(self, made: _Recall, place: Place) -> Place:
         """What the message tells memory to do, done. What was found before it is found anew: the place as it is then."""

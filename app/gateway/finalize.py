@@ -106,10 +106,9 @@ class Finalizer:
         if self._keeper is not None:
             self._keeper.release(call_id)
 
-    async def _store(self, call: Forwarded, ending: Ending, tape: Tape) -> CallFacts | None:
-        """In Postgres, or, while it is away, in the spool. What it came to, as far as that is known."""
+    async def _store(self, call: Forwarded, ending: Ending, tape: Tape) -> CallFacts:
+        """In Postgres, or, while it is away, in the spool. What it came to."""
         now, keeper = self._clock.now(), self._keeper
-        facts: CallFacts | None = None
         if keeper is None or not call.kept or not keeper.goes_behind(call):
             try:
                 return await self.settle(call, ending, tape, now)
@@ -117,10 +116,10 @@ class Finalizer:
                 if keeper is None:
                     raise
                 keeper.lost()
-        else:  # the limits of its key want to know what it came to
-            facts, _ = self._accountant.close(call, ending, tape, now)
-            _admission_told(call, facts, recorded=True)
-            call.observe(grown(Recorded, call, facts=facts))
+        # The limits of its key, and whoever observes it, want to know what it came to.
+        facts, _ = self._accountant.close(call, ending, tape, now)
+        _admission_told(call, facts, recorded=True)
+        call.observe(grown(Recorded, call, facts=facts))
         hashes = self._accountant.answer_hashes(call, ending, tape) if keeper.redactor else ()
         await keeper.keep(call, ending, tape, now, hashes)
         return facts

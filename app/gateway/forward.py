@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from app.breaker import Breaker
 from app.capture.masking import keyless
 from app.clock import Clock
+from app.dialects.messages import MESSAGES_PATH
 from app.dialects.splice import with_value
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.augment import Recaller
@@ -282,7 +283,8 @@ def outgoing_headers(call: Parsed, target: Target | None = None, *, streamed: bo
     given = call.raw_headers
     if target.stands_in:
         given = [each for each in given if not _is_of_an_account(each[0])]
-    return request_headers(given, api_key=target.api_key, streamed=streamed, unread=call.bare)
+    of_messages = call.path.startswith(MESSAGES_PATH)
+    return request_headers(given, api_key=target.api_key, streamed=streamed, unread=call.bare, x_api_key=of_messages)
 
 
 def _is_of_an_account(name: bytes) -> bool:

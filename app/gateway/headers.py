@@ -40,15 +40,20 @@ _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 def request_headers(
-    headers: Iterable[tuple[bytes, bytes]], *, api_key: str | None, streamed: bool = False, unread: bool = False
+    headers: Iterable[tuple[bytes, bytes]],
+    *,
+    api_key: str | None,
+    streamed: bool = False,
+    unread: bool = False,
+    x_api_key: bool = False,
 ) -> Headers:
     """The client's headers as the upstream gets them.
 
     Dropped: what belongs to the connection, `Host`, `Expect`, `X-Mneme-*`, `Content-Length` (the transport counts
     itself; kept when the body is `streamed` through unread, so that its framing stays), and any Mneme key, wherever it
     is. Identity is asked for, so that the answer can be read; where nobody reads it (`unread`), what the client asks
-    for. `api_key`, Mneme's own for this upstream, takes the place of the client's `Authorization`, and of its
-    `X-Api-Key`, where it has that (`/v1/messages`).
+    for. `api_key`, Mneme's own for this upstream, takes the place of the client's `Authorization` and
+    `X-Api-Key`; it goes into the second, too, where the path wants it there (`x_api_key`).
     """
     given = list(headers)
     dropped = HOP_BY_HOP | _ALWAYS_REPLACED | _named_by_connection(given)
@@ -68,7 +73,7 @@ def request_headers(
         passed.append(_IDENTITY)
     if api_key is not None:
         passed.append((b"authorization", b"Bearer " + api_key.encode()))
-        if has(given, b"x-api-key"):
+        if x_api_key:
             passed.append((b"x-api-key", api_key.encode()))
     return passed
 

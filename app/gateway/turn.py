@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
 from app.dialects.base import NAMING, ChatRequest, Dialect
-from app.dialects.messages import refusal
+from app.dialects.messages import MESSAGES_PATH, refusal
 from app.dialects.registry import dialect_of
 from app.dialects.splice import with_value
 from app.dialects.sse import EndGuard
@@ -56,10 +56,6 @@ log = logging.getLogger("mneme.turn")
 
 OBSERVER = "mneme.observer"
 """In an ASGI scope: what is told of the call that is made of it, at each of its stages."""
-
-
-MESSAGES_PATH = "/v1/messages"
-"""What begins so has errors in the shape of that API."""
 
 
 class Authenticator(Protocol):

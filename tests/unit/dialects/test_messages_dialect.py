@@ -82,6 +82,33 @@ def test_what_nobody_knows_goes_on_as_it_is() -> None:
         assert not MESSAGES.messages(json.loads(body))
 
 
+def test_files_that_are_not_the_same_are_not_taken_for_each_other() -> None:
+    files = [{"type": "image", "source": {"type": "file", "file_id": f"file_{n}"}} for n in "ab"]
+    one, other = (read(asked(user(each, TEXT))) for each in files)
+    assert one.transcript.chains != other.transcript.chains
+    assert elements_of(one.messages) == [user(files[0], TEXT)]
+
+
+def test_odd_input_is_read_and_goes_on() -> None:
+    deep: Any = {}
+    for _ in range(2000):
+        deep = {"a": deep}
+    assert messages_of(assistant({**USE, "input": deep}))[0]["tool_calls"][0]["function"]["arguments"] == "{}"
+    chat = read(asked({"role": ["user"], "content": "hi"}, {"role": "user", "content": None}))
+    assert (chat.lead, chat.system_prompt(), len(chat.messages)) == (0, None, 2)
+    assert not read(asked(user(TEXT), system=7)).lead
+
+
+def test_what_is_supplied_again_is_as_the_api_wants_it() -> None:
+    assert elements_of([{"role": "assistant", "content": None}, {"role": "user", "content": "hi"}]) == [
+        {"role": "user", "content": "hi"}
+    ]
+    cut = {**CALL, "function": {"name": "find", "arguments": '"{\\"a\\": 1"'}}
+    assert elements_of([{"role": "assistant", "content": None, "tool_calls": [cut]}]) == [
+        assistant({**USE, "input": {}})
+    ]
+
+
 def test_a_conversation_is_the_same_in_both_dialects() -> None:
     body = asked(
         user(TEXT),
@@ -255,6 +282,16 @@ def test_a_stream_that_broke_off_is_what_came() -> None:
         == "busy"
     )
     assert fold([b"{", b"1"]).malformed == 2
+    odd = {"type": "message_start", "message": {"usage": [1]}}
+    usage = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"output_tokens": 3, "input_tokens": None},
+    }
+    assert fold(events(odd, usage)).usage == {
+        "prompt_tokens": 0, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": None},
+    }  # fmt: skip
+    assert (fold([*STREAM[:1], *events(usage)]).usage or {})["prompt_tokens"] == 12
     assert answer_of_json(b"[]") is answer_of_json(b"{") is None
     failed = answer_of_json(b'{"type": "error", "error": {"type": "x"}}')
     assert failed is not None
