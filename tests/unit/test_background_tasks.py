@@ -118,7 +118,8 @@ async def test_without_a_supervisor_nobody_is_an_orphan(monkeypatch: pytest.Monk
 
 
 async def test_a_process_whose_parent_is_another_than_its_supervisor_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SUPERVISOR, str(os.getppid() + 1))
+    # (Not the parent's and one more: that may be this very process.)
+    monkeypatch.setenv(SUPERVISOR, str(os.getpid() + os.getppid()))
     assert await until_orphaned(asyncio.Event())
 
 
