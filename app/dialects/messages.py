@@ -26,6 +26,7 @@ from app.dialects.splice import (
     escape,
     insert_messages,
     insert_text,
+    parse_object,
     scan,
 )
 from app.dialects.sse import Answer, Choice, LastEventGuard, LastEvents
@@ -237,11 +238,8 @@ def _grown(block: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]
 
 def answer_of_json(body: bytes) -> Answer | None:
     """The answer in a message that came in one piece; None when it is not a JSON object."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(document, dict):
+    document = parse_object(body)
+    if document is None:
         return None
     answer = Answer(done=True, error=document.get("error"))
     _conclude(answer, document)

@@ -28,6 +28,7 @@ from app.dialects.splice import (
     escape,
     insert_messages,
     insert_text,
+    parse_object,
     scan,
 )
 from app.dialects.sse import DONE, Answer, Choice, LastEventGuard, LastEvents
@@ -69,11 +70,8 @@ def fold(events: Iterable[bytes]) -> Answer:
 
 def answer_of_json(body: bytes) -> Answer | None:
     """The answer in a response that came in one piece; None when it is not a JSON object."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(document, dict):
+    document = parse_object(body)
+    if document is None:
         return None
     answer = Answer()
     _take_head(answer, document)

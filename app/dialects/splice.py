@@ -231,6 +231,15 @@ def escape(text: str) -> bytes:
     return dump(text)[1:-1]
 
 
+def parse_object(body: bytes) -> dict[str, Any] | None:
+    """The body as a JSON object, or None: what it is then is the upstream's to say."""
+    try:
+        document = orjson.loads(body)
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
 def dump(value: object) -> bytes:
     """Compact JSON in UTF-8, for anything that JSON can say."""
     try:

@@ -14,6 +14,8 @@ from typing import Any
 import orjson
 from msgspec import Struct, field
 
+from app.dialects.splice import parse_object
+
 # One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"
 _BLANK_LINE = re.compile(_EOL + rb"(?:\r\n|\n|\r)")
@@ -284,11 +286,8 @@ def fold(events: Iterable[bytes]) -> Answer:
 
 def answer_of_json(body: bytes) -> Answer | None:
     """The answer in a chat completion that came in one piece; None when it is not a JSON object."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(document, dict):
+    document = parse_object(body)
+    if document is None:
         return None
     answer = Answer(done=True)
     _take_head(answer, document)

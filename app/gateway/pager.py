@@ -27,9 +27,10 @@ from app.context.budget import SHARES, TaskType
 from app.context.compile import LONG_TEXT, STORED_COUNTS
 from app.context.transcript import text_of
 from app.dialects.base import ChatRequest
+from app.dialects.splice import parse_object
 from app.errors import StoreUnavailable
 from app.gateway.call import Parsed
-from app.gateway.prepare import live_blocks, parse_object
+from app.gateway.prepare import live_blocks
 from app.gateway.reconcile import Place
 from app.gateway.redact import Redactor
 from app.paging.fidelity import applied

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -272,12 +271,3 @@ def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
     asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].get("role") == "user"), 0)
     before = ((str(each.get("role") or ""), text_of(each)) for each in messages[:asked])
     return [Said(role, text) for role, text in before if text and role not in SYSTEM_ROLES][-RECENT:]
-
-
-def parse_object(body: bytes) -> dict[str, Any] | None:
-    """The body as a JSON object, or None: what it is then is the upstream's to say."""
-    try:
-        document = orjson.loads(body)
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None

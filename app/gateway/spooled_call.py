@@ -26,13 +26,14 @@ from app.context.request import Compilation
 from app.context.transcript import Transcript
 from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
+from app.dialects.splice import parse_object
 from app.errors import UpstreamError
 from app.gateway.call import Forwarded, LegOf, Remembered
 from app.gateway.client import Inbound, Message
 from app.gateway.headers import Headers, response_headers
 from app.gateway.identify import Identity, Switches
 from app.gateway.pager import frozen, thawed
-from app.gateway.prepare import Prepared, parse_object
+from app.gateway.prepare import Prepared
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
 from app.gateway.upstream import Target, UpstreamResponse

@@ -22,13 +22,13 @@ from msgspec.structs import replace
 
 from app.capture.facts import Leg
 from app.clock import Clock
+from app.dialects.splice import parse_object
 from app.errors import UpstreamError
 from app.gateway.call import Forwarded, LegOf, grown, nobody
 from app.gateway.commands import NOTHING_TOLD
 from app.gateway.finalize import Finalizer, Sealed
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.headers import Headers, response_headers
-from app.gateway.prepare import parse_object
 from app.gateway.relay import LINGER_S, Ending, Tape, is_event_stream
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics

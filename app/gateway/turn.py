@@ -26,7 +26,7 @@ from app.clock import Clock
 from app.dialects.base import NAMING, ChatRequest, Dialect
 from app.dialects.messages import MESSAGES_PATH, refusal
 from app.dialects.registry import dialect_of
-from app.dialects.splice import with_value
+from app.dialects.splice import parse_object, with_value
 from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.account import Accountant
@@ -41,7 +41,7 @@ from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import Principal, check_agreement, identify, switches
 from app.gateway.limits import Limiter
 from app.gateway.pager import Pager
-from app.gateway.prepare import Preparer, parse_object
+from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape, relay
 from app.gateway.spooling import Keeper
 from app.gateway.tool_loop import Legs

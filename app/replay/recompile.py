@@ -38,10 +38,10 @@ from app.context.score import PROFILE_NAMES, PROFILES, Profile
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest, Dialect
 from app.dialects.registry import dialect_of
-from app.dialects.splice import Insertion, with_value
+from app.dialects.splice import Insertion, parse_object, with_value
 from app.errors import Conflict, MnemeError, NotFound
 from app.gateway.inject import outgoing
-from app.gateway.prepare import paged, parse_object, recent_of, woven
+from app.gateway.prepare import paged, recent_of, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
 from app.knowledge.inquiry import RECENT, Knower
