@@ -72,11 +72,12 @@ def _new_place(directory: Path) -> Path:
     prefix = f"mneme-tests-{os.geteuid()}-"
     if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED_BYTES:
         return directory / "mneme"
-    for left in MEMORY.glob(f"{prefix}*"):
-        # A run that was killed left its server running; one that is still at work keeps its own.
-        server = EmbeddedPostgres(left, settings=FAST)
-        if time.time() - left.stat().st_mtime > LEFT_BEHIND_S and server.start() and server.stop():
-            shutil.rmtree(left)
+    with locked(Path(tempfile.gettempdir()) / f"{prefix}sweep.lock"):  # two workers may find the same
+        for left in MEMORY.glob(f"{prefix}*"):
+            # A run that was killed left its server running; one that is still at work keeps its own.
+            server = EmbeddedPostgres(left, settings=FAST)
+            if time.time() - left.stat().st_mtime > LEFT_BEHIND_S and server.start() and server.stop():
+                shutil.rmtree(left)
     return Path(tempfile.mkdtemp(prefix=prefix, dir=MEMORY))
 
 
