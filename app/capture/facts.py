@@ -222,7 +222,7 @@ class Exchange(Struct, frozen=True):
     answer_mark: bytes | None = None
     private: int = 0
     """How many of `said`, from the end, are not to be learned from, nor found: the user asked in them that something be
-    forgotten. Nor are the answers, then (`private_answers`)."""
+    forgotten. Nor are the answers, then (`private_answers`), nor simulated ones."""
     private_answers: bool = False
 
 

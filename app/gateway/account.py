@@ -283,7 +283,8 @@ class Accountant:
             private=sum(
                 1 for i in new if hidden_from is not None and i >= hidden_from and transcript.hashes[i] is not None
             ),
-            private_answers=private is not None,
+            # A simulated answer is nobody's: it would come back as a note.
+            private_answers=private is not None or call.target.simulated,
         )
 
     def _told(self, chat: ChatRequest) -> ChatRequest:
