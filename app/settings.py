@@ -331,8 +331,13 @@ class Settings(BaseSettings):
     )
     hosts: list[Annotated[str, Field(pattern=r"^[^/:\s]+$")]] = Field(
         [],
-        description="Names beside loopback by which /mcp, and in `open` mode /ui and /api/v1, may be asked, as JSON, without "
-        "port: others are refused against DNS rebinding.",
+        description="Names beside loopback by which /mcp, and in `open` mode everything, may be asked, and whose pages may "
+        "ask, as JSON, without port: others are refused against DNS rebinding.",
+    )
+    cors_origins: list[Annotated[str, Field(pattern=r"^https?://[^/\s]+$")]] = Field(
+        [],
+        description='Origins whose pages may ask and read the answers, as JSON (`["https://app.example"]`): their CORS '
+        "preflights need no key. A page's key is its visitors' to read: give it a key of its own, with limits.",
     )
     ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/how-to/ui.md).")
     ui_secret: SigningSecret = Field(
