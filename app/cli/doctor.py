@@ -40,6 +40,7 @@ from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, Server, servers_of
 from app.store.retention import MB, by_group, storage_of
 from app.store.tenancy import Tenancy
+from app.store.tuning import parameters_of, wrong_with
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
@@ -260,6 +261,8 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
             return [*found, Finding("error", "The schema does not fit this Mneme.", error.message)]
         hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
         stored = [] if waiting else await storage_of(connection, Queries.load())
+        if not waiting:
+            found += await _parameters(connection)
         archived = [] if waiting else await _archives(settings, connection)
     finally:
         await connection.close()
@@ -273,6 +276,14 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
     return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
+
+
+async def _parameters(connection: asyncpg.Connection[Any]) -> list[Finding]:
+    """Parameters that an operator changed, and with which nothing starts."""
+    return [
+        Finding("error", f"{line}.", "Set it right as mneme_owner: docs/reference/system-config.md.")
+        for line in wrong_with(await parameters_of(connection, Queries.load()))
+    ]
 
 
 async def _archives(settings: Settings, connection: asyncpg.Connection[Any]) -> list[Finding]:

@@ -34,8 +34,8 @@ BESIDE, BESIDE_S = 500, 0.02
 """Of a user who has more: messages that the database is asked for beside the index, and seconds that it is waited for. It takes
 a few milliseconds; the default deadline is 50."""
 SAMPLED, SAMPLED_NEAREST = 100, 50
-"""Of so many questions to the graph one is asked of all vectors, too, one at a time: it reads some 50 MB of a user who has 100,000
-of 256 dimensions. So many nearest are looked for, as seed 000 §6.4 has them."""
+"""Of so many questions to the graph one is asked of all vectors, too, one at a time: it reads some 50 MB of a user who has
+100,000 of 256 dimensions. So many nearest are looked for, as seed 000 §6.4 has them."""
 AT_ONCE_CHARS = 10_000
 """Characters of texts whose terms are made where requests are served (1.2 ms); of more in a thread."""
 AT_ONCE_ITEMS = 20_000

@@ -46,6 +46,7 @@ from app.store.pools import came, reach
 from app.store.queries import Queries
 from app.store.resolution import CheckStore
 from app.store.retention import GB, Limits, Retention
+from app.store.tuning import check_parameters
 from app.tasks import until_orphaned
 from app.text_cache import forget
 
@@ -85,6 +86,7 @@ async def run_worker(settings: Settings) -> None:
         open_knowledge(core, core.pools.background) as knowledge,
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
+        await check_parameters(core.pools.background, core.queries)
         await asyncio.to_thread(read_rules)
         process = process_of(core)
         helper = build_helper(settings)
