@@ -401,6 +401,16 @@ class Settings(BaseSettings):
     capture_max_gb: float | None = Field(
         None, gt=0, description="Gigabytes of captured calls; beyond it the oldest go first. Unset: no limit."
     )
+    history_days: int | None = Field(
+        None, ge=31, description="Days from which whole months of messages are archived in files; unset: never."
+    )
+    archive_dir: Path | None = Field(
+        None,
+        description="Where archived history is, a folder or a mounted object store; unset: archive in the data folder.",
+    )
+    archive_days: int | None = Field(
+        None, ge=62, description="Days, since they were said, from which archived messages are dropped; unset: never."
+    )
     capture_sample: float = Field(
         1.0, ge=0, le=1, description="Share of calls that are captured; of the others only the turn is kept."
     )
@@ -481,6 +491,11 @@ class Settings(BaseSettings):
     def spool_folder(self) -> Path:
         """Where the spool is, if there is one."""
         return self.spool_dir if self.spool_dir is not None else self.data_dir / "spool"
+
+    @property
+    def archive_folder(self) -> Path:
+        """Where archives of history are, if there are any."""
+        return self.archive_dir if self.archive_dir is not None else self.data_dir / "archive"
 
     @property
     def auth_mode(self) -> Literal["open", "keys"]:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from app.api.card_models import CardOut, Given, shown_card
 from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, decode_cursor, paged
 from app.api.intake import MessageIn, Said, Scribe, check_time
 from app.api.scope import Admitted, Gate, Scope, find_session, session_of
-from app.errors import BadBody, BadRequest, NotFound
+from app.errors import BadBody, BadRequest, Conflict, NotFound
 from app.gateway.identify import OnOff
 from app.jobs.learn import WorkingMemory
 from app.settings import LEAST_PAGING_TOKENS
@@ -70,7 +70,16 @@ class SessionIn(Model):
 class SessionPatch(Model):
     """What to change of a session; what is left out stays."""
 
-    config: ConfigIn
+    config: ConfigIn | None = None
+    status: Literal["active", "paused"] | None = Field(
+        None, description="One that is paused does not expire, and is neither compacted nor ended by the schedule."
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.config is None and self.status is None:
+            raise ValueError("Say what to change: `config` or `status`.")
+        return self
 
 
 class SessionOut(BaseModel):
@@ -420,9 +429,12 @@ class _Routes:
         return await self._one(scope, await find_session(self._sessions, scope, session_id, user))
 
     async def change(self, scope: Admitted, session_id: Segment, body: SessionPatch, user: Owner = None) -> SessionOut:
-        """Choose for a session whether its requests are paged, and within how many tokens; from its next request on."""
+        """Pause a session or let it go on; choose whether its requests are paged, and within how many tokens, from its next
+        request on. What is said in a paused one is kept as ever; one that was closed or has expired cannot be paused."""
         ref = await find_session(self._sessions, scope, session_id, user)
-        await self._sessions.configure(scope.tenant, ref, body.config.model_dump(exclude_unset=True))
+        config = body.config.model_dump(exclude_unset=True) if body.config is not None else {}
+        if not await self._sessions.change(scope.tenant, ref, config, body.status):
+            raise Conflict("This session is closed or expired.", param="status")
         return await self._one(scope, ref)
 
     async def history(

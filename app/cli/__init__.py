@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 COMMANDS = {
+    "archive": ("archive:archive", "Old months of history: put into files, listed, and restored."),
     "capture": ("capture:capture", "Export captured calls as cassettes, and import them."),
     "conflicts": ("conflicts:conflicts", "Contradictions between memories, and with the business's own database."),
     "doctor": ("doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),

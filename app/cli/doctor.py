@@ -29,15 +29,18 @@ from app.knowledge.domain_pool import DomainPool
 from app.knowledge.ontology_yaml import read
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
-from app.server.core import command_pool
+from app.server.core import OWNER_ROLE, command_pool
+from app.server.erasing import history_kept
 from app.server.supervise import ITSELF, asked_of_itself, database
 from app.settings import Settings, unknown_names
+from app.store.archives import COUNTED, Archives
 from app.store.migrate import careless, missing, pending
 from app.store.ontology import OntologyStore
 from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, Server, servers_of
 from app.store.retention import MB, by_group, storage_of
 from app.store.tenancy import Tenancy
+from app.store.tuning import parameters_of, wrong_with
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
@@ -258,6 +261,9 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
             return [*found, Finding("error", "The schema does not fit this Mneme.", error.message)]
         hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
         stored = [] if waiting else await storage_of(connection, Queries.load())
+        if not waiting:
+            found += await _parameters(connection)
+        archived = [] if waiting else await _archives(settings, connection)
     finally:
         await connection.close()
     found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
@@ -266,9 +272,48 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
         found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
     named = {each.name for each in settings.webhooks}
     found += [_webhook(TargetFigures(*row), named) for row in hooks]
+    found += archived
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
     return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
+
+
+async def _parameters(connection: asyncpg.Connection[Any]) -> list[Finding]:
+    """Parameters that an operator changed, and with which nothing starts."""
+    return [
+        Finding("error", f"{line}.", "Set it right as mneme_owner: docs/reference/system-config.md.")
+        for line in wrong_with(await parameters_of(connection, Queries.load()))
+    ]
+
+
+async def _archives(settings: Settings, connection: asyncpg.Connection[Any]) -> list[Finding]:
+    """Files of months that are archived, and what never will be."""
+    await connection.execute(f"SET ROLE {OWNER_ROLE}")
+    archives = Archives(Queries.load(), history_kept(settings))
+    known = await archives.known(connection)
+    folder = settings.archive_folder.absolute()
+    found = []
+    if settings.history_days is not None and not _writable(folder):
+        mend = "Set MNEME_ARCHIVE_DIR to a folder that this user may write to."
+        found.append(Finding("error", f"Archives of history cannot be written ({folder}).", mend))
+    found += [
+        Finding("error", f"The archive {part.file} {wrong} ({folder}).", "Bring it back from a copy of the folder.")
+        for part, wrong in known
+        if wrong
+    ]
+    if any(part.state == "detached" for part, _ in known):
+        told = "A month of history stands between its table and its archive."
+        found.append(Finding("warning", told, "Run `mneme archive run`; the worker does so once a day."))
+    beyond = await archives.beyond(connection) if settings.history_days is not None else 0
+    if beyond:
+        told = f"{beyond if beyond < COUNTED else f'{COUNTED} or more'} messages are of months that have no partition"
+        found.append(Finding("warning", f"{told}: they are not archived.", "They were imported; they stay."))
+    archived = [part for part, _ in known if part.state == "archived"]
+    if archived and not any(each.level == "error" for each in found):
+        size = sum(part.size or 0 for part in archived)
+        months = len({part.month for part in archived})
+        found.append(Finding("ok", f"{months} months of history are archived ({size / MB:,.0f} MB in {folder})."))
+    return found
 
 
 async def _servers(settings: Settings, dsn: str) -> list[Finding]:

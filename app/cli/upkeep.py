@@ -7,15 +7,15 @@ import click
 import msgspec
 from rich.console import Console
 
-from app.capture.spool import erasing
 from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
 from app.server.core import OWNER_ROLE, prepare_database
+from app.server.erasing import eraser_of
 from app.server.worker import capture_limits, schedule
 from app.settings import Settings
 from app.store import ids
-from app.store.erasure import ERASER_ROLE, NOTE, Eraser, Progress, Receipt, own_connection
+from app.store.erasure import NOTE, Progress, Receipt, own_connection
 from app.store.queries import Queries
 from app.store.retention import Outcome, Retention
 
@@ -46,8 +46,7 @@ async def erase_user(
     settings: Settings, dsn: str, tenant: str, user: str, *, tombstones: bool, progress: Progress
 ) -> Receipt:
     """Erase a user of the tenant of that name. Raises NotFound, Conflict, StoreUnavailable."""
-    spool = erasing(settings.spool_folder)
-    eraser = Eraser(own_connection(settings.direct(dsn), ERASER_ROLE), Queries.load(), SystemClock(), elsewhere=[spool])
+    eraser = eraser_of(settings, settings.direct(dsn), Queries.load(), SystemClock())
     owner = await eraser.tenant(tenant)
     return await eraser.erase(owner, ids.user_id(owner, user), external=user, tombstones=tombstones, progress=progress)
 

@@ -64,6 +64,7 @@ from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
+from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
 from app.store.validation import Validation
 
@@ -107,6 +108,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics, feature
     settings, pools = core.settings, core.pools
     for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
+    await check_parameters(core.pools.background, core.queries)
     secret, profiles = await core.turns.secret(), await _profiles(core)
     in_prompts, knower_aside = (knower(core, knowledge, pool, metrics) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)

@@ -25,7 +25,6 @@ from app.api.spend import spend_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
-from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
 from app.jobs.learn import WorkingMemory
@@ -33,6 +32,7 @@ from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.server.core import STORED_COUNTS, Core, process_of
+from app.server.erasing import eraser_of
 from app.server.knowledge import Knowledge
 from app.server.proxy import Proxy
 from app.store.captures import Captures, CassetteStore
@@ -41,7 +41,7 @@ from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
 from app.store.entities import EntityStore
-from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
@@ -82,7 +82,7 @@ def open_routes(
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
-    eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    eraser = eraser_of(settings, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
     default_model = settings.default_model or STORED_COUNTS
     commands = CommandStore(pool, sql, clock, contrary=contrary)

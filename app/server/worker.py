@@ -9,13 +9,21 @@ import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.features.registry import load
 from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
 from app.jobs.persistent_objects import Rememberer, object_ticks
 from app.jobs.resolution import Checker
-from app.jobs.schedule import GRAPH_FROM, Schedule, alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
+from app.jobs.schedule import (
+    GRAPH_FROM,
+    Schedule,
+    alias_ticks,
+    archive_ticks,
+    index_ticks,
+    life_ticks,
+    mark_ticks,
+    privacy_ticks,
+)
 from app.jobs.shrink import Shrinker
 from app.jobs.worker import Handler, Worker, connector
 from app.memory.extract import read_rules
@@ -23,11 +31,13 @@ from app.memory.secrets import unwelcome
 from app.providers.helper import build_helper
 from app.server import collector
 from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, Core, database_dsn, open_core, process_of
+from app.server.erasing import eraser_of, history_kept
 from app.server.knowledge import Knowledge, open_knowledge
 from app.server.learning import learner
 from app.settings import Settings
+from app.store.archives import Archives
 from app.store.consolidation import ConsolidationStore, DrawingStore
-from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
+from app.store.erasure import Erasures, own_connection
 from app.store.learning import LearningStore
 from app.store.migrate import pending
 from app.store.paging import PagingStore
@@ -36,6 +46,7 @@ from app.store.pools import came, reach
 from app.store.queries import Queries
 from app.store.resolution import CheckStore
 from app.store.retention import GB, Limits, Retention
+from app.store.tuning import check_parameters
 from app.tasks import until_orphaned
 from app.text_cache import forget
 
@@ -75,6 +86,7 @@ async def run_worker(settings: Settings) -> None:
         open_knowledge(core, core.pools.background) as knowledge,
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
+        await check_parameters(core.pools.background, core.queries)
         await asyncio.to_thread(read_rules)
         process = process_of(core)
         helper = build_helper(settings)
@@ -118,12 +130,13 @@ async def run_worker(settings: Settings) -> None:
 def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
     """All that is done again and again."""
     direct = settings.direct(dsn)
-    eraser = Eraser(own_connection(direct, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    eraser = eraser_of(settings, direct, sql, clock)
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
     own = [
         *privacy,
+        *archive_ticks(Archives(sql, history_kept(settings))),
         *life_ticks(sql),
         *alias_ticks(sql),
         *many,

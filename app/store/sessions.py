@@ -175,10 +175,13 @@ class Sessions:
                 self._sql["sessions.close"], tenant, ref.user_id, ref.session_id, self._clock.now()
             )
 
-    async def configure(self, tenant: UUID, ref: SessionRef, change: Mapping[str, Any]) -> None:
-        """Choose for a session; None takes a choice back."""
+    async def change(self, tenant: UUID, ref: SessionRef, config: Mapping[str, Any], status: str | None) -> bool:
+        """Choose for a session, where None takes a choice back; pause it (`paused`) or let it go on (`active`). False: it is
+        over, and has no such status; nothing is changed then."""
+        number = STATUSES[status] if status is not None else None
         async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["sessions.configure"], tenant, ref.user_id, ref.session_id, dict(change))
+            arguments = (tenant, ref.user_id, ref.session_id, dict(config), number, self._clock.now())
+            return bool(await connection.fetchval(self._sql["sessions.change"], *arguments))
 
 
 def _session(tenant: UUID, row: Any) -> Session:

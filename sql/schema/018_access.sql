@@ -50,7 +50,7 @@ SELECT agent_data.give_functions('mneme_definer', ARRAY[
 -- The schedule's and the migrations', for every tenant.
 SELECT agent_data.give_functions('mneme_owner', ARRAY[
     'age_memories', 'blobs_of', 'bury_webhook', 'chains_in_use', 'collect_captures', 'decay_memories', 'demote_memories',
-    'drop_capture_month', 'drop_embedding_space', 'enqueue_objects', 'enqueue_sessions', 'enqueue_users', 'expire_memories',
+    'drop_capture_month', 'drop_embedding_space', 'enqueue_objects', 'enqueue_sessions', 'enqueue_users', 'expire_memories', 'expire_sessions',
     'forget_aliases', 'index_anew', 'index_cut_some', 'mark_table', 'marks_begin', 'marks_end', 'note_capture_month', 'promote_memories',
     'prune_memories', 'remove_memories', 'space_index_statements', 'sweep', 'take_marks', 'tell_degraded', 'unmarked_tables'
 ]);
