@@ -334,6 +334,9 @@ class Settings(BaseSettings):
         description="Names beside loopback by which /mcp, and in `open` mode /ui and /api/v1, may be asked, as JSON, without "
         "port: others are refused against DNS rebinding.",
     )
+    insights: Literal["on", "off"] = Field(
+        "on", description="Ask the businesses' own databases again and again, as tenants say (docs/how-to/insights.md)."
+    )
     ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/how-to/ui.md).")
     ui_secret: SigningSecret = Field(
         None,
