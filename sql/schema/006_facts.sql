@@ -408,6 +408,9 @@ BEGIN
     IF p_score IS NULL THEN
         DELETE FROM agent_data.memory_outcomes o WHERE o.user_id = p_user AND o.call_id = p_call;
     END IF;
+    -- There may be a pattern in it (seed 001 §4.1).
+    INSERT INTO agent_data.consolidation_state AS c (user_id, tenant_id, due_at) VALUES (p_user, p_tenant, p_now)
+    ON CONFLICT (user_id) DO UPDATE SET due_at = EXCLUDED.due_at WHERE c.due_at IS NULL;
     RETURN known;
 END $$;
 
