@@ -53,8 +53,8 @@ def _type(draft: Draft, kind: EntityType, tables: Mapping[str, Table]) -> Iterat
     for column, rule in kind.rules.items():
         bounded = table.columns.get(column)
         if bounded is not None and rule.keys() & {"min", "max"} and bounded.family not in ("integer", "number"):
-            told = f"{column} is of type {bounded.type}: min and max are of numbers"
-            yield draft.finding("error", (*at, "rules", column), told)
+            wrong = f"{column} is of type {bounded.type}: min and max are of numbers"
+            yield draft.finding("error", (*at, "rules", column), wrong)
     if kind.key in table.columns and kind.key not in table.indexed:
         yield draft.finding(
             "warning", (*at, "key"), f"no index of {kind.table} begins with {kind.key}: finding a row is slow"

@@ -35,7 +35,8 @@ def outcome_patterns(episodes: Sequence[Episode], worth: Mapping[UUID, float]) -
         usual = kind == "topic" and len(episodes) >= FEW and _said_by(episodes, word) > COMMON_SHARE * len(episodes)
         if len(own) >= REPEATED and not usual:
             together[kind, tuple(each.message_id for each in own)].append(word)
-    found = [each for (kind, own), words in together.items() if (each := _drawn(kind, words, own, worth)) is not None]
+    drawn = (_drawn(kind, words, own, worth) for (kind, own), words in together.items())
+    found = [pattern for pattern in drawn if pattern is not None]
     return sorted(found, key=lambda each: (-each.count, each.key))[:MAX_OUTCOME_PATTERNS]
 
 
