@@ -339,6 +339,9 @@ class Settings(BaseSettings):
         description='Origins whose pages may ask and read the answers, as JSON (`["https://app.example"]`): their CORS '
         "preflights need no key. A page's key is its visitors' to read: give it a key of its own, with limits.",
     )
+    insights: Literal["on", "off"] = Field(
+        "on", description="Ask the businesses' own databases again and again, as tenants say (docs/how-to/insights.md)."
+    )
     ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/how-to/ui.md).")
     ui_secret: SigningSecret = Field(
         None,

@@ -17,7 +17,7 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Te
 from app.api.scope import Admitted, Gate, Scope, find_session
 from app.api.sessions import Owner
 from app.clock import Clock
-from app.errors import NotFound, Unavailable
+from app.errors import BadRequest, NotFound, Unavailable
 from app.metrics import Metrics
 from app.paging.answering import ANSWER_TOKENS, Answer, Source
 from app.paging.faults import Writer, judged, result_of
@@ -371,6 +371,8 @@ def shown_pressure(session: UUID, row: StoredPressure | None) -> PressureOut:
     )
 
 
+SEARCHED = 100
+"""Objects that a search ranks, with their texts; the filters leave some of these out."""
 MAX_KEY_CHARS = 2048
 """Longest key to look for, characters: paths and URLs are shorter."""
 Session = Annotated[Name | None, Query(description="The session; needed for one that has no user.")]
@@ -432,18 +434,39 @@ class _Routes:
             Text | None, Query(max_length=MAX_KEY_CHARS, description="Of this path, URL or command, exactly.")
         ] = None,
         pinned: bool | None = None,
+        q: Annotated[
+            Text | None,
+            Query(
+                max_length=MAX_QUESTION_CHARS,
+                description="Words to look for in a session's contents, evicted ones too.",
+            ),
+        ] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> ObjectPage:
-        """List the objects of a user or of a session, newest first, without their contents."""
+        """List the objects of a user or of a session, newest first, without their contents; with `q`, those of the session that
+        have its words, the best first, on one page."""
         after = decode_cursor(cursor, (datetime, int, UUID))
         user, ref = await self._whose(scope, session)
         wanted = ObjectFilter(ref.session_id if ref else None, type, fidelity, tag, key, pinned)
+        if q is not None:
+            if ref is None:
+                raise BadRequest("Say in which session: objects are searched within one.", param="session")
+            return await self._search(scope, user, ref.session_id, wanted, q, limit)
         rows = await self._objects.page(
             scope.tenant, user, wanted, after=after and (after[0], after[1], after[2]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.ordinal, row.object_id))
         return ObjectPage(objects=[shown_object(each) for each in page], next=following)
+
+    async def _search(
+        self, scope: Scope, user: UUID, session: UUID, wanted: ObjectFilter, words: str, limit: int
+    ) -> ObjectPage:
+        hits = await self._keeper.search(scope.tenant, user, session, words, None, None, SEARCHED)
+        place = {each.object.id: n for n, each in enumerate(hits) if each.text > 0}
+        rows = await self._objects.page(scope.tenant, user, wanted, after=None, limit=SEARCHED, among=list(place))
+        best = sorted(rows, key=lambda row: place[row.object_id])[:limit]
+        return ObjectPage(objects=[shown_object(each) for each in best], next=None)
 
     async def get(self, scope: Admitted, object_id: str, session: Session = None) -> ObjectWhole:
         """Read an object: its content, what L1 and L2 say and leave out, and what it has to do with others."""

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from app.jobs.schedule import Tick
     from app.jobs.worker import Connect, Handler
     from app.metrics import Metrics
+    from app.providers.embeddings import Embedder
     from app.settings import Settings
     from app.store.pools import Pool
     from app.store.queries import Queries
@@ -38,13 +39,15 @@ class Process(Struct, frozen=True):
     """What a feature may use of the process that it is in, a server's or the worker's.
 
     `pool`: for whatever no request under /v1 waits for. `owner`: connects as the owner of the tables, around PgBouncer; the
-    name is what pg_stat_activity shows.
+    name is what pg_stat_activity shows. `count`: tokens of o200k.
     """
 
     clock: Clock
     queries: Queries
     pool: Pool
     owner: Callable[[str], Connect]
+    embedder: Embedder
+    count: Callable[[str], int]
 
 
 class Feature:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mneme")
 
-FEATURES = {"tracing": "otel", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui"}
+FEATURES = {"tracing": "otel", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui", "insights": "insights"}
 """Every feature by its folder, with the setting that leaves it out where it is `off`. (Webhooks are always loaded: a worker
 without targets still says what waits for those of others, and tries again what is dead.) In this order they are asked."""
 

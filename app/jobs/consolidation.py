@@ -28,6 +28,7 @@ from app.memory.candidate import Provenance
 from app.memory.compaction import Entry, Window, choose, needs_compaction, ratio, summary_budget
 from app.memory.drafts import PROCEDURAL, SEMANTIC
 from app.memory.episodes import Drawn, patterns, procedures
+from app.memory.rated import outcome_patterns
 from app.memory.summaries import (
     CONFIRMS,
     CONFIRMS_UP_TO,
@@ -495,10 +496,19 @@ class Consolidator:
         """Patterns and procedures that are new, or were seen much more often than they say."""
         known = {each.key: each for each in state.drawn}
         found: list[NewDrawn] = []
-        for kind, drawn in (("pattern", patterns(state.episodes)), ("procedure", procedures(state.episodes))):
+        drawn_of = (
+            ("pattern", patterns(state.episodes)),
+            ("pattern", outcome_patterns(state.episodes, state.worth)),
+            ("procedure", procedures(state.episodes)),
+        )
+        for kind, drawn in drawn_of:
             for each in drawn:
                 previous = known.get(each.key)
-                grown = previous is None or each.count >= GROWN * float(previous.details.get("observed_count", 0))
+                grown = (
+                    previous is None
+                    or each.count >= GROWN * float(previous.details.get("observed_count", 0))
+                    or each.details.get("worth") != previous.details.get("worth")  # good before, and bad by now
+                )
                 if grown and state.may_draw(each.key):
                     found.append(self._pattern(state, kind, each, previous, now))
         return found

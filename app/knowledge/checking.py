@@ -42,6 +42,7 @@ def _type(draft: Draft, kind: EntityType, tables: Mapping[str, Table]) -> Iterat
     named += [((*at, "also", str(n), "also"), each) for n, each in enumerate(kind.also)]
     named += [((*at, "show", str(n), "show"), each) for n, each in enumerate(kind.show)]
     named += [((*at, "predicates", name), each) for name, each in kind.predicates.items()]
+    named += [((*at, "rules", column), column) for column in kind.rules]
     times = [((*at, key), column) for key, column in (("time", kind.time), ("changed", kind.changed)) if column]
     named += times
     told: set[str] = set()
@@ -49,6 +50,11 @@ def _type(draft: Draft, kind: EntityType, tables: Mapping[str, Table]) -> Iterat
         if column not in table.columns and column not in told:
             told.add(column)
             yield draft.finding("error", path, _no_column(kind.table, column, table))
+    for column, rule in kind.rules.items():
+        bounded = table.columns.get(column)
+        if bounded is not None and rule.keys() & {"min", "max"} and bounded.family not in ("integer", "number"):
+            wrong = f"{column} is of type {bounded.type}: min and max are of numbers"
+            yield draft.finding("error", (*at, "rules", column), wrong)
     if kind.key in table.columns and kind.key not in table.indexed:
         yield draft.finding(
             "warning", (*at, "key"), f"no index of {kind.table} begins with {kind.key}: finding a row is slow"

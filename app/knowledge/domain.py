@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.context.resolution import DomainFact, DomainQuery, Entity, RowValue
 from app.errors import DomainAway, StoreUnavailable
+from app.knowledge.breaches import findings
 from app.knowledge.domain_pool import AT_ONCE, DomainPool
 from app.knowledge.domain_sql import (
     MAX_KEY_CHARS,
@@ -163,7 +164,10 @@ class Run:
         except DomainAway as away:
             error = f"{away.reason} ({away.detail})" if away.detail else away.reason
         took = round((time.monotonic() - began) * _MS, 1)
-        query = DomainQuery(kind.domain, kind.name, ask.entity.id, kind.table, filters, len(part.rows), took, error)
+        wrong = findings(ask, part.rows, tuple(part.families))
+        query = DomainQuery(
+            kind.domain, kind.name, ask.entity.id, kind.table, filters, len(part.rows), took, error, wrong
+        )
         rows, total = part.rows, part.total
         if ask.listed and total <= len(rows):
             rows = tuple({each.key: each for each in rows}.values())  # one that several rows lead to is told once

@@ -103,7 +103,15 @@ def no_longer_than(timeout_ms: int) -> str:
 def wanted_columns(kind: EntityType) -> tuple[str, ...]:
     """Columns that are read of a row, each once: what it is called, what is told, what memories may speak of."""
     times = (each for each in (kind.time, kind.changed) if each)
-    each = (kind.title, *label_columns(kind.label), *kind.also, *kind.show, *times, *kind.predicates.values())
+    each = (
+        kind.title,
+        *label_columns(kind.label),
+        *kind.also,
+        *kind.show,
+        *times,
+        *kind.predicates.values(),
+        *kind.rules,
+    )
     return tuple(dict.fromkeys(each))
 
 

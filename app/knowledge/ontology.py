@@ -28,7 +28,8 @@ class EntityType(Struct, frozen=True):
     expression that a whole mention matches which is a key of it. `words`: nouns for it ("customer", "client"). `show`:
     columns that are told. `time`: the column that says when it was; `changed`: when the row was last changed. `predicates`:
     the column that holds what a memory says by a predicate; `conflicts`: what is done where they differ, by predicate (else
-    trust_db). `found_by_name`: whether a name that nobody knows is looked for here.
+    trust_db). `rules`: what a column's values must be, {"required", "min", "max", "one_of"}, by column. `found_by_name`:
+    whether a name that nobody knows is looked for here.
     """
 
     name: str
@@ -46,6 +47,7 @@ class EntityType(Struct, frozen=True):
     predicates: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     conflicts: Mapping[str, Strategy] = field(default_factory=lambda: NOTHING)
     found_by_name: bool = True
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: NOTHING)
 
     def spec(self) -> dict[str, Any]:
         """As `ontology_types.spec` keeps it: JSON; `entity_type` reads it."""

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, Literal, get_args
 
 import yaml
 from msgspec import Struct
 
+from app.knowledge.breaches import decimal
 from app.knowledge.ontology import LABEL_FIELD, Cardinality, EntityType, Relation, Strategy
 from app.knowledge.yaml_nodes import (
     LOADER,
@@ -116,8 +118,9 @@ MAX_WORDS = 50
 _DOMAIN = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _TYPE_KEYS = {
     "table", "key", "title", "label", "also", "identifier", "words", "show", "time", "changed", "predicates", "conflicts",
-    "found_by_name",
+    "found_by_name", "rules",
 }  # fmt: skip
+_RULE_KEYS = {"required", "min", "max", "one_of"}
 _RELATION_KEYS = {"from", "relation", "to", "cardinality", "semantics", "join", "constraints"}
 _MANY: frozenset[Cardinality] = frozenset(("one_to_many", "many_to_many"))
 
@@ -246,7 +249,34 @@ class _Reader(NodeReader):
             predicates=predicates,
             conflicts=conflicts,  # type: ignore[arg-type]  # _is_strategy looked at each
             found_by_name=self.flag(parts.get("found_by_name"), (*at, "found_by_name")),
+            rules=self._rules(parts.get("rules"), (*at, "rules")),
         )
+
+    def _rules(self, node: yaml.Node | None, at: Path) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for column, each in (self.mapping(node, at, None) if node is not None else {}).items():
+            if trouble := is_column(column):
+                self.wrong(each, f"rules: {short(column)} {trouble}")
+                continue
+            parts = self.mapping(each, (*at, column), _RULE_KEYS)
+            rule: dict[str, Any] = {}
+            if "required" in parts:
+                rule["required"] = self.flag(parts["required"], (*at, column, "required"))
+            for bound in ("min", "max"):
+                if bound in parts:
+                    value = self.value(parts[bound])
+                    if not isinstance(value, str) or decimal(value) is None:
+                        self.wrong(parts[bound], f"{bound} is a number, 0 or 99.5")
+                    else:
+                        rule[bound] = value
+            if "min" in rule and "max" in rule and Decimal(rule["min"]) > Decimal(rule["max"]):
+                self.wrong(parts["min"], f"min {rule['min']} is more than max {rule['max']}")
+            if one_of := self.texts(parts.get("one_of"), (*at, column, "one_of"), None, MAX_COLUMNS):
+                rule["one_of"] = list(one_of)
+            if not rule:
+                self.wrong(each, f"rules of {short(column)}: say required, min, max or one_of")
+            found[column] = rule
+        return found
 
     # --- relations ----------------------------------------------------------------------------------------------------
 

@@ -19,9 +19,10 @@ from msgspec import Struct
 
 from app.context.question import Span
 from app.context.resolution import DomainFact, DomainQuery, RowValue
+from app.knowledge.breaches import breached
 from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
 from app.knowledge.graph_traversal import Ask, plural, to_one
-from app.knowledge.ontology import EntityType, label_columns
+from app.knowledge.ontology import EntityType, Strategy, label_columns
 
 GROUPS = 5
 """Different values that rows are counted by; the others are counted together."""
@@ -104,7 +105,8 @@ def facts(told: Sequence[Told]) -> tuple[DomainFact, ...]:
 
 
 def row_values(told: Sequence[Told], queried_at: datetime) -> dict[str, dict[str, RowValue]]:
-    """What rows say where memories may say something, by thing and predicate. An empty field says nothing."""
+    """What rows say where memories may say something, by thing and predicate. An empty field says nothing; a value that
+    is not as the ontology says decides nothing: the user is asked."""
     found: dict[str, dict[str, RowValue]] = {}
     for part in (part for root in told for part in root.each()):
         kind = part.ask.type
@@ -112,7 +114,8 @@ def row_values(told: Sequence[Told], queried_at: datetime) -> dict[str, dict[str
             changed = changed_at(row.values.get(kind.changed or ""), (part.families or {}).get(kind.changed or ""))
             for predicate, column in kind.predicates.items():
                 if (value := row.values.get(column)) is not None:
-                    strategy = kind.conflicts.get(predicate, "trust_db")
+                    doubtful = breached(kind, row, column)
+                    strategy: Strategy = "ask_user" if doubtful else kind.conflicts.get(predicate, "trust_db")
                     said = RowValue(kind.domain, kind.table, column, value, strategy, queried_at, changed)
                     found.setdefault(entity_id(kind, row.key), {})[predicate] = said
     return found

@@ -112,7 +112,7 @@ def process_of(core: Core) -> Process:
 
         return connector(core.settings.direct(core.dsn), role=OWNER_ROLE, name=name)
 
-    return Process(core.clock, core.queries, core.pools.background, owner)
+    return Process(core.clock, core.queries, core.pools.background, owner, core.embedder, core.counter.count)
 
 
 def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:

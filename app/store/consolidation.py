@@ -554,7 +554,8 @@ class Text(Struct, frozen=True):
 
 class UserState(Struct, frozen=True):
     """A user when consolidation began. `epoch`: erasure epoch, None: there is no such user. `forgotten`: keyed hashes of keys
-    that are not to be drawn again; `hmac_key`: their key."""
+    that are not to be drawn again; `hmac_key`: their key. `worth`: what rated answers were worth, by the message of their
+    episode."""
 
     epoch: int | None
     version: int
@@ -563,6 +564,7 @@ class UserState(Struct, frozen=True):
     facts: tuple[KnownFact, ...]
     drawn: tuple[DrawnMemory, ...]
     forgotten: frozenset[bytes]
+    worth: Mapping[UUID, float] = field(default_factory=dict)
 
     def may_draw(self, key: str) -> bool:
         return key_hmac(self.hmac_key, key) not in self.forgotten
@@ -598,6 +600,7 @@ class DrawingStore:
             facts = await connection.fetch(sql["consolidation.known_memories"], user, now, MAX_FACTS)
             drawn = await connection.fetch(sql["consolidation.drawn"], user)
             forgotten = await connection.fetch(sql["consolidation.forgotten_keys"], user)
+            rated = await connection.fetch(sql["consolidation.rated"], user, MAX_EPISODES)
         return UserState(
             owner["epoch"],
             owner["version"],
@@ -606,6 +609,7 @@ class DrawingStore:
             tuple(_fact(each) for each in facts),
             tuple(_drawn(each) for each in drawn),
             frozenset(each["key_hmac"] for each in forgotten),
+            {each["message_id"]: each["score"] for each in rated},
         )
 
     async def texts(self, tenant: UUID, user: UUID, episodes: Sequence[Episode]) -> list[Text]:

@@ -184,7 +184,7 @@ class Memories:
     ) -> list[Memory]:
         """Memories of a user, or of all, newest first, after (created_at, memory_id)."""
         filters = (
-            wanted.tiers, wanted.kinds, list(wanted.statuses), wanted.tags, wanted.metadata,
+            wanted.tiers, wanted.kinds, list(wanted.statuses), wanted.tags or None, wanted.metadata or None,
             wanted.superseded_by, *(after or (None, None)), limit,
         )  # fmt: skip
         now = self._clock.now()

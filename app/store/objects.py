@@ -143,13 +143,20 @@ class ObjectStore:
         self._sql = sql
 
     async def page(
-        self, tenant: UUID, user: UUID, wanted: ObjectFilter, *, after: tuple[datetime, int, UUID] | None, limit: int
+        self,
+        tenant: UUID,
+        user: UUID,
+        wanted: ObjectFilter,
+        *,
+        after: tuple[datetime, int, UUID] | None,
+        limit: int,
+        among: Sequence[UUID] | None = None,
     ) -> list[StoredObject]:
-        """Objects, newest first, after (created_at, ordinal, object_id)."""
+        """Objects, newest first, after (created_at, ordinal, object_id); only those `among` these, if any are named."""
         rows = await self._fetch(
             "objects.list",
             tenant, user, wanted.session, wanted.type, wanted.fidelity, wanted.tag, wanted.key, wanted.pinned,
-            *(after or (None, None, None)), limit,
+            *(after or (None, None, None)), limit, None if among is None else list(among),
         )  # fmt: skip
         return [StoredObject(**dict(row)) for row in rows]
 

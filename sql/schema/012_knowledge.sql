@@ -18,7 +18,6 @@ CREATE TABLE agent_data.canonical_entities (
     PRIMARY KEY (user_id, tenant_id, entity_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('canonical_entities', current_setting('mneme.hash_partitions')::int);
-CREATE INDEX entities_name ON agent_data.canonical_entities (user_id, tenant_id, name_norm);
 CREATE INDEX entities_type ON agent_data.canonical_entities (user_id, tenant_id, entity_type, entity_id);
 CREATE INDEX entities_trigram ON agent_data.canonical_entities USING gin (tenant_id, name_norm gin_trgm_ops);
 

@@ -45,7 +45,7 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     assert mneme.http.get("/readyz").json()["ready"]
     assert "mneme_webhooks{" not in mneme.http.get("/metrics").text
     assert mneme.http.get("/ui").status_code == mneme.http.post("/mcp").status_code == 404
-    assert {each["feature"] for each in mneme.said("a feature is not there")} == {"ui", "webhooks"}
+    assert {each["feature"] for each in mneme.said("a feature is not there")} == {"ui", "webhooks", "insights"}
 
 
 def test_its_worker_learns(mneme: MnemeServer) -> None:

@@ -47,6 +47,9 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
+from app.features.insights.asking import Asker as DomainAsker
+from app.features.insights.routes import insights_router
+from app.features.insights.store import InsightStore
 from app.jobs.learn import WorkingMemory
 from app.knowledge.ontology import Ontology
 from app.knowledge.resolution import Finder
@@ -318,6 +321,9 @@ async def build_api(
         lambda: outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         lambda: tenant_router(gate, Instructions(pool, queries, clock)),
         lambda: ontology_router(gate, OntologyStore(pool, queries, clock)),
+        lambda: insights_router(
+            gate, InsightStore(pool, queries, clock), DomainAsker(settings.domains, tenancy.tenant, queries), clock
+        ),
         lambda: conflicts_router(gate, ConflictStore(pool, queries, clock)),
         lambda: export_router(gate, Export(pool, queries), tenancy, clock),
         lambda: ops_router(Probes(checks, Exposition(registry))),

@@ -104,7 +104,7 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
 
 
 def test_settings_choose() -> None:
-    assert list(dict(load(Settings(ui="off", mcp="off", otel="off")))) == ["webhooks"]
+    assert list(dict(load(Settings(ui="off", mcp="off", otel="off", insights="off")))) == ["webhooks"]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
 

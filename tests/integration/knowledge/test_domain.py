@@ -62,6 +62,21 @@ async def test_what_did_gai_media_order_last_month(bench: Bench) -> None:
     assert bench.counted("answered") >= 3
 
 
+async def test_a_row_that_breaks_a_rule_is_a_finding_and_decides_nothing(bench: Bench) -> None:
+    kind = ONTOLOGY.types["customer"]
+    rules = {"payment_terms": {"one_of": ["NET30"]}, "industry": {"required": True}}
+    strict = replace(ONTOLOGY, types={**ONTOLOGY.types, "customer": replace(kind, rules=rules)})
+    found = [Resolution("Gai Media", 0, GAI, 0.95)]
+    answer = await bench.domains.ask(LOCAL_TENANT, plan(found, "Gai Media?", None, strict), strict, deadline_s=20)
+    assert answer.queries[0].findings == ("customer gai_123: payment_terms is NET15, none of NET30",)
+    assert (answer.rows[GAI.id]["payment_terms"].value, answer.rows[GAI.id]["payment_terms"].strategy) == (
+        "NET15", "ask_user",
+    )  # fmt: skip
+    assert {each.strategy for name, each in answer.rows[GAI.id].items() if name != "payment_terms"} <= {
+        kind.conflicts.get(name, "trust_db") for name in kind.predicates
+    }
+
+
 async def test_two_hops_lead_to_what_is_asked_for(bench: Bench) -> None:
     answer = await asked(bench, "Has Gai Media paid?")
     assert [each.query_type for each in answer.facts] == ["customer", "payment"]

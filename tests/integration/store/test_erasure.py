@@ -146,6 +146,11 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             "$3, $3, '', 'forget', 'thing', 'done', now()",
             [session],
         ),
+        "insights": (
+            "name, domain, title, source, period_days, every_hours, due_at, created_at, updated_at",
+            "'orders', 'erp', $3, 'SELECT 1 AS value', 7, 6, now(), now(), now()",
+            [name],
+        ),
         "webhook_outbox": ("message_id, target, event", "gen_random_uuid(), 'crm', 'memory.created'", []),
         "webhook_degradations": ("call_id, reason, at", "$3, 'store', now()", [call]),
         "spend": (
