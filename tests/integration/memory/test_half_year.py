@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from itertools import pairwise
+from statistics import mean
 from typing import Any
 
 import asyncpg
@@ -21,6 +22,8 @@ NOISE_LIFE_DAYS = 2
 
 MOST = 120
 """In force at any time: half as much again as the seed expects in month 6."""
+ETA = 0.92
+"""Seed 000 §8.4, against the best that all candidates could fill the same tokens with (docs/explanation/context.md)."""
 SIX_WEEKS = 42
 """Days: two changes of mind, and noise that comes and goes. Aging and pruning begin later."""
 
@@ -107,6 +110,9 @@ async def test_six_weeks(
     story = await live.live(SIX_WEEKS)
     await _check_any(admin, live, story)
     assert (await live.statuses("What is my sister's name?"))["Sister's name is Marta"] == "superseded"
+    etas = await live.efficiencies()
+    assert len(etas) >= 10
+    assert mean(each["attainable"] for each in etas) >= ETA, etas
     assert {"promotion", "decay", "expiry", "purge"} <= {name for name, n in story.swept.items() if n}
 
 
