@@ -219,6 +219,11 @@ class Settings(BaseSettings):
         description="Upper bound of the history that Mneme supplies, tokens (seed 001 §6: 2,000 of 8,000); the last four turns "
         "stay beyond it. Unset: its share of the window alone (seed 000 §6.1).",
     )
+    history_turns: int | None = Field(
+        None,
+        ge=4,
+        description="Most turns of that history beside the first (seed 001 §5.2: 20). Unset: as many as fit.",
+    )
     forget_most: int = Field(
         20,
         ge=0,

@@ -210,7 +210,9 @@ class FiguresOut(BaseModel):
     )
     cost_microcents: int = Field(description="10⁻⁸ US dollars.")
     latency: LatencyOut
-    eta: float | None = Field(description="Mean efficiency η of the compiles (relevance per token).")
+    eta: float | None = Field(
+        description="Mean η of the compiles: of the best that all candidates could fill the same tokens with (seed 000 §8.4)."
+    )
     sampled: bool = Field(description="Not all calls were read: what is counted is an estimate.")
 
 

@@ -80,6 +80,7 @@ class _Found(NamedTuple):
     """Whether memory is asked; None: that was not looked at."""
     worths: Mapping[UUID, float] = MappingProxyType({})
     """As `Retrieved` has them."""
+    beyond: Sequence[tuple[float, int]] = ()
 
     @property
     def asked(self) -> bool:
@@ -182,7 +183,7 @@ class Compiler:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = tell_story(request, figures, counter)
+        story = tell_story(request, figures, counter, self._budgets.turns)
         reading = read(query)
         layout = self._layouts.of(request, figures, story, None, reading=reading, anew=True)
         further = widened(request.standing, query)
@@ -224,8 +225,12 @@ class Compiler:
         said.tokens += deed_tokens
         said.ids += [item for each in request.deeds for item, _ in each.items]
         block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
-        worthy = packed.eligible if not found.judged else packed.afforded
-        eta = efficiency(packed.chosen, worthy, shares.memories, packed.tokens) if scored else _UNSCORED
+        worthy = packed.afforded if found.judged else None
+        eta = (
+            efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens, worthy, found.beyond)
+            if scored
+            else _UNSCORED
+        )
         added = story.tokens + live.tokens + (block.token_count if block else 0)
         audit = Compiled(
             budget=figures.report() | {"memory": shares.memories, "live": live.tokens, "history": story.tokens},
@@ -268,7 +273,7 @@ class Compiler:
             memories=len(packed.chosen),
             tokens=added,
             budget=figures.available,
-            eta=eta.eta,
+            eta=eta.attainable,
             audit=explained,
             inputs=given(request, query, figures.scale, live.blocks) | kept,
             reason=found.reason,
@@ -351,12 +356,14 @@ class Compiler:
         if request.cards is not None and cards is None and not layout.blocked:
             reason = reason or "cards"
         if inquiry is None:
-            return _Found(retrieved.candidates, reason, None, cards, retrieved.asked, retrieved.worths)
+            return _Found(
+                retrieved.candidates, reason, None, cards, retrieved.asked, retrieved.worths, retrieved.beyond
+            )
         told = [each.id for each in retrieved.candidates if each.source == "memory"]
         told += [each.memory for each in layout.opened.facts if each.memory is not None]
         learned = await learn(inquiry, request.scope.user_id, told)
         reason = reason or learned.known.reason
-        return _Found(retrieved.candidates, reason, learned, cards, retrieved.asked, retrieved.worths)
+        return _Found(retrieved.candidates, reason, learned, cards, retrieved.asked, retrieved.worths, retrieved.beyond)
 
     def _choose(
         self,

@@ -237,6 +237,10 @@ def keep(
             del kept["budgets"][name]
     if request.cards is None:
         del kept["budgets"]["cards"]
+    if not request.has_tools:
+        del kept["budgets"]["working"]
+    if terms.budgets.turns is None:
+        del kept["budgets"]["turns"]
     profile = terms.profile
     if terms.price is not None:
         kept["price"] = terms.price

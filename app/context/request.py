@@ -46,6 +46,7 @@ class PathMessage(NamedTuple):
     token_count: int
     message_hash: bytes | None
     turn_index: int = 0
+    message_id: UUID | None = None
 
 
 class CompileRequest(Struct, frozen=True):

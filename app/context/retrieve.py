@@ -175,6 +175,8 @@ ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
 TIED, TIED_LOOKED_AT = 30, 600
 """Memories that are about what the question names, at most (seed 004), the nearest of so many of the latest."""
+BEYOND = 100
+"""Of what was not fetched so many are told one by one: more than a block holds."""
 RAW_KINDS = frozenset({"turn", "message", "passage"})
 """The kinds of raw text; all others are kinds of memories."""
 
@@ -221,6 +223,9 @@ class Retrieved(NamedTuple):
     statuses: Mapping[UUID, str]
     asked: bool | None = None
     worths: Mapping[UUID, float] = MappingProxyType({})
+    beyond: Sequence[tuple[float, int]] = ()
+    """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
+    against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
 
 
 class NoVector(Unavailable):
@@ -284,7 +289,9 @@ class Retriever:
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
         tokens = 0
+        fetched: list[NDArray[np.intp]] = []
         for part in islice(_parts(ranking, profile, wanted, bool(asked.things), scores, judgement), ROUNDS):
+            fetched.append(part)
             rows = await self._fetch(ranking.places(part), scope)
             numbers = _numbers(ranking, part, judgement)
             for row in rows:
@@ -297,7 +304,7 @@ class Retriever:
                 break
         if judgement is None:
             return Retrieved(found, statuses)
-        return Retrieved(found, statuses, True, _worths(ranking, judgement))
+        return Retrieved(found, statuses, True, _worths(ranking, judgement), _beyond(ranking, judgement, fetched))
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
@@ -404,6 +411,19 @@ def _worths(ranking: Ranking, judgement: Judgement) -> Mapping[UUID, float]:
         UUID(each): p
         for each, p in zip(ids_of(ranking.places(part)), sigmoids(judgement.odds[part]).tolist(), strict=True)
     }
+
+
+def _beyond(ranking: Ranking, judgement: Judgement, fetched: Sequence[NDArray[np.intp]]) -> Sequence[tuple[float, int]]:
+    left = np.ones(len(ranking.tokens), np.bool_)
+    left[np.concatenate([*fetched, np.empty(0, np.intp)])] = False
+    likely = sigmoids(judgement.odds[left])
+    tokens = np.minimum(ranking.tokens[left], PASSAGE_TOKENS).astype(np.float32)
+    first = np.argsort(-likely, kind="stable")
+    best, rest = first[:BEYOND], first[BEYOND:]
+    found = list(zip(likely[best].tolist(), tokens[best].astype(int).tolist(), strict=True))
+    if whole := int(tokens[rest].sum()):
+        found.append((float((likely[rest] * tokens[rest]).sum()) / whole, whole))
+    return found
 
 
 def _order(ranking: Ranking, profile: Profile, scores: Column | None) -> NDArray[np.intp]:

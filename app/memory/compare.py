@@ -20,6 +20,7 @@ from app.languages.data import language, language_of
 from app.memory.candidate import ends_with
 from app.memory.claims import Relation, ends, relation, replaces
 from app.memory.drafts import Draft, Item, known_item, like, logged_side, member_item
+from app.memory.extract_guesses import guessed, vouched
 from app.memory.extract_llm import Words
 from app.memory.text import Gist, gist, injected_spans, normalise, same_claim, singular
 from app.providers.helper import Helper
@@ -129,7 +130,7 @@ def says_same(draft: Draft, item: Item, cosine: float | None, threshold: float) 
     """Do they? `cosine`: of their vectors, None where it is not known to be high. `threshold`: above which they are near."""
     if item.content_hash == draft.content_hash:
         return True
-    if not like(draft.candidate.kind, item.kind):
+    if not like(draft.candidate.kind, item.kind) or (guessed(draft.text) is None) != (guessed(item.text) is None):
         return False
     related = relation(draft.candidate.triple, item.triple)
     if related is not Relation.NONE:
@@ -161,11 +162,12 @@ def concerned(
 
 
 def touches(draft: Draft, item: Item) -> bool:
-    """Whether a statement ends what a memory says, or what belongs to it, or puts it in doubt."""
+    """Whether a statement ends what a memory says, or what belongs to it, puts it in doubt, or vouches for it."""
     triple = item.triple
     doubted = triple is not None and triple.subject == "user" and triple.predicate in draft.candidate.doubts
     belongs = triple is not None and (triple.subject, triple.predicate) in belonging(draft)
-    return doubted or belongs or any(ends(each, triple) for each in draft.candidate.ends)
+    vouches = vouched(item.text, draft.text) or (draft.guess and vouched(draft.text, item.text))
+    return doubted or belongs or vouches or any(ends(each, triple) for each in draft.candidate.ends)
 
 
 def belonging(draft: Draft) -> set[tuple[str, str]]:

@@ -56,6 +56,11 @@ class Draft(Struct, frozen=True):
         return self.candidate.explicit or self.candidate.provenance_type in _OWN_WORDS
 
     @property
+    def guess(self) -> bool:
+        """Whether nobody vouches for what is said in it."""
+        return not self.stated and self.candidate.provenance_type == Provenance.SYSTEM_INFERRED
+
+    @property
     def corrects(self) -> bool:
         """Whether it sets right what was said before."""
         return self.candidate.kind == "correction" or self.candidate.provenance_type == Provenance.CORRECTION
@@ -149,6 +154,11 @@ class Item(Struct):
     def confirmations(self) -> int:
         """How often it was confirmed, by this job too."""
         return self.reinforcement_count + self.times
+
+    @property
+    def guess(self) -> bool:
+        """Whether it began as a guess, and nobody has vouched for it."""
+        return self.provenance == Provenance.SYSTEM_INFERRED and self.kind in _CLASSES and not self.validated
 
     @property
     def corrects(self) -> bool:

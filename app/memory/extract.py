@@ -46,6 +46,7 @@ from app.memory.extract_grammar import (
     trade,
     words,
 )
+from app.memory.extract_guesses import guess, placed
 from app.memory.extract_multilingual import statements
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, same_claim
@@ -304,7 +305,8 @@ def _in_english(exchange: Exchange) -> Iterator[Candidate]:
     plainly = False
     spoke_in = -1  # the last one that said something
     tasted, tasted_in = "", -1  # what the user likes or hates, and the sentence that says so
-    stated = clauses(exchange.user_text)
+    heard = clauses(exchange.user_text, hedged=True)
+    stated = [each for each in heard if not each.hedged]
     for index, clause in enumerate(stated):
         clause, request = without_request(clause)
         asked = bool(request)
@@ -316,15 +318,26 @@ def _in_english(exchange: Exchange) -> Iterator[Candidate]:
             continue  # "people who give and love exist": nobody's predicate
         explicit = asked or clause.sentence == asked_in
         alone = index + 1 == len(stated)
-        for candidate in _of_clause(
-            clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone
-        ):
+        found = _of_clause(clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone)
+        if not found:
+            yield from _guessed(clause, exchange)
+        for candidate in found:
             if candidate.kind == "preference" and candidate.triple is not None:
                 tasted, tasted_in = candidate.triple.value, clause.sentence
             told = _with_noun(candidate, tasted if tasted_in == clause.sentence else "")
             if told is not None:
                 yield told
             spoke_in = clause.sentence
+    for clause in heard:
+        if clause.hedged:
+            yield from _guessed(clause, exchange)
+
+
+def _guessed(clause: Clause, exchange: Exchange) -> list[Candidate]:
+    def facts(said: str) -> list[Candidate]:
+        return _of_clause(replace(clause, text=said), exchange, explicit=False, plainly=False, introduces=False)
+
+    return placed(guess(clause.text, language("en"), facts), exchange.user_text, clause.start, clause.end)
 
 
 _PRONOUN = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)

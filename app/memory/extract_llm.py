@@ -26,6 +26,7 @@ from app.memory.candidate import (
 from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_clauses import masked, own_word
 from app.memory.extract_grammar import words
+from app.memory.extract_guesses import GUESSES, as_guess
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
 from app.providers.helper import Helper
@@ -59,6 +60,8 @@ For each item:
 called Ana", "Has a dentist appointment on 2026-11-21". Relative dates are resolved; the message was written on {now}.
 - kind: preference, fact, instruction (how to answer), correction (something has changed, or was wrong before) or event.
 - quote: the user's own words that say it, copied exactly, as few as needed.
+- hedged: true for what they only consider or doubt ("I might …", "thinking about …"), and for what you conclude about them \
+from their words without their saying it, such as a lasting interest; content then says so: "May move to Berlin".
 - confidence: 0 to 1. explicit: true if the user asks that it be remembered.
 - subject, predicate, object: for a fact with one value, such as user, lives_in, Lisbon; else empty strings.
 - entities: names of people, places, things it is about."""
@@ -80,6 +83,7 @@ class ExtractedItem(BaseModel):
     quote: Words
     confidence: float = Field(0.8, allow_inf_nan=False)
     explicit: bool = False
+    hedged: bool = False
     subject: Words = ""
     predicate: Words = ""
     object: Words = ""
@@ -123,7 +127,11 @@ def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
             continue
         if item.kind == "instruction" and not own_word(exchange.user_text):
             continue
+        guess = item.hedged and not item.explicit
+        if guess and item.kind not in GUESSES:
+            continue
         candidate = _candidate(item, content, exchange.user_text[span[0] : span[1]], span)
+        candidate = as_guess(candidate) if guess else candidate
         found.setdefault(content_hash(content), candidate)
     return list(found.values())[:MAX_CANDIDATES]
 

@@ -40,6 +40,7 @@ from app.memory.candidate import (
 from app.memory.extract_clauses import masked
 from app.memory.extract_dates import Found, find_time, is_time
 from app.memory.extract_grammar import EDGES, capital, words
+from app.memory.extract_guesses import guess, placed
 from app.memory.secrets import looks_secret
 
 CONFIDENCE = 0.9
@@ -200,6 +201,7 @@ class _Clause(NamedTuple):
     corrects: bool
     explicit: bool
     greeted: bool
+    hedged: bool = False
 
 
 def statements(exchange: Exchange, code: str) -> list[Candidate]:
@@ -217,7 +219,9 @@ def statements(exchange: Exchange, code: str) -> list[Candidate]:
             continue
         tasted = ""
         for clause in _clauses(text, sentence, spoken):
-            drafts = list(_of_clause(clause, exchange, spoken))
+            drafts = [] if clause.hedged else list(_of_clause(clause, exchange, spoken))
+            if not drafts:
+                found += placed(_guessed(clause, exchange, spoken), exchange.user_text, clause.start, clause.end)
             if any(draft.kind == "instruction" for draft in drafts):
                 drafts = [each for each in (_resolved(draft, tasted, spoken) for draft in drafts) if each is not None]
             for draft in drafts:
@@ -225,6 +229,10 @@ def statements(exchange: Exchange, code: str) -> list[Candidate]:
                     tasted = draft.triple.value
                 found.append(_placed(draft, clause, exchange))
     return found
+
+
+def _guessed(clause: _Clause, exchange: Exchange, spoken: Language) -> list[Candidate]:
+    return guess(clause.text, spoken, lambda said: _of_clause(clause._replace(text=said), exchange, spoken))
 
 
 def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Clause]:
@@ -239,6 +247,7 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
         said = said[: colon.start()]  # what stands after it may be anybody's
     first_person, explicit, carried, greeted = False, False, "", False
     begin = 0
+    doubted: int | None = None  # where "I think" stands, when a comma parts it from what is thought
     joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
     for end, after in [
         *(joint for joint in joints if not is_time(said[: joint[0]], spoken.code)),
@@ -261,7 +270,14 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
             carried = told
             continue
         carried = ""
+        doubt = spoken.pattern("doubt").match(body)
+        if doubt is not None and not body[doubt.end() :].strip(" ,，"):
+            doubted = offset
+            continue
+        if doubted is not None:
+            body, offset, doubted = text[doubted : offset + len(body)], doubted, None
         if spoken.pattern("doubt").match(body):
+            yield _Clause(" ".join(body.split()), offset, offset + len(body), False, False, greeted, hedged=True)
             continue
         own = spoken.pattern("own").match(body) is not None
         elliptic = not own and first_person and spoken.pattern("elliptic").match(body) is not None

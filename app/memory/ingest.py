@@ -38,6 +38,7 @@ from app.memory.drafts import (
     reinforcement,
     shown,
 )
+from app.memory.extract_guesses import vouched
 from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
 from app.store.memories import TTL
 
@@ -106,6 +107,10 @@ class Ingest:
         )
 
     def _take(self, n: int, draft: Draft) -> None:
+        if draft.guess and any(
+            each.heir is None and not each.guess and vouched(draft.text, each.text) for each in self._items.values()
+        ):
+            return  # it is known already, and better
         alike = self._alike(n, draft)
         above = [each for each in alike if each.rank >= draft.rank]
         if above:
@@ -124,9 +129,19 @@ class Ingest:
                 self._absorb(old, kept)
             if not below:
                 self._tell(kept, "created", None, shown(kept))
+        if draft.guess:  # nobody vouches for it: it contradicts nothing
+            return
+        self._vouch(draft, kept)
         self._settle(n, draft, kept)
         self._end(draft, kept)
         self._doubt(draft, kept)
+
+    def _vouch(self, draft: Draft, kept: Item) -> None:
+        """A guess that the user states at last goes on as what was stated."""
+        for item in list(self._items.values()):
+            other = item.guess and item.heir is None and kept.heir is None and item.id != kept.id
+            if other and vouched(item.text, draft.text):
+                self._absorb(item, kept)
 
     # --- what says the same ---
 
@@ -243,7 +258,7 @@ class Ingest:
         for item in list(self._items.values()):
             if kept.heir is not None:
                 return
-            if item.heir is not None or item.id == kept.id or not like(kept.kind, item.kind):
+            if item.heir is not None or item.id == kept.id or item.guess or not like(kept.kind, item.kind):
                 continue
             how = opposed(draft, item, near.get(item.id))
             if how == "denied":

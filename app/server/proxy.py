@@ -271,6 +271,7 @@ def _compiler(
             conflicts=settings.conflicts_budget_tokens,
             cards=settings.cards_budget_tokens,
             history=settings.history_budget_tokens,
+            turns=settings.history_turns,
         ),
         questions=settings.questions_per_turn,
         vector_wait_s=vector_wait_s,

@@ -571,3 +571,46 @@ def test_another_wording_has_its_memory_as_heir() -> None:
     assert (item.heir, item.how) == (UUID(int=1), "merged")
     assert item.triple is not None
     assert item.triple.value == "Lisbon"
+
+
+# --- guesses: what nobody vouches for ----------------------------------------------------------------------------------
+
+
+def guess(text: str) -> Candidate:
+    return candidate(text, provenance=Provenance.SYSTEM_INFERRED, confidence=0.4)
+
+
+def guess_known(text: str, number: int = 100) -> KnownMemory:
+    return known(
+        text, number, memory_tier=SESSION, memory_scope=LOCAL, expires_at=NOW, session_id=HERE.session_id,
+        provenance_type=Provenance.SYSTEM_INFERRED, is_validated=False, confidence=0.4, access_count=2,
+    )  # fmt: skip
+
+
+def test_a_guess_contradicts_nothing() -> None:
+    lives = known("Lives in Porto", subject_entity_id="user", predicate="lives_in", object_value="Porto")
+    changes = ingest([draft(guess("Perhaps: Lives in Lisbon"))], [lives])
+    (row,) = changes.new
+    assert (row.tier, row.scope, row.confidence, row.validated) == (SESSION, LOCAL, 0.4, False)
+    assert not changes.superseded
+    assert not changes.conflicts
+
+
+def test_a_guess_that_is_stated_goes_on_as_what_was_stated() -> None:
+    changes = ingest([draft(candidate("Likes jazz"))], [guess_known("Perhaps: Likes jazz")])
+    (row,) = changes.new
+    assert (row.text, row.tier, row.validated) == ("Likes jazz", SEMANTIC, True)
+    assert row.access_count == 3, "what the guess had gathered goes on with it"
+    assert [each.heir for each in changes.superseded] == [row.memory_id]
+
+
+def test_what_is_known_is_no_guess_any_more() -> None:
+    assert not ingest([draft(guess("Perhaps: Likes jazz"))], [known("Likes jazz")]).new
+
+
+def test_a_guess_never_speaks_for_a_statement() -> None:
+    """However near the two are: the guess is the longer one."""
+    near = ingest(
+        [draft(candidate("Likes jazz"), vector=[1, 0])], [guess_known("Perhaps: Likes jazz")], near={0: [100]}
+    )
+    assert [each.text for each in near.new] == ["Likes jazz"]
