@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app.clock import SystemClock
+from app.context.knower import Said, Who
 from app.knowledge.mentions import find, normalise
-from app.knowledge.resolution import Said, Who
 from app.knowledge.resolve import Resolver
 from app.store import ids
 from app.store.entities import EntityStore

@@ -17,20 +17,6 @@ from app.store.entities import Lessons, Match, Taught, Thing
 # What the resolution of mentions is told, and what it asks a business's own database. Pure.
 
 
-class Who(NamedTuple):
-    """Whose names count. `user` None: nobody's (a confined session), only what the whole tenant knows."""
-
-    tenant: UUID
-    user: UUID | None
-
-
-class Said(NamedTuple):
-    """A message before the one that is resolved."""
-
-    role: str
-    text: str
-
-
 class Wanted(NamedTuple):
     """What is looked for in the business's own database. `types`: of an identifier; (): all that are found by name."""
 

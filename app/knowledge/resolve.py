@@ -19,6 +19,7 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
 
 from app.clock import Clock
+from app.context.knower import Said, Who
 from app.context.resolution import Resolution
 from app.knowledge import resolution as rank
 from app.knowledge.mentions import MAX_NAMES, Mentions, Piece, find, plain, whole
@@ -31,10 +32,8 @@ from app.knowledge.resolution import (
     Found,
     Hit,
     Outcome,
-    Said,
     Sought,
     Wanted,
-    Who,
     lessons_of,
     may_pick,
     pick,

@@ -44,8 +44,9 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     assert mneme.http.get("/healthz").json() == {"status": "alive"}
     assert mneme.http.get("/readyz").json()["ready"]
     assert "mneme_webhooks{" not in mneme.http.get("/metrics").text
-    assert mneme.http.get("/ui").status_code == mneme.http.post("/mcp").status_code == 404
-    assert {each["feature"] for each in mneme.said("a feature is not there")} == {"ui", "webhooks"}
+    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology"):
+        assert mneme.http.get(path).status_code == 404
+    assert {each["feature"] for each in mneme.said("a feature is not there")} == {"knowledge", "ui", "webhooks"}
 
 
 def test_its_worker_learns(mneme: MnemeServer) -> None:

@@ -13,10 +13,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.clock import FakeClock, SystemClock
+from app.context.knower import Who
 from app.knowledge.domain import Domains
 from app.knowledge.ontologies import Ontologies
 from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Who
 from app.knowledge.resolve import Resolver
 from app.metrics import Metrics
 from app.sources import DomainSource

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.knowledge.resolution import Who
+from app.context.knower import Who
 from app.knowledge.resolve import Resolver
 from app.store import ids
 from app.store.entities import EntityStore

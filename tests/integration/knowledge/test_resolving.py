@@ -13,10 +13,10 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
+from app.context.knower import Said, Who
 from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
 from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolution import Said, Who
 from app.knowledge.resolve import Resolver, things_of
 from app.store.entities import EntityStore
 from app.store.ids import NIL
