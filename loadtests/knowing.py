@@ -24,10 +24,11 @@ from rich.table import Table
 from app.api.search import Previewer, PreviewRequest
 from app.clock import SystemClock
 from app.features.knowledge import Knowledge
+from app.features.knowledge.inquiry import NOTHING_FOR_S
+from app.features.knowledge.ontologies import rows_of
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontology_yaml import read
 from app.features.registry import Features
-from app.knowledge.inquiry import NOTHING_FOR_S
-from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import read
 from app.metrics import Metrics
 from app.server import collector
 from app.server.core import open_core, process_of
@@ -35,7 +36,6 @@ from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.sources import DomainSource
 from app.store import ids
-from app.store.ontology import OntologyStore
 from app.store.tenancy import UserRef
 from loadtests import crowd
 from loadtests.compiles import WARM, Timed

@@ -25,10 +25,10 @@ from rich.table import Table
 
 from app.clock import SystemClock
 from app.context.knower import Said, Who
-from app.knowledge.mentions import find, normalise
-from app.knowledge.resolve import Resolver
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.mentions import find, normalise
+from app.features.knowledge.resolve import Resolver
 from app.store import ids
-from app.store.entities import EntityStore
 from app.store.ids import NIL
 from app.store.pools import open_pool
 from app.store.queries import Queries

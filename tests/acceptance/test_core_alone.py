@@ -65,3 +65,10 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     done = run(["serve"], environment=mneme.environment | {"MNEME_UI": "on"}, folder=mneme.folder, program=PROGRAM)
     assert done.returncode != 0
     assert "MNEME_UI: this installation has no app.features.ui." in done.stderr
+
+
+def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
+    done = run(["ontology", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.knowledge.\n")
+    done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert "✓ Stored: captures" in done.stdout

@@ -103,7 +103,9 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
             assert mounts == {}
         found = [features.routes(NOBODY, NOBODY), features.gauges(NOBODY, NOBODY), features.ticks(NOBODY)]
         assert [*map(list, found), features.jobs(NOBODY)] == [[], [], [], {}]
-        assert features.metrics(NOBODY) is features.knower(NOBODY, NOBODY) is features.hearing(NOBODY) is None
+        assert features.metrics(NOBODY) is None
+        assert features.knower(NOBODY, NOBODY) is None
+        assert features.hearing(NOBODY) is None
         core: Any = object()
         wraps: list[Callable[[Any], Any]] = [
             features.gateway,

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
+    from app.features.knowledge.inquiry import Knower
     from app.features.knowledge.wiring import Things
     from app.jobs.learn import Hearing
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
-    from app.knowledge.inquiry import Knower
     from app.settings import Settings
     from app.store.pools import Pool
     from app.store.queries import Queries
@@ -63,19 +63,19 @@ class Knowledge(Feature):
         return knower(self.things(process), process, pool, self.settings.domain_deadline_ms / 1000)
 
     def hearing(self, process: Process) -> Hearing:
-        from app.jobs.resolution import Hearing
+        from app.features.knowledge.jobs import Hearing
         from app.store.resolution import CheckStore
 
         store, things = CheckStore(process.pool, process.queries), self.things(process)
         return Hearing(store, process.queries, process.clock, ontologies=things.ontologies, resolver=things.resolver)
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.api.entities import entities_router
         from app.api.intake import Welcome
-        from app.api.ontology import ontology_router
+        from app.features.knowledge.entities import EntityStore
+        from app.features.knowledge.entity_routes import entities_router
+        from app.features.knowledge.ontology_routes import ontology_router
+        from app.features.knowledge.ontology_store import OntologyStore
         from app.memory.secrets import unwelcome
-        from app.store.entities import EntityStore
-        from app.store.ontology import OntologyStore
         from app.store.sessions import Sessions
 
         pool, sql, clock, settings = process.pool, process.queries, process.clock, self.settings
@@ -88,7 +88,7 @@ class Knowledge(Feature):
         )
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.jobs.resolution import Checker
+        from app.features.knowledge.jobs import Checker
         from app.store.learning import LearningStore
         from app.store.resolution import CheckStore
 
@@ -99,7 +99,7 @@ class Knowledge(Feature):
         ).handlers()
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
-        from app.jobs.resolution import alias_ticks
+        from app.features.knowledge.jobs import alias_ticks
 
         return alias_ticks(queries)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from msgspec import Struct
 
 from app.features import Process
-from app.knowledge.conflict_log import ConflictLog
-from app.knowledge.conflicts import against_rows
-from app.knowledge.domain import Domains
-from app.knowledge.graph_traversal import plan
-from app.knowledge.inquiry import Knower, Sources
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.resolve import Resolver
+from app.features.knowledge.conflict_log import ConflictLog
+from app.features.knowledge.conflicts import against_rows
+from app.features.knowledge.domain import Domains
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.graph_traversal import plan
+from app.features.knowledge.inquiry import Knower, Sources
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.resolve import Resolver
 from app.settings import Settings
 from app.store.conflicts import ConflictStore
-from app.store.entities import EntityStore
-from app.store.ontology import OntologyStore
 from app.store.pools import Pool
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy

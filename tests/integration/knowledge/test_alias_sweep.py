@@ -9,10 +9,10 @@ import asyncpg
 
 from app.clock import FakeClock
 from app.context.knower import Who
-from app.jobs.resolution import ALIAS_FLOOR, ALIAS_IDLE, alias_ticks
+from app.features.knowledge.jobs import ALIAS_FLOOR, ALIAS_IDLE, alias_ticks
+from app.features.knowledge.resolution import faded
 from app.jobs.schedule import Schedule
 from app.jobs.worker import connector
-from app.knowledge.resolution import faded
 from tests.support.entities import add_alias
 from tests.support.jobs import SQL
 

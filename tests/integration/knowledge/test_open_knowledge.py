@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from app.clock import SystemClock
 from app.features.knowledge import Knowledge
-from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import read
-from app.knowledge.resolution import Wanted
+from app.features.knowledge.ontologies import rows_of
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontology_yaml import read
+from app.features.knowledge.resolution import Wanted
 from app.server.core import open_core, process_of
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.ontology import OntologyStore
 from tests.integration.knowledge.conftest import source
 from tests.support.sample_domain import ONTOLOGY_YAML, SampleDomain
 

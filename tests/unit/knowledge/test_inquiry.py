@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from app.context.knower import Said, Who
 from app.context.resolution import Known
 from app.errors import StoreUnavailable
-from app.knowledge import inquiry as inquiring
-from app.knowledge.ontology import NO_ONTOLOGY
+from app.features.knowledge import inquiry as inquiring
+from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.store.resolution import Claim
 from app.tasks import Supervisor
 from tests.support.context_samples import NOW

@@ -21,11 +21,11 @@ from app.context.knower import Said, Who
 from app.context.question import Span, understand
 from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
 from app.errors import MnemeError
-from app.knowledge.conflict_log import ConflictLog
-from app.knowledge.domain import Answer, Domains
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.ontology import NO_ONTOLOGY, Ontology
-from app.knowledge.resolve import Resolver
+from app.features.knowledge.conflict_log import ConflictLog
+from app.features.knowledge.domain import Answer, Domains
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
+from app.features.knowledge.resolve import Resolver
 from app.metrics import Metrics
 from app.store.resolution import KnowingStore
 from app.tasks import Supervisor

@@ -25,15 +25,15 @@ from app.clock import Clock
 from app.context.knower import RECENT, Said, Who
 from app.context.resolution import Entity, Resolution, RowValue
 from app.errors import BadBody, Unavailable
+from app.features.knowledge.claims import about_things
+from app.features.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
+from app.features.knowledge.domain import Domains
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import ALIAS_DECAY
+from app.features.knowledge.resolve import Resolver, Study
 from app.jobs.learn import LearnJob
 from app.jobs.schedule import REMOVAL_EVERY, Connection, Tick, in_batches
-from app.knowledge.claims import about_things
-from app.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
-from app.knowledge.domain import Domains
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import ALIAS_DECAY
-from app.knowledge.resolve import Resolver, Study
 from app.memory.candidate import Candidate, Exchange
 from app.memory.claims import same_value
 from app.store import ids
@@ -74,7 +74,7 @@ class Heard(Struct, frozen=True):
     day_of: Mapping[str, str]
 
     def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
-        """See `app/knowledge/claims.py`."""
+        """See `app/features/knowledge/claims.py`."""
         study = self.studies.get(asked.message_id)
         named = study.resolutions if study is not None else ()
         return about_things(exchange.user_text, exchange.now, found, named, self.ontology, self.day_of)

@@ -21,10 +21,11 @@ from msgspec import Struct, field
 from app.clock import Clock
 from app.context.knower import Said, Who
 from app.context.resolution import Resolution
-from app.knowledge import resolution as rank
-from app.knowledge.mentions import MAX_NAMES, Mentions, Piece, find, plain, whole
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import (
+from app.features.knowledge import resolution as rank
+from app.features.knowledge.entities import EntityStore, Lessons, Match
+from app.features.knowledge.mentions import MAX_NAMES, Mentions, Piece, find, plain, whole
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import (
     WINDOW,
     Antecedent,
     Choice,
@@ -39,7 +40,6 @@ from app.knowledge.resolution import (
     pick,
     refer,
 )
-from app.store.entities import EntityStore, Lessons, Match
 from app.tasks import Supervisor
 
 # Lazy discovery in the business's own database (seed 004), remembered for a while: most words are no thing, every turn.
