@@ -39,7 +39,6 @@ from app.jobs.schedule import GRAPH_FROM
 from app.metrics import Metrics
 from app.server import collector
 from app.server.core import Core, open_core, prepare_database
-from app.server.knowledge import open_knowledge
 from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
@@ -179,11 +178,10 @@ async def grow(
     try:
         async with (
             open_core(settings, dsn, SystemClock()) as core,
-            open_knowledge(core, core.pools.background) as knowledge,
-            open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})) as proxy,
+            open_proxy(core, Metrics(CollectorRegistry()), Features({})) as proxy,
         ):
             collector.settle()  # as in a server
-            await fill(core, knowledge, sheet, say)
+            await fill(core, sheet, say)
             await admin.execute(VACUUM, timeout=None)
             turns = 0
             for size in (len(sheet.lines), *sizes):

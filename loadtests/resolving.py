@@ -24,11 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from app.clock import SystemClock
-from app.knowledge.mentions import find, normalise
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Resolver
+from app.context.knower import Said, Who
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.mentions import find, normalise
+from app.features.knowledge.resolve import Resolver
 from app.store import ids
-from app.store.entities import EntityStore
 from app.store.ids import NIL
 from app.store.pools import open_pool
 from app.store.queries import Queries

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -21,12 +21,8 @@ from app.capture.spool import look
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.errors import DomainAway, MnemeError, NotReady
-from app.features.webhooks.outbox import TargetFigures
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
-from app.knowledge.checking import check
-from app.knowledge.domain_pool import DomainPool
-from app.knowledge.ontology_yaml import read
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
 from app.server.core import OWNER_ROLE, command_pool
@@ -35,12 +31,17 @@ from app.server.supervise import ITSELF, asked_of_itself, database
 from app.settings import Settings, unknown_names
 from app.store.archives import COUNTED, Archives
 from app.store.migrate import careless, missing, pending
-from app.store.ontology import OntologyStore
 from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, Server, servers_of
 from app.store.retention import MB, by_group, storage_of
 from app.store.tenancy import Tenancy
 from app.store.tuning import parameters_of, wrong_with
+
+if TYPE_CHECKING:
+    from app.features.knowledge.domain_pool import DomainPool
+    from app.features.webhooks.outbox import TargetFigures
+
+# What features have is imported where it is looked at: the doctor comes to an installation without them, too.
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
@@ -270,8 +271,11 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
     if waiting:
         told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
         found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
-    named = {each.name for each in settings.webhooks}
-    found += [_webhook(TargetFigures(*row), named) for row in hooks]
+    if hooks:
+        from app.features.webhooks.outbox import TargetFigures
+
+        named = {each.name for each in settings.webhooks}
+        found += [_webhook(TargetFigures(*row), named) for row in hooks]
     found += archived
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
@@ -389,6 +393,10 @@ def _webhook_targets(settings: Settings) -> Iterator[Finding]:
 
 async def _domains(settings: Settings, dsn: str) -> list[Finding]:
     """Each domain: whether it answers, whether its role could write, and whether its tenants' ontologies fit its tables."""
+    if not settings.domains:
+        return []
+    from app.features.knowledge.domain_pool import DomainPool
+
     found = []
     for name, source in settings.domains.items():
         pool = DomainPool(name, source, Queries.load())
@@ -412,6 +420,10 @@ async def _domains(settings: Settings, dsn: str) -> list[Finding]:
 
 async def _ontology(settings: Settings, dsn: str, domain: DomainPool, tenant: str) -> Finding:
     """A tenant's ontology, against the tables of its domain."""
+    from app.features.knowledge.checking import check
+    from app.features.knowledge.ontology_store import OntologyStore
+    from app.features.knowledge.ontology_yaml import read
+
     async with command_pool(settings, dsn) as pool:
         sql, clock = Queries.load(), SystemClock()
         owner = await Tenancy(pool, sql, clock).tenant(tenant)

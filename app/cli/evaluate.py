@@ -44,7 +44,6 @@ from app.features.registry import Features
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
 from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database
-from app.server.knowledge import Knowledge, open_knowledge
 from app.server.learning import learner
 from app.server.proxy import Proxy, open_proxy
 from app.server.supervise import database
@@ -167,14 +166,13 @@ async def _evaluate(
     await prepare_database(settings, dsn)
     async with (
         open_core(settings, dsn, SystemClock()) as core,
-        open_knowledge(core, core.pools.background) as knowledge,
-        open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})) as proxy,
+        open_proxy(core, Metrics(CollectorRegistry()), Features({})) as proxy,
     ):
-        await fill(core, knowledge, sheet, say)
+        await fill(core, sheet, say)
         return await ask(proxy, sheet, profile, budgets, say)
 
 
-async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None:
+async def fill(core: Core, sheet: Sheet, say: Say) -> None:
     """Import the lines, and do all that comes of it, and of the sessions' end: summaries, patterns, procedures."""
     lines = sheet.lines
     pool, sql, clock = core.pools.background, core.queries, core.clock
@@ -190,7 +188,7 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
             raise EvalFailed(f"The messages cannot be imported: {done[0]['error']}")
         say(f"imported {min(len(lines), first + PART_LINES)} of {len(lines)} messages")
     stop = asyncio.Event()
-    by_rules = await learner(core, knowledge.ontologies, knowledge.resolver, None)
+    by_rules = await learner(core, None, None)
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,

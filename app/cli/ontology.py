@@ -12,16 +12,16 @@ import click
 from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
 from app.errors import NotFound
-from app.knowledge.checking import check
-from app.knowledge.domain_pool import DomainPool
-from app.knowledge.domain_sql import Column
-from app.knowledge.drafting import CatalogTable, ForeignKey, draft
-from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import Draft, read
-from app.knowledge.yaml_nodes import Finding
+from app.features.knowledge.checking import check
+from app.features.knowledge.domain_pool import DomainPool
+from app.features.knowledge.domain_sql import Column
+from app.features.knowledge.drafting import CatalogTable, ForeignKey, draft
+from app.features.knowledge.ontologies import rows_of
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontology_yaml import Draft, read
+from app.features.knowledge.yaml_nodes import Finding
 from app.server.core import command_pool
 from app.settings import Settings
-from app.store.ontology import OntologyStore
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy
 

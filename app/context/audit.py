@@ -428,7 +428,9 @@ def recalled(audit: Mapping[str, Any], kept: KnownThen, values: Mapping[UUID, st
         facts=tuple(
             DomainFact(each["subject"], each["entity"], each["query_type"], each["text"]) for each in domain["facts"]
         ),
-        queries=tuple(DomainQuery(**each | {"findings": tuple(each.get("findings", ()))}) for each in domain["queries"]),
+        queries=tuple(
+            DomainQuery(**each | {"findings": tuple(each.get("findings", ()))}) for each in domain["queries"]
+        ),
         clashes=tuple(each for each in clashes if each is not None),
         reason=domain["reason"],
     )

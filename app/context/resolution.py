@@ -1,4 +1,4 @@
-"""What is known of the things that a request names, as a prompt is told it: plain values, which `app/knowledge` fills.
+"""What is known of the things that a request names, as a prompt is told it: plain values, which `app/features/knowledge` fills.
 
 The compiler asks an `Inquiry`: what the mentions mean is there before memory is searched; `known` comes when the business's own
 database has answered, or its time is over.

@@ -15,6 +15,7 @@ from app.context.assemble import Block
 from app.context.audit import Explained
 from app.context.compile import Compiler
 from app.context.facts_section import shown
+from app.context.knower import RECENT, Knows, Said, Who
 from app.context.notes import outdated
 from app.context.question import at_home
 from app.context.request import Compilation, CompileRequest
@@ -31,8 +32,6 @@ from app.gateway.inject import outgoing, weave
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
 from app.index.indexes import Fresh, Indexes
-from app.knowledge.inquiry import RECENT, Knower
-from app.knowledge.resolution import Said, Who
 from app.paging.state import Paging
 from app.sources import Price
 from app.store.indexed import NO_INDEX, IndexAsk
@@ -58,7 +57,7 @@ class Preparer:
         self,
         store: TurnStore,
         compiler: Compiler,
-        knower: Knower | None = None,
+        knower: Knows | None = None,
         cards: CardReader | None = None,
         indexes: Indexes | None = None,
     ) -> None:

@@ -149,7 +149,7 @@ class LearnJob(Struct, frozen=True):
 
 
 class Spoken(Protocol):
-    """What a job's exchanges say of things (see `app/jobs/resolution.py`)."""
+    """What a job's exchanges say of things (see `app/features/knowledge/jobs.py`)."""
 
     def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
         """What was found in an exchange, with the ids of the things that it names."""

@@ -29,6 +29,7 @@ from app.context.card_section import Read, came_with
 from app.context.compile import Compiler
 from app.context.facts_section import is_item, shown
 from app.context.inputs import Kept, Numbers, digest, read, unpack
+from app.context.knower import RECENT, Knows, Who
 from app.context.notes import outdated
 from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, Deed
@@ -44,8 +45,6 @@ from app.gateway.inject import outgoing
 from app.gateway.prepare import paged, recent_of, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
-from app.knowledge.inquiry import RECENT, Knower
-from app.knowledge.resolution import Who
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
@@ -239,7 +238,7 @@ class Recompiler:
         nonce_key: Callable[[], bytes],
         knowing: KnowingStore,
         cards: Cards,
-        knower: Knower | None = None,
+        knower: Knows | None = None,
         paged: PagedThen | None = None,
     ) -> None:
         """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what the

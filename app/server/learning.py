@@ -6,10 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.jobs.cards import CardTaker
-from app.jobs.learn import Answers, Comparing, Learner, Notes, TakingBack
-from app.jobs.resolution import Hearing
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.resolve import Resolver
+from app.jobs.learn import Answers, Comparing, Hearing, Learner, Notes, TakingBack
 from app.memory.candidate import Candidate, Exchange
 from app.memory.compare import Pair, Verdict, judged
 from app.memory.extract import extract
@@ -17,15 +14,14 @@ from app.memory.extract_llm import extract_with_helper
 from app.memory.secrets import refuser
 from app.server.core import Core
 from app.store.learning import LearningStore
-from app.store.resolution import CheckStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
     from app.providers.helper import HelperClient
 
 
-async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper: HelperClient | None) -> Learner:
-    """Learns by the rules; `helper` adds to them, in jobs of the worker. `resolver`: reads with the background pool."""
+async def learner(core: Core, hearing: Hearing | None, helper: HelperClient | None) -> Learner:
+    """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`: see `Feature`."""
 
     async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
         return extract(exchange)
@@ -59,9 +55,7 @@ async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper
         store_secrets=core.settings.store_secrets,
         refuses=refuses,
         note=Notes(core.queries, core.clock, taker),
-        hearing=Hearing(
-            CheckStore(pool, core.queries), core.queries, core.clock, ontologies=ontologies, resolver=resolver
-        ),
+        hearing=hearing,
         taking_back=TakingBack(core.queries, core.clock),
         answers=Answers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),

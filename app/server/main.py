@@ -27,7 +27,6 @@ from app.metrics import Exposition, Metrics, process_registry
 from app.server import collector, logs
 from app.server.core import Core, database_dsn, open_core, process_of
 from app.server.health import open_probes
-from app.server.knowledge import Knowledge, open_knowledge
 from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.store.pools import came
@@ -40,8 +39,6 @@ SIGNAL_LOOK_S = 0.1
 """Seconds between two looks for a signal while a starting process waits for the database."""
 UNGUARDED = frozenset({"/healthz", "/readyz"})
 """Paths that any host may ask: a load balancer does by a name of its own, and they say nothing of anybody."""
-DOMAINS_WAIT_S = 2.0
-"""Seconds that a start waits for the businesses' own databases, whose catalogs take some 0.1: none keeps it from starting."""
 
 
 class Later:
@@ -113,17 +110,15 @@ class Application:
     async def _open(self, metrics: Metrics, exposition: Exposition, features: Features) -> AsyncIterator[None]:
         async with (
             open_core(self._settings, database_dsn(self._settings), self._clock) as core,
-            open_knowledge(core, core.pools.background, metrics) as knowledge,
-            open_proxy(core, knowledge, metrics, features) as proxy,
+            features.opened(process_of(core, metrics)),
+            open_proxy(core, metrics, features) as proxy,
         ):
             space = await core.turns.space_of(core.embedder.space)
             gauges = features.gauges(process_of(core), metrics)
             probes = open_probes(core, metrics, exposition, proxy.indexes, gauges)
-            inside = Later(lambda: routes_inside(core, knowledge, proxy, metrics, probes, space, features))
+            inside = Later(lambda: routes_inside(core, proxy, metrics, probes, space, features))
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
-            warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
-            await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
             async with features.mounts(proxy.authenticator, inside) as mounts:
                 apps: Mapping[str, ASGIApp] = {"/v1": proxy.gateway} | {at: Later(make) for at, make in mounts.items()}
                 self._mounts = [(at, f"{at}/", app) for at, app in apps.items()]
@@ -133,13 +128,11 @@ class Application:
                     self._started()
                 yield
             self._mounts, self._probes, self._api = [], None, self._life
-            warming.cancel()
             stop.set()
 
 
 def routes_inside(
     core: Core,
-    knowledge: Knowledge,
     proxy: Proxy,
     metrics: Metrics,
     probes: Probes,
@@ -155,7 +148,7 @@ def routes_inside(
 
     app = FastAPI(title="Mneme", version=VERSION, docs_url=None, redoc_url=None)
     install_errors(app)
-    for router in (*open_routes(core, knowledge, proxy, metrics, probes, space, features), reference_router()):
+    for router in (*open_routes(core, proxy, metrics, probes, space, features), reference_router()):
         add_routes(app, router)
     return ApiMiddleware(app, core.settings.max_body_bytes)
 

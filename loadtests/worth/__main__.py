@@ -37,7 +37,6 @@ from app.context.retrieve import LIMITS, Retriever, ranked_by
 from app.context.score import AUTO
 from app.index.indexes import Part
 from app.server.core import open_core, prepare_database
-from app.server.knowledge import open_knowledge
 from app.server.supervise import database
 from app.settings import Settings
 from app.store import ids
@@ -247,11 +246,8 @@ async def run(settings: Settings, dsn: str, folder: Path, write: bool) -> None:
     persons = people(folder, sentences, rng)
     sheet = Sheet(lines=[orjson.dumps(line) for person in persons for line in person.lines])
     await prepare_database(settings, dsn)
-    async with (
-        open_core(settings, dsn, SystemClock()) as core,
-        open_knowledge(core, core.pools.background) as knowledge,
-    ):
-        await fill(core, knowledge, sheet, print)
+    async with open_core(settings, dsn, SystemClock()) as core:
+        await fill(core, sheet, print)
         rows = await rows_of(core, persons, sentences, rng)
     print(Counter((row.set, row.ask.kind) for row in rows))
     text = report(rows, print)

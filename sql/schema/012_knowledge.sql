@@ -9,7 +9,7 @@ CREATE TABLE agent_data.canonical_entities (
     entity_id       text NOT NULL,              -- "customer:gai_123": the type, and the key of its row
     entity_type     text NOT NULL,
     canonical_name  text NOT NULL,
-    name_norm       text NOT NULL,              -- as mentions are compared (app/knowledge/mentions.py)
+    name_norm       text NOT NULL,              -- as mentions are compared (app/features/knowledge/mentions.py)
     external_ref    jsonb NOT NULL DEFAULT '{}', -- {"domain", "table", "column", "key"}; {}: no row
     properties      jsonb NOT NULL DEFAULT '{}', -- to tell it from others; never an authority
     last_referenced timestamptz,
@@ -51,7 +51,7 @@ CREATE TABLE agent_data.ontologies (
     PRIMARY KEY (tenant_id, domain)
 );
 
--- Types of things and the tables that they stand in: `spec` as app/knowledge/ontology.py writes it.
+-- Types of things and the tables that they stand in: `spec` as app/features/knowledge/ontology.py writes it.
 CREATE TABLE agent_data.ontology_types (
     tenant_id   uuid NOT NULL,
     entity_type text NOT NULL,

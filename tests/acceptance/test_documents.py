@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from app.knowledge.ontology_yaml import read as ontology
+from app.features.knowledge.ontology_yaml import read as ontology
 from app.settings import KEY, Settings
 from tests.support.database import connected, fresh_database
 from tests.support.documents import FIGURES, READ, ROOT, RUN, Block, Reader, blocks, documents, parse

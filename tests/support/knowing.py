@@ -14,12 +14,12 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec.structs import replace
 
 from app.clock import FakeClock
+from app.context.knower import Said, Who
 from app.context.resolution import Entity, Method, Resolution, RowValue
 from app.errors import Unavailable
+from app.features.knowledge.jobs import CHECK, Checker, Hearing
+from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
 from app.jobs.learn import Answers, Learner, Notes
-from app.jobs.resolution import CHECK, Checker, Hearing
-from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
-from app.knowledge.resolution import Said, Who
 from app.providers.embeddings import Embedder
 from app.store.learning import LearningStore
 from app.store.pools import Pool

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from prometheus_client import CollectorRegistry
 
+from app.context.knower import Said, Who
 from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
-from app.knowledge.inquiry import Knower, Sources
-from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Study
+from app.features.knowledge.inquiry import Knower, Sources
+from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
+from app.features.knowledge.resolve import Study
 from app.metrics import Metrics
 from app.store.resolution import Claim
 from app.tasks import Supervisor

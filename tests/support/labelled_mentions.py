@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from app.context.knower import Said
 from app.context.resolution import Entity
-from app.knowledge.mentions import normalise
-from app.knowledge.ontology import EntityType, Ontology
-from app.knowledge.resolution import Found, Said, Sought, Wanted
+from app.features.knowledge.mentions import normalise
+from app.features.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge.resolution import Found, Sought, Wanted
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SETS = ("tuning", "heldout")

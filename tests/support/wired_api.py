@@ -25,13 +25,11 @@ from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
-from app.api.entities import entities_router, without_ontology
 from app.api.facts import facts_router
 from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.objects import objects_router
-from app.api.ontology import ontology_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
@@ -50,10 +48,14 @@ from app.errors import NotFound
 from app.features.insights.asking import Asker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.entity_routes import entities_router, without_ontology
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.ontology_routes import ontology_router
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.resolution import Finder
+from app.features.knowledge.resolve import Resolver
 from app.jobs.learn import WorkingMemory
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Finder
-from app.knowledge.resolve import Resolver
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
@@ -67,7 +69,6 @@ from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
-from app.store.entities import EntityStore
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
@@ -76,7 +77,6 @@ from app.store.learning import Learned
 from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
-from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
 from app.store.paging import PagingStore

@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from app.api.search import Previewer, PreviewRequest
+from app.context.knower import Said, Who
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router
-from app.knowledge.resolution import Said, Who
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.resolution import KnowingStore

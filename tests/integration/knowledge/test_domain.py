@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from app.context.question import asked_time
 from app.context.resolution import Entity, Resolution
 from app.errors import DomainAway
-from app.knowledge.domain import Answer
-from app.knowledge.domain_pool import AT_ONCE
-from app.knowledge.graph_traversal import WalkLimits, plan
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Found, Sought, Wanted
+from app.features.knowledge.domain import Answer
+from app.features.knowledge.domain_pool import AT_ONCE
+from app.features.knowledge.graph_traversal import WalkLimits, plan
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import Found, Sought, Wanted
 from app.store.ids import LOCAL_TENANT
 from tests.integration.knowledge.conftest import Bench, Benches, source
 from tests.support.database import connected

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from app.context.resolution import Entity, Resolution
 from app.errors import DomainAway
-from app.knowledge.domain import Answer
-from app.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
-from app.knowledge.domain_sql import Statement
-from app.knowledge.graph_traversal import plan
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Sought, Wanted
+from app.features.knowledge.domain import Answer
+from app.features.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
+from app.features.knowledge.domain_sql import Statement
+from app.features.knowledge.graph_traversal import plan
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import Sought, Wanted
 from app.sources import DomainSource
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries

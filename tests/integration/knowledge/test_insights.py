@@ -19,6 +19,7 @@ from app.providers.embeddings import NoEmbedder
 from app.settings import Settings
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.tasks import Supervisor
 from tests.support.database import connected
 from tests.support.sample_domain import SampleDomain
 from tests.support.wired_api import WiredApi, build_api, error_of, make_space
@@ -42,7 +43,7 @@ class Stage:
         self.sample = sample
         feature = Insights(settings)
         owner: Any = None
-        process = Process(api.clock, SQL, pool, owner, NoEmbedder(), lambda text: len(text.split()))
+        process = Process(api.clock, SQL, pool, owner, NoEmbedder(), lambda text: len(text.split()), Supervisor())
         self._do = feature.jobs(process)[ENTRYPOINT]
 
     async def order(self, customer: str, amount: int, days_ago: int) -> None:

@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
+from app.context.knower import Said, Who
 from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
-from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Resolver, things_of
-from app.store.entities import EntityStore
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.ontology import NO_ONTOLOGY
+from app.features.knowledge.resolve import Resolver, things_of
 from app.store.ids import NIL
 from app.store.pools import Pool
 from tests.support.entities import add_alias, add_entity, alias_rows

@@ -37,12 +37,16 @@ class Told:
         self.asked: list[str] = []
         self.loaded: list[int] = []
         self.unreadable = 0
+        self.recalls: list[float] = []
 
     def index_asked(self, how: str) -> None:
         self.asked.append(how)
 
     def index_loaded(self, seconds: float, items: int) -> None:
         self.loaded.append(items)
+
+    def graph_recall(self, recall: float) -> None:
+        self.recalls.append(recall)
 
     def index_unreadable(self, items: int) -> None:
         self.unreadable += items

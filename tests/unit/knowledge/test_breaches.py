@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from app.context.resolution import Entity
-from app.knowledge.breaches import MAX_FINDINGS, breach, findings
-from app.knowledge.checking import check
-from app.knowledge.domain_sql import Column, Table
-from app.knowledge.graph_traversal import Ask
-from app.knowledge.ontology import EntityType, Relation, entity_type
-from app.knowledge.ontology_yaml import read
-from app.knowledge.render_facts import Row
+from app.features.knowledge.breaches import MAX_FINDINGS, breach, findings
+from app.features.knowledge.checking import check
+from app.features.knowledge.domain_sql import Column, Table
+from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.ontology import EntityType, Relation, entity_type
+from app.features.knowledge.ontology_yaml import read
+from app.features.knowledge.render_facts import Row
 
 ORDER = EntityType("order", "erp", "orders", "id", "id", "{id}", rules={"total": {"required": True, "min": "0"}})
 ACME = Entity("customer:acme", "customer", "Acme")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.knowledge.checking import check
-from app.knowledge.domain_sql import Column, Table
-from app.knowledge.ontology_yaml import Draft, read
+from app.features.knowledge.checking import check
+from app.features.knowledge.domain_sql import Column, Table
+from app.features.knowledge.ontology_yaml import Draft, read
 
 TEXT = """\
 domain: erp

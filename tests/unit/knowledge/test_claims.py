@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from app.context.resolution import Entity, Resolution
-from app.knowledge.claims import about_things
-from app.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge.claims import about_things
+from app.features.knowledge.ontology import EntityType, Ontology
 from app.memory.candidate import Candidate, Exchange
 from app.memory.extract import extract
 

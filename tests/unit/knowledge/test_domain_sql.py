@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.question import Span
-from app.knowledge.domain_sql import (
+from app.features.knowledge.domain_sql import (
     Column,
     Table,
     by_key,
@@ -25,7 +25,7 @@ from app.knowledge.domain_sql import (
     split_table,
     wanted_columns,
 )
-from app.knowledge.ontology import EntityType, Relation
+from app.features.knowledge.ontology import EntityType, Relation
 
 HOSTILE = 'x"; DROP TABLE customers; --'
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.knowledge.domain_sql import Column
-from app.knowledge.drafting import CatalogTable, ForeignKey, draft, singular
-from app.knowledge.ontology_yaml import Draft, read
+from app.features.knowledge.domain_sql import Column
+from app.features.knowledge.drafting import CatalogTable, ForeignKey, draft, singular
+from app.features.knowledge.ontology_yaml import Draft, read
 from tests.support.properties import examples
 
 

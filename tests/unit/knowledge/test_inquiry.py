@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from app.context.knower import Said, Who
 from app.context.resolution import Known
 from app.errors import StoreUnavailable
-from app.knowledge import inquiry as inquiring
-from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolution import Said, Who
+from app.features.knowledge import inquiry as inquiring
+from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.store.resolution import Claim
 from app.tasks import Supervisor
 from tests.support.context_samples import NOW

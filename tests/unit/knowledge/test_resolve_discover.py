@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from app.clock import FakeClock
-from app.knowledge.resolution import Sought, Wanted
-from app.knowledge.resolve import MAX_WANTED, REMEMBERED_S, Discovery
+from app.features.knowledge.resolution import Sought, Wanted
+from app.features.knowledge.resolve import MAX_WANTED, REMEMBERED_S, Discovery
 from tests.support.labelled_mentions import Rows
 
 TENANT, OTHER = UUID(int=1), UUID(int=2)

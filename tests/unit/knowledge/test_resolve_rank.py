@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from app.context.resolution import Entity
-from app.knowledge import resolution as rank
-from app.knowledge.resolution import (
+from app.features.knowledge import resolution as rank
+from app.features.knowledge.entities import Match
+from app.features.knowledge.resolution import (
     Found,
     alias_rank,
     coreference_confidence,
@@ -20,7 +21,6 @@ from app.knowledge.resolution import (
     known,
     near,
 )
-from app.store.entities import Match
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 

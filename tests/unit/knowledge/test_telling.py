@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from app.context.question import Span
 from app.context.resolution import Entity
-from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
-from app.knowledge.graph_traversal import Ask
-from app.knowledge.ontology import EntityType
-from app.knowledge.render_facts import Row, Told, changed_at, days, facts, name_of, row_values, shown, when
+from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
+from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.ontology import EntityType
+from app.features.knowledge.render_facts import Row, Told, changed_at, days, facts, name_of, row_values, shown, when
 from tests.support.sample_domain import sample_ontology
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from app.context.question import Span, asked_time
 from app.context.resolution import Entity, Resolution
-from app.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
-from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
+from app.features.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
+from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
 from tests.support.sample_domain import sample_ontology
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")

@@ -72,7 +72,9 @@ def test_precision_and_recall_on_what_they_never_saw(capsys: pytest.CaptureFixtu
 def test_few_utterances_are_guesses() -> None:
     """Guesses are measured apart: nobody vouches for them, and they begin for a day in their session."""
     texts = [text for text, _ in [*labelled(), *read(TUNING), *read(HELD_OUT)]]
-    guesses = [text for text in texts if any(each.provenance_type is Provenance.SYSTEM_INFERRED for each in found(text))]
+    guesses = [
+        text for text in texts if any(each.provenance_type is Provenance.SYSTEM_INFERRED for each in found(text))
+    ]
     assert "I might move to Berlin" in guesses
     assert len(guesses) <= 0.01 * len(texts), guesses
 

@@ -17,23 +17,21 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from app.context.knower import Said, Who
 from app.context.question import Span, understand
 from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
 from app.errors import MnemeError
-from app.knowledge.conflict_log import ConflictLog
-from app.knowledge.domain import Answer, Domains
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.ontology import NO_ONTOLOGY, Ontology
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Resolver
+from app.features.knowledge.conflict_log import ConflictLog
+from app.features.knowledge.domain import Answer, Domains
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
+from app.features.knowledge.resolve import Resolver
 from app.metrics import Metrics
 from app.store.resolution import KnowingStore
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.knowledge")
 
-RECENT = 10
-"""Messages before the question that tell what "they" means (seed 004, stage 4)."""
 RESOLVING_SHARE = 0.5
 """Of a request's time that resolving may take: the rest is for the database that is asked for what was resolved."""
 DISCOVERING_SHARE = 0.4
@@ -74,7 +72,7 @@ class Sources(Struct, frozen=True):
 
 
 class Knower:
-    """Begins inquiries."""
+    """Begins inquiries: a `Knows`."""
 
     def __init__(self, sources: Sources, tasks: Supervisor, metrics: Metrics, *, domain_deadline_s: float) -> None:
         """`domain_deadline_s`: most seconds that the business's own database may take, whatever time the request has."""

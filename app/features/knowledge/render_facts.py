@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from app.context.question import Span
 from app.context.resolution import DomainFact, DomainQuery, RowValue
-from app.knowledge.breaches import breached
-from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
-from app.knowledge.graph_traversal import Ask, plural, to_one
-from app.knowledge.ontology import EntityType, Strategy, label_columns
+from app.features.knowledge.breaches import breached
+from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
+from app.features.knowledge.graph_traversal import Ask, plural, to_one
+from app.features.knowledge.ontology import EntityType, Strategy, label_columns
 
 GROUPS = 5
 """Different values that rows are counted by; the others are counted together."""

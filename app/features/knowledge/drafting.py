@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from app.knowledge.domain_sql import Column
+from app.features.knowledge.domain_sql import Column
 
 SHOWN = 5
 """Columns that are told of a row: a line's worth."""

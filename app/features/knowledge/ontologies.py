@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from app.errors import StoreUnavailable
-from app.knowledge.ontology import NO_ONTOLOGY, Ontology, Relation, entity_type
-from app.store.ontology import OntologyRows, OntologyStore, RelationRow
+from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology, Relation, entity_type
+from app.features.knowledge.ontology_store import OntologyRows, OntologyStore, RelationRow
 
 if TYPE_CHECKING:
-    from app.knowledge.ontology_yaml import Draft  # reads YAML, which no process needs at its start
+    from app.features.knowledge.ontology_yaml import Draft  # reads YAML, which no process needs at its start
 
 FRESH_S = 5.0
 """Seconds that it is not asked whether there is a newer one: what was loaded counts everywhere so much later."""

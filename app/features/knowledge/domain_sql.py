@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from uuid import UUID
 
 from app.context.question import Span
-from app.knowledge.ontology import EntityType, Relation, label_columns
+from app.features.knowledge.ontology import EntityType, Relation, label_columns
 
 VALUE_CHARS = 200
 """Characters of a value that are read; what is longer is cut."""

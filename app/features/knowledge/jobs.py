@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -21,16 +22,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.clock import Clock
+from app.context.knower import RECENT, Said, Who
 from app.context.resolution import Entity, Resolution, RowValue
 from app.errors import BadBody, Unavailable
+from app.features.knowledge.claims import about_things
+from app.features.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
+from app.features.knowledge.domain import Domains
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import ALIAS_DECAY
+from app.features.knowledge.resolve import Resolver, Study
 from app.jobs.learn import LearnJob
-from app.knowledge.claims import about_things
-from app.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
-from app.knowledge.domain import Domains
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Resolver, Study
+from app.jobs.schedule import REMOVAL_EVERY, Connection, Tick, in_batches
 from app.memory.candidate import Candidate, Exchange
 from app.memory.claims import same_value
 from app.store import ids
@@ -44,14 +47,16 @@ log = logging.getLogger(__name__)
 CHECK = "check"
 """The entrypoint."""
 
-RECENT = 10
-"""Messages before a turn that "they" may refer to (seed 004, stage 4)."""
-
 ASK_S = 5.0
 """Seconds that a domain has to answer: nobody waits for a job, but it holds one of the worker's places."""
 
 LATER_S = (60.0, 300.0, 1800.0, 7200.0, 21600.0)
 """Seconds until a check is tried again while its domain is away: some eight hours in all, a night's maintenance."""
+
+ALIAS_IDLE = timedelta(days=90)
+"""An alias that was used within this time stays: as long as what is remembered waits before it is in doubt (seed 004)."""
+ALIAS_FLOOR = 0.3
+"""Faded confidence below which an idle alias goes: one of 0.85 after 105 days, one of 0.98 after 119."""
 
 
 # --- while a turn is learned from -------------------------------------------------------------------------------------
@@ -69,7 +74,7 @@ class Heard(Struct, frozen=True):
     day_of: Mapping[str, str]
 
     def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
-        """See `app/knowledge/claims.py`."""
+        """See `app/features/knowledge/claims.py`."""
         study = self.studies.get(asked.message_id)
         named = study.resolutions if study is not None else ()
         return about_things(exchange.user_text, exchange.now, found, named, self.ontology, self.day_of)
@@ -321,3 +326,16 @@ class Checker:
             if clash.memory_id is not None and clash.row is not None
         ]
         return clashes, [stored[each.memory_id] for each in agreeing(claims, rows)]
+
+
+# --- again and again -----------------------------------------------------------------------------------------------------
+
+
+def alias_ticks(sql: Queries) -> Sequence[Tick]:
+    """What things were called once, and are not any more (docs/explanation/entities.md)."""
+
+    async def work(connection: Connection, now: datetime) -> int:
+        statement = sql["entities.forget_aliases"]
+        return await in_batches(connection, statement, now, ALIAS_IDLE, ALIAS_DECAY, ALIAS_FLOOR)
+
+    return (Tick("aliases", REMOVAL_EVERY, work),)

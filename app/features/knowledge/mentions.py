@@ -13,7 +13,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
+from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
 
 # Words by which names are told from other words. English.
 

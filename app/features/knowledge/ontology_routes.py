@@ -13,10 +13,10 @@ from app.api.common import Model, Text
 from app.api.scope import Admitted, Gate
 from app.api.tenant import check_admin
 from app.errors import BadRequest, Forbidden, NotFound
-from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import MAX_BYTES, read
-from app.knowledge.yaml_nodes import MAX_NAME_BYTES, Finding
-from app.store.ontology import OntologyStore
+from app.features.knowledge.ontologies import rows_of
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontology_yaml import MAX_BYTES, read
+from app.features.knowledge.yaml_nodes import MAX_NAME_BYTES, Finding
 
 MAX_ERRORS_TOLD = 5
 """Errors of a file that one answer tells; the command `mneme ontology check` tells all."""

@@ -16,13 +16,14 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Te
 from app.api.intake import Welcome
 from app.api.scope import Admitted, Gate, Scope, session_of
 from app.clock import Clock
+from app.context.knower import Said, Who
 from app.context.resolution import Resolution
 from app.errors import BadRequest, Forbidden, NotFound
-from app.knowledge.mentions import MAX_MENTION_CHARS, normalise
-from app.knowledge.ontology import NO_ONTOLOGY, Ontology
-from app.knowledge.resolution import WINDOW, Said, Who, chosen, stated
-from app.knowledge.resolve import Resolver
-from app.store.entities import EntityStore, StoredAlias, StoredEntity, Taught
+from app.features.knowledge.entities import EntityStore, StoredAlias, StoredEntity, Taught
+from app.features.knowledge.mentions import MAX_MENTION_CHARS, normalise
+from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
+from app.features.knowledge.resolution import WINDOW, chosen, stated
+from app.features.knowledge.resolve import Resolver
 from app.store.ids import NIL, issued
 from app.store.sessions import Sessions
 from app.store.tenancy import UserRef

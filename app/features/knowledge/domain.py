@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.context.resolution import DomainFact, DomainQuery, Entity, RowValue
 from app.errors import DomainAway, StoreUnavailable
-from app.knowledge.breaches import findings
-from app.knowledge.domain_pool import AT_ONCE, DomainPool
-from app.knowledge.domain_sql import (
+from app.features.knowledge.breaches import findings
+from app.features.knowledge.domain_pool import AT_ONCE, DomainPool
+from app.features.knowledge.domain_sql import (
     MAX_KEY_CHARS,
     Family,
     Statement,
@@ -32,11 +32,11 @@ from app.knowledge.domain_sql import (
     sendable,
     wanted_columns,
 )
-from app.knowledge.graph_traversal import Ask
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.ontology import EntityType, Ontology
-from app.knowledge.render_facts import Row, Told, days, entity_id, facts, name_of, row_values, shown
-from app.knowledge.resolution import Found, Sought, Wanted
+from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge.render_facts import Row, Told, days, entity_id, facts, name_of, row_values, shown
+from app.features.knowledge.resolution import Found, Sought, Wanted
 from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store.queries import Queries

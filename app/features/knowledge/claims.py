@@ -15,7 +15,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from app.context.resolution import Entity, Resolution
-from app.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge.ontology import EntityType, Ontology
 from app.memory.candidate import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, Candidate, Kind, Triple, make_draft
 from app.memory.extract import without_request
 from app.memory.extract_clauses import Clause, clauses

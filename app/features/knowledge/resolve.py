@@ -19,11 +19,13 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
 
 from app.clock import Clock
+from app.context.knower import Said, Who
 from app.context.resolution import Resolution
-from app.knowledge import resolution as rank
-from app.knowledge.mentions import MAX_NAMES, Mentions, Piece, find, plain, whole
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import (
+from app.features.knowledge import resolution as rank
+from app.features.knowledge.entities import EntityStore, Lessons, Match
+from app.features.knowledge.mentions import MAX_NAMES, Mentions, Piece, find, plain, whole
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import (
     WINDOW,
     Antecedent,
     Choice,
@@ -31,16 +33,13 @@ from app.knowledge.resolution import (
     Found,
     Hit,
     Outcome,
-    Said,
     Sought,
     Wanted,
-    Who,
     lessons_of,
     may_pick,
     pick,
     refer,
 )
-from app.store.entities import EntityStore, Lessons, Match
 from app.tasks import Supervisor
 
 # Lazy discovery in the business's own database (seed 004), remembered for a while: most words are no thing, every turn.

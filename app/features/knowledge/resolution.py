@@ -10,25 +10,11 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from app.context.resolution import Alternative, Entity, Method
-from app.knowledge.mentions import Piece, Pointer, count_words, find, normalise, plain
-from app.knowledge.ontology import Ontology
-from app.store.entities import Lessons, Match, Taught, Thing
+from app.features.knowledge.entities import Lessons, Match, Taught, Thing
+from app.features.knowledge.mentions import Piece, Pointer, count_words, find, normalise, plain
+from app.features.knowledge.ontology import Ontology
 
 # What the resolution of mentions is told, and what it asks a business's own database. Pure.
-
-
-class Who(NamedTuple):
-    """Whose names count. `user` None: nobody's (a confined session), only what the whole tenant knows."""
-
-    tenant: UUID
-    user: UUID | None
-
-
-class Said(NamedTuple):
-    """A message before the one that is resolved."""
-
-    role: str
-    text: str
 
 
 class Wanted(NamedTuple):

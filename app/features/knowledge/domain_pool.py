@@ -17,7 +17,7 @@ import asyncpg
 
 from app.breaker import Breaker
 from app.errors import AwayReason, DomainAway, StoreUnavailable
-from app.knowledge.domain_sql import Column, Statement, Table, no_longer_than, split_table
+from app.features.knowledge.domain_sql import Column, Statement, Table, no_longer_than, split_table
 from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 
-from app.knowledge.domain_sql import Table, joinable
-from app.knowledge.ontology import EntityType, Relation, label_columns
-from app.knowledge.ontology_yaml import Draft
-from app.knowledge.yaml_nodes import Finding, Path, in_order
+from app.features.knowledge.domain_sql import Table, joinable
+from app.features.knowledge.ontology import EntityType, Relation, label_columns
+from app.features.knowledge.ontology_yaml import Draft
+from app.features.knowledge.yaml_nodes import Finding, Path, in_order
 
 _TIMES = ("date", "timestamp", "timestamptz")
 

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from app.context.resolution import Clash, RowValue
-from app.knowledge.conflicts import Stands
+from app.features.knowledge.conflicts import Stands
 from app.store.conflicts import ConflictStore, LoggedConflict
 
 _OVER = frozenset({"row_agrees", "row_changed"})

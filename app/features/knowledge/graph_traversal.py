@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from app.context.question import Asked, Span
 from app.context.resolution import Entity, Resolution
-from app.knowledge.ontology import EntityType, Ontology, Relation
+from app.features.knowledge.ontology import EntityType, Ontology, Relation
 
 QUESTION_CHARS = 2000
 """Characters of a question in which words are looked for, as `context/question.py` has it."""

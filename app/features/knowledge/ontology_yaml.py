@@ -16,9 +16,9 @@ from typing import Any, Literal, get_args
 import yaml
 from msgspec import Struct
 
-from app.knowledge.breaches import decimal
-from app.knowledge.ontology import LABEL_FIELD, Cardinality, EntityType, Relation, Strategy
-from app.knowledge.yaml_nodes import (
+from app.features.knowledge.breaches import decimal
+from app.features.knowledge.ontology import LABEL_FIELD, Cardinality, EntityType, Relation, Strategy
+from app.features.knowledge.yaml_nodes import (
     LOADER,
     MAX_COLUMNS,
     Finding,

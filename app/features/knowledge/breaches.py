@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from app.knowledge.graph_traversal import Ask, to_one
-from app.knowledge.ontology import EntityType
+from app.features.knowledge.graph_traversal import Ask, to_one
+from app.features.knowledge.ontology import EntityType
 
 if TYPE_CHECKING:
-    from app.knowledge.render_facts import Row
+    from app.features.knowledge.render_facts import Row
 
 MAX_FINDINGS = 10
 """Told of one query: a rule that does not fit breaks in every row."""
