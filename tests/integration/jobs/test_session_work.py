@@ -131,7 +131,13 @@ async def test_tools_called_in_a_loop_belong_to_the_question_that_began_it(pool:
 async def test_the_end_of_a_session_leaves_its_summary(pool: Pool, admin: Admin) -> None:
     talk = Talk()
     await long_talk(pool, talk)
+    await admin.execute(
+        "INSERT INTO agent_data.memory_store_working (user_id, tenant_id, session_id) VALUES ($1, $2, $3)"
+        " ON CONFLICT DO NOTHING",
+        talk.user, talk.tenant, talk.session,
+    )  # fmt: skip
     await keeper(pool).end(payload(talk))
+    assert await rows(admin, "SELECT FROM agent_data.memory_store_working") == [], "working memory goes with it"
     row = await session_row(admin, talk)
     assert "Lisbon" in row["summary_text"]
     assert "peanuts" in row["summary_text"]
