@@ -25,7 +25,7 @@ from app.clock import FakeClock
 from app.server.core import OWNER_ROLE, prepare_database
 from app.settings import Settings
 from app.store import archives, ids
-from app.store.archives import Archives, Done, Keep
+from app.store.archives import ArchiveRun, Archives, Keep
 from app.store.embedded import EmbeddedPostgres
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.queries import Queries
@@ -97,7 +97,7 @@ async def measure(out: Console, settings: Settings, dsn: str, messages: int, use
     user = await timed(out, f"{messages:,} messages of {users} users written", filled(connection, messages, users))
     before = await connection.fetchval(SIZE)
     store = Archives(sql, keep)
-    done: Done = await timed(out, "archived", store.run(connection, NOW))
+    done: ArchiveRun = await timed(out, "archived", store.run(connection, NOW))
     after = await connection.fetchval(SIZE)
     out.print(
         f"{done.rows:,} messages of {len(done.months)} months: {before / PER_MB:,.1f} MB of tables and their indexes "

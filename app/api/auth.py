@@ -20,7 +20,7 @@ from app.clock import Clock
 from app.errors import Unauthenticated
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
 
 CACHE_KEYS = 10_000
@@ -54,7 +54,7 @@ class Principal(Struct, frozen=True):
     user_external_id: str | None
     scopes: frozenset[str]
     mode: Mode
-    limits: Limits | None = None
+    limits: KeyLimits | None = None
 
     def allows(self, scope: str) -> bool:
         """Whether the key may do `scope`: one of `tenancy.SCOPES`."""

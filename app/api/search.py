@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Moment, Name, Text, Word, clean
 from app.api.memories import Source
-from app.api.scope import Admitted, Gate, Scope, find_session
+from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.clock import Clock
 from app.context import retrieve
 from app.context.audit import expand, fill
@@ -173,7 +173,7 @@ class _Routes:
         took_ms = (time.perf_counter() - began) * 1000
         return SearchOut(items=items, tokens=result.tokens, widened=widened, took_ms=took_ms)
 
-    async def _where(self, scope: Scope, body: SearchIn) -> retrieve.Scope:
+    async def _where(self, scope: CallerScope, body: SearchIn) -> retrieve.Scope:
         named = scope.named(body.user)
         if body.session is None:
             return retrieve.Scope(scope.tenant, scope.user(body.user).id, history=body.history)
@@ -192,7 +192,7 @@ class _Routes:
             history=body.history,
         )
 
-    async def _known(self, scope: Scope, session: str) -> bool:
+    async def _known(self, scope: CallerScope, session: str) -> bool:
         return bool(await self._sessions.resolve(scope.tenant, session, None))
 
 

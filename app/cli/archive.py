@@ -16,7 +16,7 @@ from app.errors import StoreUnavailable
 from app.server.core import OWNER_ROLE
 from app.server.erasing import history_kept
 from app.settings import Settings
-from app.store.archives import Archives, Done, Part, spelled
+from app.store.archives import ArchiveRun, Archives, Part, spelled
 from app.store.erasure import own_connection
 from app.store.queries import Queries
 
@@ -58,7 +58,7 @@ def run(month: str | None, dry_run: bool, as_json: bool) -> None:
     """Archive months past MNEME_HISTORY_DAYS and drop archives past MNEME_ARCHIVE_DAYS, as the worker does by itself."""
     settings = load_settings()
     now = SystemClock().now()
-    done: Done = with_database(
+    done: ArchiveRun = with_database(
         settings,
         lambda dsn: _with_archives(settings, dsn, lambda a, c: a.run(c, now, month=month, dry=dry_run)),
     )
@@ -124,7 +124,7 @@ def restore(month: str, active: bool, as_json: bool) -> None:
     """Make the messages of a month (2026-01) rows again: in the history and exports, out of prompts and searches."""
     settings = load_settings()
     now = SystemClock().now()
-    done: Done = with_database(
+    done: ArchiveRun = with_database(
         settings, lambda dsn: _with_archives(settings, dsn, lambda a, c: a.restore(c, month, now, active=active))
     )
     show(

@@ -32,7 +32,7 @@ from app.settings import Settings, unknown_names
 from app.store.archives import COUNTED, Archives
 from app.store.migrate import careless, missing, pending
 from app.store.queries import Queries
-from app.store.replicas import CATCH_UP_S, Server, servers_of
+from app.store.replicas import CATCH_UP_S, PoolServer, servers_of
 from app.store.retention import MB, by_group, storage_of
 from app.store.tenancy import Tenancy
 from app.store.tuning import parameters_of, wrong_with
@@ -337,7 +337,7 @@ async def _servers(settings: Settings, dsn: str) -> list[Finding]:
     return found + [_server(each) for each in servers]
 
 
-def _server(server: Server) -> Finding:
+def _server(server: PoolServer) -> Finding:
     told = f"The {server.pool} pool's server {server.name}"
     setting = f"MNEME_DATABASE_{server.pool.upper()}_URL"
     reads = server.pool != "background"

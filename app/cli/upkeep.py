@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.store import ids
 from app.store.erasure import NOTE, Progress, Receipt, own_connection
 from app.store.queries import Queries
-from app.store.retention import Outcome, Retention
+from app.store.retention import Retention, RetentionRun
 
 
 async def run_task(settings: Settings, dsn: str, name: str) -> int:
@@ -28,7 +28,7 @@ async def run_task(settings: Settings, dsn: str, name: str) -> int:
         raise StoreUnavailable(f"The sweep did not come to its end: {error}. It can be run again.") from error
 
 
-async def retain(settings: Settings, dsn: str, *, dry: bool) -> Outcome:
+async def retain(settings: Settings, dsn: str, *, dry: bool) -> RetentionRun:
     """Drop what the settings say is over. Raises StoreUnavailable."""
     try:
         connection = await own_connection(settings.direct(dsn), OWNER_ROLE)()

@@ -25,13 +25,13 @@ from app.context.assemble import (
     states,
 )
 from app.context.audit import Compiled, HistoryReport, explain
-from app.context.bearing import Reading, read
+from app.context.bearing import MessageTopics, read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
-from app.context.facts_section import ENDED, Learned, learn, naming, shown, told_id
+from app.context.facts_section import ENDED, FactsFound, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_cards, keep_ended, keep_known, keep_notes
-from app.context.layout import Figures, Layout, Layouts, Live, Story, tell_story, visible_from
-from app.context.notes import NOTHING_SINCE, Said, Since, Widened, doubtful, since_then, widened, words_of
+from app.context.layout import Layout, Layouts, Live, Story, TokenFigures, tell_story, visible_from
+from app.context.notes import NOTHING_SINCE, NoteLines, Since, Widened, doubtful, since_then, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
@@ -74,7 +74,7 @@ class _Found(NamedTuple):
 
     candidates: Sequence[Candidate]
     reason: str | None
-    learned: Learned | None
+    learned: FactsFound | None
     cards: Sequence[Card] | None
     judged: bool | None = None
     """Whether memory is asked; None: that was not looked at."""
@@ -281,7 +281,7 @@ class Compiler:
             claimed=learned.values if learned is not None else {},
         )
 
-    def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> Figures:
+    def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> TokenFigures:
         """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
@@ -315,7 +315,7 @@ class Compiler:
             tool_results=results,
         )
         split = allocate(budget, task, self._budgets.history)
-        return Figures(window, system, reserve, schemas, budget, client, task, split, scale)
+        return TokenFigures(window, system, reserve, schemas, budget, client, task, split, scale)
 
     async def _find(
         self,
@@ -325,7 +325,7 @@ class Compiler:
         further: Widened,
         story: Story,
         layout: Layout,
-        reading: Reading,
+        reading: MessageTopics,
     ) -> _Found:
         """Phase 3: candidates, and beside the search what is known of the things that the question names, and the cards that it
         asks for."""
@@ -409,7 +409,7 @@ class Compiler:
         return packed, scored
 
     def _since(
-        self, request: CompileRequest, reading: Reading, layout: Layout, packed: Packed, scale: float
+        self, request: CompileRequest, reading: MessageTopics, layout: Layout, packed: Packed, scale: float
     ) -> tuple[Packed, Since]:
         """What was chosen, with what is so since where it says what is so no more."""
         ended = doubtful(packed, reading.past)
@@ -468,7 +468,7 @@ def _standing_there(items: Sequence[Candidate], said: Collection[str]) -> Collec
 
 
 def _block(
-    text: str, packed: Packed, said: Said, since: Since, full: Transcript, scale: float, summary: str | None
+    text: str, packed: Packed, said: NoteLines, since: Since, full: Transcript, scale: float, summary: str | None
 ) -> Block:
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
@@ -489,7 +489,7 @@ def _block(
     )
 
 
-def _report(request: CompileRequest, figures: Figures, story: Story, summary: str | None) -> HistoryReport:
+def _report(request: CompileRequest, figures: TokenFigures, story: Story, summary: str | None) -> HistoryReport:
     server = request.server_managed
     systems = int(request.system_prompt is not None)
     supplied = len(story.messages) - systems

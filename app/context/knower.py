@@ -21,7 +21,7 @@ class Who(NamedTuple):
     user: UUID | None
 
 
-class Said(NamedTuple):
+class EarlierMessage(NamedTuple):
     """A message before the one that is resolved."""
 
     role: str
@@ -40,13 +40,13 @@ class Knows(Protocol):
         ...
 
     def inquiring(
-        self, who: Who, text: str, recent: Sequence[Said], now: datetime, deadline_s: float | None = None
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
     ) -> asyncio.Task[Inquiry | None]:
         """`inquire` beside other work; whoever begins it waits for it, or cancels it."""
         ...
 
     async def inquire(
-        self, who: Who, text: str, recent: Sequence[Said], now: datetime, deadline_s: float | None = None
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
     ) -> Inquiry | None:
         """What the mentions of `text` mean, and on request more; None: nothing is known of anything. `deadline_s`: seconds for
         all of it. Raises nothing."""

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.audit import told_known
-from app.context.bearing import NOTHING_READ, Reading
+from app.context.bearing import NOTHING_READ, MessageTopics
 from app.context.budget import Budgets, Shares, Split, TaskType, Wants, epoch_budget, memory_budget, share_out, wanted
 from app.context.card_section import CardsTold, cards_told
-from app.context.facts_section import NOTHING_TO_TELL, Learned, Tellings, shown, stale, tell, tellings
-from app.context.notes import NO_OPENINGS, Count, Openings, Place, Said, due_now, fact_lines, openings, say
+from app.context.facts_section import NOTHING_TO_TELL, FactsFound, Tellings, shown, stale, tell, tellings
+from app.context.notes import NO_OPENINGS, Count, NoteLines, Openings, VisibleTurns, due_now, fact_lines, openings, say
 from app.context.pack import Packed, history_suffix
 from app.context.question import Asked
 from app.context.request import CompileRequest, PathMessage
@@ -33,7 +33,7 @@ VERBATIM_TURNS = 4
 """The last turns, which stay as they were said whatever history's budget is (seed 001 §6, overflow)."""
 
 
-class Figures(Struct, frozen=True):
+class TokenFigures(Struct, frozen=True):
     """Tokens, by the model's tokenizer. `scale` turns stored counts (o200k) into what the model may count."""
 
     window: int
@@ -64,7 +64,9 @@ class Story(Struct, frozen=True):
     cut: bool
 
 
-def tell_story(request: CompileRequest, figures: Figures, counter: TokenCounter, turns: int | None = None) -> Story:
+def tell_story(
+    request: CompileRequest, figures: TokenFigures, counter: TokenCounter, turns: int | None = None
+) -> Story:
     """Phase 2: the first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
     them the session's own system prompt, where the client sent none. The last turns stay beyond the history's own budget, as
     long as they fit the prompt. `turns`: most turns beside the first; None: as many as fit."""
@@ -223,12 +225,12 @@ class Layouts:
     def of(
         self,
         request: CompileRequest,
-        figures: Figures,
+        figures: TokenFigures,
         story: Story,
-        learned: Learned | None,
+        learned: FactsFound | None,
         cards: Sequence[Card] | None = None,
         *,
-        reading: Reading = NOTHING_READ,
+        reading: MessageTopics = NOTHING_READ,
         worths: Mapping[UUID, float] = MappingProxyType({}),
         anew: bool = False,
     ) -> Layout:
@@ -265,18 +267,18 @@ class Layouts:
     def _wants(
         self,
         request: CompileRequest,
-        figures: Figures,
+        figures: TokenFigures,
         story: Story,
         live: Live,
         told: Tellings,
-        reading: Reading,
+        reading: MessageTopics,
         worths: Mapping[UUID, float],
     ) -> tuple[Openings, Wants]:
         """What there is to say beside memories, and what all of it would take."""
         count, opened = self.counted(figures.scale), NO_OPENINGS
         if request.standing is not NOTHING:
             visible = visible_from(request, story) if request.path else request.scope.visible_from
-            place = Place(request.scope.session, visible, request.scope.ancestors)
+            place = VisibleTurns(request.scope.session, visible, request.scope.ancestors)
             opened = openings(
                 request.standing, live.blocks, place, reading, worths, request.blocks if live.rebased else ()
             )
@@ -292,11 +294,11 @@ class Layouts:
         self,
         request: CompileRequest,
         asked: Asked,
-        learned: Learned | None,
+        learned: FactsFound | None,
         layout: Layout,
         packed: Packed,
         scale: float,
-    ) -> tuple[Said, dict[str, Any]]:
+    ) -> tuple[NoteLines, dict[str, Any]]:
         """The lines beside memories; and what the account tells of what is known."""
         count, shares, learns = self.counted(scale), layout.shares, request.learns and request.search
         due = due_now(request.standing, learns=learns)
@@ -316,7 +318,7 @@ class Layouts:
 
 
 def _stay(
-    request: CompileRequest, figures: Figures, story: Story, epoch_room: int, gone: Collection[UUID], anew: bool
+    request: CompileRequest, figures: TokenFigures, story: Story, epoch_room: int, gone: Collection[UUID], anew: bool
 ) -> tuple[Live, bool]:
     """The blocks that stay in the prompt; none where they must go (a new epoch); and whether they leave no room.
     `gone`: what must not be shown any more. Where the budget is spent they stay as long as they fit the prompt: it is

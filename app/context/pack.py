@@ -38,7 +38,7 @@ class Reason(StrEnum):
     OUTRANKED = "outranked"  # the business's own database says otherwise, and is the authority
 
 
-class Meter(Protocol):
+class TokenMeter(Protocol):
     """Knows what items cost together, in tokens. It must not undercount."""
 
     @property
@@ -134,7 +134,7 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
 def pack(
     scored: Sequence[Scored],
     budget: int,
-    meter: Meter,
+    meter: TokenMeter,
     *,
     order: Literal["efficiency", "score"] = "efficiency",
     visible: Collection[UUID] = frozenset(),
@@ -192,7 +192,7 @@ class _Packing:
     def __init__(
         self,
         budget: int,
-        meter: Meter,
+        meter: TokenMeter,
         limit: int | None,
         digests: int | None,
         price: Rate | None,

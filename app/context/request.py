@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from app.context.assemble import Block, Edit, neutralise
 from app.context.candidates import Candidate
-from app.context.card_section import Reading
+from app.context.card_section import AskedCards
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
@@ -91,7 +91,7 @@ class CompileRequest(Struct, frozen=True):
     price: Price | None = None
     """None: the compiler's own."""
     inquiry: Inquiry | None = None
-    cards: Reading | None = None
+    cards: AskedCards | None = None
     costs: Sequence[int] | None = None
     window: int | None = None
     deeds: Sequence[Deed] = ()

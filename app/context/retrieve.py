@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from app.context.bearing import BEARS_WORTH
 from app.context.candidates import LEGS, SUMMARIES, Candidate
-from app.context.question import Asked, Span
+from app.context.question import Asked, TimeSpan
 from app.context.rank import (
     ENTITY_LEG,
     RECENT_LEG,
@@ -37,14 +37,14 @@ from app.context.score import Profile
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.index.analyse import UNSPACED
-from app.index.indexes import Fresh, Indexes, Part
+from app.index.indexes import Fresh, Indexes, IndexScope
 from app.index.user_index import NEVER, Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of
 from app.store.records import ROLE_NAMES, Vector
 from app.store.turns import RetrievedRow, TurnStore
-from app.store.user_profile import NOTHING, Ended, Standing
+from app.store.user_profile import NOTHING, EndedFact, Standing
 
 # The passage of a long message that answers a question: a block of 1,500 tokens holds three pages of text, or thirty points.
 #
@@ -153,7 +153,7 @@ def _end(text: str, starts: Sequence[int], start: int, width: int) -> int:
     return space if space > start else start + width
 
 
-class Limits(NamedTuple):
+class LegLimits(NamedTuple):
     """How much each leg may bring: vectors (all of them, while there are no more), texts (words are looked up until so many
     documents, four times, have one)."""
 
@@ -161,7 +161,7 @@ class Limits(NamedTuple):
     texts: int
 
 
-LIMITS = Limits(vectors=12_000, texts=50)
+LIMITS = LegLimits(vectors=12_000, texts=50)
 """Of prompts and searches alike. Whoever has more vectors gets the nearest. Evidence is often found by its neighbours: with 300
 candidates for each leg chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more; with 60 documents
 work loses .015."""
@@ -245,7 +245,7 @@ class Retriever:
         """The number of the embedder's space; None: not known yet."""
 
     async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: Limits = LIMITS
+        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: LegLimits = LIMITS
     ) -> Retrieved:
         """The candidates most likely to be chosen.
 
@@ -261,7 +261,7 @@ class Retriever:
             scope.user_id,
             query,
             vector,
-            Part(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine),
+            IndexScope(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine),
             vectors=limits.vectors,
             texts=limits.texts,
             also=Also(tied, _moments(asked.span), asked.recap or "summary" in profile.legs),
@@ -454,7 +454,7 @@ def _nearest(ranking: Ranking, leg: int, most: int) -> NDArray[np.intp]:
     return those[order[:most]]
 
 
-def _moments(span: Span | None) -> tuple[int, int] | None:
+def _moments(span: TimeSpan | None) -> tuple[int, int] | None:
     """A time in microseconds since 2000, as places have it."""
     if span is None:
         return None
@@ -547,5 +547,5 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         reinforcements,
         sure_since,
         odds,
-        tuple(map(Ended.of, ended)) if ended else (),
+        tuple(map(EndedFact.of, ended)) if ended else (),
     )

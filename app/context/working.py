@@ -11,7 +11,7 @@ from uuid import UUID
 
 from app.context.assemble import Block, neutralise
 from app.context.facts_section import shown
-from app.context.notes import Said
+from app.context.notes import NoteLines
 from app.context.pack import Reason
 from app.context.request import PathMessage
 from app.context.transcript import text_of
@@ -25,7 +25,7 @@ _RESULTS = frozenset({"tool", "function"})
 Count = Callable[[str], int]
 
 
-class Result(NamedTuple):
+class ToolResult(NamedTuple):
     """What a tool gave, as a line."""
 
     message: UUID
@@ -35,17 +35,17 @@ class Result(NamedTuple):
 class WorkingTold(NamedTuple):
     """`results`: what there is to tell, newest first; `seen`: what an earlier block tells."""
 
-    results: Sequence[Result]
+    results: Sequence[ToolResult]
     seen: Sequence[UUID]
 
     def wants(self, count: Count) -> int:
         """Tokens that it would take."""
         return sum(_cost(each, count) for each in self.results)
 
-    def tell(self, said: Said, budget: int, count: Count) -> None:
+    def tell(self, said: NoteLines, budget: int, count: Count) -> None:
         """Add what fits, the newest first, in the order in which it came. Before what is known of things: see
         `facts_section.shown`."""
-        chosen: list[Result] = []
+        chosen: list[ToolResult] = []
         used = 0
         for each in self.results:
             if used + (cost := _cost(each, count)) <= budget:
@@ -89,9 +89,9 @@ def working_told(
             continue
         name = called.get(str(each.message.get("tool_call_id"))) or str(each.message.get("name") or "")
         told = f"{LABEL}{f' ({name})' if name else ''}: {text[:RESULT_CHARS]}"
-        results.append(Result(each.message_id, neutralise(told)))
+        results.append(ToolResult(each.message_id, neutralise(told)))
     return WorkingTold(results[::-1][:MAX_RESULTS], seen) if results or seen else None
 
 
-def _cost(each: Result, count: Count) -> int:
+def _cost(each: ToolResult, count: Count) -> int:
     return count(each.line + "\n") + 1

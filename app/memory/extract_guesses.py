@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from app.languages.data import LANGUAGES, Language, language
-from app.memory.candidate import Candidate, Provenance, make_draft
+from app.memory.candidate import MemoryCandidate, Provenance, make_candidate
 from app.memory.extract_grammar import EDGES, inner
 from app.memory.secrets import looks_secret
 from app.memory.text import normalise
@@ -66,7 +66,7 @@ def vouched(guess: str, text: str) -> bool:
     return said is not None and said.casefold() == text.casefold()
 
 
-def guess(body: str, spoken: Language, facts: Callable[[str], Iterable[Candidate]]) -> list[Candidate]:
+def guess(body: str, spoken: Language, facts: Callable[[str], Iterable[MemoryCandidate]]) -> list[MemoryCandidate]:
     """What a hedged clause says. `facts`: what the rules find in a statement."""
     for rule in _rules(spoken.code):
         match = rule.pattern.fullmatch(body)
@@ -77,7 +77,9 @@ def guess(body: str, spoken: Language, facts: Callable[[str], Iterable[Candidate
             told = _weighed(groups["v"], spoken)
             if told is not None:
                 content = rule.label.format(v=told)
-                return [as_guess(make_draft(content, "fact", importance=1.0, confidence=1.0, tag="guess", value=told))]
+                return [
+                    as_guess(make_candidate(content, "fact", importance=1.0, confidence=1.0, tag="guess", value=told))
+                ]
             continue
         between = "" if spoken.texts.get("spaces") == "no" else " "
         said = groups["v"] if groups.get("v") else f"{groups['a']}{between}{groups['b']}"
@@ -87,7 +89,7 @@ def guess(body: str, spoken: Language, facts: Callable[[str], Iterable[Candidate
     return []
 
 
-def _hedged(found: Iterable[Candidate], label: str) -> list[Candidate]:
+def _hedged(found: Iterable[MemoryCandidate], label: str) -> list[MemoryCandidate]:
     """Statements as guesses; what orders something, or sets something right, is no guess."""
     return [
         as_guess(replace(each, content=normalise(label.format(said=each.content))))
@@ -96,7 +98,7 @@ def _hedged(found: Iterable[Candidate], label: str) -> list[Candidate]:
     ]
 
 
-def as_guess(candidate: Candidate) -> Candidate:
+def as_guess(candidate: MemoryCandidate) -> MemoryCandidate:
     """The same, with nobody to vouch for it."""
     return replace(
         candidate,
@@ -111,7 +113,7 @@ def as_guess(candidate: Candidate) -> Candidate:
     )
 
 
-def placed(found: Iterable[Candidate], message: str, start: int, end: int) -> list[Candidate]:
+def placed(found: Iterable[MemoryCandidate], message: str, start: int, end: int) -> list[MemoryCandidate]:
     """With the place in the message where it was said."""
     quote = message[start:end]
     return [

@@ -17,10 +17,10 @@ from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
     PROVENANCE,
-    Candidate,
-    Exchange,
     Kind,
+    MemoryCandidate,
     Provenance,
+    SourceExchange,
     Triple,
 )
 from app.memory.extract import MAX_CANDIDATES
@@ -97,8 +97,8 @@ class Extracted(BaseModel):
 
 
 async def extract_with_helper(
-    helper: Helper, exchange: Exchange, *, max_tokens: int = MAX_ANSWER_TOKENS
-) -> list[Candidate]:
+    helper: Helper, exchange: SourceExchange, *, max_tokens: int = MAX_ANSWER_TOKENS
+) -> list[MemoryCandidate]:
     """Candidates that the helper LLM finds, each with a quotation that was checked. Raises `HelperError`; the rules of
     `extract` do not depend on this."""
     message = strip_injected(exchange.user_text).strip()
@@ -114,10 +114,10 @@ async def extract_with_helper(
     return checked(answer, exchange)
 
 
-def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
+def checked(answer: Extracted, exchange: SourceExchange) -> list[MemoryCandidate]:
     """The items of an answer that hold, in order, each statement once."""
     source, own = _Source(exchange.user_text), masked(exchange.user_text)
-    found: dict[bytes, Candidate] = {}
+    found: dict[bytes, MemoryCandidate] = {}
     for item in answer.items:
         span = source.find(item.quote)
         content = normalise(item.content)
@@ -136,7 +136,7 @@ def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
     return list(found.values())[:MAX_CANDIDATES]
 
 
-def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, int]) -> Candidate:
+def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, int]) -> MemoryCandidate:
     kind: Kind = item.kind
     whole = all(0 < len(part.strip()) <= MAX_PART_CHARS for part in (item.subject, item.predicate, item.object))
     triple = None
@@ -144,7 +144,7 @@ def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, i
         predicate = re.sub(r"\W+", "_", item.predicate.strip().lower()).strip("_")
         triple = Triple(item.subject.strip().lower(), predicate, item.object.strip())
     confidence = round(min(max(item.confidence, 0.0), 1.0), CONFIDENCE_DIGITS)
-    return Candidate(
+    return MemoryCandidate(
         content,
         kind,
         Provenance.USER_STATED if item.explicit and kind != "correction" else PROVENANCE[kind],

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from app.memory.episodes import COMMON_SHARE, FEW, PATTERN_IMPORTANCE, Drawn, pattern_confidence
+from app.memory.episodes import COMMON_SHARE, FEW, PATTERN_IMPORTANCE, DrawnPattern, pattern_confidence
 from app.store.consolidation import Episode
 
 REPEATED = 3
@@ -20,7 +20,7 @@ MAX_WORDS = 3
 """Words that name a theme."""
 
 
-def outcome_patterns(episodes: Sequence[Episode], worth: Mapping[UUID, float]) -> list[Drawn]:
+def outcome_patterns(episodes: Sequence[Episode], worth: Mapping[UUID, float]) -> list[DrawnPattern]:
     """Themes and tools whose answers were rated good, or bad, three times or more; the most often rated first. `worth`: of
     episodes, by their message, from −1 to 1; neutral ones say nothing."""
     rated = [each for each in episodes if worth.get(each.message_id)]
@@ -44,7 +44,7 @@ def _said_by(episodes: Sequence[Episode], word: str) -> int:
     return sum(word in each.topics for each in episodes)
 
 
-def _drawn(kind: str, words: Sequence[str], own: tuple[UUID, ...], worth: Mapping[UUID, float]) -> Drawn | None:
+def _drawn(kind: str, words: Sequence[str], own: tuple[UUID, ...], worth: Mapping[UUID, float]) -> DrawnPattern | None:
     good = sum(worth[each] > 0 for each in own)
     share = good / len(own)
     if max(share, 1 - share) < AGREEING:
@@ -52,7 +52,7 @@ def _drawn(kind: str, words: Sequence[str], own: tuple[UUID, ...], worth: Mappin
     told, times = ("good", good) if share >= AGREEING else ("bad", len(own) - good)
     named = " ".join(words[:MAX_WORDS])
     subject = f"Answers about {named}" if kind == "topic" else f"Answers that used {named}"
-    return Drawn(
+    return DrawnPattern(
         f"outcome:{kind}:{words[0]}",
         f"{subject} were rated {told} {times} of {len(own)} times",
         own,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.jobs.cards import CardTaker
-from app.jobs.learn import Answers, Comparing, Hearing, Learner, Notes, TakingBack
-from app.memory.candidate import Candidate, Exchange
-from app.memory.compare import Pair, Verdict, judged
+from app.jobs.learn import Comparing, Hearing, Learner, Notes, TakingBack, ValidationAnswers
+from app.memory.candidate import MemoryCandidate, SourceExchange
+from app.memory.compare import Pair, PairVerdict, judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.secrets import refuser
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 async def learner(core: Core, hearing: Hearing | None, helper: HelperClient | None) -> Learner:
     """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`: see `Feature`."""
 
-    async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_rules(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return extract(exchange)
 
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         assert helper is not None, "chosen only where there is one"
         return await extract_with_helper(helper, exchange)
 
-    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, Verdict]:
+    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, PairVerdict]:
         assert helper is not None, "chosen only where there is one"
         return await judged(helper, pairs)
 
@@ -57,7 +57,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: HelperClient | No
         note=Notes(core.queries, core.clock, taker),
         hearing=hearing,
         taking_back=TakingBack(core.queries, core.clock),
-        answers=Answers(
+        answers=ValidationAnswers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,
             count=core.counter.count,

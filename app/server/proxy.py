@@ -39,7 +39,7 @@ from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import MOST_ITEMS, Indexes
 from app.jobs.learn import Inline
-from app.memory.candidate import Exchange
+from app.memory.candidate import SourceExchange
 from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
@@ -47,7 +47,7 @@ from app.metrics import Metrics
 from app.paging.faults import Faulter, Writer
 from app.paging.state import Answering
 from app.providers.helper import build_helper
-from app.replay.ask_again import Asker
+from app.replay.ask_again import Replayer
 from app.replay.paging import PagedThen
 from app.replay.recompile import Recompiler
 from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
@@ -94,7 +94,7 @@ class Proxy(Struct, frozen=True):
     knower: Knows | None
     writer: Writer
     recompiler: Recompiler
-    asker: Asker
+    asker: Replayer
     router: Router
     authenticator: Authenticator
     tenancy: Tenancy
@@ -323,7 +323,7 @@ def _replaying(
     router: Router,
     secret: bytes,
     knower: Knows | None,
-) -> tuple[Recompiler, Asker]:
+) -> tuple[Recompiler, Replayer]:
     """Captured calls again: compiled, and sent."""
     captures = Captures(core.pools.background, core.queries)
     replays = ReplayStore(core.pools.background, core.queries)
@@ -348,7 +348,7 @@ def _replaying(
         ),
     )
     most = core.settings.max_body_bytes
-    return recompiler, Asker(
+    return recompiler, Replayer(
         gateway.sender, captures, replays, core.models, core.tokenizers, core.clock, max_bytes=most
     )
 
@@ -394,7 +394,7 @@ async def _rehearse(core: Core, compiler: Compiler) -> None:
             placement=core.settings.placement,
         )
     )
-    extract(Exchange(REHEARSED, core.clock.now()))
+    extract(SourceExchange(REHEARSED, core.clock.now()))
     commands(REHEARSED)
 
 

@@ -41,7 +41,7 @@ from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.learning import Learned
+from app.store.learning import LearnedTurns
 from app.store.limits import SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
@@ -90,7 +90,7 @@ def open_routes(
         chat_router(
             gate,
             proxy.gateway,
-            Learned(pool, sql),
+            LearnedTurns(pool, sql),
             clock,
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,

@@ -41,7 +41,7 @@ from app.store.paging import PagingStore
 from app.store.persistent_objects import LastingStore
 from app.store.pools import came, reach
 from app.store.queries import Queries
-from app.store.retention import GB, Limits, Retention
+from app.store.retention import GB, Retention, RetentionLimits
 from app.store.tuning import check_parameters
 from app.tasks import until_orphaned
 from app.text_cache import forget
@@ -147,10 +147,10 @@ def graph_from(index_items: int) -> int:
     return index_items // 2 if index_items else GRAPH_FROM
 
 
-def capture_limits(settings: Settings) -> Limits:
+def capture_limits(settings: Settings) -> RetentionLimits:
     """How long captures stay."""
     size = settings.capture_max_gb
-    return Limits(settings.capture_days, None if size is None else int(size * GB))
+    return RetentionLimits(settings.capture_days, None if size is None else int(size * GB))
 
 
 async def consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:

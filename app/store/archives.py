@@ -83,7 +83,7 @@ class Part(Struct, frozen=True):
         return Written(self.file, self.rows, self.size, self.sha256)
 
 
-class Done(Struct):
+class ArchiveRun(Struct):
     """What a run did. `months`: archived, or restored, or due if it was only asked; `rows`: messages that went to files or came
     back; `size`: bytes of files; `dropped`: archives whose time was over; `busy`: parts that could not be locked."""
 
@@ -103,12 +103,12 @@ class Archives:
 
     async def run(
         self, connection: Connection[Any], now: datetime, *, month: str | None = None, dry: bool = False
-    ) -> Done:
+    ) -> ArchiveRun:
         """What is due: unfinished parts, months past `days` (or `month`, whatever its age, that has ended), files past
         `archive_days`. Raises Conflict while another run is at it, OSError where the folder cannot be written."""
         if month is not None and month >= _month_of(now):
             raise Conflict(f"The month {spelled(month)} has not ended.")
-        done = Done()
+        done = ArchiveRun()
         async with self._alone(connection):
             for each in await self._parts(connection, "detached", None):
                 if not dry:
@@ -125,10 +125,10 @@ class Archives:
                             await self._drop(connection, each, now)
         return done
 
-    async def restore(self, connection: Connection[Any], month: str, now: datetime, *, active: bool) -> Done:
+    async def restore(self, connection: Connection[Any], month: str, now: datetime, *, active: bool) -> ArchiveRun:
         """Make a month's files rows again, each in one transaction; `active`: also in prompts and searches. Raises NotFound
         where no file of that month is known, Conflict where one is not as it was written, or the tables are in use."""
-        done = Done()
+        done = ArchiveRun()
         async with self._alone(connection):
             found = await self._parts(connection, "archived", month)
             if not found:
@@ -159,7 +159,7 @@ class Archives:
 
     # --- steps ---------------------------------------------------------------------------------------------------------
 
-    async def _archive(self, connection: Connection[Any], part: Part, now: datetime, done: Done) -> bool:
+    async def _archive(self, connection: Connection[Any], part: Part, now: datetime, done: ArchiveRun) -> bool:
         """False: its lock was not to be had."""
         folder = await self.folder(connection)
         await asyncio.to_thread(
@@ -171,7 +171,7 @@ class Archives:
         await self._write(connection, part, now, done)
         return True
 
-    async def _write(self, connection: Connection[Any], part: Part, now: datetime, done: Done) -> None:
+    async def _write(self, connection: Connection[Any], part: Part, now: datetime, done: ArchiveRun) -> None:
         """Write a part that stands by itself into its file, and drop it."""
         folder = await self.folder(connection) / part.month
         user: UUID | None = ids.NIL
@@ -198,7 +198,7 @@ class Archives:
         _add(done.months, part.month)
 
     async def _restore(
-        self, connection: Connection[Any], folder: Path, part: Part, now: datetime, done: Done, *, active: bool
+        self, connection: Connection[Any], folder: Path, part: Part, now: datetime, done: ArchiveRun, *, active: bool
     ) -> None:
         first = datetime.strptime(part.month, "%Y%m").date()  # noqa: DTZ007 - a month
         if not await self._briefly(connection, "months_anew", first):

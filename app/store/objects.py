@@ -64,7 +64,7 @@ class WholeObject(StoredObject, frozen=True):
     turn: int
 
 
-class Edge(NamedTuple):
+class ObjectEdge(NamedTuple):
     """A relationship of an object."""
 
     source_id: UUID
@@ -165,9 +165,9 @@ class ObjectStore:
         rows = await self._fetch("objects.one", tenant, user, object_id)
         return WholeObject(**dict(rows[0])) if rows else None
 
-    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[Edge]:
+    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[ObjectEdge]:
         """From and to an object."""
-        return [Edge(*row) for row in await self._fetch("objects.relationships", tenant, user, object_id)]
+        return [ObjectEdge(*row) for row in await self._fetch("objects.relationships", tenant, user, object_id)]
 
     async def asked(self, tenant: UUID, user: UUID, object_id: UUID, since: int) -> list[tuple[int, str]]:
         """The questions about an object from a turn on, each with its turn."""

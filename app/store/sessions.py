@@ -198,7 +198,7 @@ MAX_LINEAGE = 100
 """Branches of branches followed; a conversation edited more often than this shows its newest hundred stretches."""
 
 
-class Line(NamedTuple):
+class Ancestry(NamedTuple):
     """Sessions, nearest first, each with the turns that it gives, above `lows` up to `highs` (None: open); and the time of the
     first and the last message of all."""
 
@@ -208,7 +208,7 @@ class Line(NamedTuple):
     first: datetime
     last: datetime
 
-    def upto(self, turn: int | None) -> Line:
+    def upto(self, turn: int | None) -> Ancestry:
         """Of it what was there when this turn was the last one; None: all."""
         if turn is None:
             return self
@@ -217,7 +217,7 @@ class Line(NamedTuple):
 
 async def line_of(
     connection: PoolConnectionProxy[Any] | Connection[Any], sql: Queries, tenant: UUID, ref: SessionRef
-) -> Line | None:
+) -> Ancestry | None:
     """The line of a session; None where nothing was said."""
     rows = await connection.fetch(sql["history.lineage"], tenant, ref.user_id, ref.session_id, MAX_LINEAGE)
     times = [row["first_message_at"] for row in rows] + [row["last_message_at"] for row in rows]
@@ -225,4 +225,4 @@ async def line_of(
     if not known:
         return None
     lows, highs = [row["low"] for row in rows], [row["high"] for row in rows]
-    return Line([row["session_id"] for row in rows], lows, highs, min(known), max(known))
+    return Ancestry([row["session_id"] for row in rows], lows, highs, min(known), max(known))

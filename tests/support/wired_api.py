@@ -45,7 +45,7 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
-from app.features.insights.asking import Asker as DomainAsker
+from app.features.insights.asking import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
 from app.features.knowledge.entities import EntityStore
@@ -61,7 +61,7 @@ from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.paging.faults import Writer
 from app.providers.tokens import CountCache
-from app.replay.ask_again import Asker
+from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
 from app.settings import Settings
 from app.store.captures import Captures, CassetteStore
@@ -73,7 +73,7 @@ from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.learning import Learned
+from app.store.learning import LearnedTurns
 from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
@@ -285,7 +285,7 @@ async def build_api(
         lambda: chat_router(
             gate,
             journey.gateway,
-            Learned(pool, queries),
+            LearnedTurns(pool, queries),
             SystemClock(),
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
@@ -308,7 +308,7 @@ async def build_api(
         ),
         lambda: working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
-        lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Asker, NoReplays())),
+        lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         lambda: importer_router(gate, Importer(sessions, history, scribe)),
         lambda: queue_router(gate, queue),

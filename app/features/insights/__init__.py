@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
-    from app.features.insights.asking import Asker
+    from app.features.insights.asking import DomainAsker
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.store.queries import Queries
@@ -43,12 +43,12 @@ class Insights(Feature):
 
         return insight_ticks(queries)
 
-    def _asker(self, process: Process) -> Asker:
-        from app.features.insights.asking import Asker
+    def _asker(self, process: Process) -> DomainAsker:
+        from app.features.insights.asking import DomainAsker
         from app.store.tenancy import Tenancy
 
         tenancy = Tenancy(process.pool, process.queries, process.clock)
-        return Asker(self.settings.domains, tenancy.tenant, process.queries)
+        return DomainAsker(self.settings.domains, tenancy.tenant, process.queries)
 
 
 FEATURE = Insights

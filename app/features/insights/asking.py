@@ -34,7 +34,7 @@ NUMERIC = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8"})
 TEXTUAL = frozenset({"text", "varchar", "bpchar", "name", "citext"})
 
 
-class Asker:
+class DomainAsker:
     """Asks the domains that the settings name, each for its own tenants alone."""
 
     def __init__(

@@ -12,9 +12,9 @@ import orjson
 
 from app.errors import BadBody, BadRequest, DomainAway
 from app.features import Process
-from app.features.insights.asking import Asker
+from app.features.insights.asking import DomainAsker
 from app.features.insights.store import InsightStore, StoredInsight
-from app.features.insights.telling import Bounds, Said, bounds_of, said
+from app.features.insights.telling import Bounds, InsightText, bounds_of, said
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
 from app.memory.drafts import SEMANTIC
@@ -60,7 +60,7 @@ class InsightJob(NamedTuple):
 class Engine:
     """Does `insight` jobs."""
 
-    def __init__(self, store: InsightStore, asker: Asker, process: Process) -> None:
+    def __init__(self, store: InsightStore, asker: DomainAsker, process: Process) -> None:
         self._store = store
         self._asker = asker
         self._process = process
@@ -82,7 +82,13 @@ class Engine:
         await self._write(job, stored, said(stored.insight, figures, bounds), bounds, now, due_at)
 
     async def _write(
-        self, job: InsightJob, stored: StoredInsight, told: Said | None, bounds: Bounds, now: datetime, due_at: datetime
+        self,
+        job: InsightJob,
+        stored: StoredInsight,
+        told: InsightText | None,
+        bounds: Bounds,
+        now: datetime,
+        due_at: datetime,
     ) -> None:
         sql, embedder = self._process.queries, self._process.embedder
         async with self._process.pool.transaction(job.tenant) as connection:
@@ -114,7 +120,7 @@ class Engine:
             )
         log.info("an insight was asked", extra={"insight": job.name, "domain": stored.domain, "new": len(made)})
 
-    async def _drawn(self, stored: StoredInsight, told: Said, bounds: Bounds, now: datetime) -> NewDrawn:
+    async def _drawn(self, stored: StoredInsight, told: InsightText, bounds: Bounds, now: datetime) -> NewDrawn:
         embedder, memory = self._process.embedder, ids.uuid7(now)
         vector = (await embedder.embed([told.text]))[0] if embedder.dimensions else None
         row = MemoryRow(

@@ -10,11 +10,11 @@ from fastapi import APIRouter, Path, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Word, clean, decode_cursor, paged
-from app.api.scope import Admitted, Gate, Scope
+from app.api.scope import Admitted, CallerScope, Gate
 from app.api.tenant import check_admin
 from app.clock import Clock
 from app.errors import NotFound
-from app.features.insights.asking import Asker
+from app.features.insights.asking import DomainAsker
 from app.features.insights.store import InsightStore, StoredInsight
 from app.features.insights.telling import Insight, bounds_of, said
 
@@ -87,7 +87,7 @@ class InsightDeleted(BaseModel):
     deleted: bool
 
 
-def insights_router(gate: Gate, store: InsightStore, asker: Asker, clock: Clock) -> APIRouter:
+def insights_router(gate: Gate, store: InsightStore, asker: DomainAsker, clock: Clock) -> APIRouter:
     """The routes of /api/v1/insights."""
     routes = _Routes(store, asker, clock)
     router = gate.router("knowledge")
@@ -103,7 +103,7 @@ def insights_router(gate: Gate, store: InsightStore, asker: Asker, clock: Clock)
 class _Routes:
     """All for a key that may manage the tenant: a query reads whatever the domain's role may read, of whomever."""
 
-    def __init__(self, store: InsightStore, asker: Asker, clock: Clock) -> None:
+    def __init__(self, store: InsightStore, asker: DomainAsker, clock: Clock) -> None:
         self._store = store
         self._asker = asker
         self._clock = clock
@@ -146,7 +146,7 @@ class _Routes:
             raise NotFound("There is no such insight.")
         return InsightDeleted(name=name, deleted=True)
 
-    async def _tried(self, scope: Scope, insight: Insight) -> Tried:
+    async def _tried(self, scope: CallerScope, insight: Insight) -> Tried:
         bounds = bounds_of(insight.period_days, self._clock.now())
         told = said(insight, await self._asker.ask(scope.tenant, insight.domain, insight.source, bounds), bounds)
         if told is None:
@@ -154,7 +154,7 @@ class _Routes:
         kind: Literal["fact", "pattern"] = "pattern" if told.kind == "pattern" else "fact"
         return Tried(text=told.text, kind=kind, total=told.total, change=told.change)
 
-    async def _one(self, scope: Scope, name: str) -> StoredInsight:
+    async def _one(self, scope: CallerScope, name: str) -> StoredInsight:
         found = await self._store.one(scope.tenant, scope.user().id, name)
         if found is None:
             raise NotFound("There is no such insight.")

@@ -48,7 +48,7 @@ class Insight(Struct, frozen=True):
     every_hours: int = 6
 
 
-class Said(Struct, frozen=True):
+class InsightText(Struct, frozen=True):
     """What it says. `change`: against the period before, as a share of that; None where there was nothing."""
 
     text: str
@@ -68,7 +68,7 @@ def bounds_of(days: int, now: datetime) -> Bounds:
     return Bounds(end - 2 * length, end - length, end)
 
 
-def said(insight: Insight, figures: Figures, bounds: Bounds) -> Said | None:
+def said(insight: Insight, figures: Figures, bounds: Bounds) -> InsightText | None:
     """None: there is nothing to say of this period, nor of the one before."""
     if not figures.now and not figures.before:
         return None
@@ -86,7 +86,7 @@ def said(insight: Insight, figures: Figures, bounds: Bounds) -> Said | None:
         text += f"; most: {', '.join(named)}"
     elif labelled:
         text += "; " + ", ".join(f"{each.label} {_number(each.value)}" for each in labelled[:TOP])
-    return Said(text, total, change)
+    return InsightText(text, total, change)
 
 
 def _compared(change: float | None, former: float, days: int) -> str:

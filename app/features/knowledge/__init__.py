@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from app.api.scope import Gate
     from app.features.knowledge.inquiry import Knower
-    from app.features.knowledge.wiring import Things
+    from app.features.knowledge.wiring import KnownThings
     from app.jobs.learn import Hearing
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
@@ -33,9 +33,9 @@ class Knowledge(Feature):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self._things: Things | None = None
+        self._things: KnownThings | None = None
 
-    def things(self, process: Process) -> Things:
+    def things(self, process: Process) -> KnownThings:
         """What this process knows of things: made once."""
         from app.features.knowledge.wiring import open_things
 
@@ -63,11 +63,13 @@ class Knowledge(Feature):
         return knower(self.things(process), process, pool, self.settings.domain_deadline_ms / 1000)
 
     def hearing(self, process: Process) -> Hearing:
-        from app.features.knowledge.jobs import Hearing
+        from app.features.knowledge.jobs import ResolutionHearing
         from app.store.resolution import CheckStore
 
         store, things = CheckStore(process.pool, process.queries), self.things(process)
-        return Hearing(store, process.queries, process.clock, ontologies=things.ontologies, resolver=things.resolver)
+        return ResolutionHearing(
+            store, process.queries, process.clock, ontologies=things.ontologies, resolver=things.resolver
+        )
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.api.intake import Welcome

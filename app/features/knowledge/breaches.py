@@ -12,7 +12,7 @@ from app.features.knowledge.graph_traversal import Ask, to_one
 from app.features.knowledge.ontology import EntityType
 
 if TYPE_CHECKING:
-    from app.features.knowledge.render_facts import Row
+    from app.features.knowledge.render_facts import FactRow
 
 MAX_FINDINGS = 10
 """Told of one query: a rule that does not fit breaks in every row."""
@@ -46,13 +46,13 @@ def decimal(value: str) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def breached(kind: EntityType, row: Row, column: str) -> bool:
+def breached(kind: EntityType, row: FactRow, column: str) -> bool:
     """Whether what a row says in a column is not to be believed."""
     rule = kind.rules.get(column)
     return rule is not None and breach(rule, row.values.get(column)) is not None
 
 
-def findings(ask: Ask, rows: Sequence[Row], read: Sequence[str]) -> tuple[str, ...]:
+def findings(ask: Ask, rows: Sequence[FactRow], read: Sequence[str]) -> tuple[str, ...]:
     """What is wrong with the rows of an ask. `read`: the columns that the table has."""
     kind = ask.type
     found = [

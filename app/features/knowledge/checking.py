@@ -7,13 +7,13 @@ from difflib import get_close_matches
 
 from app.features.knowledge.domain_sql import Table, joinable
 from app.features.knowledge.ontology import EntityType, Relation, label_columns
-from app.features.knowledge.ontology_yaml import Draft
-from app.features.knowledge.yaml_nodes import Finding, Path, in_order
+from app.features.knowledge.ontology_yaml import OntologyDraft
+from app.features.knowledge.yaml_nodes import Path, YamlFinding, in_order
 
 _TIMES = ("date", "timestamp", "timestamptz")
 
 
-def check(draft: Draft, tables: Mapping[str, Table], *, allow_writer: bool = False) -> tuple[Finding, ...]:
+def check(draft: OntologyDraft, tables: Mapping[str, Table], *, allow_writer: bool = False) -> tuple[YamlFinding, ...]:
     """What is wrong. `tables`: those that are there and may be read, by the names of the ontology."""
     found = [finding for kind in draft.types.values() for finding in _type(draft, kind, tables)]
     for n, relation in enumerate(draft.relations):
@@ -31,7 +31,7 @@ def check(draft: Draft, tables: Mapping[str, Table], *, allow_writer: bool = Fal
     return in_order(found)
 
 
-def _type(draft: Draft, kind: EntityType, tables: Mapping[str, Table]) -> Iterator[Finding]:
+def _type(draft: OntologyDraft, kind: EntityType, tables: Mapping[str, Table]) -> Iterator[YamlFinding]:
     at = ("types", kind.name)
     table = tables.get(kind.table)
     if table is None:
@@ -65,7 +65,7 @@ def _type(draft: Draft, kind: EntityType, tables: Mapping[str, Table]) -> Iterat
             yield draft.finding("error", path, f"{moment.name} is of type {moment.type}: no date and no timestamp")
 
 
-def _relation(draft: Draft, relation: Relation, at: Path, tables: Mapping[str, Table]) -> Iterator[Finding]:
+def _relation(draft: OntologyDraft, relation: Relation, at: Path, tables: Mapping[str, Table]) -> Iterator[YamlFinding]:
     ends = [(name, tables.get(draft.types[name].table)) for name in (relation.source, relation.target)]
     for one, other in relation.join:
         columns = []

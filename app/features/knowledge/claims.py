@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from app.context.resolution import Entity, Resolution
 from app.features.knowledge.ontology import EntityType, Ontology
-from app.memory.candidate import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, Candidate, Kind, Triple, make_draft
+from app.memory.candidate import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, Kind, MemoryCandidate, Triple, make_candidate
 from app.memory.extract import without_request
 from app.memory.extract_clauses import Clause, clauses
 from app.memory.extract_dates import find_date
@@ -69,11 +69,11 @@ class _Said(NamedTuple):
 def about_things(
     text: str,
     now: datetime,
-    found: Sequence[Candidate],
+    found: Sequence[MemoryCandidate],
     resolutions: Sequence[Resolution],
     ontology: Ontology,
     day_of: Mapping[str, str] | None = None,
-) -> list[Candidate]:
+) -> list[MemoryCandidate]:
     """What was `found` in a message and what is stated in it of the things that it names, with their ids. `day_of`: by thing,
     the one predicate of a preferred day that is known of it: "Gai prefers Thursday" is of that one."""
     named = [each for each in resolutions if each.entity is not None and each.confidence >= SURE_ENOUGH]
@@ -102,8 +102,8 @@ def about_things(
 
 
 def _tied(
-    candidate: Candidate, text: str, named: Sequence[Resolution], ontology: Ontology, day_of: Mapping[str, str]
-) -> Candidate:
+    candidate: MemoryCandidate, text: str, named: Sequence[Resolution], ontology: Ontology, day_of: Mapping[str, str]
+) -> MemoryCandidate:
     start, end = candidate.span
     about = [each for each in named if start <= each.start < end] if end > start else []
     triple = candidate.triple
@@ -165,7 +165,7 @@ def _singular(word: str) -> str:
 
 def _claims(
     text: str, now: datetime, named: Sequence[Resolution], ontology: Ontology, day_of: Mapping[str, str]
-) -> Iterator[Candidate]:
+) -> Iterator[MemoryCandidate]:
     explicit_in = -1  # the sentence in which the user said "remember"
     for clause in clauses(text):
         stated, request = without_request(clause)
@@ -187,7 +187,7 @@ def _claim(
     day_of: Mapping[str, str],
     *,
     explicit: bool,
-) -> Candidate | None:
+) -> MemoryCandidate | None:
     entity = resolution.entity
     assert entity is not None, "only what was resolved is looked at"
     kind = ontology.types.get(entity.type)
@@ -200,7 +200,7 @@ def _claim(
     corrects = said.corrects or bool(_CORRECTS.search(clause.lead))
     name = mention if _is_name(mention) else entity.name
     sort: Kind = "correction" if corrects else "preference" if "prefer" in said.predicate else "fact"
-    made = make_draft(
+    made = make_candidate(
         normalise(_told(masked, name)),
         sort,
         importance=EXPLICIT_IMPORTANCE if explicit else CLAIM_IMPORTANCE,
@@ -310,7 +310,7 @@ def _preferred_day(text: str, entity: Entity, ontology: Ontology, day_of: Mappin
     return _Said(triple.predicate, triple.value) if triple.predicate != "prefers" else None
 
 
-def _says_it(candidate: Candidate, claim: Candidate) -> bool:
+def _says_it(candidate: MemoryCandidate, claim: MemoryCandidate) -> bool:
     """Whether extraction read the same words: as a statement of somebody, not of the user."""
     (start, end), (first, last) = candidate.span, claim.span
     foreign = candidate.triple is None or candidate.triple.subject != "user"

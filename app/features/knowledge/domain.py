@@ -24,7 +24,7 @@ from app.features.knowledge.domain_pool import AT_ONCE, DomainPool
 from app.features.knowledge.domain_sql import (
     MAX_KEY_CHARS,
     Family,
-    Statement,
+    SelectStatement,
     Table,
     by_key,
     by_name,
@@ -35,8 +35,8 @@ from app.features.knowledge.domain_sql import (
 from app.features.knowledge.graph_traversal import Ask
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology import EntityType, Ontology
-from app.features.knowledge.render_facts import Row, Told, days, entity_id, facts, name_of, row_values, shown
-from app.features.knowledge.resolution import Found, Sought, Wanted
+from app.features.knowledge.render_facts import FactRow, Told, days, entity_id, facts, name_of, row_values, shown
+from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
 from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store.queries import Queries
@@ -46,10 +46,10 @@ from app.store.queries import Queries
 _MS = 1000.0
 
 
-class Part(NamedTuple):
+class StatementRows(NamedTuple):
     """Rows of one statement. `total`: that there are; `gone`: columns of the ontology that the table has not."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[FactRow, ...]
     families: Mapping[str, Family]
     total: int
     gone: tuple[str, ...]
@@ -59,10 +59,10 @@ async def read(
     pool: DomainPool,
     kind: EntityType,
     ontology: Ontology,
-    make: Callable[[Mapping[str, Table]], Statement],
+    make: Callable[[Mapping[str, Table]], SelectStatement],
     timeout_s: float,
     needed: Sequence[tuple[str, str]] = (),
-) -> Part:
+) -> StatementRows:
     """The rows of a type. `needed`: tables and their columns without which there is no statement, beside its own key. Raises
     DomainAway, also where the role could write into any table of the ontology; columns that are only told may be gone."""
     until = time.monotonic() + timeout_s
@@ -78,7 +78,7 @@ async def read(
     found = tables[kind.table].columns
     families = {each: found[each].family for each in statement.columns}
     rows = await pool.read(statement, until - time.monotonic())
-    return Part(
+    return StatementRows(
         tuple(_row(each, statement.columns, families) for each in rows if _names(each["key"])),
         families,
         max((each["total"] for each in rows), default=0),
@@ -146,13 +146,13 @@ class Run:
         self,
         ask: Ask,
         filters: Mapping[str, Any],
-        make: Callable[[Mapping[str, Table]], Statement],
+        make: Callable[[Mapping[str, Table]], SelectStatement],
         needed: Sequence[tuple[str, str]] = (),
     ) -> Told:
         """One query, and the note of it. What is late or away is left out."""
         kind, began = ask.type, time.monotonic()
         error: str | None = None
-        part = Part((), {}, 0, ())
+        part = StatementRows((), {}, 0, ())
         try:
             if (pool := self._pools.get(kind.domain)) is None:
                 raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
@@ -180,9 +180,9 @@ def _names(key: str | None) -> bool:
     return key is not None and 0 < len(key) <= MAX_KEY_CHARS and key.isprintable()
 
 
-def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str, Family]) -> Row:
+def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str, Family]) -> FactRow:
     values = {each: shown(found[f"c{n}"], families[each]) for n, each in enumerate(columns)}
-    return Row(found["key"], found["parent"], values)
+    return FactRow(found["key"], found["parent"], values)
 
 
 TENANT_S = 60.0
@@ -200,7 +200,7 @@ DOMAIN = "domain"
 """Why a prompt is poorer than it should be, as `x-mneme-reason` calls it."""
 
 
-class Answer(NamedTuple):
+class PlanResult(NamedTuple):
     """What a plan came to. `related`: ids of all rows that were seen beside the things' own. `rows`: by thing and predicate.
     `reason`: why it is poorer than it should be ("domain")."""
 
@@ -255,7 +255,7 @@ class Domains:
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
-    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought:
+    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought:
         """The rows that mentions may mean, those of a whole name or key first (seed 004, lazy discovery). Nothing is found in a
         domain that is away, or late."""
         fit = [each for each in mentions if each.mention.strip() and len(each.mention) <= MOST_NAME_CHARS]
@@ -269,7 +269,7 @@ class Domains:
             return Sought(away=True)
         types = [each for each in ontology.types.values() if each.domain in mine]
         names = [each.mention for each in fit if not each.types]
-        jobs: list[Coroutine[Any, Any, list[Found] | None]] = []
+        jobs: list[Coroutine[Any, Any, list[FoundRow] | None]] = []
         for kind in types:
             keys = [each.mention for each in fit if kind.name in each.types]
             if keys:
@@ -288,7 +288,7 @@ class Domains:
             parts += within
         return Sought(tuple(found), away=None in parts)
 
-    async def _by_key(self, kind: EntityType, ontology: Ontology, keys: Sequence[str]) -> list[Found] | None:
+    async def _by_key(self, kind: EntityType, ontology: Ontology, keys: Sequence[str]) -> list[FoundRow] | None:
         """Keys as they were written, in upper and in lower case."""
         forms = {form: key for key in keys for form in (key.lower(), key.upper(), key)}
         part = await self._looked_up(kind, ontology, lambda table: by_key(kind, table, list(forms)))
@@ -296,12 +296,14 @@ class Domains:
 
     async def _by_name(
         self, kind: EntityType, ontology: Ontology, names: Sequence[str], *, exact: bool
-    ) -> list[Found] | None:
+    ) -> list[FoundRow] | None:
         told = [" ".join(each.split()) for each in names]
         part = await self._looked_up(kind, ontology, lambda table: by_name(kind, table, told, exact=exact))
         return None if part is None else [_found(names[int(row.parent or 1) - 1], kind, row) for row in part.rows]
 
-    async def _looked_up(self, kind: EntityType, ontology: Ontology, make: Callable[[Table], Statement]) -> Part | None:
+    async def _looked_up(
+        self, kind: EntityType, ontology: Ontology, make: Callable[[Table], SelectStatement]
+    ) -> StatementRows | None:
         """None where the domain is away: its pool has said so; or is late, which is no failure of its own: what looks for a
         name in a large table is slower than what reads a row."""
         pool = self._pools[kind.domain]
@@ -331,23 +333,23 @@ class Domains:
 
     # --- plans --------------------------------------------------------------------------------------------------------
 
-    async def ask(self, tenant: UUID, plan: Sequence[Ask], ontology: Ontology, *, deadline_s: float) -> Answer:
+    async def ask(self, tenant: UUID, plan: Sequence[Ask], ontology: Ontology, *, deadline_s: float) -> PlanResult:
         """Run a plan (`walk.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is left
         out. Raises nothing."""
         if not plan:
-            return Answer()
+            return PlanResult()
         until = time.monotonic() + deadline_s
         try:
             async with asyncio.timeout(deadline_s):
                 mine = await self._mine(tenant)
         except (StoreUnavailable, TimeoutError):
-            return Answer(reason=DOMAIN)
+            return PlanResult(reason=DOMAIN)
         run = Run({name: self._pools[name] for name in mine}, ontology, until)
         told = await asyncio.gather(*(run.one(each) for each in plan))
         parts = [part for root in told for part in root.each()]
         seen = [(part.ask, row) for part in parts for row in part.rows]
         queries = tuple(part.query for part in parts if part.query is not None)
-        return Answer(
+        return PlanResult(
             queries,
             facts(told),
             frozenset(entity_id(ask.type, row.key) for ask, row in seen if ask.relation is not None),
@@ -376,10 +378,10 @@ class Domains:
         return found
 
 
-def _found(mention: str, kind: EntityType, row: Row) -> Found:
+def _found(mention: str, kind: EntityType, row: FactRow) -> FoundRow:
     properties = {each: value for each in kind.show if (value := row.values.get(each)) is not None}
     entity = Entity(entity_id(kind, row.key), kind.name, name_of(kind, row))
-    return Found(
+    return FoundRow(
         mention,
         entity,
         kind.table,

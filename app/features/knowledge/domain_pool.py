@@ -17,7 +17,7 @@ import asyncpg
 
 from app.breaker import Breaker
 from app.errors import AwayReason, DomainAway, StoreUnavailable
-from app.features.knowledge.domain_sql import Column, Statement, Table, no_longer_than, split_table
+from app.features.knowledge.domain_sql import DomainColumn, SelectStatement, Table, no_longer_than, split_table
 from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
@@ -71,7 +71,7 @@ class DomainPool:
         """Seconds to wait where nobody says how long."""
         return self.source.statement_timeout_ms / 1000
 
-    async def read(self, statement: Statement, timeout_s: float) -> list[Row]:
+    async def read(self, statement: SelectStatement, timeout_s: float) -> list[Row]:
         """The rows of a SELECT, within `timeout_s` seconds. Raises DomainAway."""
         return await self._ask(lambda connection: connection.fetch(statement.sql, *statement.args), timeout_s)
 
@@ -124,7 +124,10 @@ class DomainPool:
             columns.setdefault(row["oid"], []).append(row)
         return {
             names[row["n"] - 1]: Table(
-                {each["name"]: Column(each["name"], each["type"], each["is_array"]) for each in columns.get(oid, ())},
+                {
+                    each["name"]: DomainColumn(each["name"], each["type"], each["is_array"])
+                    for each in columns.get(oid, ())
+                },
                 row["may_write"],
                 frozenset(each["name"] for each in columns.get(oid, ()) if each["indexed"]),
             )

@@ -15,7 +15,7 @@ from datetime import datetime, time, timedelta
 from typing import Literal, NamedTuple
 from uuid import UUID
 
-from app.context.question import Span
+from app.context.question import TimeSpan
 from app.features.knowledge.ontology import EntityType, Relation, label_columns
 
 VALUE_CHARS = 200
@@ -43,7 +43,7 @@ _INTEGER = re.compile(r"-?\d{1,18}")
 _NUMERIC = re.compile(r"-?\d{1,30}(?:\.\d{1,20})?")
 
 
-class Column(NamedTuple):
+class DomainColumn(NamedTuple):
     """A column as the database has it; `type`: the name in pg_type, of a domain that of what it is made of."""
 
     name: str
@@ -58,12 +58,12 @@ class Column(NamedTuple):
 class Table(NamedTuple):
     """A table as the database has it, as far as our role may read it. `indexed`: columns that begin an index."""
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, DomainColumn]
     may_write: bool = False
     indexed: frozenset[str] = frozenset()
 
 
-class Statement(NamedTuple):
+class SelectStatement(NamedTuple):
     """`columns`: what `c0`, `c1` … are."""
 
     sql: str
@@ -115,7 +115,7 @@ def wanted_columns(kind: EntityType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each))
 
 
-def by_key(kind: EntityType, table: Table, keys: Collection[str]) -> Statement:
+def by_key(kind: EntityType, table: Table, keys: Collection[str]) -> SelectStatement:
     """The rows with these keys, of whatever type the key is; a text that cannot be one is nobody's."""
     columns = _there(kind, table)
     where, arg = _equals(f"t.{quoted(kind.key)}", table.columns[kind.key], keys)
@@ -123,10 +123,10 @@ def by_key(kind: EntityType, table: Table, keys: Collection[str]) -> Statement:
         f"SELECT 1 AS total, NULL AS parent, t.{quoted(kind.key)}::text AS key{_shown(columns, table)}"
         f" FROM {quoted_table(kind.table)} AS t WHERE {where} LIMIT {len(keys) + 1}"
     )
-    return Statement(sql, (arg,), columns)
+    return SelectStatement(sql, (arg,), columns)
 
 
-def by_name(kind: EntityType, table: Table, mentions: Sequence[str], *, exact: bool) -> Statement:
+def by_name(kind: EntityType, table: Table, mentions: Sequence[str], *, exact: bool) -> SelectStatement:
     """The rows that these names are of: equal but for case, or (not `exact`) holding it. `parent` is the mention's number."""
     columns = _there(kind, table)
     names = [each for each in (kind.title, *kind.also) if each in table.columns]
@@ -144,7 +144,7 @@ def by_name(kind: EntityType, table: Table, mentions: Sequence[str], *, exact: b
         f" FROM {quoted_table(kind.table)} AS t WHERE {' OR '.join(tests) or 'false'} "
         f" ORDER BY length({title}), t.{quoted(kind.key)} LIMIT {NAMED_ROWS}) AS x"
     )
-    return Statement(sql, (values,), columns)
+    return SelectStatement(sql, (values,), columns)
 
 
 def related(
@@ -156,9 +156,9 @@ def related(
     keys: Collection[str],
     *,
     backwards: bool,
-    span: Span | None,
+    span: TimeSpan | None,
     limit: int,
-) -> Statement:
+) -> SelectStatement:
     """The rows of `kind` that a relation leads to from those of `source` with these keys, newest first. `backwards`: `source`
     is the relation's target."""
     columns = _there(kind, table)
@@ -184,10 +184,10 @@ def related(
         f" FROM {quoted_table(source.table)} AS s JOIN {quoted_table(kind.table)} AS t ON {join} WHERE {where}"
         f" ORDER BY {order} LIMIT {COUNTED + 1}) AS x ORDER BY x.place LIMIT {limit}"
     )
-    return Statement(sql, tuple(args), columns)
+    return SelectStatement(sql, tuple(args), columns)
 
 
-def moments(span: Span | None, family: Family) -> Moments:
+def moments(span: TimeSpan | None, family: Family) -> Moments:
     """A span's bounds for a column of this family: days of the span's own zone where the column knows none."""
     if span is None:
         return Moments(None, None)
@@ -220,7 +220,7 @@ def _shown(columns: Sequence[str], table: Table) -> str:
     return "".join(f", {_text(table.columns[each])} AS c{n}" for n, each in enumerate(columns))
 
 
-def _text(column: Column) -> str:
+def _text(column: DomainColumn) -> str:
     at = f"t.{quoted(column.name)}"
     match column.family:
         case "integer" | "number" | "boolean" | "uuid":
@@ -237,7 +237,7 @@ def _text(column: Column) -> str:
             return f"left({at}::text, {VALUE_CHARS + 1})"
 
 
-def _equals(at: str, column: Column, values: Collection[str]) -> tuple[str, list[str]]:
+def _equals(at: str, column: DomainColumn, values: Collection[str]) -> tuple[str, list[str]]:
     """A test of `at` against `$1`, and its value."""
     cast = None if column.is_array else _CASTS.get(column.type)
     fit = [each for each in values if _fits(each, cast)]
@@ -265,13 +265,13 @@ def _fits(value: str, cast: str | None) -> bool:
     return True
 
 
-def _joined(source: Column, target: Column) -> str:
+def _joined(source: DomainColumn, target: DomainColumn) -> str:
     """Where the types differ, both are compared as text: slow, but right (`check` warns)."""
     cast = "" if joinable(source, target) else "::text"
     return f"t.{quoted(target.name)}{cast} = s.{quoted(source.name)}{cast}"
 
 
-def joinable(one: Column, other: Column) -> bool:
+def joinable(one: DomainColumn, other: DomainColumn) -> bool:
     """Whether Postgres compares these without a cast."""
     if "other" in (one.family, other.family):
         return one.type == other.type and one.is_array == other.is_array

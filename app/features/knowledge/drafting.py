@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from app.features.knowledge.domain_sql import Column
+from app.features.knowledge.domain_sql import DomainColumn
 
 SHOWN = 5
 """Columns that are told of a row: a line's worth."""
@@ -34,7 +34,7 @@ class CatalogTable(NamedTuple):
     name: str
     comment: str | None
     key: tuple[str, ...]
-    columns: tuple[tuple[Column, str | None], ...]
+    columns: tuple[tuple[DomainColumn, str | None], ...]
 
 
 class ForeignKey(NamedTuple):
@@ -166,7 +166,7 @@ def _name(text: str) -> str:
     return (name if name[0].isalpha() else f"t_{name}")[:63]
 
 
-def _time(name: str, columns: Mapping[str, Column]) -> str | None:
+def _time(name: str, columns: Mapping[str, DomainColumn]) -> str | None:
     """When it was: a date of its own rather than one of the record's."""
     dated = [each for each, column in columns.items() if column.family in ("date", "timestamp", "timestamptz")]
     dated = [each for each in dated if not each.startswith(_PERIODS)]
@@ -175,7 +175,7 @@ def _time(name: str, columns: Mapping[str, Column]) -> str | None:
     return min(dated, key=lambda each: (each not in ranks, each.startswith("created"), dated.index(each)), default=None)
 
 
-def _shown(columns: Mapping[str, Column], taken: set[str]) -> list[str]:
+def _shown(columns: Mapping[str, DomainColumn], taken: set[str]) -> list[str]:
     """A few that say something: its state first, then what is short."""
     fit = [
         name

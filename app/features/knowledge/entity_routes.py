@@ -14,9 +14,9 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, clean, decode_cursor, paged
 from app.api.intake import Welcome
-from app.api.scope import Admitted, Gate, Scope, session_of
+from app.api.scope import Admitted, CallerScope, Gate, session_of
 from app.clock import Clock
-from app.context.knower import Said, Who
+from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.errors import BadRequest, Forbidden, NotFound
 from app.features.knowledge.entities import EntityStore, StoredAlias, StoredEntity, Taught
@@ -317,15 +317,15 @@ class _Routes:
         """Say what a mention means, for a user, and learn from it: what the business's own database has under it becomes known,
         and what was nearly right an alias."""
         user = scope.user(body.user)
-        recent: list[Said] = []
+        recent: list[EarlierMessage] = []
         if body.session is not None:
             session = await session_of(self._sessions, scope.tenant, body.session, user.id)
             if session is None:
                 raise NotFound("There is no such session.", param="session")
             said = await self._entities.recent(scope.tenant, user.id, session.session_id, WINDOW)
-            recent = [Said(*each) for each in said]
+            recent = [EarlierMessage(*each) for each in said]
         if body.text is not None:
-            recent.append(Said("user", body.text))
+            recent.append(EarlierMessage("user", body.text))
         found = await self._resolver.resolve_mention(
             Who(scope.tenant, user.id),
             body.mention,
@@ -343,25 +343,27 @@ class _Routes:
             scope, scope.user(body.user), chosen(body.mention, body.entity, [], self._clock.now()), param="entity"
         )
 
-    async def _state(self, scope: Scope, user: UserRef | None, taught: Taught, param: str | None = None) -> AliasOut:
+    async def _state(
+        self, scope: CallerScope, user: UserRef | None, taught: Taught, param: str | None = None
+    ) -> AliasOut:
         found = await self._entities.state(scope.tenant, user, taught)
         if found is None:
             raise NotFound("There is no such thing.", param=param)
         return _alias(found, user)
 
-    async def _one(self, scope: Scope, entity: str, user: UserRef | None) -> StoredEntity:
+    async def _one(self, scope: CallerScope, entity: str, user: UserRef | None) -> StoredEntity:
         found = await self._entities.one(scope.tenant, user.id if user else None, entity)
         if found is None:
             raise NotFound("There is no such thing.")
         return found
 
-    async def _mine(self, scope: Scope, entity: str, user: UserRef | None) -> StoredEntity:
+    async def _mine(self, scope: CallerScope, entity: str, user: UserRef | None) -> StoredEntity:
         found = await self._one(scope, entity, user)
         _check_owner(scope, found.user_id)
         return found
 
 
-def _check_owner(scope: Scope, owner: UUID) -> None:
+def _check_owner(scope: CallerScope, owner: UUID) -> None:
     if owner == NIL and scope.confined is not None:
         raise Forbidden("This key was made for one user, and this is the whole tenant's.")
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from app.context.question import Asked, Span
+from app.context.question import Asked, TimeSpan
 from app.context.resolution import Entity, Resolution
 from app.features.knowledge.ontology import EntityType, Ontology, Relation
 
@@ -52,7 +52,7 @@ class Ask(Struct, frozen=True):
     entity: Entity
     relation: Relation | None = None
     backwards: bool = False
-    span: Span | None = None
+    span: TimeSpan | None = None
     limit: int = 1
     listed: bool = True
     onward: tuple[Ask, ...] = ()
@@ -77,7 +77,7 @@ class _Node(Struct):
     type: str
     edge: Edge | None = None
     listed: bool = True
-    span: Span | None = None
+    span: TimeSpan | None = None
     limit: int = 0
     onward: list[_Node] = field(default_factory=list)
 
@@ -85,7 +85,7 @@ class _Node(Struct):
 def plan(
     resolutions: Sequence[Resolution],
     question: str,
-    span: Span | None,
+    span: TimeSpan | None,
     ontology: Ontology,
     limits: WalkLimits = USUAL_LIMITS,
     widened: Sequence[str] = (),
@@ -132,7 +132,7 @@ def _grow(
     root: _Node,
     wanted: frozenset[str],
     everything: bool,
-    span: Span | None,
+    span: TimeSpan | None,
     ontology: Ontology,
     limits: WalkLimits,
     left: int,
@@ -166,7 +166,7 @@ def _grow(
 
 
 def _along(
-    root: _Node, way: Sequence[Edge], span: Span | None, ontology: Ontology, limits: WalkLimits, left: int
+    root: _Node, way: Sequence[Edge], span: TimeSpan | None, ontology: Ontology, limits: WalkLimits, left: int
 ) -> int:
     """Adds a way of several steps, of which only the last is listed. The span is of what is asked for, else of what is on the
     way."""

@@ -17,12 +17,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from app.context.knower import Said, Who
-from app.context.question import Span, understand
+from app.context.knower import EarlierMessage, Who
+from app.context.question import TimeSpan, understand
 from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
 from app.errors import MnemeError
 from app.features.knowledge.conflict_log import ConflictLog
-from app.features.knowledge.domain import Answer, Domains
+from app.features.knowledge.domain import Domains, PlanResult
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
 from app.features.knowledge.resolve import Resolver
@@ -53,7 +53,7 @@ MOST_KEPT = 10_000
 T = TypeVar("T")
 
 
-Plan = Callable[[Sequence[Resolution], str, Span | None, Ontology, Sequence[str]], Sequence[Any]]
+Plan = Callable[[Sequence[Resolution], str, TimeSpan | None, Ontology, Sequence[str]], Sequence[Any]]
 """`walk.plan` with its limits: resolutions, the question, the time that it speaks of, the ontology, words of habits."""
 Against = Callable[[Sequence[Any], Mapping[str, Mapping[str, RowValue]], Mapping[str, str]], Sequence[Clash]]
 """`conflicts.against_rows`: claims, rows by entity and predicate, names of the things."""
@@ -95,13 +95,13 @@ class Knower:
         await sources.conflicts.of_entities(nobody, nobody, ["warm"], since=now)
 
     def inquiring(
-        self, who: Who, text: str, recent: Sequence[Said], now: datetime, deadline_s: float | None = None
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
     ) -> asyncio.Task[Inquiry | None]:
         """`inquire` beside other work; whoever begins it waits for it, or cancels it."""
         return self._tasks.spawn(self.inquire(who, text, recent, now, deadline_s), "inquire")
 
     async def inquire(
-        self, who: Who, text: str, recent: Sequence[Said], now: datetime, deadline_s: float | None = None
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
     ) -> Inquiry | None:
         """What the mentions of `text` mean, and on request more; None: nothing is known of anything. `deadline_s`: seconds for
         all of it; None: as long as the domain may take, and for resolving as long again. Raises nothing."""
@@ -164,7 +164,7 @@ class _Inquiry:
         self._resolutions = resolutions
         self._domain_deadline_s = domain_deadline_s
         self._reason = reason
-        self._domain: asyncio.Task[Answer | None] | None = None
+        self._domain: asyncio.Task[PlanResult | None] | None = None
         self._log: asyncio.Task[list[Clash]] | None = None
         self._closed = False
         self._domain_until = 0.0
@@ -197,7 +197,7 @@ class _Inquiry:
     def _waits_s(self) -> float:
         return max(0.0, self._domain_until - time.monotonic())
 
-    async def _ask(self, domains: Domains, widened: Sequence[str]) -> Answer | None:
+    async def _ask(self, domains: Domains, widened: Sequence[str]) -> PlanResult | None:
         open_, began = self._open, time.monotonic()
         span = understand(open_.text, open_.now).span
         plan = open_.sources.plan(self._resolutions, open_.text, span, self._ontology, widened)

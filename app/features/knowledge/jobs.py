@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.clock import Clock
-from app.context.knower import RECENT, Said, Who
+from app.context.knower import RECENT, EarlierMessage, Who
 from app.context.resolution import Entity, Resolution, RowValue
 from app.errors import BadBody, Unavailable
 from app.features.knowledge.claims import about_things
@@ -34,7 +34,7 @@ from app.features.knowledge.resolution import ALIAS_DECAY
 from app.features.knowledge.resolve import Resolver, Study
 from app.jobs.learn import LearnJob
 from app.jobs.schedule import REMOVAL_EVERY, Connection, Tick, in_batches
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.claims import same_value
 from app.store import ids
 from app.store.learning import Effect, LearningStore, Setting, SourceMessage
@@ -62,7 +62,7 @@ ALIAS_FLOOR = 0.3
 # --- while a turn is learned from -------------------------------------------------------------------------------------
 
 
-class Heard(Struct, frozen=True):
+class NamedThings(Struct, frozen=True):
     """What a job's exchanges name and teach, by the id of the user's message."""
 
     resolver: Resolver
@@ -73,7 +73,9 @@ class Heard(Struct, frozen=True):
     studies: Mapping[UUID, Study]
     day_of: Mapping[str, str]
 
-    def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
+    def about(
+        self, exchange: SourceExchange, asked: SourceMessage, found: Sequence[MemoryCandidate]
+    ) -> Sequence[MemoryCandidate]:
         """See `app/features/knowledge/claims.py`."""
         study = self.studies.get(asked.message_id)
         named = study.resolutions if study is not None else ()
@@ -102,7 +104,7 @@ class Heard(Struct, frozen=True):
         await effect.enqueue([each.record(0.0) for each in jobs])
 
 
-class Hearing:
+class ResolutionHearing:
     """The learner's `hearing`."""
 
     def __init__(
@@ -115,24 +117,24 @@ class Hearing:
         self._resolver = resolver
 
     async def hear(
-        self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]
-    ) -> Heard | None:
+        self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[SourceExchange, Sequence[SourceMessage]]]
+    ) -> NamedThings | None:
         """What the exchanges name; None for a tenant without an ontology and without things. Raises StoreUnavailable."""
         ontology = await self._ontologies.of(job.tenant)
         if not ontology and not await self._store.things_known(job.tenant, job.user):
             return None
         turn = exchanges[0][1][0].turn_index
         before = await self._store.said_before(job.tenant, job.user, job.session, turn, RECENT)
-        recent = [Said(*each) for each in before]
+        recent = [EarlierMessage(*each) for each in before]
         studies: dict[UUID, Study] = {}
         for exchange, own in exchanges:
             studies[own[0].message_id] = await self._resolver.study(
                 _who(job), exchange.user_text, recent[-RECENT:], ontology, now=exchange.now
             )
-            recent += [Said(each.role, each.content) for each in own if each.content]
+            recent += [EarlierMessage(each.role, each.content) for each in own if each.content]
         named = {each.id for study in studies.values() for each in things_of(study.resolutions)}
         days = await self._store.preferred_days(job.tenant, job.user, _scope(job), named)
-        return Heard(self._resolver, self._sql, self._clock, ontology, setting.epoch, studies, days)
+        return NamedThings(self._resolver, self._sql, self._clock, ontology, setting.epoch, studies, days)
 
 
 def _who(job: LearnJob) -> Who:

@@ -97,7 +97,7 @@ _EMPTY_IT = re.compile(
 """After an "it" that means nothing."""
 
 
-class Piece(NamedTuple):
+class TextSpan(NamedTuple):
     """A stretch of a text, from `start` to before `end`; `norm`: as it is compared."""
 
     start: int
@@ -105,7 +105,7 @@ class Piece(NamedTuple):
     text: str
     norm: str
 
-    def overlaps(self, other: Piece) -> bool:
+    def overlaps(self, other: TextSpan) -> bool:
         """Whether they share a character."""
         return self.start < other.end and other.start < self.end
 
@@ -113,14 +113,14 @@ class Piece(NamedTuple):
 class Key(NamedTuple):
     """What has the form of an identifier of these types."""
 
-    piece: Piece
+    piece: TextSpan
     types: tuple[str, ...]
 
 
 class Pointer(NamedTuple):
     """Words that point back: "they", "it", "she" (`person`), or "the customer" (`type`, with the types that it may be)."""
 
-    piece: Piece
+    piece: TextSpan
     kind: PointerKind
     types: tuple[str, ...] = ()
 
@@ -128,9 +128,9 @@ class Pointer(NamedTuple):
 class Mentions(NamedTuple):
     """What may name a thing. `grams`: stretches of up to `MAX_GRAM_WORDS` words; `names`: those written like names."""
 
-    grams: tuple[Piece, ...] = ()
+    grams: tuple[TextSpan, ...] = ()
     keys: tuple[Key, ...] = ()
-    names: tuple[Piece, ...] = ()
+    names: tuple[TextSpan, ...] = ()
     pointers: tuple[Pointer, ...] = ()
 
 
@@ -182,7 +182,7 @@ def find(text: str, ontology: Ontology = NO_ONTOLOGY) -> Mentions:
 
 def whole(text: str, ontology: Ontology = NO_ONTOLOGY) -> Mentions:
     """All of `text` as one mention: whatever it is written like, it is taken for a name."""
-    piece = Piece(0, len(text), text, normalise(text))
+    piece = TextSpan(0, len(text), text, normalise(text))
     if not piece.norm:
         return Mentions()
     types = list(ontology.types.values())
@@ -219,12 +219,12 @@ def _words_of(text: str, start: int, end: int) -> Iterator[_Word]:
             yield _Word(match.start(), match.end(), match[0], norm, _folded(gap), _folded(match[0]), first)
 
 
-def _piece(text: str, words: Sequence[_Word]) -> Piece:
+def _piece(text: str, words: Sequence[_Word]) -> TextSpan:
     start, end = words[0].start, words[-1].end
-    return Piece(start, end, text[start:end], normalise(text[start:end]))
+    return TextSpan(start, end, text[start:end], normalise(text[start:end]))
 
 
-def _grams(text: str, words: Sequence[_Word]) -> Iterator[Piece]:
+def _grams(text: str, words: Sequence[_Word]) -> Iterator[TextSpan]:
     for i, word in enumerate(words):
         before, telling = "", False
         for last in words[i : i + MAX_GRAM_WORDS]:
@@ -235,7 +235,7 @@ def _grams(text: str, words: Sequence[_Word]) -> Iterator[Piece]:
             before += last.gap + last.inner if last is not word else word.inner
             telling = telling or last.norm not in STOP
             if telling and len(norm) > 1:
-                yield Piece(word.start, last.end, text[word.start : last.end], norm[:MAX_MENTION_CHARS])
+                yield TextSpan(word.start, last.end, text[word.start : last.end], norm[:MAX_MENTION_CHARS])
 
 
 # --- identifiers ---------------------------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def _compiled(pattern: str) -> tuple[re.Pattern[str], int] | None:
         return None
 
 
-def _keys(grams: Sequence[Piece], types: Sequence[EntityType]) -> Iterator[Key]:
+def _keys(grams: Sequence[TextSpan], types: Sequence[EntityType]) -> Iterator[Key]:
     patterns = [
         (each.name, made) for each in types if each.identifier is not None and (made := _compiled(each.identifier))
     ]
@@ -270,7 +270,7 @@ def _keys(grams: Sequence[Piece], types: Sequence[EntityType]) -> Iterator[Key]:
 # --- names ---------------------------------------------------------------------------------------------------------------
 
 
-def _names(text: str, words: Sequence[_Word], nouns: dict[str, tuple[str, ...]]) -> Iterator[Piece]:
+def _names(text: str, words: Sequence[_Word], nouns: dict[str, tuple[str, ...]]) -> Iterator[TextSpan]:
     """Capitalised stretches, and what follows a noun for a kind of things ("customer gai meida")."""
     shouted = sum(word.text.isupper() and len(word.text) > 1 for word in words) > max(3, len(words) // 2)
     elsewhere = {word.norm for word in words if not word.first and _is_capital(word)}
@@ -384,7 +384,7 @@ def _pronoun(text: str, word: _Word) -> Pointer | None:
     end = word.start + len(bare)
     if bare == "it" and _EMPTY_IT.match(text, end, end + 40):
         return None
-    return Pointer(Piece(word.start, end, text[word.start : end], bare), kind)
+    return Pointer(TextSpan(word.start, end, text[word.start : end], bare), kind)
 
 
 def _definite(text: str, words: Sequence[_Word], i: int, nouns: dict[str, tuple[str, ...]]) -> Pointer | None:

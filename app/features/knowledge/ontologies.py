@@ -13,7 +13,7 @@ from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology, Relation, ent
 from app.features.knowledge.ontology_store import OntologyRows, OntologyStore, RelationRow
 
 if TYPE_CHECKING:
-    from app.features.knowledge.ontology_yaml import Draft  # reads YAML, which no process needs at its start
+    from app.features.knowledge.ontology_yaml import OntologyDraft  # reads YAML, which no process needs at its start
 
 FRESH_S = 5.0
 """Seconds that it is not asked whether there is a newer one: what was loaded counts everywhere so much later."""
@@ -61,12 +61,12 @@ def assembled(rows: OntologyRows) -> Ontology:
     return Ontology(types, tuple(_relation(each) for each in rows.relations), rows.version)
 
 
-def rows_of(draft: Draft) -> tuple[list[dict[str, Any]], list[RelationRow]]:
+def rows_of(draft: OntologyDraft) -> tuple[list[dict[str, Any]], list[RelationRow]]:
     """Types and relations as the store keeps them; `join_on` as seed 004 writes it."""
     return [each.spec() for each in draft.types.values()], [_row(draft, each) for each in draft.relations]
 
 
-def _row(draft: Draft, relation: Relation) -> RelationRow:
+def _row(draft: OntologyDraft, relation: Relation) -> RelationRow:
     source, target = draft.types[relation.source].table, draft.types[relation.target].table
     spec = {
         "from_table": source,

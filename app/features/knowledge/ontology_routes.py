@@ -16,7 +16,7 @@ from app.errors import BadRequest, Forbidden, NotFound
 from app.features.knowledge.ontologies import rows_of
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.ontology_yaml import MAX_BYTES, read
-from app.features.knowledge.yaml_nodes import MAX_NAME_BYTES, Finding
+from app.features.knowledge.yaml_nodes import MAX_NAME_BYTES, YamlFinding
 
 MAX_ERRORS_TOLD = 5
 """Errors of a file that one answer tells; the command `mneme ontology check` tells all."""
@@ -137,5 +137,5 @@ class _Routes:
         return Removed(domain=domain, removed=True)
 
 
-def _finding(finding: Finding) -> FindingOut:
+def _finding(finding: YamlFinding) -> FindingOut:
     return FindingOut(**finding._asdict())

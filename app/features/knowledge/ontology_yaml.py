@@ -21,10 +21,10 @@ from app.features.knowledge.ontology import LABEL_FIELD, Cardinality, EntityType
 from app.features.knowledge.yaml_nodes import (
     LOADER,
     MAX_COLUMNS,
-    Finding,
     NodeReader,
     Path,
     Unfit,
+    YamlFinding,
     check_shape,
     in_order,
     is_column,
@@ -125,7 +125,7 @@ _RELATION_KEYS = {"from", "relation", "to", "cardinality", "semantics", "join", 
 _MANY: frozenset[Cardinality] = frozenset(("one_to_many", "many_to_many"))
 
 
-class Draft(Struct, frozen=True):
+class OntologyDraft(Struct, frozen=True):
     """One domain's ontology as a file says it. `places`: line and column of what stands at a path, such as
     ("types", "customer", "table") and ("relations", "0", "join")."""
 
@@ -134,25 +134,25 @@ class Draft(Struct, frozen=True):
     relations: tuple[Relation, ...]
     places: Mapping[Path, tuple[int, int]]
 
-    def finding(self, level: Literal["error", "warning"], path: Path, message: str) -> Finding:
+    def finding(self, level: Literal["error", "warning"], path: Path, message: str) -> YamlFinding:
         """A finding at a path, or at the nearest part of it that stands in the file."""
         while path and path not in self.places:
             path = path[:-1]
-        return Finding(level, *self.places.get(path, (1, 1)), message)
+        return YamlFinding(level, *self.places.get(path, (1, 1)), message)
 
 
-class Reading(Struct, frozen=True):
+class ParsedOntology(Struct, frozen=True):
     """What a file says. `draft`: None where there are errors; `findings`: in the order of their lines."""
 
-    draft: Draft | None
-    findings: tuple[Finding, ...]
+    draft: OntologyDraft | None
+    findings: tuple[YamlFinding, ...]
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[YamlFinding, ...]:
         return tuple(each for each in self.findings if each.level == "error")
 
 
-def read(text: str) -> Reading:
+def read(text: str) -> ParsedOntology:
     """Read an ontology. Never raises: what is wrong is among the findings."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         return _one(1, 1, f"the file is larger than {MAX_BYTES // 1024} KiB: split it into several domains")
@@ -170,14 +170,14 @@ def read(text: str) -> Reading:
     return _Reader().read(root)
 
 
-def _one(line: int, column: int, message: str) -> Reading:
-    return Reading(None, (Finding("error", line, column, message),))
+def _one(line: int, column: int, message: str) -> ParsedOntology:
+    return ParsedOntology(None, (YamlFinding("error", line, column, message),))
 
 
 class _Reader(NodeReader):
     """Reads an ontology. A part that is wrong is left out, so that the rest is looked at as well."""
 
-    def read(self, root: yaml.Node | None) -> Reading:
+    def read(self, root: yaml.Node | None) -> ParsedOntology:
         if root is None:
             return _one(1, 1, "the file is empty: it needs `domain:`, `types:` and `relations:`")
         parts = self.mapping(root, (), {"domain", "types", "relations"}, needed=("domain", "types"))
@@ -188,9 +188,9 @@ class _Reader(NodeReader):
         self._cycles(relations)
         findings = in_order(self.findings)
         if any(each.level == "error" for each in findings):
-            return Reading(None, findings)
+            return ParsedOntology(None, findings)
         ordered = tuple(each for each, _ in relations)
-        return Reading(Draft(domain, types, ordered, self.places), findings)
+        return ParsedOntology(OntologyDraft(domain, types, ordered, self.places), findings)
 
     # --- types --------------------------------------------------------------------------------------------------------
 

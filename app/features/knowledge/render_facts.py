@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from app.context.question import Span
+from app.context.question import TimeSpan
 from app.context.resolution import DomainFact, DomainQuery, RowValue
 from app.features.knowledge.breaches import breached
 from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
@@ -33,7 +33,7 @@ _TOLD_TO: Mapping[Family, timedelta] = {
 """How finely a moment is read (`domain_sql`)."""
 
 
-class Row(Struct, frozen=True):
+class FactRow(Struct, frozen=True):
     """A row, ready to be shown: `values` by column, None where it is NULL. `parent`: the key of the row it was reached from."""
 
     key: str
@@ -46,7 +46,7 @@ class Told(Struct, frozen=True):
     nothing; `query`: as it is noted."""
 
     ask: Ask
-    rows: tuple[Row, ...] = ()
+    rows: tuple[FactRow, ...] = ()
     total: int = 0
     families: Mapping[str, Family] | None = None
     onward: tuple[Told, ...] = ()
@@ -82,7 +82,7 @@ def shown(value: str | None, family: Family) -> str | None:
     return line if len(value) <= VALUE_CHARS else line[:VALUE_CHARS].rstrip() + "…"
 
 
-def name_of(kind: EntityType, row: Row) -> str:
+def name_of(kind: EntityType, row: FactRow) -> str:
     """What a row is called: its type's label, filled in; a column that is empty leaves a gap, and an empty name the key."""
     name = kind.label
     for column in label_columns(kind.label):
@@ -168,7 +168,7 @@ def _list(told: Told) -> str:
     return f"{head}: {'; '.join(_line(told, row) for row in told.rows)}{tail}"
 
 
-def _line(told: Told, row: Row) -> str:
+def _line(told: Told, row: FactRow) -> str:
     kind = told.ask.type
     title = row.values.get(kind.title) or row.key
     at = row.values.get(kind.time) if kind.time else None
@@ -202,7 +202,7 @@ def _tail(told: Told) -> str:
     return f"{len(told.rows)} in all{_sums(told, told.rows)}"
 
 
-def _sums(told: Told, rows: Sequence[Row]) -> str:
+def _sums(told: Told, rows: Sequence[FactRow]) -> str:
     """The sums of what is shown and is a number of something, where every row has one; of what rows share there is none."""
     kind, families, relation = told.ask.type, told.families or {}, told.ask.relation
     found: list[str] = []
@@ -222,7 +222,7 @@ def _sums(told: Told, rows: Sequence[Row]) -> str:
     return "".join(found)
 
 
-def _said(row: Row, columns: Sequence[str]) -> Iterator[str]:
+def _said(row: FactRow, columns: Sequence[str]) -> Iterator[str]:
     return (f"{each}: {row.values[each]}" for each in columns if row.values.get(each) is not None)
 
 
@@ -234,7 +234,7 @@ def _decimal(value: Any) -> Decimal | None:
     return number if number.is_finite() else None
 
 
-def when(span: Span) -> str:
+def when(span: TimeSpan) -> str:
     """A span as one says it: "September 2024", "2024", "2024-09-15", "2024-09-01 to 2024-09-14"."""
     if span.begin is None or span.end is None:
         if span.begin is not None:
@@ -249,7 +249,7 @@ def when(span: Span) -> str:
     return str(first) if first == last else f"{first} to {last}"
 
 
-def days(span: Span) -> list[str | None]:
+def days(span: TimeSpan) -> list[str | None]:
     """First and last day of a span, as seed 004's `date_range` has them; None: open."""
     last = span.end - timedelta(microseconds=1) if span.end is not None else None
     return [each.date().isoformat() if each is not None else None for each in (span.begin, last)]

@@ -11,20 +11,20 @@ from uuid import UUID
 
 from app.context.resolution import Alternative, Entity, Method
 from app.features.knowledge.entities import Lessons, Match, Taught, Thing
-from app.features.knowledge.mentions import Piece, Pointer, count_words, find, normalise, plain
+from app.features.knowledge.mentions import Pointer, TextSpan, count_words, find, normalise, plain
 from app.features.knowledge.ontology import Ontology
 
 # What the resolution of mentions is told, and what it asks a business's own database. Pure.
 
 
-class Wanted(NamedTuple):
+class RowQuery(NamedTuple):
     """What is looked for in the business's own database. `types`: of an identifier; (): all that are found by name."""
 
     mention: str
     types: tuple[str, ...]
 
 
-class Found(NamedTuple):
+class FoundRow(NamedTuple):
     """A row that a mention may mean. `key`: the row's, of `column`; `exact`: the mention is its key, not only (a part of) its
     name."""
 
@@ -41,14 +41,14 @@ class Found(NamedTuple):
 class Sought(NamedTuple):
     """What a search came to. `away`: not everything was searched in time, so that what is not here may be there."""
 
-    found: Sequence[Found] = ()
+    found: Sequence[FoundRow] = ()
     away: bool = False
 
 
 class Finder(Protocol):
     """The business's own database. Raises nothing: one that is away has nothing, and says so."""
 
-    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought: ...
+    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought: ...
 
 
 # What a mention most likely means, by what was looked up: stages 1 to 3 of seed 004 and what the domain found. Pure.
@@ -79,7 +79,7 @@ DAY_S = 86_400.0
 _DIGITS = re.compile(r"\d+")
 
 
-class Outcome(NamedTuple):
+class Meaning(NamedTuple):
     """What a mention may mean, best first; `clear`: it is the first. `alias`: the rows by which it was known; `found`: those
     of the business's own database."""
 
@@ -87,26 +87,26 @@ class Outcome(NamedTuple):
     options: tuple[Alternative, ...]
     clear: bool
     alias: tuple[Match, ...] = ()
-    found: tuple[Found, ...] = ()
+    found: tuple[FoundRow, ...] = ()
 
     @property
     def best(self) -> Alternative:
         return self.options[0]
 
 
-class Hit(NamedTuple):
+class Occurrence(NamedTuple):
     """What stands in a text, and what it may mean."""
 
-    piece: Piece
-    outcome: Outcome
+    piece: TextSpan
+    outcome: Meaning
 
 
-class Choice(NamedTuple):
+class ChosenAlternative(NamedTuple):
     """One of the alternatives of an earlier mention (`asked`), which the words `piece` pick."""
 
-    asked: Hit
+    asked: Occurrence
     option: Alternative
-    piece: Piece
+    piece: TextSpan
 
 
 def faded(confidence: float, since: datetime | None, now: datetime) -> float:
@@ -131,7 +131,7 @@ def coreference_confidence(distance: int) -> float:
     return COREFERENCE * math.exp(-COREFERENCE_DECAY * (max(1, distance) - 1))
 
 
-def known(matches: Sequence[Match], now: datetime) -> Outcome | None:
+def known(matches: Sequence[Match], now: datetime) -> Meaning | None:
     """What a mention is known to mean, by name (stage 1) or alias (stage 2); `matches` are its own."""
     stated = _stated(matches)
     names = [each for each in matches if each.stage == "name"]
@@ -143,8 +143,8 @@ def known(matches: Sequence[Match], now: datetime) -> Outcome | None:
         if len(options) > 1 and len(chosen) == 1:
             # Two are called so, and the user once said which is meant.
             option = Alternative(chosen[0].entity, ALIAS)
-            return Outcome("known_alias", (option,), True, (stated[option.entity.id],))
-        return Outcome("exact", options, len(options) == 1)
+            return Meaning("known_alias", (option,), True, (stated[option.entity.id],))
+        return Meaning("exact", options, len(options) == 1)
     aliases = [each for each in matches if each.stage == "alias"]
     if not aliases:
         return None
@@ -158,10 +158,10 @@ def known(matches: Sequence[Match], now: datetime) -> Outcome | None:
     close = [each for each in rows if alias_rank(each, now) >= ALIAS_CLOSE * best]
     options = _distinct((_entity(each), min(ALIAS, alias_rank(each, now))) for each in rows)
     clear = len({each.entity_id for each in close}) == 1
-    return Outcome("known_alias", options, clear, tuple(rows[:1]) if clear else ())
+    return Meaning("known_alias", options, clear, tuple(rows[:1]) if clear else ())
 
 
-def near(span: str, matches: Sequence[Match]) -> Outcome | None:
+def near(span: str, matches: Sequence[Match]) -> Meaning | None:
     """What a mention nearly spells (stage 3), or is the first words of, which counts as the least similarity. A number is never
     nearly another number."""
     digits = set(_DIGITS.findall(span))
@@ -174,7 +174,7 @@ def near(span: str, matches: Sequence[Match]) -> Outcome | None:
     return _closest("fuzzy", rated)
 
 
-def discovered(mention: str, found: Sequence[Found]) -> Outcome | None:
+def discovered(mention: str, found: Sequence[FoundRow]) -> Meaning | None:
     """What the business's own database has under a mention: rows whose key it is before those whose name it is."""
     if not found:
         return None
@@ -182,17 +182,17 @@ def discovered(mention: str, found: Sequence[Found]) -> Outcome | None:
     rows = sorted(exact or found, key=lambda each: (each.entity.name, each.entity.id))
     options = _distinct((each.entity, DOMAIN_KEY if each.exact else DOMAIN_NAME) for each in rows)
     kept = {each.entity.id for each in options}
-    return Outcome(
+    return Meaning(
         "domain_db", options, len(options) == 1, found=tuple(each for each in rows if each.entity.id in kept)
     )
 
 
-def _closest(method: Method, rated: Iterable[tuple[Entity, float]]) -> Outcome | None:
+def _closest(method: Method, rated: Iterable[tuple[Entity, float]]) -> Meaning | None:
     options = _distinct(sorted(rated, key=lambda each: (-each[1], each[0].name, each[0].id)))
     if not options:
         return None
     close = [each for each in options if each.confidence > options[0].confidence - FUZZY_CLOSE]
-    return Outcome(method, options if len(close) == 1 else tuple(close), len(close) == 1)
+    return Meaning(method, options if len(close) == 1 else tuple(close), len(close) == 1)
 
 
 def _stated(matches: Sequence[Match]) -> dict[str, Match]:
@@ -270,7 +270,7 @@ class Pick(NamedTuple):
     """An alternative that a message picks, by these of its words."""
 
     choice: Alternative
-    piece: Piece
+    piece: TextSpan
 
 
 def refer(pointer: Pointer, antecedents: Sequence[Antecedent], ontology: Ontology) -> tuple[Antecedent, ...]:
@@ -349,8 +349,8 @@ def _by_place(text: str, options: Sequence[Alternative]) -> Pick | None:
     return Pick(options[n], _cut(text, *match.span())) if n < len(options) else None
 
 
-def _cut(text: str, start: int, end: int) -> Piece:
-    return Piece(start, end, text[start:end], normalise(text[start:end]))
+def _cut(text: str, start: int, end: int) -> TextSpan:
+    return TextSpan(start, end, text[start:end], normalise(text[start:end]))
 
 
 def stated(
@@ -369,7 +369,9 @@ def chosen(mention: str, entity: str, alternatives: Sequence[str], now: datetime
     return stated(mention, entity, own=True, confidence=CHOICE, metadata=metadata)
 
 
-def lessons_of(hits: Sequence[Hit], choice: Choice | None, pointed: Sequence[str], now: datetime) -> Lessons:
+def lessons_of(
+    hits: Sequence[Occurrence], choice: ChosenAlternative | None, pointed: Sequence[str], now: datetime
+) -> Lessons:
     """What was found in a text, and was chosen by it; `pointed`: ids of what it points back to."""
     things: list[Thing] = []
     aliases: list[Taught] = []
@@ -400,7 +402,7 @@ def lessons_of(hits: Sequence[Hit], choice: Choice | None, pointed: Sequence[str
     return Lessons(tuple(things), tuple(aliases), tuple(dict.fromkeys([*spoken, *pointed])))
 
 
-def _thing(found: Found) -> Thing:
+def _thing(found: FoundRow) -> Thing:
     entity = found.entity
     ref = {"domain": found.domain, "table": found.table, "column": found.column, "key": found.key}
     return Thing(entity.id, entity.type, entity.name, normalise(entity.name), ref, dict(found.properties))

@@ -19,22 +19,22 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
 
 from app.clock import Clock
-from app.context.knower import Said, Who
+from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.features.knowledge import resolution as rank
 from app.features.knowledge.entities import EntityStore, Lessons, Match
-from app.features.knowledge.mentions import MAX_NAMES, Mentions, Piece, find, plain, whole
+from app.features.knowledge.mentions import MAX_NAMES, Mentions, TextSpan, find, plain, whole
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import (
     WINDOW,
     Antecedent,
-    Choice,
+    ChosenAlternative,
     Finder,
-    Found,
-    Hit,
-    Outcome,
+    FoundRow,
+    Meaning,
+    Occurrence,
+    RowQuery,
     Sought,
-    Wanted,
     lessons_of,
     may_pick,
     pick,
@@ -52,7 +52,7 @@ REMEMBERED = 10_000
 """Mentions remembered, some 500 bytes each."""
 
 
-_Key = tuple[UUID, int, Wanted]
+_Key = tuple[UUID, int, RowQuery]
 
 
 class Discovery:
@@ -62,20 +62,20 @@ class Discovery:
     def __init__(self, finder: Finder | None, clock: Clock) -> None:
         self._finder = finder
         self._clock = clock
-        self._known: OrderedDict[_Key, tuple[tuple[Found, ...], datetime]] = OrderedDict()
+        self._known: OrderedDict[_Key, tuple[tuple[FoundRow, ...], datetime]] = OrderedDict()
         self._tasks = Supervisor()
         self._searches: dict[_Key, asyncio.Task[Sought]] = {}
 
     async def find(
-        self, tenant: UUID, version: int, wanted: Sequence[Wanted], *, until: float | None = None
-    ) -> tuple[Mapping[Wanted, tuple[Found, ...]], bool]:
+        self, tenant: UUID, version: int, wanted: Sequence[RowQuery], *, until: float | None = None
+    ) -> tuple[Mapping[RowQuery, tuple[FoundRow, ...]], bool]:
         """What there is under each, of the first `MAX_WANTED`, and whether a database was away, or not done by `until`
         (monotonic seconds). `version`: of the ontology, by which it is looked for."""
         asked = list(dict.fromkeys(wanted))[:MAX_WANTED]
         if self._finder is None or not asked:
             return {}, False
         now = self._clock.now()
-        found: dict[Wanted, tuple[Found, ...]] = {}
+        found: dict[RowQuery, tuple[FoundRow, ...]] = {}
         for each in asked:
             known = self._known.get((tenant, version, each))
             if known is not None and timedelta(0) <= now - known[1] < timedelta(seconds=REMEMBERED_S):
@@ -96,7 +96,7 @@ class Discovery:
             away = away or sought.away
         return found, away
 
-    async def _search(self, finder: Finder, tenant: UUID, version: int, wanted: Sequence[Wanted]) -> Sought:
+    async def _search(self, finder: Finder, tenant: UUID, version: int, wanted: Sequence[RowQuery]) -> Sought:
         """What a database that was away did not say is not remembered."""
         try:
             sought = await finder.find(tenant, wanted)
@@ -112,7 +112,7 @@ class Discovery:
         return sought
 
 
-__all__ = ["Finder", "Found", "Resolver", "Said", "Study", "Wanted", "Who", "things_of"]
+__all__ = ["EarlierMessage", "Finder", "FoundRow", "Resolver", "RowQuery", "Study", "Who", "things_of"]
 MAX_EARLIER_CHARS = 600
 """Of each earlier message: what a thing is named by stands there, not the whole of a paste."""
 MAX_EARLIER_GRAMS = 2000
@@ -135,13 +135,13 @@ class _Text(Struct):
     mentions: Mentions
     distance: int = 0
     role: str = "user"
-    hits: list[Hit] = field(default_factory=list)
+    hits: list[Occurrence] = field(default_factory=list)
 
-    def free(self, piece: Piece) -> bool:
+    def free(self, piece: TextSpan) -> bool:
         """Whether nothing was found in these words yet."""
         return not any(piece.overlaps(each.piece) for each in self.hits)
 
-    def clear(self) -> list[Hit]:
+    def clear(self) -> list[Occurrence]:
         """What was found and is one thing."""
         return [each for each in self.hits if each.outcome.clear]
 
@@ -155,7 +155,14 @@ class Resolver:
         self._discovery = Discovery(finder, clock)
 
     async def resolve_text(
-        self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime, teach: bool = False
+        self,
+        who: Who,
+        text: str,
+        recent: Sequence[EarlierMessage],
+        ontology: Ontology,
+        *,
+        now: datetime,
+        teach: bool = False,
     ) -> tuple[Resolution, ...]:
         """What the things are that `text` names, in its order, each once; ambiguous mentions with their alternatives, and none
         that is unknown. `recent`: the messages before it, oldest first. `teach`: also learn from it, at once.
@@ -168,7 +175,14 @@ class Resolver:
         return study.resolutions
 
     async def resolve_mention(
-        self, who: Who, mention: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime, teach: bool = False
+        self,
+        who: Who,
+        mention: str,
+        recent: Sequence[EarlierMessage],
+        ontology: Ontology,
+        *,
+        now: datetime,
+        teach: bool = False,
     ) -> Resolution:
         """What `mention`, as a whole, means; without an entity: nothing that is known, or one of the alternatives."""
         study = await self._study(who, mention, whole(mention, ontology), recent, ontology, now)
@@ -180,7 +194,7 @@ class Resolver:
         self,
         who: Who,
         text: str,
-        recent: Sequence[Said],
+        recent: Sequence[EarlierMessage],
         ontology: Ontology,
         *,
         now: datetime,
@@ -199,7 +213,7 @@ class Resolver:
         who: Who,
         said: str,
         mentions: Mentions,
-        recent: Sequence[Said],
+        recent: Sequence[EarlierMessage],
         ontology: Ontology,
         now: datetime,
         until: float | None = None,
@@ -212,7 +226,7 @@ class Resolver:
         choice = _chosen(text, earlier)
         if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in text.clear()]:
             text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
-                Hit(choice.piece, Outcome("disambiguation", (choice.option,), True))
+                Occurrence(choice.piece, Meaning("disambiguation", (choice.option,), True))
             ]
         direct = _once(sorted(text.hits, key=lambda each: each.piece.start))
         named = {each.outcome.best.entity.id for each in direct if each.outcome.clear}
@@ -253,13 +267,13 @@ class Resolver:
         a database was away."""
         if not ontology:
             return False
-        asked: list[tuple[_Text, Piece, Wanted]] = []
+        asked: list[tuple[_Text, TextSpan, RowQuery]] = []
         for text in texts:
             for key in sorted(text.mentions.keys, key=lambda key: -len(key.piece.text)):
-                asked += [(text, key.piece, Wanted(plain(key.piece.text), key.types))] if text.free(key.piece) else []
+                asked += [(text, key.piece, RowQuery(plain(key.piece.text), key.types))] if text.free(key.piece) else []
             keys = {each.piece.norm for each in text.mentions.keys}
             asked += [
-                (text, piece, Wanted(plain(piece.text), ()))
+                (text, piece, RowQuery(plain(piece.text), ()))
                 for piece in text.mentions.names
                 if piece.norm not in keys and text.free(piece)
             ]
@@ -277,7 +291,7 @@ def things_of(resolutions: Iterable[Resolution]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each.entity.id for each in resolutions if each.entity is not None))
 
 
-def _earlier(text: _Text, recent: Sequence[Said], ontology: Ontology) -> list[_Text]:
+def _earlier(text: _Text, recent: Sequence[EarlierMessage], ontology: Ontology) -> list[_Text]:
     """The messages before that matter, the latest first: all, where something points back; else the user's last one, if this
     may be an answer to what was ambiguous in it."""
     last = list(reversed(recent[-WINDOW:]))
@@ -289,22 +303,22 @@ def _earlier(text: _Text, recent: Sequence[Said], ontology: Ontology) -> list[_T
     ]
 
 
-def _take(text: _Text, found: Iterable[tuple[Piece, Outcome | None]]) -> None:
+def _take(text: _Text, found: Iterable[tuple[TextSpan, Meaning | None]]) -> None:
     """Keep what does not overlap, the longest words first."""
     for piece, outcome in sorted(found, key=lambda each: (each[0].start - each[0].end, each[0].start)):
         if outcome is not None and text.free(piece):
-            text.hits.append(Hit(piece, outcome))
+            text.hits.append(Occurrence(piece, outcome))
 
 
-def _once(hits: Sequence[Hit]) -> list[Hit]:
+def _once(hits: Sequence[Occurrence]) -> list[Occurrence]:
     """Each thing, and each ambiguous mention, as it comes first."""
-    found: dict[str, Hit] = {}
+    found: dict[str, Occurrence] = {}
     for each in hits:
         found.setdefault(each.outcome.best.entity.id if each.outcome.clear else f"? {each.piece.norm}", each)
     return list(found.values())
 
 
-def _chosen(text: _Text, earlier: Sequence[_Text]) -> Choice | None:
+def _chosen(text: _Text, earlier: Sequence[_Text]) -> ChosenAlternative | None:
     """Stage 5: what was ambiguous in the user's last message, and is picked now."""
     asked = next((each for each in earlier if each.role == "user"), None)
     for hit in asked.hits if asked is not None else ():
@@ -314,7 +328,7 @@ def _chosen(text: _Text, earlier: Sequence[_Text]) -> Choice | None:
             each.piece.overlaps(picked.piece) and each.outcome.best.entity != picked.choice.entity
             for each in text.clear()
         ):
-            return Choice(hit, picked.choice._replace(confidence=rank.CHOICE), picked.piece)
+            return ChosenAlternative(hit, picked.choice._replace(confidence=rank.CHOICE), picked.piece)
     return None
 
 
@@ -343,7 +357,7 @@ def _pointing(text: _Text, earlier: Sequence[_Text], ontology: Ontology) -> list
     return found
 
 
-def _resolution(hit: Hit) -> Resolution:
+def _resolution(hit: Occurrence) -> Resolution:
     mention, start, outcome = plain(hit.piece.text), hit.piece.start, hit.outcome
     if outcome.clear:
         return Resolution(mention, start, outcome.best.entity, outcome.best.confidence, outcome.method)

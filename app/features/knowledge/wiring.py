@@ -21,7 +21,7 @@ from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
 
 
-class Things(Struct, frozen=True):
+class KnownThings(Struct, frozen=True):
     """What a process knows of things. `resolver`: for whatever no request waits for."""
 
     ontologies: Ontologies
@@ -29,13 +29,13 @@ class Things(Struct, frozen=True):
     resolver: Resolver
 
 
-def open_things(settings: Settings, process: Process) -> Things:
+def open_things(settings: Settings, process: Process) -> KnownThings:
     """Connections to the businesses' own databases are opened when they are needed."""
     pool, queries, clock = process.pool, process.queries, process.clock
     ontologies = Ontologies(OntologyStore(pool, queries, clock))
     tenancy = Tenancy(pool, queries, clock)
     domains = Domains(settings.domains, ontologies, tenancy.tenant, queries, clock, process.metrics)
-    return Things(ontologies, domains, resolver(domains, process, pool))
+    return KnownThings(ontologies, domains, resolver(domains, process, pool))
 
 
 def resolver(domains: Domains, process: Process, pool: Pool) -> Resolver:
@@ -43,7 +43,7 @@ def resolver(domains: Domains, process: Process, pool: Pool) -> Resolver:
     return Resolver(EntityStore(pool, process.queries, process.clock), domains, process.clock)
 
 
-def knower(things: Things, process: Process, pool: Pool, domain_deadline_s: float) -> Knower:
+def knower(things: KnownThings, process: Process, pool: Pool, domain_deadline_s: float) -> Knower:
     """Finds out what is known of the things that requests name. `pool`: what it reads with."""
     assert process.metrics is not None, "a server's"
     sources = Sources(

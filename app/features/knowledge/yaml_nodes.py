@@ -25,7 +25,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 Path = tuple[str, ...]
 
 
-class Finding(NamedTuple):
+class YamlFinding(NamedTuple):
     """What is wrong, or doubtful. `line`, `column`: from 1."""
 
     level: Literal["error", "warning"]
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
     message: str
 
 
-def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def in_order(findings: Sequence[YamlFinding]) -> tuple[YamlFinding, ...]:
     """By line; of too many, the errors."""
     if len(findings) > MAX_FINDINGS:
         findings = sorted(findings, key=lambda each: each.level != "error")[:MAX_FINDINGS]
@@ -72,7 +72,7 @@ class NodeReader:
     """Reads nodes, noting where each stands (`places`) and what is wrong (`findings`)."""
 
     def __init__(self) -> None:
-        self.findings: list[Finding] = []
+        self.findings: list[YamlFinding] = []
         self.places: dict[Path, tuple[int, int]] = {}
 
     def mapping(
@@ -197,10 +197,10 @@ class NodeReader:
 
     def wrong(self, node: yaml.Node | None, message: str) -> None:
         line, column = (node.start_mark.line + 1, node.start_mark.column + 1) if node is not None else (1, 1)
-        self.findings.append(Finding("error", line, column, message))
+        self.findings.append(YamlFinding("error", line, column, message))
 
     def wrong_at(self, at: Path, message: str, level: Literal["error", "warning"] = "error") -> None:
-        self.findings.append(Finding(level, *self.places.get(at, (1, 1)), message))
+        self.findings.append(YamlFinding(level, *self.places.get(at, (1, 1)), message))
 
 
 def is_name(value: str) -> str | None:

@@ -16,7 +16,7 @@ from app.errors import BadBody, HelperError
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.learn import Learner, Notes
 from app.jobs.schedule import Schedule
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 from app.providers.embeddings import NoEmbedder
 from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore
@@ -37,7 +37,7 @@ def count(text: str) -> int:
 
 
 def build_learner(pool: Pool, clock: FakeClock) -> Learner:
-    async def by_rules(exchange: Exchange) -> list[Candidate]:
+    async def by_rules(exchange: SourceExchange) -> list[MemoryCandidate]:
         return extract(exchange)
 
     return Learner(

@@ -14,7 +14,7 @@ from app.errors import Conflict, StoreUnavailable
 from app.features.knowledge.ontologies import FRESH_S, Ontologies, rows_of
 from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.features.knowledge.ontology_store import OntologyRows, OntologyStore
-from app.features.knowledge.ontology_yaml import Draft, read
+from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
@@ -22,7 +22,7 @@ from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
 ANA, BOB = UUID(int=11), UUID(int=12)
 
 
-def draft(text: str = ONTOLOGY_YAML) -> Draft:
+def draft(text: str = ONTOLOGY_YAML) -> OntologyDraft:
     found = read(text).draft
     assert found is not None
     return found

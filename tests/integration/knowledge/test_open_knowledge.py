@@ -7,7 +7,7 @@ from app.features.knowledge import Knowledge
 from app.features.knowledge.ontologies import rows_of
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.ontology_yaml import read
-from app.features.knowledge.resolution import Wanted
+from app.features.knowledge.resolution import RowQuery
 from app.server.core import open_core, process_of
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
@@ -28,5 +28,5 @@ async def test_what_is_loaded_is_asked_where_the_settings_say(database: str, sam
         async with knowledge.opened(process):
             ontologies, domains = knowledge.things(process).ontologies, knowledge.things(process).domains
             assert set((await ontologies.of(LOCAL_TENANT)).types) == set(draft.types)
-            ((found,), _) = await domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])
+            ((found,), _) = await domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())])
             assert found.entity == ("customer:del_789", "customer", "Delta Logistics")

@@ -17,7 +17,7 @@ import pytest
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
 from app.store import archive_files, archives, ids
-from app.store.archives import Archives, Done, Keep
+from app.store.archives import ArchiveRun, Archives, Keep
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from tests.support.jobs import SQL
 from tests.support.teller import ANA, TENANT, Teller, talk
@@ -95,7 +95,7 @@ async def test_what_is_over_goes_into_files_that_prove_themselves(
         raw = (files(keep)[0].parent / each["file"]).read_bytes()
         assert (hashlib.sha256(raw).hexdigest(), len(raw)) == (each["sha256"], each["bytes"])
         assert len(gzip.decompress(raw).splitlines()) == each["rows"]
-    assert await Archives(SQL, keep).run(owner, NOW) == Done()
+    assert await Archives(SQL, keep).run(owner, NOW) == ArchiveRun()
 
 
 async def test_what_is_archived_leaves_the_indexes(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
@@ -122,7 +122,7 @@ async def test_a_restored_month_is_as_it_was(told: Teller, admin: Admin, owner: 
         FEBRUARY,
     )
     assert part == "_203101"
-    assert await Archives(SQL, keep).run(owner, NOW) == Done()
+    assert await Archives(SQL, keep).run(owner, NOW) == ArchiveRun()
     assert (await Archives(SQL, keep).run(owner, NOW, month="203101")).rows == 4
     assert await states(admin) == {("203101", "archived")}
 
@@ -342,4 +342,4 @@ async def test_archives_are_dropped_when_their_time_is_over(told: Teller, admin:
 async def test_a_month_that_has_not_ended_stays(told: Teller, owner: Any, keep: Keep) -> None:
     with pytest.raises(Conflict, match="2031-03 has not ended"):
         await Archives(SQL, keep).run(owner, NOW, month="203103")
-    assert await Archives(SQL, Keep(keep.folder)).run(owner, NOW) == Done()
+    assert await Archives(SQL, Keep(keep.folder)).run(owner, NOW) == ArchiveRun()

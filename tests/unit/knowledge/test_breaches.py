@@ -9,11 +9,11 @@ import pytest
 from app.context.resolution import Entity
 from app.features.knowledge.breaches import MAX_FINDINGS, breach, findings
 from app.features.knowledge.checking import check
-from app.features.knowledge.domain_sql import Column, Table
+from app.features.knowledge.domain_sql import DomainColumn, Table
 from app.features.knowledge.graph_traversal import Ask
 from app.features.knowledge.ontology import EntityType, Relation, entity_type
 from app.features.knowledge.ontology_yaml import read
-from app.features.knowledge.render_facts import Row
+from app.features.knowledge.render_facts import FactRow
 
 ORDER = EntityType("order", "erp", "orders", "id", "id", "{id}", rules={"total": {"required": True, "min": "0"}})
 ACME = Entity("customer:acme", "customer", "Acme")
@@ -38,7 +38,11 @@ def test_what_a_value_must_be(rule: dict[str, Any], value: str | None, told: str
 
 
 def test_a_second_row_where_there_may_be_one() -> None:
-    rows = [Row("SO-1", "acme", {"total": "1"}), Row("SO-2", "acme", {"total": "2"}), Row("SO-3", "b", {"total": "3"})]
+    rows = [
+        FactRow("SO-1", "acme", {"total": "1"}),
+        FactRow("SO-2", "acme", {"total": "2"}),
+        FactRow("SO-3", "b", {"total": "3"}),
+    ]
     for cardinality, backwards, wrong in (
         ("many_to_one", False, True), ("one_to_one", False, True), ("one_to_many", True, True),
         ("one_to_many", False, False), ("many_to_many", False, False),
@@ -49,7 +53,7 @@ def test_a_second_row_where_there_may_be_one() -> None:
 
 
 def test_a_column_that_is_gone_breaks_no_rule_and_what_is_told_is_bounded() -> None:
-    rows = [Row(f"SO-{n}", None, {"total": None}) for n in range(40)]
+    rows = [FactRow(f"SO-{n}", None, {"total": None}) for n in range(40)]
     assert findings(Ask(ORDER, ACME), rows, ()) == ()
     assert len(findings(Ask(ORDER, ACME), rows, ("total",))) == MAX_FINDINGS
 
@@ -72,7 +76,7 @@ def test_rules_are_read_kept_and_held_against_the_table() -> None:
     kind = draft.types["order"]
     assert kind.rules == {"total": {"required": True, "min": "0", "max": "100"}, "status": {"one_of": ["new", "done"]}}
     assert entity_type(kind.spec()) == kind
-    text = {name: Column(name, "text") for name in ("id", "total")}
+    text = {name: DomainColumn(name, "text") for name in ("id", "total")}
     told = {each.message for each in check(draft, {"orders": Table(text, False, frozenset({"id"}))})}
     assert told == {
         "total is of type text: min and max are of numbers",

@@ -12,7 +12,7 @@ from app.context.resolution import Entity
 from app.features.knowledge import resolution as rank
 from app.features.knowledge.entities import Match
 from app.features.knowledge.resolution import (
-    Found,
+    FoundRow,
     alias_rank,
     coreference_confidence,
     discovered,
@@ -38,9 +38,9 @@ def alias(
     )  # fmt: skip
 
 
-def found(entity: str, name: str, *, exact: bool) -> Found:
+def found(entity: str, name: str, *, exact: bool) -> FoundRow:
     kind, _, key = entity.partition(":")
-    return Found("gai", Entity(entity, kind, name), kind, "id", key, "erp", {}, exact)
+    return FoundRow("gai", Entity(entity, kind, name), kind, "id", key, "erp", {}, exact)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.candidate import Candidate, Exchange, Provenance, Triple
+from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
 from app.memory.extract import MAX_CANDIDATES, extract
 from tests.support.properties import examples
 from tests.unit.memory.labelled import Expected, Labelled, labelled, read
@@ -19,11 +19,11 @@ from tests.unit.memory.labelled_tuning import UTTERANCES as TUNING
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
-def found(text: str) -> list[Candidate]:
-    return extract(Exchange(text, NOW))
+def found(text: str) -> list[MemoryCandidate]:
+    return extract(SourceExchange(text, NOW))
 
 
-def fits(candidate: Candidate, expected: Expected, candidates: list[Candidate]) -> bool:
+def fits(candidate: MemoryCandidate, expected: Expected, candidates: list[MemoryCandidate]) -> bool:
     """A clause may be told in several memories ("a nurse", "at St Mary's"): together they say what is expected."""
     told = [c.content.casefold() for c in candidates if c.span == candidate.span]
     said = all(any(word in content for content in told) for word in expected.words)
@@ -181,7 +181,7 @@ def test_tool_calls_are_noted() -> None:
         {"type": "function"},
         {"function": {"name": "fifth", "arguments": {"a": 1}}},
     ]
-    candidates = extract(Exchange("what's the weather?", NOW, tool_calls=calls))
+    candidates = extract(SourceExchange("what's the weather?", NOW, tool_calls=calls))
     assert [c.content for c in candidates] == [
         "Used the tool get_weather with city Lisbon, days 3",
         "Used the tool login with password hunter2, user ana",

@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 import pytest
 
 from app.languages.data import LANGUAGES, language
-from app.memory.candidate import Candidate, Exchange, Provenance
+from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange
 from app.memory.extract import extract
 from app.memory.extract_guesses import GUESS_CONFIDENCE, guessed
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
-def found(text: str) -> list[Candidate]:
-    return extract(Exchange(text, NOW))
+def found(text: str) -> list[MemoryCandidate]:
+    return extract(SourceExchange(text, NOW))
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.memory.candidate import Candidate, Kind, Provenance, Triple
+from app.memory.candidate import Kind, MemoryCandidate, Provenance, Triple
 from app.memory.drafts import (
     EPISODIC,
     PROCEDURAL,
     SEMANTIC,
     SESSION,
     Draft,
-    Place,
+    StatementPlace,
     factors,
     known_item,
     like,
@@ -35,7 +35,7 @@ SAID = datetime(2026, 11, 1, 9, tzinfo=UTC)
 EARLIER = datetime(2026, 10, 1, 9, tzinfo=UTC)
 LATER = datetime(2026, 11, 10, 9, tzinfo=UTC)
 TTL = timedelta(hours=24)
-HERE = Place(UUID(int=1), "chat-1")
+HERE = StatementPlace(UUID(int=1), "chat-1")
 ELSEWHERE = UUID(int=2)
 THRESHOLD = 0.92
 
@@ -50,8 +50,8 @@ def candidate(
     secret: bool = False,
     importance: float = 0.6,
     confidence: float = 0.9,
-) -> Candidate:
-    return Candidate(
+) -> MemoryCandidate:
+    return MemoryCandidate(
         content,
         kind,
         provenance,
@@ -69,7 +69,7 @@ def message(number: int = 10, turn: int = 3, at: datetime = SAID) -> SourceMessa
     return SourceMessage(UUID(int=number), turn, "user", "…", [], at, {"topic": "food"})
 
 
-def draft(of: Candidate, *, number: int = 10, vector: list[float] | None = None, at: datetime = SAID) -> Draft:
+def draft(of: MemoryCandidate, *, number: int = 10, vector: list[float] | None = None, at: datetime = SAID) -> Draft:
     (made,) = make_drafts([(of, message(number, at=at))], len, store_secrets=True)
     return made if vector is None else replace(made, vector=np.array(vector, np.float32) / np.linalg.norm(vector))
 
@@ -103,7 +103,7 @@ def ingest(
     statements: list[Draft],
     memories: list[KnownMemory] | None = None,
     near: dict[int, list[int]] | None = None,
-    place: Place = HERE,
+    place: StatementPlace = HERE,
     *,
     members: list[Member] | None = None,
 ) -> Changes:
@@ -212,7 +212,7 @@ def test_provenance_points_to_the_message_and_the_words() -> None:
 
 
 def test_of_nobody_nothing_leaves_the_session() -> None:
-    place = Place(UUID(int=1), "chat-1", confined=True)
+    place = StatementPlace(UUID(int=1), "chat-1", confined=True)
     (row,) = ingest([draft(candidate("Lives in Lisbon", explicit=True))], place=place).new
     assert (row.tier, row.scope) == (SEMANTIC, LOCAL)
 
@@ -375,7 +375,7 @@ def test_sources_are_bounded() -> None:
 # --- corrections -----------------------------------------------------------------------------------------------------
 
 
-def correction(value: str) -> Candidate:
+def correction(value: str) -> MemoryCandidate:
     return candidate(
         f"Lives in {value}", "correction", Provenance.CORRECTION, triple=("user", "lives_in", value)
     )  # fmt: skip
@@ -576,7 +576,7 @@ def test_another_wording_has_its_memory_as_heir() -> None:
 # --- guesses: what nobody vouches for ----------------------------------------------------------------------------------
 
 
-def guess(text: str) -> Candidate:
+def guess(text: str) -> MemoryCandidate:
     return candidate(text, provenance=Provenance.SYSTEM_INFERRED, confidence=0.4)
 
 
