@@ -52,6 +52,10 @@ MEMORY_BUCKETS_TOKENS = (0, 50, 100, 200, 400, 800, 1200, 1600, 3200)
 ETA_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
 """Context utilisation (seed 000 §8.4); 0.92 is its bar."""
 
+MICROCENTS = 10**8
+"""Of a US dollar."""
+RECALL_BUCKETS = (0.5, 0.8, 0.9, 0.94, 0.96, 0.98, 1.0)
+"""Seed 000 §4.4 asks for more than 0.98."""
 COMMIT_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 """Turns of one transaction."""
 
@@ -112,6 +116,10 @@ class Metrics:
         self._domains = counter(
             "mneme_domain_queries", "Queries of businesses' own databases, by what came of them.", ["domain", "result"]
         )
+        self._cost = counter("mneme_cost_dollars", "US dollars that calls came to, by upstream.", ["upstream"])
+        self._unpriced = counter(
+            "mneme_unpriced_calls", "Calls of models whose price is not known: they are in no sum.", ["upstream"]
+        )
         self._paged = counter("mneme_paging_prompts", "Prompts of paged calls, by pressure zone.", ["zone"])
         self._avoided = counter(
             "mneme_paging_avoided_tokens",
@@ -155,6 +163,11 @@ class Metrics:
         )
         self._index_items = counter("mneme_index_loaded_items", "Messages and memories that were loaded into indexes.")
         self._index_unreadable = counter("mneme_index_unreadable_items", "Of these such as nothing could be made of.")
+        self._graph_recall = histogram(
+            "mneme_graph_recall",
+            "Of the nearest 50 messages, the share that the graph (HNSW) found: sampled questions against the exact scan.",
+            buckets=RECALL_BUCKETS,
+        )
         self._index_bytes = summed("mneme_index_bytes", "Bytes of the indexes that are kept, when last looked at.")
         self._commit_queue = summed("mneme_commit_queue", "Turns that wait to be written.")
         self._spool_events = counter(
@@ -200,6 +213,17 @@ class Metrics:
     def index_asked(self, how: str) -> None:
         """See `app.index.indexes.Meter`."""
         self._index_asked.labels(how).inc()
+
+    def graph_recall(self, recall: float) -> None:
+        """See `app.index.indexes.Meter`."""
+        self._graph_recall.observe(recall)
+
+    def cost(self, upstream: str, microcents: int, *, priced: bool) -> None:
+        """What a call came to, by the prices that are known."""
+        if priced:
+            self._cost.labels(upstream).inc(microcents / MICROCENTS)
+        else:
+            self._unpriced.labels(upstream).inc()
 
     def index_loaded(self, seconds: float, items: int) -> None:
         self._index_loads.observe(seconds)

@@ -219,6 +219,11 @@ class Settings(BaseSettings):
         description="Upper bound of the history that Mneme supplies, tokens (seed 001 §6: 2,000 of 8,000); the last four turns "
         "stay beyond it. Unset: its share of the window alone (seed 000 §6.1).",
     )
+    history_turns: int | None = Field(
+        None,
+        ge=4,
+        description="Most turns of that history beside the first (seed 001 §5.2: 20). Unset: as many as fit.",
+    )
     forget_most: int = Field(
         20,
         ge=0,
@@ -331,8 +336,16 @@ class Settings(BaseSettings):
     )
     hosts: list[Annotated[str, Field(pattern=r"^[^/:\s]+$")]] = Field(
         [],
-        description="Names beside loopback by which /mcp, and in `open` mode /ui and /api/v1, may be asked, as JSON, without "
-        "port: others are refused against DNS rebinding.",
+        description="Names beside loopback by which /mcp, and in `open` mode everything, may be asked, and whose pages may "
+        "ask, as JSON, without port: others are refused against DNS rebinding.",
+    )
+    cors_origins: list[Annotated[str, Field(pattern=r"^https?://[^/\s]+$")]] = Field(
+        [],
+        description='Origins whose pages may ask and read the answers, as JSON (`["https://app.example"]`): their CORS '
+        "preflights need no key. A page's key is its visitors' to read: give it a key of its own, with limits.",
+    )
+    insights: Literal["on", "off"] = Field(
+        "on", description="Ask the businesses' own databases again and again, as tenants say (docs/how-to/insights.md)."
     )
     ui: Literal["on", "off"] = Field("on", description="Offer the page at /ui (docs/how-to/ui.md).")
     ui_secret: SigningSecret = Field(
@@ -395,6 +408,16 @@ class Settings(BaseSettings):
     capture_days: int | None = Field(None, ge=1, description="Days that captured calls stay; unset: for ever.")
     capture_max_gb: float | None = Field(
         None, gt=0, description="Gigabytes of captured calls; beyond it the oldest go first. Unset: no limit."
+    )
+    history_days: int | None = Field(
+        None, ge=31, description="Days from which whole months of messages are archived in files; unset: never."
+    )
+    archive_dir: Path | None = Field(
+        None,
+        description="Where archived history is, a folder or a mounted object store; unset: archive in the data folder.",
+    )
+    archive_days: int | None = Field(
+        None, ge=62, description="Days, since they were said, from which archived messages are dropped; unset: never."
     )
     capture_sample: float = Field(
         1.0, ge=0, le=1, description="Share of calls that are captured; of the others only the turn is kept."
@@ -476,6 +499,11 @@ class Settings(BaseSettings):
     def spool_folder(self) -> Path:
         """Where the spool is, if there is one."""
         return self.spool_dir if self.spool_dir is not None else self.data_dir / "spool"
+
+    @property
+    def archive_folder(self) -> Path:
+        """Where archives of history are, if there are any."""
+        return self.archive_dir if self.archive_dir is not None else self.data_dir / "archive"
 
     @property
     def auth_mode(self) -> Literal["open", "keys"]:

@@ -30,8 +30,8 @@ from rich.table import Table
 from app.api.auth import Principal
 from app.api.import_export import Importer
 from app.api.intake import Scribe
-from app.api.scope import Scope
-from app.cli.evaluate import Question, Sheet, ask, fill, read
+from app.api.scope import CallerScope
+from app.cli.evaluate import EvalFile, EvalQuestion, ask, fill, read
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
@@ -39,7 +39,6 @@ from app.jobs.schedule import GRAPH_FROM
 from app.metrics import Metrics
 from app.server import collector
 from app.server.core import Core, open_core, prepare_database
-from app.server.knowledge import open_knowledge
 from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
@@ -83,9 +82,9 @@ FAST = "SET maintenance_work_mem = '1GB'; SET synchronous_commit = off"
 VACUUM = "VACUUM (ANALYZE)"
 
 
-def planted() -> Sheet:
+def planted() -> EvalFile:
     """The conversation of our own: facts told in passing, ten sessions of them, and a question for each."""
-    chance, sheet, user = random.Random("planted"), Sheet(), "planted"
+    chance, sheet, user = random.Random("planted"), EvalFile(), "planted"
     pairs = [(name, thing) for name in NAMES for thing in THINGS]
     facts = [(name, thing, chance.choice(PLACES)) for name, thing in chance.sample(pairs, PLANTED)]
     talk, at = Prose(user), datetime(2025, 1, 6, 9, tzinfo=UTC)
@@ -105,18 +104,20 @@ def planted() -> Sheet:
             at += STEP
             sheet.lines.append(orjson.dumps(line | {"created_at": at}))
             sheet.words[user][f"{n}:{part}"] = content.lower().split()
-        sheet.questions.append(Question(user=user, question=f"Where did {name} buy the {thing}?", evidence=[f"{n}:0"]))
+        sheet.questions.append(
+            EvalQuestion(user=user, question=f"Where did {name} buy the {thing}?", evidence=[f"{n}:0"])
+        )
     return sheet
 
 
-def first_user(sheet: Sheet) -> Sheet:
+def first_user(sheet: EvalFile) -> EvalFile:
     """The part of a sheet that is its first user's."""
     user = sheet.questions[0].user
     lines = [each for each in sheet.lines if orjson.loads(each)["user"] == user]
-    return Sheet(lines, sheet.words, [each for each in sheet.questions if each.user == user])
+    return EvalFile(lines, sheet.words, [each for each in sheet.questions if each.user == user])
 
 
-def padding(sheet: Sheet, first: int, until: int) -> Iterator[bytes]:
+def padding(sheet: EvalFile, first: int, until: int) -> Iterator[bytes]:
     """Turns `first` to `until` of the made-up ones: the same for the same sheet."""
     planted_lines = [orjson.loads(each) for each in sheet.lines]
     user = planted_lines[0]["user"]
@@ -134,14 +135,16 @@ def padding(sheet: Sheet, first: int, until: int) -> Iterator[bytes]:
                 yield orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
-async def pad(core: Core, admin: Any, sheet: Sheet, first: int, until: int, say: Callable[[str], None]) -> None:
+async def pad(core: Core, admin: Any, sheet: EvalFile, first: int, until: int, say: Callable[[str], None]) -> None:
     """Import padding, without learning from it."""
     pool, sql, clock = core.pools.background, core.queries, core.clock
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock))
-    scope = Scope(ids.LOCAL_TENANT, None, None, None, Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open"))
+    scope = CallerScope(
+        ids.LOCAL_TENANT, None, None, None, Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
+    )
     owner = ids.user_id(ids.LOCAL_TENANT, sheet.questions[0].user)
     part: list[bytes] = []
     done = first
@@ -170,7 +173,13 @@ async def _chunks(lines: Sequence[bytes]) -> Any:
 
 
 async def grow(
-    settings: Settings, dsn: str, pid: int, sheet: Sheet, sizes: Sequence[int], budget: int, say: Callable[[str], None]
+    settings: Settings,
+    dsn: str,
+    pid: int,
+    sheet: EvalFile,
+    sizes: Sequence[int],
+    budget: int,
+    say: Callable[[str], None],
 ) -> list[dict[str, Any]]:
     """Each size in turn; the first of them is what was planted, alone."""
     await prepare_database(settings, dsn)
@@ -179,18 +188,17 @@ async def grow(
     try:
         async with (
             open_core(settings, dsn, SystemClock()) as core,
-            open_knowledge(core, core.pools.background) as knowledge,
-            open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})) as proxy,
+            open_proxy(core, Metrics(CollectorRegistry()), Features({})) as proxy,
         ):
             collector.settle()  # as in a server
-            await fill(core, knowledge, sheet, say)
+            await fill(core, sheet, say)
             await admin.execute(VACUUM, timeout=None)
             turns = 0
             for size in (len(sheet.lines), *sizes):
                 if size > turns + len(sheet.lines):
                     await pad(core, admin, sheet, turns, size - len(sheet.lines), say)
                     turns = size - len(sheet.lines)
-                await ask(proxy, Sheet([], sheet.words, sheet.questions[:WARM]), "auto", (budget,), say)
+                await ask(proxy, EvalFile([], sheet.words, sheet.questions[:WARM]), "auto", (budget,), say)
                 began, own, postgres = time.perf_counter(), time.process_time(), cpu_s(pid)
                 result = await ask(proxy, sheet, "auto", (budget,), say)
                 count = len(sheet.questions)

@@ -17,7 +17,7 @@ from app.context.resolution import Inquiry
 from app.context.retrieve import LIMITS
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
-from app.index.indexes import BESIDE, Indexes, Part
+from app.index.indexes import BESIDE, Indexes, IndexScope
 from app.index.user_index import NEVER
 from app.server.core import Core
 from app.server.proxy import Proxy
@@ -133,7 +133,9 @@ class Compiles:
         shares, counts, took = [], [], dict[bool, list[float]]({False: [], True: []})
         for vector in vectors:
             began = time.perf_counter()
-            scan = await whole.scan(ids.LOCAL_TENANT, owner, "", vector, Part(only=0), vectors=LIMITS.vectors, texts=0)
+            scan = await whole.scan(
+                ids.LOCAL_TENANT, owner, "", vector, IndexScope(only=0), vectors=LIMITS.vectors, texts=0
+            )
             took[False].append(1000 * (time.perf_counter() - began))
             nearest = set(ids_of(scan.places[np.argsort(-scan.sims, kind="stable")[:K]]))
             began = time.perf_counter()

@@ -10,7 +10,7 @@ import time
 from datetime import UTC, datetime
 
 from app.languages.data import LANGUAGES
-from app.memory.candidate import Exchange
+from app.memory.candidate import SourceExchange
 from app.memory.commands import commands
 from app.memory.extract import extract, read_rules
 from tests.support.languages import cases, score
@@ -28,7 +28,7 @@ def measure(messages: list[str]) -> tuple[float, float, float]:
         best = float("inf")
         for _ in range(ROUNDS):
             began = time.perf_counter()
-            extract(Exchange(message, NOW))
+            extract(SourceExchange(message, NOW))
             commands(message)
             best = min(best, time.perf_counter() - began)
         taken.append(best * 1000)

@@ -23,19 +23,19 @@ from rich.table import Table
 
 from app.api.search import Previewer, PreviewRequest
 from app.clock import SystemClock
+from app.features.knowledge import Knowledge
+from app.features.knowledge.inquiry import NOTHING_FOR_S
+from app.features.knowledge.ontologies import rows_of
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontology_yaml import read
 from app.features.registry import Features
-from app.knowledge.inquiry import NOTHING_FOR_S
-from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import read
 from app.metrics import Metrics
 from app.server import collector
-from app.server.core import open_core
-from app.server.knowledge import open_knowledge
+from app.server.core import open_core, process_of
 from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.sources import DomainSource
 from app.store import ids
-from app.store.ontology import OntologyStore
 from app.store.tenancy import UserRef
 from loadtests import crowd
 from loadtests.compiles import WARM, Timed
@@ -111,8 +111,9 @@ async def measure(dsn: str, postgres: int, count: int, say: Callable[[str], None
             domains={"erp": DomainSource(dsn=SecretStr(domain.dsn))},
         )
         core = await stack.enter_async_context(open_core(settings, dsn, SystemClock()))
-        knowledge = await stack.enter_async_context(open_knowledge(core, core.pools.background))
-        proxy = await stack.enter_async_context(open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})))
+        metrics, features = Metrics(CollectorRegistry()), Features({"knowledge": Knowledge(settings)})
+        await stack.enter_async_context(features.opened(process_of(core, metrics)))
+        proxy = await stack.enter_async_context(open_proxy(core, metrics, features))
         collector.settle()  # as in a server
         space = await core.turns.space_of(core.embedder.space)
         assert space is not None, "the migration makes it"

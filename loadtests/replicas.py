@@ -30,7 +30,7 @@ import httpx
 import uvloop
 from rich.table import Table
 
-from app.index.indexes import Indexes, Part
+from app.index.indexes import Indexes, IndexScope
 from app.providers.embeddings import Embedder, build_embedder
 from app.server.core import APP_ROLE
 from app.settings import Settings
@@ -158,7 +158,7 @@ async def reading(cluster: Cluster, standbys: int, size: Size, embedder: Embedde
 async def prompt(store: TurnStore, indexes: Indexes, user: UUID, question: str, vector: Any) -> None:
     await store.recognise(LOCAL_TENANT, user)
     where: dict[str, Any] = {"confine": None, "session": None, "visible": 0, "ancestors": (), "history": False}
-    scan = await indexes.scan(LOCAL_TENANT, user, question, vector, Part(), vectors=4000, texts=200)
+    scan = await indexes.scan(LOCAL_TENANT, user, question, vector, IndexScope(), vectors=4000, texts=200)
     await store.fetch_items(LOCAL_TENANT, user, scan.places[:24], **where)
 
 

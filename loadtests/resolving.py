@@ -24,11 +24,11 @@ from rich.console import Console
 from rich.table import Table
 
 from app.clock import SystemClock
-from app.knowledge.mentions import find, normalise
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Resolver
+from app.context.knower import EarlierMessage, Who
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.mentions import find, normalise
+from app.features.knowledge.resolve import Resolver
 from app.store import ids
-from app.store.entities import EntityStore
 from app.store.ids import NIL
 from app.store.pools import open_pool
 from app.store.queries import Queries
@@ -143,7 +143,7 @@ async def stages(
         spans = [each.norm for each in found.names] if near else []
         return lambda: entities.look_up(who.tenant, who.user, grams, spans)
 
-    def whole(text: str, recent: Sequence[Said] = ()) -> Callable[[], Awaitable[object]]:
+    def whole(text: str, recent: Sequence[EarlierMessage] = ()) -> Callable[[], Awaitable[object]]:
         return lambda: resolver.resolve_text(who, text, recent, ONTOLOGY, now=now)
 
     asked = "What did {} order last month, and has it been paid?"
@@ -160,7 +160,10 @@ async def stages(
         "a text with a slip": [whole(f"What did {slipped(each.name, chance)} order?") for each in some],
         "a text of 50 words that names nothing": [whole("so what is there to do about that one thing " * 5)] * count,
         "a text with “they”, ten messages back": [
-            whole("Do they pay on time?", [Said("user", f"{each.name} called."), *[Said("assistant", "I see.")] * 9])
+            whole(
+                "Do they pay on time?",
+                [EarlierMessage("user", f"{each.name} called."), *[EarlierMessage("assistant", "I see.")] * 9],
+            )
             for each in some
         ],
         "ten thousand names": [whole(FLOOD)] * max(WARM, count // 10),

@@ -32,7 +32,6 @@ from app.features.registry import Features
 from app.metrics import Metrics, process_registry
 from app.server import collector
 from app.server.core import open_core
-from app.server.knowledge import open_knowledge
 from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
@@ -168,8 +167,7 @@ async def grow(stack: Stack, amount: Amount, tell: Callable[[str], None], out: C
         await crowd.prepare(admin, datetime.now(UTC))
         async with (
             open_core(settings, stack.dsn, SystemClock()) as core,
-            open_knowledge(core, core.pools.background) as knowledge,
-            open_proxy(core, knowledge, Metrics(process_registry()), Features({})) as proxy,
+            open_proxy(core, Metrics(process_registry()), Features({})) as proxy,
         ):
             collector.settle()  # as in a server
             space = await core.turns.space_of(core.embedder.space)

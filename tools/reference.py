@@ -77,7 +77,7 @@ def openapi() -> dict[str, Any]:
     nobody = MagicMock()
     settings = Settings.model_construct()
     core, probes = MagicMock(settings=settings), Probes({}, nobody)
-    for router in open_routes(core, nobody, nobody, nobody, probes, None, load(settings)):
+    for router in open_routes(core, nobody, nobody, probes, None, load(settings)):
         add_routes(app, router)
     return app.openapi()
 

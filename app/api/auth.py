@@ -1,10 +1,7 @@
-"""Who calls: a Mneme key, or, in `open` mode, anybody; and whether the request was meant for this server.
+"""Who calls: a Mneme key, or, in `open` mode, anybody.
 
 A key is random and only its SHA-256 is stored. A key that was found is remembered for a short while; one that cannot be
 looked up, because the database is away, is refused with 503: never let in, never called wrong.
-
-Against DNS rebinding a request's Host, and its Origin, must be names of this server: a page of another site may make its own
-name point here, but not change the headers that say so.
 """
 
 from __future__ import annotations
@@ -12,25 +9,19 @@ from __future__ import annotations
 import hmac
 import re
 from collections import OrderedDict
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import Literal, Protocol, TypeVar
-from urllib.parse import urlsplit
 from uuid import UUID
 
 from msgspec import Struct
 
 from app.clock import Clock
-from app.errors import BadHeader, Forbidden, Unauthenticated
+from app.errors import Unauthenticated
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
-
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-"""Names by which a server is always known."""
 
 CACHE_KEYS = 10_000
 """Keys remembered, some 500 bytes each."""
@@ -63,7 +54,7 @@ class Principal(Struct, frozen=True):
     user_external_id: str | None
     scopes: frozenset[str]
     mode: Mode
-    limits: Limits | None = None
+    limits: KeyLimits | None = None
 
     def allows(self, scope: str) -> bool:
         """Whether the key may do `scope`: one of `tenancy.SCOPES`."""
@@ -148,47 +139,3 @@ def presented_key(headers: Headers) -> str | None:
         return bearer[1]
     other = (headers.get("x-api-key") or "").strip()
     return other if other.startswith(KEY_PREFIX) else None
-
-
-# --- was it meant for this server? --------------------------------------------------------------------------------------
-
-
-def check_host(host: str | None, allowed: frozenset[str]) -> None:
-    """Raises BadHeader for a Host that is none of `allowed`."""
-    if _name(f"//{host}") not in allowed:
-        raise BadHeader("This server is not known by this name: add it to MNEME_HOSTS.", param="Host")
-
-
-def check_origin(host: str | None, origin: str | None, allowed: frozenset[str]) -> None:
-    """As `check_host`; and raises Forbidden for an Origin that is none of them."""
-    check_host(host, allowed)
-    if origin is not None and _name(origin) not in allowed:
-        raise Forbidden("Pages of this origin may not ask here: add its host to MNEME_HOSTS.", param="Origin")
-
-
-def check_name(host: str | None, allowed: frozenset[str]) -> None:
-    """As `check_host`, but lets in what no page elsewhere can make point here: an address, and a name without a dot, which
-    means something within a network only."""
-    name = _name(f"//{host}") or ""
-    if not _unowned(name):
-        check_host(host, allowed)
-
-
-def _unowned(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return bool(name) and "." not in name
-    return True
-
-
-def known_hosts(hosts: Iterable[str]) -> frozenset[str]:
-    """Those that the settings name, and loopback."""
-    return LOOPBACK | {each.lower() for each in hosts}
-
-
-def _name(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None

@@ -30,16 +30,16 @@ from app.api.common import (
     encode_cursor,
     paged,
 )
-from app.api.scope import Admitted, Gate, Scope, find_call, owner_and_session
+from app.api.scope import Admitted, CallerScope, Gate, find_call, owner_and_session
 from app.capture.facts import MAX_LABELS
 from app.capture.recipe import rebuild
 from app.context.audit import expand, fill, quoted_memories, shown_texts
 from app.errors import BadRequest, Forbidden, MnemeError, NotFound
 from app.paging.explaining import expanded
-from app.replay.ask_again import Asker
+from app.replay.ask_again import Replayer
 from app.replay.compare import compare
 from app.replay.recompile import Again, Mode, Recompiler
-from app.store.captures import Call, CallDetail, CallFilter, Captures, Leg, Shown, StreamEvent
+from app.store.captures import CallDetail, CallFilter, Captures, ShownItem, StoredCall, StoredLeg, StreamEvent
 from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
 
@@ -315,7 +315,7 @@ class _Routes:
         """The request's body, to the byte."""
         return await self._request(scope, call_id, sent=sent)
 
-    async def _request(self, scope: Scope, call_id: str, *, sent: bool) -> Response:
+    async def _request(self, scope: CallerScope, call_id: str, *, sent: bool) -> Response:
         parts = await self._captures.request(scope.tenant, find_call(call_id), _owner(scope), sent=sent)
         if parts is None:
             raise NotFound("There is no such call.")
@@ -378,7 +378,7 @@ class _Routes:
         return StreamEventPage(events=[_event(each) for each in events], next=following)
 
 
-def _owner(scope: Scope) -> UUID | None:
+def _owner(scope: CallerScope) -> UUID | None:
     named = scope.named()
     return named.id if named is not None else None
 
@@ -391,7 +391,7 @@ def _bytes(body: bytes, *, truncated: bool) -> Response:
     return Response(body, media_type="application/octet-stream", headers=headers)
 
 
-def _complete(item: dict[str, Any], shown: dict[UUID, Shown]) -> None:
+def _complete(item: dict[str, Any], shown: dict[UUID, ShownItem]) -> None:
     """Add what may still be shown: the item's words, and the metadata of the messages that it comes from."""
     item["text"] = text_of_item(item, shown.get(UUID(item["id"])))
     for source in item["provenance"]:
@@ -399,7 +399,7 @@ def _complete(item: dict[str, Any], shown: dict[UUID, Shown]) -> None:
         source["metadata"] = message.metadata if message is not None else {}
 
 
-def text_of_item(item: Mapping[str, Any], known: Shown | None) -> str | None:
+def text_of_item(item: Mapping[str, Any], known: ShownItem | None) -> str | None:
     """The words of an explained item, of a passage only its own."""
     if known is None or not known.text:
         return known.text if known is not None else None
@@ -415,7 +415,7 @@ def _event(event: StreamEvent) -> StreamEventOut:
         return StreamEventOut(seq=event.seq, t_us=event.t_us, offset=event.offset, data=data, encoding="base64")
 
 
-def _fields(row: Call) -> dict[str, Any]:
+def _fields(row: StoredCall) -> dict[str, Any]:
     same = (
         "session_id", "created_at", "method", "path", "upstream", "model", "answered_model", "status", "outcome",
         "memory_status", "reason", "cost_microcents", "latency_ms", "first_byte_us", "overhead_us", "retry_count", "error",
@@ -435,7 +435,7 @@ def _fields(row: Call) -> dict[str, Any]:
     }
 
 
-def _leg(row: Leg) -> dict[str, Any]:
+def _leg(row: StoredLeg) -> dict[str, Any]:
     same = (
         "created_at", "upstream", "answered_model", "status", "outcome", "latency_ms", "first_byte_us", "error",
     )  # fmt: skip
@@ -454,7 +454,7 @@ def _detail(row: CallDetail) -> dict[str, Any]:
 # --- compiled again ------------------------------------------------------------------------------------------------------
 
 
-def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, asker: Asker) -> APIRouter:
+def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, asker: Replayer) -> APIRouter:
     """POST /api/v1/calls/{id}/replay."""
     routes = _ReplayRoutes(captures, recompiler, asker)
     router = gate.router("calls")
@@ -463,7 +463,7 @@ def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, asker:
 
 
 class _ReplayRoutes:
-    def __init__(self, captures: Captures, recompiler: Recompiler, asker: Asker) -> None:
+    def __init__(self, captures: Captures, recompiler: Recompiler, asker: Replayer) -> None:
         self._captures = captures
         self._recompiler = recompiler
         self._asker = asker
@@ -511,7 +511,7 @@ class _ReplayRoutes:
             each["text"] = text_of_item(each, shown.get(UUID(each["id"])))
 
 
-def _may_send(scope: Scope) -> None:
+def _may_send(scope: CallerScope) -> None:
     if not scope.principal.allows("proxy"):
         raise Forbidden("This key has no scope to call models.", code="missing_scope")
     if scope.principal.limits is not None and scope.principal.limits.limiting:

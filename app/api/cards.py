@@ -28,12 +28,12 @@ from app.api.card_models import (
 )
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Segment, Text, decode_cursor, paged, parse_json
 from app.api.intake import Scribe
-from app.api.scope import Admitted, Gate, Scope, find_session
+from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.api.sessions import Owner
-from app.context.cards import TOOL, CardFinder, Found
-from app.context.navigation import MAX_ASKED_CHARS, Wanted, kind_of
+from app.context.cards import TOOL, CardFinder, FoundCards
+from app.context.navigation import MAX_ASKED_CHARS, CardRequest, kind_of
 from app.errors import BadBody, BadRequest, NotFound
-from app.store.cards import MAX_ORDER, Cards, Filter
+from app.store.cards import MAX_ORDER, CardFilter, Cards
 from app.store.sessions import SessionRef, Sessions
 
 TOOL_TOKENS = 4000
@@ -96,7 +96,7 @@ class _Routes:
         rows = await self._cards.page(
             scope.tenant,
             ref,
-            Filter(turn, order, question, kind),
+            CardFilter(turn, order, question, kind),
             after=after and (after[0], after[1], after[2]),
             limit=limit + 1,
         )
@@ -188,7 +188,7 @@ class _Routes:
             content = {"error": f"These arguments cannot be read. {error}"}
         return ToolMessage(tool_call_id=body.tool_call_id, content=orjson.dumps(content).decode())
 
-    async def _find(self, scope: Scope, ref: SessionRef, wish: Wish) -> Found:
+    async def _find(self, scope: CallerScope, ref: SessionRef, wish: Wish) -> FoundCards:
         """Raises BadRequest where nothing is asked for."""
         numbers = (wish.question, wish.questions_ago, wish.order, wish.type)
         if wish.query is None and all(each is None for each in numbers):
@@ -199,15 +199,15 @@ class _Routes:
             raise BadRequest("Say `question` or `questions_ago`, not both.", param="questions_ago")
         if wish.question == 0 or wish.order == 0:
             raise BadRequest("Questions and cards are counted from 1, and from -1 backwards.", param="order")
-        wanted = Wanted(wish.order, 1, kind_of(wish.type), wish.question, wish.questions_ago)
+        wanted = CardRequest(wish.order, 1, kind_of(wish.type), wish.question, wish.questions_ago)
         found = await self._finder.find(scope.tenant, ref, wish.query if wish.query is not None else wanted)
         if found.wanted is None:
             raise BadRequest(f"This does not say which card. {HINT}", param="query", code="not_understood")
         return found
 
 
-def _understood(found: Found) -> Understood:
-    wanted = found.wanted or Wanted()
+def _understood(found: FoundCards) -> Understood:
+    wanted = found.wanted or CardRequest()
     return Understood(
         order=wanted.order,
         count=wanted.take,
@@ -217,7 +217,7 @@ def _understood(found: Found) -> Understood:
     )
 
 
-def _for_model(found: Found) -> dict[str, Any]:
+def _for_model(found: FoundCards) -> dict[str, Any]:
     """Cards as a model reads them, within `TOOL_TOKENS`; how many more there are."""
     shown: list[dict[str, Any]] = []
     tokens = 0

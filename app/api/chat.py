@@ -27,7 +27,7 @@ from app.errors import BadBody, StoreUnavailable, UpstreamError
 from app.gateway.call import Incoming, Remembered
 from app.gateway.client import ClientGone, Message
 from app.gateway.turn import OBSERVER, Application
-from app.store.learning import Learned, Made, Said
+from app.store.learning import LearnedTurns, Made, TurnMessages
 
 log = logging.getLogger("mneme.chat")
 
@@ -201,7 +201,7 @@ def entities_resolved(explained: Mapping[str, Any]) -> list[dict[str, Any]]:
     return shown
 
 
-def memories_created(message: str, said: Said | None, made: Made | None) -> list[dict[str, Any]]:
+def memories_created(message: str, said: TurnMessages | None, made: Made | None) -> list[dict[str, Any]]:
     """What was learned from a turn: its episode, and the memories that it gave."""
     if said is None or made is None:
         return []
@@ -344,7 +344,13 @@ class ChatIn(Model):
 
 
 def chat_router(
-    gate: Gate, gateway: Application, learned: Learned, clock: Clock, *, default_model: str | None, learn_wait_ms: int
+    gate: Gate,
+    gateway: Application,
+    learned: LearnedTurns,
+    clock: Clock,
+    *,
+    default_model: str | None,
+    learn_wait_ms: int,
 ) -> APIRouter:
     """POST /api/v1/chat."""
     routes = _Routes(gateway, learned, clock, default_model, learn_wait_ms / 1000)
@@ -362,7 +368,7 @@ def chat_router(
 
 class _Routes:
     def __init__(
-        self, gateway: Application, learned: Learned, clock: Clock, default_model: str | None, wait_s: float
+        self, gateway: Application, learned: LearnedTurns, clock: Clock, default_model: str | None, wait_s: float
     ) -> None:
         self._gateway = gateway
         self._learned = learned
@@ -436,7 +442,7 @@ class _Routes:
 
     async def _learned_from(
         self, caller: Caller, call: Remembered, *, waits: bool
-    ) -> tuple[Said | None, Made | None, Learning]:
+    ) -> tuple[TurnMessages | None, Made | None, Learning]:
         """What the worker made of the turn, if it does so in time."""
         session, owner = call.session_id, call.identity
         if call.switches.memory != "on" or session is None or call.answered_before:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import binascii
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, cast
 from urllib.parse import unquote
@@ -25,9 +25,8 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app import errors
-from app.api.auth import check_name, known_hosts
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
-from app.errors import BadBody, BadHeader, BadRequest, MnemeError, TooLarge
+from app.errors import BadBody, BadRequest, MnemeError, TooLarge
 
 PREFIX = "/api/v1"
 
@@ -377,22 +376,3 @@ class ApiMiddleware:
                 await send(message)
 
         await self._app(scope, bounded, replaced)
-
-
-class NameCheck:
-    """Plain ASGI: `check_name` before everything else, for paths that begin with `prefix`. In `open` mode, where no key keeps
-    strangers out."""
-
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], prefix: str) -> None:
-        self._app = app
-        self._hosts = known_hosts(hosts)
-        self._prefix = prefix
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"].startswith(self._prefix):
-            try:
-                check_name(Headers(scope=scope).get("host"), self._hosts)
-            except BadHeader as error:
-                await error_response(error)(scope, receive, send)
-                return
-        await self._app(scope, receive, send)

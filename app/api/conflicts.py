@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, clean, decode_cursor, paged
-from app.api.scope import Admitted, Gate, Scope
+from app.api.scope import Admitted, CallerScope, Gate
 from app.errors import NotFound
 from app.store import ids
 from app.store.conflicts import ConflictFilter, ConflictStore, Keep, LoggedConflict
@@ -104,7 +104,7 @@ class _Routes:
         )
         return await self.get(scope, conflict_id)
 
-    async def _one(self, scope: Scope, text: str) -> LoggedConflict:
+    async def _one(self, scope: CallerScope, text: str) -> LoggedConflict:
         conflict = ids.issued(text)
         named = scope.named()
         found = None

@@ -10,10 +10,22 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, clean, decode_cursor, encode_cursor, paged
+from app.api.common import (
+    DEFAULT_PAGE,
+    Cursor,
+    Limit,
+    Model,
+    Segment,
+    Text,
+    clean,
+    decode_cursor,
+    encode_cursor,
+    paged,
+    parse_json,
+)
 from app.api.intake import Welcome
 from app.api.scope import Admitted, Gate
-from app.errors import BadRequest, NotFound
+from app.errors import BadBody, BadRequest, NotFound
 from app.store.facts import Fact, Facts
 
 MAX_KEY_CHARS = 255
@@ -122,13 +134,21 @@ class _Routes:
         scope: Admitted,
         user: Segment,
         category: Annotated[Category | None, Query(description="Of this category only.")] = None,
+        value: Annotated[
+            Text | None, Query(description="JSON that the value contains.", max_length=MAX_VALUE_BYTES)
+        ] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> FactPage:
         """List a user's facts, by category and key."""
         after = decode_cursor(cursor, (str, str))
         rows = await self._facts.page(
-            scope.tenant, scope.user(user).id, category=category, after=after and (after[0], after[1]), limit=limit + 1
+            scope.tenant,
+            scope.user(user).id,
+            category=category,
+            after=after and (after[0], after[1]),
+            limit=limit + 1,
+            holding=_json(value),
         )
         if not rows and not await self._facts.has_user(scope.tenant, scope.user(user).id):
             raise NotFound("There is no such user.")
@@ -217,6 +237,16 @@ class _Routes:
         if found is None:
             raise NotFound("There is no such fact.")
         return found
+
+
+def _json(text: str | None) -> Any:
+    """A filter of values; None: there is none. Raises BadRequest."""
+    if text is None:
+        return None
+    try:
+        return parse_json(text.encode())
+    except (BadBody, UnicodeEncodeError) as error:
+        raise BadRequest("This is no JSON.", param="value") from error
 
 
 def _out(row: Fact) -> FactOut:

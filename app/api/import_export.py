@@ -28,8 +28,8 @@ from msgspec import Struct, field
 from pydantic import BaseModel, Field, ValidationError
 
 from app.api.common import MAX_NAME_CHARS, Labelled, Model, Moment, Name, Segment, Text, Word, parse_json
-from app.api.intake import MessageIn, Role, Said, Scribe, check_time, plain_text
-from app.api.scope import Admitted, Gate, Scope, find_call, owner_and_session
+from app.api.intake import IntakeMessage, MessageIn, Role, Scribe, check_time, plain_text
+from app.api.scope import Admitted, CallerScope, Gate, find_call, owner_and_session
 from app.capture.cassettes import call_id, cassette_of, facts_of
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
@@ -237,7 +237,7 @@ class Importer:
         self._history = history
         self._scribe = scribe
 
-    async def run(self, scope: Scope, chunks: AsyncIterator[bytes]) -> Imported | list[dict[str, Any]]:
+    async def run(self, scope: CallerScope, chunks: AsyncIterator[bytes]) -> Imported | list[dict[str, Any]]:
         """Store all lines, or say which are wrong: [{line, error}], counted from 1. Raises TooLarge over `MAX_LINES`."""
         with tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
             checked = await self._check(scope, chunks, file)
@@ -251,7 +251,7 @@ class Importer:
         )
 
     async def _check(
-        self, scope: Scope, chunks: AsyncIterator[bytes], file: IO[bytes]
+        self, scope: CallerScope, chunks: AsyncIterator[bytes], file: IO[bytes]
     ) -> _Checked | list[dict[str, Any]]:
         places: dict[tuple[UserRef, str], list[tuple[int, int]]] = {}
         wrong: list[dict[str, Any]] = []
@@ -277,7 +277,7 @@ class Importer:
 
     async def _import_session(
         self,
-        scope: Scope,
+        scope: CallerScope,
         user: UserRef,
         name: str,
         file: IO[bytes],
@@ -299,7 +299,9 @@ class Importer:
         tally.sessions += 1
         tally.users.add(user)
 
-    async def _place(self, scope: Scope, user: UserRef, lines: list[Line], progress: _Progress) -> list[Said]:
+    async def _place(
+        self, scope: CallerScope, user: UserRef, lines: list[Line], progress: _Progress
+    ) -> list[IntakeMessage]:
         """Give each line its time and its id."""
         if isinstance(progress.session, SessionRef):
             session = progress.session.session_id
@@ -325,12 +327,12 @@ class Importer:
                 same = ids.message_id(session, 0, line.role, text, at)
                 ordinal = progress.said[same]
                 progress.said[same] += 1
-            said.append(Said(ids.message_id(session, ordinal, line.role, text, at), at, message))
+            said.append(IntakeMessage(ids.message_id(session, ordinal, line.role, text, at), at, message))
             progress.ordinal += 1
             progress.last = at
         return said
 
-    async def _times(self, scope: Scope, progress: _Progress, lines: list[Line]) -> dict[bytes, Any]:
+    async def _times(self, scope: CallerScope, progress: _Progress, lines: list[Line]) -> dict[bytes, Any]:
         if isinstance(progress.session, NewSession):
             return {}
         texts = [plain_text(MessageIn(role=each.role, content=each.content)) for each in lines if not each.created_at]
@@ -515,7 +517,7 @@ class _CassetteRoutes:
             imported += await self._recorder.record(facts, None, None)
         return CassettesIn(imported=imported, skipped=len(checked) - imported)
 
-    def _checked(self, scope: Scope, line: bytes, number: int, now: datetime) -> tuple[Cassette, UUID, datetime]:
+    def _checked(self, scope: CallerScope, line: bytes, number: int, now: datetime) -> tuple[Cassette, UUID, datetime]:
         try:
             doc = bodies.parse_json(line.decode())
             json.dumps(doc, ensure_ascii=False).encode()  # no lone surrogate, which Postgres would refuse

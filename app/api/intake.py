@@ -54,7 +54,7 @@ class MessageIn(BaseModel):
     cards: Given = Field([], description="Shown with this answer (seed 003, append_message).")
 
 
-class Said(Struct, frozen=True):
+class IntakeMessage(Struct, frozen=True):
     """A message with its id and its time."""
 
     message_id: UUID
@@ -86,7 +86,7 @@ class Scribe:
     def now(self) -> datetime:
         return self._clock.now()
 
-    async def messages(self, said: Sequence[Said]) -> list[NewMessage]:
+    async def messages(self, said: Sequence[IntakeMessage]) -> list[NewMessage]:
         """Messages ready to be stored."""
         prepared = await asyncio.to_thread(lambda: [self._prepare(each) for each in said])
         # Instructions of the application are not what was said in the conversation: they are not searched for.
@@ -118,7 +118,7 @@ class Scribe:
         tokens = await self.counts([compact(each.data).decode() for each in given])
         return new_cards(given, tokens, self._clock.now())
 
-    def _prepare(self, said: Said) -> NewMessage:
+    def _prepare(self, said: IntakeMessage) -> NewMessage:
         message = said.message
         text = plain_text(message)
         form = canonical(message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))

@@ -29,7 +29,7 @@ from app.api.common import (
     parse_json,
 )
 from app.api.intake import Scribe, Welcome
-from app.api.scope import Admitted, Gate, Scope, find_memory, session_of
+from app.api.scope import Admitted, CallerScope, Gate, find_memory, session_of
 from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
 from app.memory.answers import validation_question
 from app.memory.text import content_hash
@@ -37,11 +37,11 @@ from app.store import ids
 from app.store.memories import (
     IN_FORCE,
     STATUSES,
-    Filter,
     Kind,
     Memories,
     Memory,
     MemoryChange,
+    MemoryFilter,
     MemoryText,
     NewMemory,
     Status,
@@ -334,7 +334,7 @@ class _Routes:
     ) -> MemoryPage:
         """List memories, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
-        wanted = Filter(
+        wanted = MemoryFilter(
             tiers=tier, kinds=list(kind) if kind else None, statuses=_statuses(status), tags=tag, metadata=_object(metadata),
             superseded_by=superseded_by,
         )  # fmt: skip
@@ -442,7 +442,7 @@ class _Routes:
             await run.do("delete", n, memory, self._delete, scope, memory)
         return BatchOut(results=run.results, failed=sum(each.done == "failed" for each in run.results))
 
-    async def _create(self, scope: Scope, new: MemoryIn, tokens: int, vector: Vector | None) -> tuple[Done, UUID]:
+    async def _create(self, scope: CallerScope, new: MemoryIn, tokens: int, vector: Vector | None) -> tuple[Done, UUID]:
         self._welcome.check_memory(new.text, new.tags)
         owner = scope.user(new.user)
         session = await session_for(self._sessions, scope, owner, new.session)
@@ -450,7 +450,7 @@ class _Routes:
         return "created" if created else "reinforced", found.memory_id
 
     async def _update(
-        self, scope: Scope, patch: MemoryPatchOf, tokens: int | None, vector: Vector | None
+        self, scope: CallerScope, patch: MemoryPatchOf, tokens: int | None, vector: Vector | None
     ) -> tuple[Done, UUID]:
         if patch.model_fields_set <= {"id"}:
             raise BadBody("Say what to change.")
@@ -460,7 +460,7 @@ class _Routes:
             raise NotFound("There is no such memory.")
         return "updated", memory
 
-    async def _delete(self, scope: Scope, text: str) -> tuple[Done, UUID]:
+    async def _delete(self, scope: CallerScope, text: str) -> tuple[Done, UUID]:
         user, memory = await find_memory(self._memories, scope, text)
         if not await self._memories.forget(scope.tenant, user, memory):
             raise NotFound("There is no such memory.")
@@ -508,12 +508,12 @@ class _Routes:
             correction=await self._shown(scope, user, heir) if heir is not None else None,
         )
 
-    async def _correct(self, scope: Scope, user: UUID, memory: UUID, text: str, value: str | None) -> UUID:
+    async def _correct(self, scope: CallerScope, user: UUID, memory: UUID, text: str, value: str | None) -> UUID:
         counts, vectors = await self._scribe.counts([text]), await self._scribe.vectors([text])
         said = MemoryText(text, content_hash(text), counts[0], vectors[0])
         return await self._validation.correct(scope.tenant, user, memory, said, value)
 
-    async def _shown(self, scope: Scope, user: UUID, memory: UUID) -> MemoryOut:
+    async def _shown(self, scope: CallerScope, user: UUID, memory: UUID) -> MemoryOut:
         row = await self._memories.one(scope.tenant, user, memory)
         if row is None:
             raise NotFound("There is no such memory.")
@@ -549,7 +549,7 @@ class _BatchRun:
             self.results.append(BatchResult(op=op, index=index, done=done, id=str(memory)))
 
 
-async def session_for(sessions: Sessions, scope: Scope, owner: UserRef, name: str | None) -> UUID | None:
+async def session_for(sessions: Sessions, scope: CallerScope, owner: UserRef, name: str | None) -> UUID | None:
     """The session that a memory names, made where it is missing. Raises NotFound for another user's."""
     if name is None:
         return None
@@ -616,17 +616,17 @@ def change_of(given: MemoryPatch, tokens: int | None, vector: Vector | None) -> 
     )
 
 
-def shown(scope: Scope, row: Memory) -> MemoryOut:
+def shown(scope: CallerScope, row: Memory) -> MemoryOut:
     """A stored memory as clients see it."""
     return MemoryOut.model_validate(_memory_fields(scope, row))
 
 
-def shown_created(scope: Scope, row: Memory, created: bool) -> MemoryCreated:
+def shown_created(scope: CallerScope, row: Memory, created: bool) -> MemoryCreated:
     """The same, of a memory that was just said."""
     return MemoryCreated.model_validate(_memory_fields(scope, row) | {"created": created})
 
 
-def _memory_fields(scope: Scope, row: Memory) -> dict[str, Any]:
+def _memory_fields(scope: CallerScope, row: Memory) -> dict[str, Any]:
     same = (
         "kind", "status", "importance", "confidence", "confidence_factors", "tags", "entity_ids", "predicate", "metadata",
         "details", "token_count", "access_count", "reinforcement_count", "created_at", "updated_at", "last_accessed_at",
@@ -646,7 +646,7 @@ def _memory_fields(scope: Scope, row: Memory) -> dict[str, Any]:
     }
 
 
-def _present(scope: Scope, row: Memory | None) -> MemoryOut:
+def _present(scope: CallerScope, row: Memory | None) -> MemoryOut:
     if row is None or row.status == "forgotten":
         raise NotFound("There is no such memory.")
     return shown(scope, row)

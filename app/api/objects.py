@@ -14,18 +14,18 @@ from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, clean, decode_cursor, paged
-from app.api.scope import Admitted, Gate, Scope, find_session
+from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.api.sessions import Owner
 from app.clock import Clock
-from app.errors import NotFound, Unavailable
+from app.errors import BadRequest, NotFound, Unavailable
 from app.metrics import Metrics
-from app.paging.answering import ANSWER_TOKENS, Answer, Source
+from app.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer
 from app.paging.faults import Writer, judged, result_of
 from app.paging.preview import handle_of
 from app.paging.tools import MAX_QUESTION_CHARS
 from app.store import ids
 from app.store.objects import (
-    Edge,
+    ObjectEdge,
     ObjectFilter,
     ObjectStore,
     StoredFault,
@@ -38,9 +38,9 @@ from app.store.objects import (
 from app.store.paging import PagingStore
 from app.store.paging_values import (
     WINDOW_TURNS,
-    Asked,
     ContentKind,
     Fault,
+    FaultRecord,
     FaultType,
     Fidelity,
     ObjectType,
@@ -270,7 +270,7 @@ def shown_object(row: StoredObject) -> ObjectOut:
     )
 
 
-def shown_whole(row: WholeObject, edges: Sequence[Edge]) -> ObjectWhole:
+def shown_whole(row: WholeObject, edges: Sequence[ObjectEdge]) -> ObjectWhole:
     """The same with its texts."""
 
     def level(text: str | None, losses: list[str], can_answer: list[str]) -> Level | None:
@@ -371,6 +371,8 @@ def shown_pressure(session: UUID, row: StoredPressure | None) -> PressureOut:
     )
 
 
+SEARCHED = 100
+"""Objects that a search ranks, with their texts; the filters leave some of these out."""
 MAX_KEY_CHARS = 2048
 """Longest key to look for, characters: paths and URLs are shorter."""
 Session = Annotated[Name | None, Query(description="The session; needed for one that has no user.")]
@@ -432,18 +434,39 @@ class _Routes:
             Text | None, Query(max_length=MAX_KEY_CHARS, description="Of this path, URL or command, exactly.")
         ] = None,
         pinned: bool | None = None,
+        q: Annotated[
+            Text | None,
+            Query(
+                max_length=MAX_QUESTION_CHARS,
+                description="Words to look for in a session's contents, evicted ones too.",
+            ),
+        ] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> ObjectPage:
-        """List the objects of a user or of a session, newest first, without their contents."""
+        """List the objects of a user or of a session, newest first, without their contents; with `q`, those of the session that
+        have its words, the best first, on one page."""
         after = decode_cursor(cursor, (datetime, int, UUID))
         user, ref = await self._whose(scope, session)
         wanted = ObjectFilter(ref.session_id if ref else None, type, fidelity, tag, key, pinned)
+        if q is not None:
+            if ref is None:
+                raise BadRequest("Say in which session: objects are searched within one.", param="session")
+            return await self._search(scope, user, ref.session_id, wanted, q, limit)
         rows = await self._objects.page(
             scope.tenant, user, wanted, after=after and (after[0], after[1], after[2]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.ordinal, row.object_id))
         return ObjectPage(objects=[shown_object(each) for each in page], next=following)
+
+    async def _search(
+        self, scope: CallerScope, user: UUID, session: UUID, wanted: ObjectFilter, words: str, limit: int
+    ) -> ObjectPage:
+        hits = await self._keeper.search(scope.tenant, user, session, words, None, None, SEARCHED)
+        place = {each.object.id: n for n, each in enumerate(hits) if each.text > 0}
+        rows = await self._objects.page(scope.tenant, user, wanted, after=None, limit=SEARCHED, among=list(place))
+        best = sorted(rows, key=lambda row: place[row.object_id])[:limit]
+        return ObjectPage(objects=[shown_object(each) for each in best], next=None)
 
     async def get(self, scope: Admitted, object_id: str, session: Session = None) -> ObjectWhole:
         """Read an object: its content, what L1 and L2 say and leave out, and what it has to do with others."""
@@ -487,7 +510,7 @@ class _Routes:
             before = await self._objects.asked(scope.tenant, user, row.object_id, row.turn - WINDOW_TURNS)
             fault = self._answered(row, body.question, found, began)
             if found.quotes:
-                asked = [Asked(turn, question) for turn, question in before]
+                asked = [FaultRecord(turn, question) for turn, question in before]
                 fault = judged(fault, asked, row.current_fidelity > Fidelity.FULL)
         else:
             fault = replace(self._fault(row, FaultType.FULL_RESTORE, began), answer_tokens=row.tokens_l0, pin=True)
@@ -570,14 +593,14 @@ class _Routes:
         page, following = paged(rows, limit, lambda row: (row.created_at, row.call_id, row.object_id))
         return TransitionPage(transitions=[shown_transition(each) for each in page], next=following)
 
-    async def _whose(self, scope: Scope, session: str | None) -> tuple[UUID, SessionRef | None]:
+    async def _whose(self, scope: CallerScope, session: str | None) -> tuple[UUID, SessionRef | None]:
         """The user whose objects are meant: a session's, else the one who is named."""
         if session is None:
             return scope.user().id, None
         ref = await find_session(self._sessions, scope, session)
         return ref.user_id, ref
 
-    async def _one(self, scope: Scope, text: str, session: str | None) -> tuple[UUID, WholeObject]:
+    async def _one(self, scope: CallerScope, text: str, session: str | None) -> tuple[UUID, WholeObject]:
         """An object and its user. Raises NotFound in the same words for another user's and for nobody's."""
         key = ids.issued(text)
         user, ref = await self._whose(scope, session)
@@ -586,21 +609,23 @@ class _Routes:
             raise NotFound("There is no such object.")
         return user, row
 
-    async def _wish(self, scope: Scope, text: str, session: str | None, wish: Wish) -> ObjectOut:
+    async def _wish(self, scope: CallerScope, text: str, session: str | None, wish: Wish) -> ObjectOut:
         user, row = await self._one(scope, text, session)
         await self._objects.wish(scope.tenant, user, row.object_id, wish)
         _, row = await self._one(scope, text, session)
         return shown_object(row)
 
-    async def _written(self, question: str, row: WholeObject) -> Answer:
+    async def _written(self, question: str, row: WholeObject) -> QuotedAnswer:
         name = f"{row.source_key or row.stub} [{handle_of(row.object_id)}]"
-        source = Source(row.object_id, name, ContentKind(row.kind), row.content_full, vector=1.0, key=row.source_key)
+        source = AnswerSource(
+            row.object_id, name, ContentKind(row.kind), row.content_full, vector=1.0, key=row.source_key
+        )
         try:
             return await self._writer.write(question, [source], ANSWER_TOKENS)
         except TimeoutError as error:
             raise Unavailable("The object could not be searched in time; try again.") from error
 
-    def _answered(self, row: WholeObject, question: str, found: Answer, began: int) -> Fault:
+    def _answered(self, row: WholeObject, question: str, found: QuotedAnswer, began: int) -> Fault:
         fault = self._fault(row, FaultType.MICRO_FAULT, began)
         if not found.quotes:
             return replace(fault, object_id=None, content_hash=None, question=question)

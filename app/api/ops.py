@@ -21,9 +21,9 @@ from app.api.scope import Admitted, Gate
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
 from app.store.ids import LOCAL_TENANT
-from app.store.overview import Figures, OverviewStore, Span, Spread, spans
+from app.store.overview import Bucket, CallFigures, OverviewStore, Spread, spans
 from app.store.queue import Queue
-from app.store.retention import Stored, by_group
+from app.store.retention import StoredTables, by_group
 
 MAX_JOB = 2**62
 """Bound of a job's number: within Postgres' bigint."""
@@ -78,7 +78,7 @@ class StorageOut(BaseModel):
     tables: list[StoredOut]
 
 
-def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[Stored]]]) -> APIRouter:
+def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[StoredTables]]]) -> APIRouter:
     """/api/v1/storage."""
 
     async def storage(scope: Admitted) -> StorageOut:
@@ -210,7 +210,9 @@ class FiguresOut(BaseModel):
     )
     cost_microcents: int = Field(description="10⁻⁸ US dollars.")
     latency: LatencyOut
-    eta: float | None = Field(description="Mean efficiency η of the compiles (relevance per token).")
+    eta: float | None = Field(
+        description="Mean η of the compiles: of the best that all candidates could fill the same tokens with (seed 000 §8.4)."
+    )
     sampled: bool = Field(description="Not all calls were read: what is counted is an estimate.")
 
 
@@ -256,11 +258,11 @@ def overview_router(gate: Gate, overview: OverviewStore, clock: Clock, cap: int)
     return router
 
 
-def _bucket(span: Span, figures: Figures, cap: int) -> BucketOut:
+def _bucket(span: Bucket, figures: CallFigures, cap: int) -> BucketOut:
     return BucketOut(since=span.since, until=span.until, **_told(figures, cap))
 
 
-def _told(figures: Figures, cap: int) -> dict[str, object]:
+def _told(figures: CallFigures, cap: int) -> dict[str, object]:
     return {
         "calls": figures.calls,
         "errors": figures.errors,

@@ -11,11 +11,11 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, clean, decode_cursor, paged
 from app.api.memories import SMALLEST_SHARE
-from app.api.scope import Admitted, Gate, Scope, find_call
+from app.api.scope import Admitted, CallerScope, Gate, find_call
 from app.context.audit import used_memories
 from app.errors import NotFound
 from app.store.captures import Captures
-from app.store.outcomes import MemoryReport, Outcome, Outcomes
+from app.store.outcomes import AnswerRating, MemoryReport, Outcomes
 
 Word = Literal["positive", "negative", "neutral"]
 _SCORES: dict[str, float] = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}
@@ -181,7 +181,7 @@ class _Routes:
         page, following = paged(rows, limit, lambda row: (row.answers, row.memory_id))
         return ReportPage(memories=[_reported(row) for row in page], next=following)
 
-    async def _memories(self, scope: Scope, call: UUID, owner: UUID) -> list[UUID]:
+    async def _memories(self, scope: CallerScope, call: UUID, owner: UUID) -> list[UUID]:
         """The memories in the prompt: those chosen for the turn, and those of earlier blocks that still stood there."""
         compiled = await self._captures.compilation(scope.tenant, call, owner)
         if compiled is None:
@@ -192,14 +192,14 @@ class _Routes:
             found += await self._outcomes.block_items(scope.tenant, owner, compiled.session_id, call, int(blocks))
         return list(dict.fromkeys(found))
 
-    async def _owner(self, scope: Scope, call: UUID) -> UUID:
+    async def _owner(self, scope: CallerScope, call: UUID) -> UUID:
         named = scope.named()
         owner = await self._outcomes.owner(scope.tenant, call, named.id if named is not None else None)
         if owner is None:
             raise NotFound("There is no such call.", param="call")
         return owner
 
-    async def _one(self, scope: Scope, call: UUID, owner: UUID) -> OutcomeOut:
+    async def _one(self, scope: CallerScope, call: UUID, owner: UUID) -> OutcomeOut:
         rows = await self._outcomes.page(scope.tenant, owner, call=call)
         if not rows:
             raise NotFound("Nothing was said of this answer.")
@@ -210,7 +210,7 @@ def _word(score: float) -> Word:
     return "positive" if score > 0 else "negative" if score < 0 else "neutral"
 
 
-def _out(row: Outcome) -> OutcomeOut:
+def _out(row: AnswerRating) -> OutcomeOut:
     return OutcomeOut(
         call=row.call_id,
         user=row.user_external_id,

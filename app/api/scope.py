@@ -30,7 +30,7 @@ _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
 
 
-class Scope(Struct, frozen=True):
+class CallerScope(Struct, frozen=True):
     """What a caller may see. `header_user`: X-Mneme-User; `query_user`: `?user=`, which any route takes; `confined`: the one
     user of the key."""
 
@@ -83,13 +83,13 @@ class Gate:
         _user: Annotated[
             str | None, Header(alias="X-Mneme-User", description="The user, where path and body name none.")
         ] = None,
-    ) -> Scope:
+    ) -> CallerScope:
         """The dependency that every route declares."""
         return await self.admit(request)
 
-    async def admit(self, request: Request) -> Scope:
+    async def admit(self, request: Request) -> CallerScope:
         """The scope of a request, found once. Raises Unauthenticated, Forbidden, BadHeader or StoreUnavailable."""
-        known: Scope | None = getattr(request.state, "mneme_scope", None)
+        known: CallerScope | None = getattr(request.state, "mneme_scope", None)
         if known is not None:
             return known
         check_agreement(request.headers.raw)
@@ -98,7 +98,7 @@ class Gate:
         if not principal.allows("read" if reading else "write"):
             raise Forbidden(f"This key has no scope to {'read' if reading else 'write'} here.", code="missing_scope")
         user = request.headers.get("x-mneme-user")
-        scope = Scope(
+        scope = CallerScope(
             tenant=principal.tenant_id,
             confined=principal.user_external_id,
             header_user=_user_header(user) if user is not None else None,
@@ -163,22 +163,22 @@ def _user_query(values: list[str]) -> str | None:
     return clean(value) if value is not None else None
 
 
-async def admitted(request: Request) -> Scope:
+async def admitted(request: Request) -> CallerScope:
     """The scope that the gate found. Raises Unauthenticated on a route that no gate stands before."""
-    scope: Scope | None = getattr(request.state, "mneme_scope", None)
+    scope: CallerScope | None = getattr(request.state, "mneme_scope", None)
     if scope is None:
         raise Unauthenticated
     return scope
 
 
-Admitted = Annotated[Scope, Depends(admitted)]
+Admitted = Annotated[CallerScope, Depends(admitted)]
 """What a route takes to know whose data it may touch."""
 
 
 # --- what a path names ---------------------------------------------------------------------------------------------------
 
 
-async def find_session(sessions: Sessions, scope: Scope, text: str, user: str | None = None) -> SessionRef:
+async def find_session(sessions: Sessions, scope: CallerScope, text: str, user: str | None = None) -> SessionRef:
     """The session that `text` names. Raises NotFound, or Conflict where several users have one of that name."""
     named = scope.named(user)
     found = await sessions.resolve(scope.tenant, text, named.id if named is not None else None)
@@ -194,7 +194,7 @@ async def find_session(sessions: Sessions, scope: Scope, text: str, user: str | 
 
 
 async def owner_and_session(
-    sessions: Sessions, scope: Scope, session: str | None, user: str | None
+    sessions: Sessions, scope: CallerScope, session: str | None, user: str | None
 ) -> tuple[UUID | None, UUID | None]:
     """Whose calls, and of which session, a list is to show; None: any. Raises as `find_session`."""
     if session is not None:
@@ -215,7 +215,7 @@ async def session_of(sessions: Sessions, tenant: UUID, text: str, user: UUID) ->
     return None
 
 
-async def find_memory(memories: Memories, scope: Scope, text: str) -> tuple[UUID, UUID]:
+async def find_memory(memories: Memories, scope: CallerScope, text: str) -> tuple[UUID, UUID]:
     """User and id of the memory that `text` names. Raises NotFound, for another user's memory as well."""
     memory = ids.issued(text)
     named = scope.named()

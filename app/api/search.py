@@ -21,12 +21,13 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, Moment, Name, Text, Word, clean
 from app.api.memories import Source
-from app.api.scope import Admitted, Gate, Scope, find_session
+from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.clock import Clock
 from app.context import retrieve
 from app.context.audit import expand, fill
 from app.context.candidates import Leg
 from app.context.compile import Compiler
+from app.context.knower import Knows, Who
 from app.context.request import SearchRequest, SearchResult
 from app.context.score import ProfileName, Scored
 from app.dialects.chat import CHAT
@@ -35,8 +36,6 @@ from app.errors import BadBody
 from app.gateway.identify import Identity, Switches, priced
 from app.gateway.prepare import Preparer
 from app.gateway.upstream import Router
-from app.knowledge.inquiry import Knower
-from app.knowledge.resolution import Who
 from app.sources import Price
 from app.store import ids
 from app.store.memories import Memories
@@ -124,7 +123,7 @@ def search_router(
     searcher: Compiler,
     clock: Clock,
     filtering: Filtering,
-    knower: Knower | None = None,
+    knower: Knows | None = None,
 ) -> APIRouter:
     """POST /api/v1/memories/search. `knower`: None where nothing can be known beside memory."""
     routes = _Routes(sessions, searcher, clock, filtering, knower)
@@ -135,7 +134,7 @@ def search_router(
 
 class _Routes:
     def __init__(
-        self, sessions: Sessions, searcher: Compiler, clock: Clock, filtering: Filtering, knower: Knower | None
+        self, sessions: Sessions, searcher: Compiler, clock: Clock, filtering: Filtering, knower: Knows | None
     ) -> None:
         self._sessions = sessions
         self._knower = knower
@@ -174,7 +173,7 @@ class _Routes:
         took_ms = (time.perf_counter() - began) * 1000
         return SearchOut(items=items, tokens=result.tokens, widened=widened, took_ms=took_ms)
 
-    async def _where(self, scope: Scope, body: SearchIn) -> retrieve.Scope:
+    async def _where(self, scope: CallerScope, body: SearchIn) -> retrieve.Scope:
         named = scope.named(body.user)
         if body.session is None:
             return retrieve.Scope(scope.tenant, scope.user(body.user).id, history=body.history)
@@ -193,7 +192,7 @@ class _Routes:
             history=body.history,
         )
 
-    async def _known(self, scope: Scope, session: str) -> bool:
+    async def _known(self, scope: CallerScope, session: str) -> bool:
         return bool(await self._sessions.resolve(scope.tenant, session, None))
 
 

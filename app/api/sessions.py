@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from app.api.card_models import CardOut, Given, shown_card
 from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, decode_cursor, paged
-from app.api.intake import MessageIn, Said, Scribe, check_time
-from app.api.scope import Admitted, Gate, Scope, find_session, session_of
-from app.errors import BadBody, BadRequest, NotFound
+from app.api.intake import IntakeMessage, MessageIn, Scribe, check_time
+from app.api.scope import Admitted, CallerScope, Gate, find_session, session_of
+from app.errors import BadBody, BadRequest, Conflict, NotFound
 from app.gateway.identify import OnOff
 from app.jobs.learn import WorkingMemory
 from app.settings import LEAST_PAGING_TOKENS
@@ -70,7 +70,16 @@ class SessionIn(Model):
 class SessionPatch(Model):
     """What to change of a session; what is left out stays."""
 
-    config: ConfigIn
+    config: ConfigIn | None = None
+    status: Literal["active", "paused"] | None = Field(
+        None, description="One that is paused does not expire, and is neither compacted nor ended by the schedule."
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if self.config is None and self.status is None:
+            raise ValueError("Say what to change: `config` or `status`.")
+        return self
 
 
 class SessionOut(BaseModel):
@@ -385,7 +394,7 @@ class _Routes:
         return SessionPage(sessions=[SessionFound(**shown_session(row).model_dump()) for row in page], next=following)
 
     async def _search(
-        self, scope: Scope, user: str | None, query: str, status: str | None, limit: int, cursor: str | None
+        self, scope: CallerScope, user: str | None, query: str, status: str | None, limit: int, cursor: str | None
     ) -> SessionPage:
         if cursor is not None:
             raise BadBody("A search has one page: raise `limit`.", param="cursor")
@@ -420,9 +429,12 @@ class _Routes:
         return await self._one(scope, await find_session(self._sessions, scope, session_id, user))
 
     async def change(self, scope: Admitted, session_id: Segment, body: SessionPatch, user: Owner = None) -> SessionOut:
-        """Choose for a session whether its requests are paged, and within how many tokens; from its next request on."""
+        """Pause a session or let it go on; choose whether its requests are paged, and within how many tokens, from its next
+        request on. What is said in a paused one is kept as ever; one that was closed or has expired cannot be paused."""
         ref = await find_session(self._sessions, scope, session_id, user)
-        await self._sessions.configure(scope.tenant, ref, body.config.model_dump(exclude_unset=True))
+        config = body.config.model_dump(exclude_unset=True) if body.config is not None else {}
+        if not await self._sessions.change(scope.tenant, ref, config, body.status):
+            raise Conflict("This session is closed or expired.", param="status")
         return await self._one(scope, ref)
 
     async def history(
@@ -466,7 +478,7 @@ class _Routes:
         return await self._append(scope, session_id, body.user, [asked, answer], learn=body.learn)
 
     async def _append(
-        self, scope: Scope, session_id: str, named: str | None, messages: Sequence[MessageIn], *, learn: bool
+        self, scope: CallerScope, session_id: str, named: str | None, messages: Sequence[MessageIn], *, learn: bool
     ) -> MessagesAdded:
         wrong = next((n for n, each in enumerate(messages) if each.cards and each.role != "assistant"), None)
         if wrong is not None:
@@ -480,7 +492,7 @@ class _Routes:
             # Messages without a time keep their order by it, too.
             at = each.created_at or now + timedelta(microseconds=i)
             check_time(at, now)
-            said.append(Said(ids.uuid7(at), at, each))
+            said.append(IntakeMessage(ids.uuid7(at), at, each))
             if each.cards:
                 cards[said[-1].message_id] = await self._scribe.cards(each.cards)
         prepared = await self._scribe.messages(said)
@@ -521,7 +533,7 @@ class _Routes:
         await self._sessions.close(scope.tenant, ref)
         return await self._one(scope, ref)
 
-    async def _target(self, scope: Scope, text: str, user: str | None) -> tuple[UserRef, SessionRef | NewSession]:
+    async def _target(self, scope: CallerScope, text: str, user: str | None) -> tuple[UserRef, SessionRef | NewSession]:
         """Where messages go: into the session that `text` names, or into a new one of the user who is named."""
         named = scope.named(user)
         known = await self._sessions.resolve(scope.tenant, text, named.id if named is not None else None)
@@ -533,7 +545,7 @@ class _Routes:
         await session_of(self._sessions, scope.tenant, text, owner.id)  # another's is none to begin
         return owner, NewSession(external=text)
 
-    async def _one(self, scope: Scope, ref: SessionRef) -> SessionOut:
+    async def _one(self, scope: CallerScope, ref: SessionRef) -> SessionOut:
         found = await self._sessions.one(scope.tenant, ref)
         if found is None:
             raise NotFound("There is no such session.", param="session")
@@ -624,6 +636,6 @@ class _WorkingRoutes:
         return Queued(session_id=ref.session_id, queued=["consolidate"])
 
     @staticmethod
-    def _refuse_nobody(scope: Scope, ref: SessionRef) -> None:
+    def _refuse_nobody(scope: CallerScope, ref: SessionRef) -> None:
         if ref.user_id == ids.nobody(scope.tenant):
             raise BadRequest("This session is nobody's: what is said in it is not drawn together.", param="session")

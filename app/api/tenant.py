@@ -14,11 +14,11 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.auth import Principal
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Moment, Name, Word, clean, decode_cursor, paged
-from app.api.scope import Admitted, Gate, Scope
+from app.api.scope import Admitted, CallerScope, Gate
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
 from app.sources import Price
-from app.store.limits import MICROCENTS_PER_DOLLAR, NO_LIMITS, USUAL_PERIOD, Limits, Period, microcents
+from app.store.limits import MICROCENTS_PER_DOLLAR, NO_LIMITS, USUAL_PERIOD, KeyLimits, Period, microcents
 from app.store.tenancy import Instructions, KeyInfo, Tenancy
 
 LONGEST_LIFE = timedelta(days=365 * 100)
@@ -28,7 +28,7 @@ MAX_PROFILE_CHARS = 4000
 """Longest profile, characters: some 1,000 tokens, five times its section of a prompt."""
 
 
-def check_admin(scope: Scope) -> None:
+def check_admin(scope: CallerScope) -> None:
     """Keys are managed with the scope `admin`, or by a key that may do all: one without scopes, user and limits. A key with
     limits could take them away from itself."""
     if not manages(scope.principal):
@@ -70,7 +70,7 @@ class LimitsIn(Model):
     )
 
     def change(self) -> dict[str, Any]:
-        """The fields of `Limits` that were given. Raises BadRequest."""
+        """The fields of `KeyLimits` that were given. Raises BadRequest."""
         given = self.model_dump(exclude_unset=True)
         if "money_budget_usd" in given:
             dollars = given.pop("money_budget_usd")
@@ -214,7 +214,7 @@ def _fields(row: KeyInfo) -> dict[str, Any]:
     }
 
 
-def limits_out(limits: Limits) -> LimitsOut:
+def limits_out(limits: KeyLimits) -> LimitsOut:
     """Limits as they are shown."""
     money = limits.money_budget
     return LimitsOut(

@@ -168,14 +168,14 @@ class CallFacts(Struct, frozen=True):
         return replace(self, usage=Usage(), cost_microcents=0, priced=True, leg=leg)
 
 
-class Said(Struct, frozen=True):
+class NewTurnMessage(Struct, frozen=True):
     """A message that is new to the store, with its canonical hash (None: it is not part of the conversation)."""
 
     message: Mapping[str, Any]
     hash: bytes | None
 
 
-class Answered(Struct, frozen=True):
+class AnsweredChoice(Struct, frozen=True):
     """One choice of the answer. `whole`: it came to its end."""
 
     message: Mapping[str, Any]
@@ -196,8 +196,8 @@ class Exchange(Struct, frozen=True):
 
     session_id: UUID
     user: str
-    said: Sequence[Said]
-    answers: Sequence[Answered]
+    said: Sequence[NewTurnMessage]
+    answers: Sequence[AnsweredChoice]
     question_chain: bytes
     tails: tuple[bytes | None, bytes | None]
     answer_chains: Sequence[bytes]
@@ -222,7 +222,7 @@ class Exchange(Struct, frozen=True):
     answer_mark: bytes | None = None
     private: int = 0
     """How many of `said`, from the end, are not to be learned from, nor found: the user asked in them that something be
-    forgotten. Nor are the answers, then (`private_answers`)."""
+    forgotten. Nor are the answers, then (`private_answers`), nor simulated ones."""
     private_answers: bool = False
 
 

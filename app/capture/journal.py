@@ -84,7 +84,7 @@ class Begin(Struct, frozen=True):
         return cls(UUID(bytes=user), at_us, notes, body, payload[at + len(body or b"") :])
 
 
-class Kept(Struct):
+class KeptCall(Struct):
     """A call as its frames tell it. `chunks`: (microseconds since the request came, bytes), one behind the other as far as
     none is missing; `end`: None where it did not end."""
 
@@ -150,23 +150,23 @@ class Codec:
         return Frame(Kind(kind), UUID(bytes=call), data[at + HEAD_BYTES : end]), end
 
 
-def gather(frames: Iterable[Frame]) -> list[Kept]:
+def gather(frames: Iterable[Frame]) -> list[KeptCall]:
     """The calls that frames tell of, in the order in which they began. A BEGIN that comes twice replaces the first: the
     call went out once more. What has lost its BEGIN is no call any more."""
-    calls: dict[UUID, Kept] = {}
+    calls: dict[UUID, KeptCall] = {}
     for kind, call, payload in frames:
         if kind is Kind.BEGIN:
             begin = Begin.of(payload)
             if call in calls:
                 calls[call].begin = begin
             else:
-                calls[call] = Kept(call, begin)
+                calls[call] = KeptCall(call, begin)
         elif (kept := calls.get(call)) is not None:
             _add(kept, kind, payload)
     return list(calls.values())
 
 
-def _add(kept: Kept, kind: Kind, payload: bytes) -> None:
+def _add(kept: KeptCall, kind: Kind, payload: bytes) -> None:
     if kind is Kind.CHUNK:
         time_us, offset = _CHUNK.unpack_from(payload)
         if offset != kept.size:
@@ -182,7 +182,7 @@ def _add(kept: Kept, kind: Kind, payload: bytes) -> None:
         kept.done = True
 
 
-def frames_of(codec: Codec, kept: Kept) -> list[bytes]:
+def frames_of(codec: Codec, kept: KeptCall) -> list[bytes]:
     """A call as the frames of a file of its own, in pieces."""
     pieces = codec.frame(Kind.BEGIN, kept.call, kept.begin.parts())
     if kept.head is not None:

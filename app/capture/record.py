@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.capture.commit import GroupCommit
-from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange
+from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange
 from app.capture.masking import masked
 from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
@@ -402,7 +402,7 @@ def _resume(call: CallFacts) -> tuple[bytes | None, int | None, bytes | None, in
     )
 
 
-def _finish(answer: Answered) -> int | None:
+def _finish(answer: AnsweredChoice) -> int | None:
     if not answer.whole:
         return INTERRUPTED
     if answer.finish_reason is None:

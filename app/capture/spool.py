@@ -37,7 +37,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.capture.journal import HEAD_BYTES, Begin, Codec, Kept, Kind, frames_of, gather
+from app.capture.journal import HEAD_BYTES, Begin, Codec, KeptCall, Kind, frames_of, gather
 from app.errors import NotReady, SpoolUnavailable
 
 log = logging.getLogger("mneme.journal")
@@ -65,7 +65,7 @@ _NAME = re.compile(r"[0-9]{20}-[0-9a-f]{32}")
 # --- the journal of running calls --------------------------------------------------------------------------------------
 
 
-class Segment:
+class JournalSegment:
     """One file of the journal, open for writing. Raises OSError when it cannot be made."""
 
     __slots__ = ("_codec", "_fd", "born", "current", "path", "running", "size", "used")
@@ -117,12 +117,12 @@ class Segment:
         os.close(self._fd)
 
 
-class Entry:
+class JournalEntry:
     """One running call in the journal."""
 
     __slots__ = ("_call", "_id", "_journal", "_offset", "_open", "_segment", "_whole")
 
-    def __init__(self, journal: Journal, segment: Segment, call: UUID) -> None:
+    def __init__(self, journal: Journal, segment: JournalSegment, call: UUID) -> None:
         self._journal = journal
         self._segment = segment
         self._call = call
@@ -178,9 +178,9 @@ class Journal:
         self._folder = folder
         self._segment_bytes = segment_bytes
         self._on_failure = on_failure
-        self._current: Segment | None = None
+        self._current: JournalSegment | None = None
 
-    def begin(self, call: UUID, begin: Begin) -> Entry | None:
+    def begin(self, call: UUID, begin: Begin) -> JournalEntry | None:
         """Note a call; None where it cannot be noted."""
         try:
             segment = self._segment()
@@ -188,7 +188,7 @@ class Journal:
             self.failed(error)
             return None
         segment.running += 1
-        entry = Entry(self, segment, call)
+        entry = JournalEntry(self, segment, call)
         entry.begin(begin)
         return entry
 
@@ -208,7 +208,7 @@ class Journal:
         if self._current is not None:
             self._retire(self._current)
 
-    def left(self, segment: Segment) -> None:
+    def left(self, segment: JournalSegment) -> None:
         """A call of this segment has ended."""
         if segment.running:
             return
@@ -222,16 +222,16 @@ class Journal:
         self._on_failure()
         log.warning("the journal of running calls cannot be written", extra={"error": error.strerror})
 
-    def _segment(self) -> Segment:
+    def _segment(self) -> JournalSegment:
         segment = self._current
         if segment is not None and segment.size >= self._segment_bytes:
             self._retire(segment)
             segment = None
         if segment is None or self._current is None:
-            segment = self._current = Segment(self._folder)
+            segment = self._current = JournalSegment(self._folder)
         return segment
 
-    def _retire(self, segment: Segment) -> None:
+    def _retire(self, segment: JournalSegment) -> None:
         segment.current = False
         self._current = None
         if not segment.running:
@@ -244,7 +244,7 @@ class Abandoned:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def unfinished(self) -> list[Kept]:
+    def unfinished(self) -> list[KeptCall]:
         """The calls that ran when it died."""
         codec = Codec(self._path.name.removesuffix(SUFFIX).encode())
         return [each for each in gather(codec.scan(self._path.read_bytes())) if not each.done]
@@ -303,7 +303,7 @@ def _wipe(fd: int, codec: Codec, user: UUID) -> None:
 # --- calls that wait for Postgres --------------------------------------------------------------------------------------
 
 
-class Waiting(Struct, frozen=True):
+class WaitingCall(Struct, frozen=True):
     """A call in the spool."""
 
     user: UUID
@@ -314,7 +314,7 @@ class Waiting(Struct, frozen=True):
         return UUID(self.path.name.partition("-")[2])
 
 
-class Usage(Struct, frozen=True):
+class SpoolUsage(Struct, frozen=True):
     """What the spool holds. `oldest`: seconds that the first call has waited. `size`: bytes of everything in the folder."""
 
     calls: int = 0
@@ -328,7 +328,7 @@ class Usage(Struct, frozen=True):
 class _Item(Struct):
     """One of the calls that are written together."""
 
-    kept: Kept
+    kept: KeptCall
     error: Exception | None = None
     target: Path = field(default_factory=Path)
 
@@ -360,7 +360,7 @@ class Spool:
 
     # --- in ---------------------------------------------------------------------------------------------------------------
 
-    def store(self, calls: Sequence[Kept], *, bounded: bool = True) -> list[Exception | None]:
+    def store(self, calls: Sequence[KeptCall], *, bounded: bool = True) -> list[Exception | None]:
         """Write calls, and return when they are durable: for each, None or why it is not (SpoolUnavailable, OSError).
 
         What belongs together is done together: all files are synced, then each folder once. A call that is there already
@@ -445,21 +445,21 @@ class Spool:
         """Whose calls wait."""
         return [UUID(name) for name in os.listdir(self._turns) if _HEX.fullmatch(name)]
 
-    def turns(self, user: UUID) -> list[Waiting]:
+    def turns(self, user: UUID) -> list[WaitingCall]:
         """A user's calls, in the order in which they came."""
         folder = self._turns / user.hex
         try:
-            return [Waiting(user, folder / name) for name in sorted(os.listdir(folder)) if _NAME.fullmatch(name)]
+            return [WaitingCall(user, folder / name) for name in sorted(os.listdir(folder)) if _NAME.fullmatch(name)]
         except FileNotFoundError:
             return []
 
-    def load(self, waiting: Waiting) -> Kept | None:
+    def load(self, waiting: WaitingCall) -> KeptCall | None:
         """A call; None where its file no longer tells what it was. Raises OSError."""
         codec = Codec(waiting.path.name.encode())
         found = gather(codec.scan(waiting.path.read_bytes()))
         return next((each for each in found if each.call == waiting.call), None)
 
-    def remove(self, waiting: Waiting) -> None:
+    def remove(self, waiting: WaitingCall) -> None:
         """It is stored. Not synced: should the file come back, it is stored already."""
         with contextlib.suppress(FileNotFoundError):
             size = waiting.path.stat().st_size
@@ -476,7 +476,7 @@ class Spool:
             return False
         return True
 
-    def bury(self, waiting: Waiting) -> None:
+    def bury(self, waiting: WaitingCall) -> None:
         """Set a call aside that nothing will ever store."""
         grave = self._dead / waiting.user.hex
         grave.mkdir(exist_ok=True, mode=0o700)
@@ -521,7 +521,7 @@ class Spool:
         finally:
             os.close(fd)
 
-    def usage(self) -> Usage:
+    def usage(self) -> SpoolUsage:
         """Count everything."""
         found = look(self.folder)
         self._used = found.size
@@ -550,7 +550,7 @@ def erasing(folder: Path) -> Callable[[UUID, UUID], Awaitable[Mapping[str, int]]
     return erase
 
 
-def look(folder: Path) -> Usage:
+def look(folder: Path) -> SpoolUsage:
     """What a spool's folder holds; nothing where there is none."""
     count = Counter[str]()
     users = set[str]()
@@ -568,7 +568,7 @@ def look(folder: Path) -> Usage:
                     users.add(rest[0])
                     oldest = min(oldest, int(name.partition("-")[0]) / 1e6)
     waited = time.time() - oldest if users else 0.0
-    return Usage(count["turns"], len(users), count["size"], waited, count["dead"], count["running"])
+    return SpoolUsage(count["turns"], len(users), count["size"], waited, count["dead"], count["running"])
 
 
 def _try(step: Callable[[], None], item: _Item) -> None:

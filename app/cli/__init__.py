@@ -7,6 +7,7 @@ from importlib import import_module
 import click
 
 COMMANDS = {
+    "archive": ("archive:archive", "Old months of history: put into files, listed, and restored."),
     "capture": ("capture:capture", "Export captured calls as cassettes, and import them."),
     "conflicts": ("conflicts:conflicts", "Contradictions between memories, and with the business's own database."),
     "doctor": ("doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
@@ -42,7 +43,12 @@ class Commands(click.Group):
         if listed is None or listed.name not in COMMANDS:
             return name, listed, rest
         module, attribute = COMMANDS[listed.name][0].split(":")
-        return name, getattr(import_module(f"app.cli.{module}"), attribute), rest
+        try:
+            return name, getattr(import_module(f"app.cli.{module}"), attribute), rest
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("app.features."):
+                raise
+            raise click.ClickException(f"This installation has no {error.name}.") from error
 
 
 @click.command(

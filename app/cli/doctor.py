@@ -10,7 +10,7 @@ from collections.abc import Iterator, Set
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -21,23 +21,27 @@ from app.capture.spool import look
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.errors import DomainAway, MnemeError, NotReady
-from app.features.webhooks.outbox import TargetFigures
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
-from app.knowledge.checking import check
-from app.knowledge.domain_pool import DomainPool
-from app.knowledge.ontology_yaml import read
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
-from app.server.core import command_pool
+from app.server.core import OWNER_ROLE, command_pool
+from app.server.erasing import history_kept
 from app.server.supervise import ITSELF, asked_of_itself, database
 from app.settings import Settings, unknown_names
+from app.store.archives import COUNTED, Archives
 from app.store.migrate import careless, missing, pending
-from app.store.ontology import OntologyStore
 from app.store.queries import Queries
-from app.store.replicas import CATCH_UP_S, Server, servers_of
+from app.store.replicas import CATCH_UP_S, PoolServer, servers_of
 from app.store.retention import MB, by_group, storage_of
 from app.store.tenancy import Tenancy
+from app.store.tuning import parameters_of, wrong_with
+
+if TYPE_CHECKING:
+    from app.features.knowledge.domain_pool import DomainPool
+    from app.features.webhooks.outbox import TargetFigures
+
+# What features have is imported where it is looked at: the doctor comes to an installation without them, too.
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
@@ -258,17 +262,62 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
             return [*found, Finding("error", "The schema does not fit this Mneme.", error.message)]
         hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
         stored = [] if waiting else await storage_of(connection, Queries.load())
+        if not waiting:
+            found += await _parameters(connection)
+        archived = [] if waiting else await _archives(settings, connection)
     finally:
         await connection.close()
     found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
     if waiting:
         told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
         found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
-    named = {each.name for each in settings.webhooks}
-    found += [_webhook(TargetFigures(*row), named) for row in hooks]
+    if hooks:
+        from app.features.webhooks.outbox import TargetFigures
+
+        named = {each.name for each in settings.webhooks}
+        found += [_webhook(TargetFigures(*row), named) for row in hooks]
+    found += archived
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
     return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
+
+
+async def _parameters(connection: asyncpg.Connection[Any]) -> list[Finding]:
+    """Parameters that an operator changed, and with which nothing starts."""
+    return [
+        Finding("error", f"{line}.", "Set it right as mneme_owner: docs/reference/system-config.md.")
+        for line in wrong_with(await parameters_of(connection, Queries.load()))
+    ]
+
+
+async def _archives(settings: Settings, connection: asyncpg.Connection[Any]) -> list[Finding]:
+    """Files of months that are archived, and what never will be."""
+    await connection.execute(f"SET ROLE {OWNER_ROLE}")
+    archives = Archives(Queries.load(), history_kept(settings))
+    known = await archives.known(connection)
+    folder = settings.archive_folder.absolute()
+    found = []
+    if settings.history_days is not None and not _writable(folder):
+        mend = "Set MNEME_ARCHIVE_DIR to a folder that this user may write to."
+        found.append(Finding("error", f"Archives of history cannot be written ({folder}).", mend))
+    found += [
+        Finding("error", f"The archive {part.file} {wrong} ({folder}).", "Bring it back from a copy of the folder.")
+        for part, wrong in known
+        if wrong
+    ]
+    if any(part.state == "detached" for part, _ in known):
+        told = "A month of history stands between its table and its archive."
+        found.append(Finding("warning", told, "Run `mneme archive run`; the worker does so once a day."))
+    beyond = await archives.beyond(connection) if settings.history_days is not None else 0
+    if beyond:
+        told = f"{beyond if beyond < COUNTED else f'{COUNTED} or more'} messages are of months that have no partition"
+        found.append(Finding("warning", f"{told}: they are not archived.", "They were imported; they stay."))
+    archived = [part for part, _ in known if part.state == "archived"]
+    if archived and not any(each.level == "error" for each in found):
+        size = sum(part.size or 0 for part in archived)
+        months = len({part.month for part in archived})
+        found.append(Finding("ok", f"{months} months of history are archived ({size / MB:,.0f} MB in {folder})."))
+    return found
 
 
 async def _servers(settings: Settings, dsn: str) -> list[Finding]:
@@ -288,7 +337,7 @@ async def _servers(settings: Settings, dsn: str) -> list[Finding]:
     return found + [_server(each) for each in servers]
 
 
-def _server(server: Server) -> Finding:
+def _server(server: PoolServer) -> Finding:
     told = f"The {server.pool} pool's server {server.name}"
     setting = f"MNEME_DATABASE_{server.pool.upper()}_URL"
     reads = server.pool != "background"
@@ -344,6 +393,10 @@ def _webhook_targets(settings: Settings) -> Iterator[Finding]:
 
 async def _domains(settings: Settings, dsn: str) -> list[Finding]:
     """Each domain: whether it answers, whether its role could write, and whether its tenants' ontologies fit its tables."""
+    if not settings.domains:
+        return []
+    from app.features.knowledge.domain_pool import DomainPool
+
     found = []
     for name, source in settings.domains.items():
         pool = DomainPool(name, source, Queries.load())
@@ -367,6 +420,10 @@ async def _domains(settings: Settings, dsn: str) -> list[Finding]:
 
 async def _ontology(settings: Settings, dsn: str, domain: DomainPool, tenant: str) -> Finding:
     """A tenant's ontology, against the tables of its domain."""
+    from app.features.knowledge.checking import check
+    from app.features.knowledge.ontology_store import OntologyStore
+    from app.features.knowledge.ontology_yaml import read
+
     async with command_pool(settings, dsn) as pool:
         sql, clock = Queries.load(), SystemClock()
         owner = await Tenancy(pool, sql, clock).tenant(tenant)

@@ -31,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.api.auth import Principal
 from app.api.import_export import Importer
 from app.api.intake import Scribe
-from app.api.scope import Scope as ApiScope
+from app.api.scope import CallerScope as ApiScope
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.context.candidates import Candidate
@@ -44,7 +44,6 @@ from app.features.registry import Features
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
 from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database
-from app.server.knowledge import Knowledge, open_knowledge
 from app.server.learning import learner
 from app.server.proxy import Proxy, open_proxy
 from app.server.supervise import database
@@ -77,7 +76,7 @@ class EvalFailed(MnemeError):
     """The evaluation could not be done."""
 
 
-class Question(BaseModel):
+class EvalQuestion(BaseModel):
     """A question, and the ids of the messages that answer it."""
 
     model_config = ConfigDict(extra="forbid")
@@ -89,19 +88,19 @@ class Question(BaseModel):
     now: datetime | None = None
 
 
-class Sheet(Struct):
+class EvalFile(Struct):
     """A file, read: the lines to import, the words of each message by user and id, the questions, (user, session) of what is to
     be ended."""
 
     lines: list[bytes] = field(default_factory=list)
     words: dict[str, dict[str, list[str]]] = field(default_factory=lambda: defaultdict(dict))
-    questions: list[Question] = field(default_factory=list)
+    questions: list[EvalQuestion] = field(default_factory=list)
     sessions: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
-def read(file: Path) -> Sheet:
+def read(file: Path) -> EvalFile:
     """Raises BadBody with the number of the line that is wrong."""
-    sheet = Sheet()
+    sheet = EvalFile()
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
@@ -109,7 +108,7 @@ def read(file: Path) -> Sheet:
             try:
                 value = orjson.loads(line)
                 if "question" in value:
-                    sheet.questions.append(Question.model_validate(value))
+                    sheet.questions.append(EvalQuestion.model_validate(value))
                     continue
                 name = (value.get("metadata") or {}).get("id")
                 if name is not None:
@@ -162,19 +161,18 @@ def evaluate(
 
 
 async def _evaluate(
-    settings: Settings, dsn: str, sheet: Sheet, profile: str, budgets: Sequence[int], say: Say
+    settings: Settings, dsn: str, sheet: EvalFile, profile: str, budgets: Sequence[int], say: Say
 ) -> dict[str, Any]:
     await prepare_database(settings, dsn)
     async with (
         open_core(settings, dsn, SystemClock()) as core,
-        open_knowledge(core, core.pools.background) as knowledge,
-        open_proxy(core, knowledge, Metrics(CollectorRegistry()), Features({})) as proxy,
+        open_proxy(core, Metrics(CollectorRegistry()), Features({})) as proxy,
     ):
-        await fill(core, knowledge, sheet, say)
+        await fill(core, sheet, say)
         return await ask(proxy, sheet, profile, budgets, say)
 
 
-async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None:
+async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     """Import the lines, and do all that comes of it, and of the sessions' end: summaries, patterns, procedures."""
     lines = sheet.lines
     pool, sql, clock = core.pools.background, core.queries, core.clock
@@ -190,7 +188,7 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
             raise EvalFailed(f"The messages cannot be imported: {done[0]['error']}")
         say(f"imported {min(len(lines), first + PART_LINES)} of {len(lines)} messages")
     stop = asyncio.Event()
-    by_rules = await learner(core, knowledge.ontologies, knowledge.resolver, None)
+    by_rules = await learner(core, None, None)
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
@@ -209,7 +207,7 @@ async def fill(core: Core, knowledge: Knowledge, sheet: Sheet, say: Say) -> None
     say(f"ended {len(sheet.sessions)} sessions")
 
 
-def _ends(sheet: Sheet) -> Iterator[JobRecord]:
+def _ends(sheet: EvalFile) -> Iterator[JobRecord]:
     """The session-end work that five idle minutes would bring."""
     for name, session in sheet.sessions:
         user = ids.user_id(ids.LOCAL_TENANT, name)
@@ -230,7 +228,7 @@ async def _chunks(lines: Sequence[bytes]) -> AsyncIterator[bytes]:
         yield line if line.endswith(b"\n") else line + b"\n"
 
 
-async def ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], say: Say) -> dict[str, Any]:
+async def ask(proxy: Proxy, sheet: EvalFile, profile: str, budgets: Sequence[int], say: Say) -> dict[str, Any]:
     clock = SystemClock()
     recall: dict[int, list[float]] = defaultdict(list)
     kinds: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -267,7 +265,7 @@ async def ask(proxy: Proxy, sheet: Sheet, profile: str, budgets: Sequence[int], 
     }
 
 
-async def _priced(proxy: Proxy, sheet: Sheet, price: Price, now: datetime) -> dict[str, float | None]:
+async def _priced(proxy: Proxy, sheet: EvalFile, price: Price, now: datetime) -> dict[str, float | None]:
     """What a prompt gets at this price: `recall`, mean `tokens` of the items, `precision` (share of the raw items that are
     evidence) of the questions that memory answers; mean and median `tokens` of those that it does not (None: the file has
     none)."""

@@ -15,7 +15,7 @@ from app.errors import BadRequest, NotFound
 from app.server.core import open_tenancy
 from app.settings import Settings
 from app.sources import PRICE_NAMES
-from app.store.limits import GROUPS, MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, PERIODS, By, Limits, microcents
+from app.store.limits import GROUPS, MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, PERIODS, By, KeyLimits, microcents
 from app.store.tenancy import KeyInfo
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ def _limit_options(command: Callable[..., T]) -> Callable[..., T]:
 
 
 def _change(given: dict[str, Any]) -> dict[str, Any]:
-    """What the options say, by the fields of `Limits`."""
+    """What the options say, by the fields of `KeyLimits`."""
     change = {name: None if value == NONE else value for name, value in given.items() if value not in (None, ())}
     if models := given.get("models"):
         change["models"] = () if models == (NONE,) else tuple(models)
@@ -224,7 +224,7 @@ def _after(days: int | None) -> datetime | None:
     return datetime.now(UTC) + timedelta(days=days) if days is not None else None
 
 
-def _shown(limits: Limits) -> dict[str, Any]:
+def _shown(limits: KeyLimits) -> dict[str, Any]:
     """Only what was set; money in US dollars."""
     shown = limits.as_json()
     if "money_budget" in shown:

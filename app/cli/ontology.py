@@ -12,16 +12,16 @@ import click
 from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
 from app.errors import NotFound
-from app.knowledge.checking import check
-from app.knowledge.domain_pool import DomainPool
-from app.knowledge.domain_sql import Column
-from app.knowledge.drafting import CatalogTable, ForeignKey, draft
-from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import Draft, read
-from app.knowledge.yaml_nodes import Finding
+from app.features.knowledge.checking import check
+from app.features.knowledge.domain_pool import DomainPool
+from app.features.knowledge.domain_sql import DomainColumn
+from app.features.knowledge.drafting import CatalogTable, ForeignKey, draft
+from app.features.knowledge.ontologies import rows_of
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontology_yaml import OntologyDraft, read
+from app.features.knowledge.yaml_nodes import YamlFinding
 from app.server.core import command_pool
 from app.settings import Settings
-from app.store.ontology import OntologyStore
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy
 
@@ -57,9 +57,9 @@ async def drafted(settings: Settings, name: str) -> str:
         columns = await pool.query("own_columns", oids, timeout_s=PATIENCE_S)
         keys = await pool.query("foreign_keys", oids, timeout_s=PATIENCE_S)
     place = {each["oid"]: (each["schema"], each["name"]) for each in tables}
-    of_table: dict[int, list[tuple[Column, str | None]]] = {}
+    of_table: dict[int, list[tuple[DomainColumn, str | None]]] = {}
     for each in columns:
-        column = Column(each["name"], each["type"], each["is_array"])
+        column = DomainColumn(each["name"], each["type"], each["is_array"])
         of_table.setdefault(each["oid"], []).append((column, each["comment"]))
     return draft(
         name,
@@ -77,14 +77,14 @@ async def drafted(settings: Settings, name: str) -> str:
     )  # fmt: skip
 
 
-async def checked(settings: Settings, found: Draft, tenant: str) -> tuple[Finding, ...]:
+async def checked(settings: Settings, found: OntologyDraft, tenant: str) -> tuple[YamlFinding, ...]:
     """What the domain's catalog has against a file. Raises NotFound, DomainAway."""
     async with domain_pool(settings, found.domain, tenant) as pool:
         tables = await pool.catalog([each.table for each in found.types.values()], PATIENCE_S)
         return check(found, tables, allow_writer=pool.source.allow_writer)
 
 
-async def load(settings: Settings, dsn: str, found: Draft, source: str, tenant: str) -> int:
+async def load(settings: Settings, dsn: str, found: OntologyDraft, source: str, tenant: str) -> int:
     """Store a file; its version. Raises NotFound, Conflict, StoreUnavailable."""
     async with command_pool(settings, dsn) as pool:
         sql, clock = Queries.load(), SystemClock()
@@ -172,7 +172,7 @@ def load_(file: Path, tenant: str, offline: bool, as_json: bool) -> None:
     show(data, as_json, text)
 
 
-def _examined(file: Path, tenant: str, offline: bool) -> tuple[Draft | None, Sequence[Finding]]:
+def _examined(file: Path, tenant: str, offline: bool) -> tuple[OntologyDraft | None, Sequence[YamlFinding]]:
     """What a file says (None: it has errors), and all that was found."""
 
     reading = read(_text(file))
@@ -190,7 +190,7 @@ def _text(file: Path) -> str:
         raise click.ClickException(f"{file} is no UTF-8.") from error
 
 
-def _tell(file: Path, findings: Sequence[Finding], as_json: bool) -> None:
+def _tell(file: Path, findings: Sequence[YamlFinding], as_json: bool) -> None:
     """Each finding as compilers write them."""
     told = [each._asdict() for each in findings]
 

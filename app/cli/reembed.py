@@ -54,7 +54,7 @@ ENQUEUE_AT_ONCE = 1000
 """Jobs put into the queue by one statement."""
 
 
-class Result(Struct, frozen=True):
+class ReembedResult(Struct, frozen=True):
     """What came of it. `wordless`: items without any words, which have no vector in any space; `left`: items written since."""
 
     space: str
@@ -90,7 +90,7 @@ async def drop_space(settings: Settings, dsn: str, name: str, watch: Watch) -> i
         await embedder.close()
 
 
-async def bring_over(settings: Settings, dsn: str, watch: Watch) -> Result:
+async def bring_over(settings: Settings, dsn: str, watch: Watch) -> ReembedResult:
     """Give everything a vector in the space of the settings' embedder. Raises NotReady where that is none, Conflict where
     somebody else is at it, Unavailable where users are left, StoreUnavailable."""
     sql, embedder = Queries.load(), build_embedder(settings)
@@ -137,7 +137,7 @@ class _Run:
         self._embedder = embedder
         self._watch = watch
 
-    async def run(self) -> Result:
+    async def run(self) -> ReembedResult:
         """Pass after pass."""
         self._watch.step("adding the space")
         space = await self._spaces.add(self._embedder.space, self._embedder.dimensions, self._watch.step)
@@ -161,7 +161,7 @@ class _Run:
             stop.set()
             await asyncio.wait([working], timeout=2 * CLOSING_S)
             await tasks.close(CLOSING_S)
-        return Result(
+        return ReembedResult(
             space=self._embedder.space,
             dimensions=self._embedder.dimensions,
             embedded=doing.embedded,

@@ -84,7 +84,7 @@ class Selection(Struct, frozen=True):
     limit: int = 1000
 
 
-class Wish(Struct, frozen=True):
+class ReplayOptions(Struct, frozen=True):
     """How to replay: see POST /api/v1/calls/{id}/replay."""
 
     mode: str = "today"
@@ -92,7 +92,13 @@ class Wish(Struct, frozen=True):
 
 
 def run(
-    base: str, key: str | None, authorization: str | None, selection: Selection, wish: Wish, *, console: Console
+    base: str,
+    key: str | None,
+    authorization: str | None,
+    selection: Selection,
+    wish: ReplayOptions,
+    *,
+    console: Console,
 ) -> dict[str, Any]:
     """Replay a selection on the Mneme at `base`, and report. `authorization`: for the upstream, with `send`, where Mneme has no
     key of its own. Raises ReplayFailed; what one call is refused for is told in the report."""
@@ -134,7 +140,7 @@ def _listed(client: httpx.Client, selection: Selection) -> Iterator[str]:
             return
 
 
-def _replayed(client: httpx.Client, call: str, wish: Wish) -> dict[str, Any]:
+def _replayed(client: httpx.Client, call: str, wish: ReplayOptions) -> dict[str, Any]:
     answer = client.post(f"/api/v1/calls/{call}/replay", json={"mode": wish.mode, "send": wish.send})
     if answer.status_code == 200:
         return {"call_id": call, **answer.json()}
@@ -145,7 +151,7 @@ def _replayed(client: httpx.Client, call: str, wish: Wish) -> dict[str, Any]:
     return {"call_id": call, "skipped": code, "why": message}
 
 
-def report(wish: Wish, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def report(wish: ReplayOptions, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The report over all calls. `identical`: prompts that are what they were to the byte, of those that were compiled again;
     `same_context`: those with the same items in the same order; tokens are those that Mneme added, and η as in the audit, both
     as means over the calls; `skipped`: calls that could not be compiled again, by reason."""
@@ -315,7 +321,7 @@ def replay_run(
         key,
         authorization,
         Selection(calls, filters, limit),
-        Wish("as_of" if as_of else "today", send),
+        ReplayOptions("as_of" if as_of else "today", send),
         console=Console(stderr=True),
     )
     if out is not None:

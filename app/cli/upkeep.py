@@ -7,17 +7,17 @@ import click
 import msgspec
 from rich.console import Console
 
-from app.capture.spool import erasing
 from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
 from app.server.core import OWNER_ROLE, prepare_database
+from app.server.erasing import eraser_of
 from app.server.worker import capture_limits, schedule
 from app.settings import Settings
 from app.store import ids
-from app.store.erasure import ERASER_ROLE, NOTE, Eraser, Progress, Receipt, own_connection
+from app.store.erasure import NOTE, Progress, Receipt, own_connection
 from app.store.queries import Queries
-from app.store.retention import Outcome, Retention
+from app.store.retention import Retention, RetentionRun
 
 
 async def run_task(settings: Settings, dsn: str, name: str) -> int:
@@ -28,7 +28,7 @@ async def run_task(settings: Settings, dsn: str, name: str) -> int:
         raise StoreUnavailable(f"The sweep did not come to its end: {error}. It can be run again.") from error
 
 
-async def retain(settings: Settings, dsn: str, *, dry: bool) -> Outcome:
+async def retain(settings: Settings, dsn: str, *, dry: bool) -> RetentionRun:
     """Drop what the settings say is over. Raises StoreUnavailable."""
     try:
         connection = await own_connection(settings.direct(dsn), OWNER_ROLE)()
@@ -46,8 +46,7 @@ async def erase_user(
     settings: Settings, dsn: str, tenant: str, user: str, *, tombstones: bool, progress: Progress
 ) -> Receipt:
     """Erase a user of the tenant of that name. Raises NotFound, Conflict, StoreUnavailable."""
-    spool = erasing(settings.spool_folder)
-    eraser = Eraser(own_connection(settings.direct(dsn), ERASER_ROLE), Queries.load(), SystemClock(), elsewhere=[spool])
+    eraser = eraser_of(settings, settings.direct(dsn), Queries.load(), SystemClock())
     owner = await eraser.tenant(tenant)
     return await eraser.erase(owner, ids.user_id(owner, user), external=user, tombstones=tombstones, progress=progress)
 

@@ -22,7 +22,7 @@ import orjson
 from msgspec import Struct, field
 
 from app.context.candidates import LEGS, Candidate
-from app.context.facts_section import Learned, Tellings, fact_cost
+from app.context.facts_section import FactsFound, Tellings, fact_cost
 from app.context.inputs import KnownThen
 from app.context.notes import Count
 from app.context.pack import Efficiency, Packed, Reason
@@ -279,7 +279,7 @@ def _sources(memory: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[A
 
 
 def told_known(
-    asked: Asked, learned: Learned, told: Tellings, chosen: Mapping[str, int], budget: int, count: Count
+    asked: Asked, learned: FactsFound, told: Tellings, chosen: Mapping[str, int], budget: int, count: Count
 ) -> dict[str, Any]:
     """The keys that a compile with knowledge adds to its explanation. `chosen`: tokens of the facts that are told, by subject;
     `budget`: tokens that they may take at most. Of facts beyond it only the number is kept."""
@@ -428,7 +428,9 @@ def recalled(audit: Mapping[str, Any], kept: KnownThen, values: Mapping[UUID, st
         facts=tuple(
             DomainFact(each["subject"], each["entity"], each["query_type"], each["text"]) for each in domain["facts"]
         ),
-        queries=tuple(DomainQuery(**each) for each in domain["queries"]),
+        queries=tuple(
+            DomainQuery(**each | {"findings": tuple(each.get("findings", ()))}) for each in domain["queries"]
+        ),
         clashes=tuple(each for each in clashes if each is not None),
         reason=domain["reason"],
     )

@@ -61,7 +61,7 @@ _WHO = r"[^\s?!.,;:，。？！]+(?: [^\s?!.,;:]+){0,2}?"
 _ENDS = re.compile(r"^[\s\W]+|[\s\W]+$")
 
 
-class Reading(NamedTuple):
+class MessageTopics(NamedTuple):
     """What a message calls for. `asked`: predicates that it asks for; `topics`: those that bear on what it speaks of;
     `people`: subjects that it speaks of by a word for them ("my sister"), `named`: by their own name (`naming`); `of`:
     predicates that it asks for of somebody else; `whole`: all that is known of the user; `past`: what was so before as
@@ -82,7 +82,7 @@ class Reading(NamedTuple):
     text: str = ""
 
 
-NOTHING_READ = Reading()
+NOTHING_READ = MessageTopics()
 
 
 class _Topic(NamedTuple):
@@ -117,7 +117,7 @@ class _Language(NamedTuple):
 
 
 @of_texts(256)
-def read(text: str) -> Reading:
+def read(text: str) -> MessageTopics:
     """A message, understood as far as this needs it. Linear in the message, of which `MAX_CHARS` are looked at."""
     if len(text) > MAX_CHARS:
         text = f"{text[: MAX_CHARS // 2]} {text[-MAX_CHARS // 2 :]}"
@@ -146,7 +146,7 @@ def read(text: str) -> Reading:
                 people |= subjects
     if brings:
         people, topics = set(), set()
-    return Reading(
+    return MessageTopics(
         frozenset(asked), frozenset(topics), frozenset(people), whole=whole, past=past, only=only and not past,
         words=frozenset() if brings else _words(text), capitals=capitals, text="" if brings else text,
     )  # fmt: skip
@@ -190,7 +190,7 @@ def _fact(key: str, value: str) -> _Fact:
     return _Fact(subject, predicate, names, unspaced, _words(value), _words(predicate), _words(subject))
 
 
-def naming(reading: Reading, facts: Sequence[StandingFact]) -> Reading:
+def naming(reading: MessageTopics, facts: Sequence[StandingFact]) -> MessageTopics:
     """The same, with the subjects whose own name the message has ("Ana", where a fact says that the sister is called so),
     and with what it asks for of somebody of whom there are facts."""
     read_as = [_fact(each.key, each.value) for each in facts]
@@ -220,7 +220,7 @@ def _asked_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(of), frozenset(only)
 
 
-def _stands(name: str, said: str, reading: Reading) -> bool:
+def _stands(name: str, said: str, reading: MessageTopics) -> bool:
     """Whether a name (lower case) stands in the message: in a script without spaces anywhere, else as whole words. One that is
     an everyday word as well ("Will") has to have its capital."""
     if _UNSPACED.search(name):
@@ -231,7 +231,7 @@ def _stands(name: str, said: str, reading: Reading) -> bool:
     return reading.capitals.issuperset(words) if all(map(function_word, words)) else True
 
 
-def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float]) -> Why | None:
+def bears_on(fact: StandingFact, reading: MessageTopics, worths: Mapping[UUID, float]) -> Why | None:
     """Why a fact is to be said for a message; None: nothing calls for it. `worths`: probabilities, 0..1, that memories are
     evidence for it, as far as retrieval has them."""
     own = _fact(fact.key, fact.value)
@@ -259,7 +259,7 @@ def bears_on(fact: StandingFact, reading: Reading, worths: Mapping[UUID, float])
     return None
 
 
-def answers(fact: StandingFact, reading: Reading) -> bool:
+def answers(fact: StandingFact, reading: MessageTopics) -> bool:
     """Whether the message asks for this fact and nothing else."""
     if bears_on(fact, reading, {}) != "asked":
         return False

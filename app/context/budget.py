@@ -193,6 +193,11 @@ class Budgets(Struct, frozen=True):
     """Cards that the user's message asks for: one of seed 003's 2 KB has some 600; no seed has a number."""
     history: int | None = None
     """Seed 001 §6, step 5, has 2,000 of 8,000. None: the share of seed 000 §6.1 alone."""
+    turns: int | None = None
+    """Of the history, beside its first turn. Seed 001 §5.2 has 20, which its 2,000 tokens hold. None: as many as fit."""
+    working: int = 400
+    """What tools gave in turns that the history leaves out; tool-heavy requests have a fifth of all (seed 000 §6.1). No seed
+    has a number for the others: as much as profile and facts."""
 
 
 FIRST = 4
@@ -212,6 +217,7 @@ class Wants(NamedTuple):
     unclear: int = 0
     cards: int = 0
     wishes: int = 0
+    working: int = 0
 
 
 NOTHING = Wants()
@@ -229,6 +235,7 @@ class Shares(NamedTuple):
     unclear: int = 0
     cards: int = 0
     wishes: int = 0
+    working: int = 0
 
 
 def wanted(wants: Wants, budgets: Budgets) -> Wants:
@@ -256,7 +263,16 @@ def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Share
             own = NOTHING
     left = max(0, min(memories, room - sum(own)))
     return Shares(
-        own.profile, own.facts, own.question, left, own.domain, own.conflicts, own.unclear, own.cards, own.wishes
+        own.profile,
+        own.facts,
+        own.question,
+        left,
+        own.domain,
+        own.conflicts,
+        own.unclear,
+        own.cards,
+        own.wishes,
+        own.working,
     )
 
 
@@ -270,4 +286,5 @@ def _limits(budgets: Budgets) -> Wants:
         budgets.unclear,
         budgets.cards,
         budgets.wishes,
+        budgets.working,
     )

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
-from app.store.user_profile import Ended
+from app.store.user_profile import EndedFact
 
 Leg = Literal["vector", "text", "entity", "time", "recent", "summary"]
 """What brings a candidate: two retrieval legs of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
@@ -26,7 +26,7 @@ SUMMARIES = frozenset({"summary", "entity_profile"})
 """Kinds of memories that sum up others."""
 
 
-class Source(NamedTuple):
+class ItemSource(NamedTuple):
     """One message that an item comes from. `session` is the external id of its session."""
 
     session: str
@@ -83,7 +83,7 @@ class Candidate(NamedTuple):
     sure_since: datetime | None = None
     odds: float | None = None
     """Log-odds that it carries what is asked for, as far as the ranking's columns tell (`worth`); None: nobody asked."""
-    ended: Sequence[Ended] = ()
+    ended: Sequence[EndedFact] = ()
     """What it says that is so no more."""
 
     @property
@@ -107,12 +107,12 @@ class Candidate(NamedTuple):
         return self.session_name or str(self.session_id)
 
     @property
-    def provenance(self) -> tuple[Source, ...]:
+    def provenance(self) -> tuple[ItemSource, ...]:
         """The messages that it comes from; that of a message is the message itself."""
         if self.source == "message":
-            return (Source(self.session_label, self.id, self.turn_index, self.metadata or {}),)
+            return (ItemSource(self.session_label, self.id, self.turn_index, self.metadata or {}),)
         return tuple(
-            Source(
+            ItemSource(
                 each.get("session") or "", UUID(each["message_id"]), each.get("turn_index"), each.get("metadata") or {}
             )
             for each in self.sources or ()

@@ -14,14 +14,14 @@ import orjson
 
 from app.context.assemble import Block, neutralise
 from app.context.facts_section import CARD, is_item, told_id
-from app.context.notes import Count, Said
+from app.context.notes import Count, NoteLines
 from app.context.pack import Reason
 from app.store.cards import Card
 
 LABEL = "Shown on the user's screen: "
 
 
-class Reading(Protocol):
+class AskedCards(Protocol):
     """The cards that one request asks for. Nothing here raises."""
 
     async def cards(self) -> Sequence[Card] | None:
@@ -34,7 +34,7 @@ class Reading(Protocol):
 
 
 class Read(NamedTuple):
-    """A `Reading` of what is read already."""
+    """A `AskedCards` of what is read already."""
 
     found: Sequence[Card]
 
@@ -61,7 +61,7 @@ class CardsTold(NamedTuple):
                 used += _cost(each, count)
         return used
 
-    def tell(self, said: Said, budget: int, count: Count) -> None:
+    def tell(self, said: NoteLines, budget: int, count: Count) -> None:
         """Add the cards that fit to what is said, in their order, and their figures to its account. After all other lines: see
         `knowing.shown`."""
         chosen: list[Card] = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.context.navigation import Wanted, pick, understand
+from app.context.navigation import CardRequest, pick, understand
 from app.store.cards import Card, Cards
 from app.store.sessions import SessionRef
 
@@ -14,10 +14,10 @@ MAX_FOUND = 100
 """Most cards that one sentence finds; "all cards" of a long conversation are listed in pages."""
 
 
-class Found(NamedTuple):
+class FoundCards(NamedTuple):
     """Cards with how they were understood; no cards: `why`. `wanted` None: the sentence asks for no card."""
 
-    wanted: Wanted | None
+    wanted: CardRequest | None
     cards: tuple[Card, ...]
     question: int | None
     why: str
@@ -33,23 +33,23 @@ class CardFinder:
         self,
         tenant: UUID,
         ref: SessionRef,
-        asked: str | Wanted,
+        asked: str | CardRequest,
         *,
         asking: bool = False,
         upto: int | None = None,
         most: int = MAX_FOUND,
-    ) -> Found:
+    ) -> FoundCards:
         """The cards that a sentence asks for, `most` of them. `asking`: the sentence is itself a question of this conversation
         that is not stored yet, so that "the previous question" is the last one that is. `upto`: the conversation as it was when
         this turn was its last."""
         shown, questions = await self._cards.index(tenant, ref, upto)
         wanted = understand(asked, {each.kind for each in shown}) if isinstance(asked, str) else asked
         if wanted is None:
-            return Found(None, (), None, "")
+            return FoundCards(None, (), None, "")
         picked = pick(wanted, shown, questions + asking)
         cards = await self._cards.by_id(tenant, ref.user_id, [each.card_id for each in picked.cards[:most]])
         why = "" if cards else picked.why or "There is no such card any more."
-        return Found(wanted, tuple(cards), picked.question, why)
+        return FoundCards(wanted, tuple(cards), picked.question, why)
 
 
 # --- as a tool --------------------------------------------------------------------------------------------------------

@@ -25,13 +25,13 @@ from app.context.assemble import (
     states,
 )
 from app.context.audit import Compiled, HistoryReport, explain
-from app.context.bearing import Reading, read
+from app.context.bearing import MessageTopics, read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
-from app.context.facts_section import ENDED, Learned, learn, naming, shown, told_id
+from app.context.facts_section import ENDED, FactsFound, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_cards, keep_ended, keep_known, keep_notes
-from app.context.layout import Figures, Layout, Layouts, Live, Story, tell_story, visible_from
-from app.context.notes import NOTHING_SINCE, Said, Since, Widened, doubtful, since_then, widened, words_of
+from app.context.layout import Layout, Layouts, Live, Story, TokenFigures, tell_story, visible_from
+from app.context.notes import NOTHING_SINCE, NoteLines, Since, Widened, doubtful, since_then, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
@@ -74,12 +74,13 @@ class _Found(NamedTuple):
 
     candidates: Sequence[Candidate]
     reason: str | None
-    learned: Learned | None
+    learned: FactsFound | None
     cards: Sequence[Card] | None
     judged: bool | None = None
     """Whether memory is asked; None: that was not looked at."""
     worths: Mapping[UUID, float] = MappingProxyType({})
     """As `Retrieved` has them."""
+    beyond: Sequence[tuple[float, int]] = ()
 
     @property
     def asked(self) -> bool:
@@ -182,7 +183,7 @@ class Compiler:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = tell_story(request, figures, counter)
+        story = tell_story(request, figures, counter, self._budgets.turns)
         reading = read(query)
         layout = self._layouts.of(request, figures, story, None, reading=reading, anew=True)
         further = widened(request.standing, query)
@@ -224,8 +225,12 @@ class Compiler:
         said.tokens += deed_tokens
         said.ids += [item for each in request.deeds for item, _ in each.items]
         block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
-        worthy = packed.eligible if not found.judged else packed.afforded
-        eta = efficiency(packed.chosen, worthy, shares.memories, packed.tokens) if scored else _UNSCORED
+        worthy = packed.afforded if found.judged else None
+        eta = (
+            efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens, worthy, found.beyond)
+            if scored
+            else _UNSCORED
+        )
         added = story.tokens + live.tokens + (block.token_count if block else 0)
         audit = Compiled(
             budget=figures.report() | {"memory": shares.memories, "live": live.tokens, "history": story.tokens},
@@ -268,7 +273,7 @@ class Compiler:
             memories=len(packed.chosen),
             tokens=added,
             budget=figures.available,
-            eta=eta.eta,
+            eta=eta.attainable,
             audit=explained,
             inputs=given(request, query, figures.scale, live.blocks) | kept,
             reason=found.reason,
@@ -276,7 +281,7 @@ class Compiler:
             claimed=learned.values if learned is not None else {},
         )
 
-    def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> Figures:
+    def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> TokenFigures:
         """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
@@ -310,7 +315,7 @@ class Compiler:
             tool_results=results,
         )
         split = allocate(budget, task, self._budgets.history)
-        return Figures(window, system, reserve, schemas, budget, client, task, split, scale)
+        return TokenFigures(window, system, reserve, schemas, budget, client, task, split, scale)
 
     async def _find(
         self,
@@ -320,7 +325,7 @@ class Compiler:
         further: Widened,
         story: Story,
         layout: Layout,
-        reading: Reading,
+        reading: MessageTopics,
     ) -> _Found:
         """Phase 3: candidates, and beside the search what is known of the things that the question names, and the cards that it
         asks for."""
@@ -351,12 +356,14 @@ class Compiler:
         if request.cards is not None and cards is None and not layout.blocked:
             reason = reason or "cards"
         if inquiry is None:
-            return _Found(retrieved.candidates, reason, None, cards, retrieved.asked, retrieved.worths)
+            return _Found(
+                retrieved.candidates, reason, None, cards, retrieved.asked, retrieved.worths, retrieved.beyond
+            )
         told = [each.id for each in retrieved.candidates if each.source == "memory"]
         told += [each.memory for each in layout.opened.facts if each.memory is not None]
         learned = await learn(inquiry, request.scope.user_id, told)
         reason = reason or learned.known.reason
-        return _Found(retrieved.candidates, reason, learned, cards, retrieved.asked, retrieved.worths)
+        return _Found(retrieved.candidates, reason, learned, cards, retrieved.asked, retrieved.worths, retrieved.beyond)
 
     def _choose(
         self,
@@ -402,7 +409,7 @@ class Compiler:
         return packed, scored
 
     def _since(
-        self, request: CompileRequest, reading: Reading, layout: Layout, packed: Packed, scale: float
+        self, request: CompileRequest, reading: MessageTopics, layout: Layout, packed: Packed, scale: float
     ) -> tuple[Packed, Since]:
         """What was chosen, with what is so since where it says what is so no more."""
         ended = doubtful(packed, reading.past)
@@ -461,7 +468,7 @@ def _standing_there(items: Sequence[Candidate], said: Collection[str]) -> Collec
 
 
 def _block(
-    text: str, packed: Packed, said: Said, since: Since, full: Transcript, scale: float, summary: str | None
+    text: str, packed: Packed, said: NoteLines, since: Since, full: Transcript, scale: float, summary: str | None
 ) -> Block:
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None
@@ -482,7 +489,7 @@ def _block(
     )
 
 
-def _report(request: CompileRequest, figures: Figures, story: Story, summary: str | None) -> HistoryReport:
+def _report(request: CompileRequest, figures: TokenFigures, story: Story, summary: str | None) -> HistoryReport:
     server = request.server_managed
     systems = int(request.system_prompt is not None)
     supplied = len(story.messages) - systems

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from app.context.assemble import Block, neutralise
 from app.context.budget import Shares, Wants
-from app.context.notes import QUESTION_LABEL, VALUE_CHARS, Count, Said
+from app.context.notes import QUESTION_LABEL, VALUE_CHARS, Count, NoteLines
 from app.context.pack import Reason
 from app.context.question import Asked
 from app.context.resolution import NOTHING_KNOWN, Clash, DomainFact, Inquiry, Known, Resolution
@@ -104,7 +104,7 @@ def naming(asked: Asked, resolutions: Sequence[Resolution]) -> Asked:
     return asked._replace(entities=named | things.keys(), about=about, named=True, things=things)
 
 
-class Learned(Struct, frozen=True, dict=True):
+class FactsFound(Struct, frozen=True, dict=True):
     """What was found out for a request. `clashes`: of the log, and those that were just seen."""
 
     known: Known = NOTHING_KNOWN
@@ -127,11 +127,11 @@ class Learned(Struct, frozen=True, dict=True):
         return said
 
 
-async def learn(inquiry: Inquiry, user: UUID, memories: Sequence[UUID]) -> Learned:
+async def learn(inquiry: Inquiry, user: UUID, memories: Sequence[UUID]) -> FactsFound:
     """What there is, in time. `memories`: of the user's, those that may be told."""
     known = await inquiry.known()
     fresh = await inquiry.against(user, memories) if known.rows and memories else ()
-    return Learned(known, _merged(known, fresh))
+    return FactsFound(known, _merged(known, fresh))
 
 
 def _merged(known: Known, fresh: Sequence[Clash]) -> tuple[Clash, ...]:
@@ -176,7 +176,7 @@ class Tellings(Struct, frozen=True):
 NOTHING_TO_TELL = Tellings()
 
 
-def tellings(learned: Learned, blocks: Sequence[Block]) -> Tellings:
+def tellings(learned: FactsFound, blocks: Sequence[Block]) -> Tellings:
     """What is to be told beside the blocks that stay in the prompt."""
     said = {item.int >> 80: item for block in blocks for item in block.item_ids if not is_item(item)}
 
@@ -196,7 +196,7 @@ def tellings(learned: Learned, blocks: Sequence[Block]) -> Tellings:
     )
 
 
-def stale(learned: Learned, blocks: Sequence[Block]) -> set[UUID]:
+def stale(learned: FactsFound, blocks: Sequence[Block]) -> set[UUID]:
     """What these blocks say of something that says otherwise now. Of what is not asked about, nobody knows."""
     now = {item.int >> 80: item for item in (*map(_fact_id, learned.known.facts), *map(_clash_id, learned.clashes))}
     quoted = {item for block in blocks for item in block.item_ids if not is_item(item)}
@@ -207,7 +207,7 @@ def stale(learned: Learned, blocks: Sequence[Block]) -> set[UUID]:
 
 
 def tell(
-    said: Said, told: Tellings, shares: Shares, now: datetime, count: Count, *, questions: int, asking: int
+    said: NoteLines, told: Tellings, shares: Shares, now: datetime, count: Count, *, questions: int, asking: int
 ) -> Mapping[str, int]:
     """Add the lines that fit their sections to what is said, and their figures to its account. `questions`: how many more may
     be put to the user, in `asking` tokens. Returns the tokens of each fact that is told, by its subject."""
@@ -229,7 +229,7 @@ def tell(
     return chosen
 
 
-def _tell_facts(said: Said, told: Tellings, budget: int, now: datetime, count: Count) -> Mapping[str, int]:
+def _tell_facts(said: NoteLines, told: Tellings, budget: int, now: datetime, count: Count) -> Mapping[str, int]:
     """Whole facts while they fit, then as much of the next as does."""
     if not told.facts and not told.seen:
         return {}
@@ -261,7 +261,7 @@ def _tell_facts(said: Said, told: Tellings, budget: int, now: datetime, count: C
 
 
 def _tell_lines(
-    said: Said, section: str, lines: Sequence[tuple[UUID, str, Sequence[UUID]]], shares: Shares, count: Count
+    said: NoteLines, section: str, lines: Sequence[tuple[UUID, str, Sequence[UUID]]], shares: Shares, count: Count
 ) -> None:
     if not lines:
         return

@@ -35,7 +35,7 @@ from app.context.resolution import Known
 from app.context.score import PROFILES, Profile
 from app.sources import Price
 from app.store.cards import Card
-from app.store.user_profile import Ended
+from app.store.user_profile import EndedFact
 
 VERSION = 2
 
@@ -147,7 +147,7 @@ class KnownThen(NamedTuple):
     related: frozenset[str] = frozenset()
 
 
-class Kept(Struct, frozen=True):
+class KeptInputs(Struct, frozen=True):
     """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
     `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
     `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know; `cards`: None
@@ -237,6 +237,10 @@ def keep(
             del kept["budgets"][name]
     if request.cards is None:
         del kept["budgets"]["cards"]
+    if not request.has_tools:
+        del kept["budgets"]["working"]
+    if terms.budgets.turns is None:
+        del kept["budgets"]["turns"]
     profile = terms.profile
     if terms.price is not None:
         kept["price"] = terms.price
@@ -277,7 +281,7 @@ def keep_cards(cards: Sequence[Card]) -> dict[str, Any]:
     return {"cards": [str(each.card_id) for each in cards]}
 
 
-def keep_ended(ended: Sequence[Ended]) -> dict[str, Any]:
+def keep_ended(ended: Sequence[EndedFact]) -> dict[str, Any]:
     """What was said to be so no more, without words."""
     if not ended:
         return {}
@@ -359,11 +363,11 @@ def pack(wanted: Sequence[UUID], considered: Sequence[Candidate], profile: Profi
     return packed
 
 
-def read(inputs: Mapping[str, Any]) -> Kept | None:
+def read(inputs: Mapping[str, Any]) -> KeptInputs | None:
     """The inputs again; None where they were kept by a Mneme that cannot do this, or by a later one."""
     if inputs.get("v") != VERSION:
         return None
-    return Kept(
+    return KeptInputs(
         now=datetime.fromisoformat(inputs["now"]),
         model=inputs["model"],
         session_id=UUID(inputs["session"]),

@@ -11,18 +11,20 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.audit import told_known
-from app.context.bearing import NOTHING_READ, Reading
+from app.context.bearing import NOTHING_READ, MessageTopics
 from app.context.budget import Budgets, Shares, Split, TaskType, Wants, epoch_budget, memory_budget, share_out, wanted
 from app.context.card_section import CardsTold, cards_told
-from app.context.facts_section import NOTHING_TO_TELL, Learned, Tellings, shown, stale, tell, tellings
-from app.context.notes import NO_OPENINGS, Count, Openings, Place, Said, due_now, fact_lines, openings, say
+from app.context.facts_section import NOTHING_TO_TELL, FactsFound, Tellings, shown, stale, tell, tellings
+from app.context.notes import NO_OPENINGS, Count, NoteLines, Openings, VisibleTurns, due_now, fact_lines, openings, say
 from app.context.pack import Packed, history_suffix
 from app.context.question import Asked
 from app.context.request import CompileRequest, PathMessage
-from app.context.transcript import SYSTEM_ROLES, Transcript, chain
+from app.context.transcript import SYSTEM_ROLES, Transcript, chain, text_of
+from app.context.working import WorkingTold, window, working_told
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
 from app.store.cards import Card
 from app.store.user_profile import NOTHING
@@ -31,7 +33,7 @@ VERBATIM_TURNS = 4
 """The last turns, which stay as they were said whatever history's budget is (seed 001 §6, overflow)."""
 
 
-class Figures(Struct, frozen=True):
+class TokenFigures(Struct, frozen=True):
     """Tokens, by the model's tokenizer. `scale` turns stored counts (o200k) into what the model may count."""
 
     window: int
@@ -62,10 +64,12 @@ class Story(Struct, frozen=True):
     cut: bool
 
 
-def tell_story(request: CompileRequest, figures: Figures, counter: TokenCounter) -> Story:
+def tell_story(
+    request: CompileRequest, figures: TokenFigures, counter: TokenCounter, turns: int | None = None
+) -> Story:
     """Phase 2: the first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
     them the session's own system prompt, where the client sent none. The last turns stay beyond the history's own budget, as
-    long as they fit the prompt."""
+    long as they fit the prompt. `turns`: most turns beside the first; None: as many as fit."""
     lead = next(
         (i for i, each in enumerate(request.messages) if each.get("role") not in SYSTEM_ROLES), len(request.messages)
     )
@@ -76,6 +80,9 @@ def tell_story(request: CompileRequest, figures: Figures, counter: TokenCounter)
     }  # some µs each: once, not for each of hundreds of messages
     costs = [_cost(each, words[role], counter) for each, role in zip(path, roles, strict=True)]
     room = min(figures.split.history, max(0, figures.available - figures.client))
+    if turns is not None and (older := window(roles, turns)):
+        head = next((i for i, role in enumerate(roles) if i and role == "user"), older)
+        costs[head:older] = [room + 1] * (older - head)  # what is before the window fits no budget
     chosen = history_suffix(costs, room, True, roles=roles)
     last = _last_turns(roles)
     if chosen.start > last:
@@ -172,12 +179,13 @@ class Layout(NamedTuple):
     shares: Shares
     cards: CardsTold | None = None
     spent: bool = False
+    working: WorkingTold | None = None
 
     @property
     def notes(self) -> bool:
         """Whether lines may be quoted beside what is found."""
         own = self.shares
-        return any((own.profile, own.question, own.domain, own.conflicts, own.unclear, own.cards))
+        return any((own.profile, own.question, own.domain, own.conflicts, own.unclear, own.cards, own.working))
 
     def needs(self, packed: Packed) -> bool:
         """Whether a message needs something that does not stand in the blocks that stay: of what was chosen without them, or of
@@ -185,6 +193,7 @@ class Layout(NamedTuple):
         there = shown(self.live.blocks)
         cards = self.cards is not None and self.cards.cards
         new = any(each.candidate.id not in there for each in packed.chosen)
+        new = new or (self.working is not None and bool(self.working.results))
         return bool(new or self.opened.facts or self.opened.wishes or self.told.facts or self.told.clashes or cards)
 
     @property
@@ -216,12 +225,12 @@ class Layouts:
     def of(
         self,
         request: CompileRequest,
-        figures: Figures,
+        figures: TokenFigures,
         story: Story,
-        learned: Learned | None,
+        learned: FactsFound | None,
         cards: Sequence[Card] | None = None,
         *,
-        reading: Reading = NOTHING_READ,
+        reading: MessageTopics = NOTHING_READ,
         worths: Mapping[UUID, float] = MappingProxyType({}),
         anew: bool = False,
     ) -> Layout:
@@ -239,31 +248,37 @@ class Layouts:
         own = cards_told(cards, live.blocks) if cards is not None else None
         if own is not None:
             wants = wants._replace(cards=own.wants(self.counted(figures.scale), self._budgets.cards))
+        budgets = self._budgets
+        working = working_left_out(request, story, live) if request.has_tools else None
+        if working is not None:
+            budgets = replace(budgets, working=max(budgets.working, figures.split.tools))
+            wants = wants._replace(working=working.wants(self.counted(figures.scale)))
         room = memory_budget(
-            figures.split.memory,
+            figures.split.memory + min(wants.working, figures.split.tools),
             figures.available,
             figures.client + story.tokens,
-            self._cap + sum(wanted(wants, self._budgets)),
+            self._cap + sum(wanted(wants, budgets)),
             live.tokens,
             epoch=epoch if request.placement == "tail" else None,
         )
-        return Layout(live, False, opened, told, share_out(room, wants, self._budgets, self._cap), own, spent)
+        shares = share_out(room, wants, budgets, self._cap)
+        return Layout(live, False, opened, told, shares, own, spent, working)
 
     def _wants(
         self,
         request: CompileRequest,
-        figures: Figures,
+        figures: TokenFigures,
         story: Story,
         live: Live,
         told: Tellings,
-        reading: Reading,
+        reading: MessageTopics,
         worths: Mapping[UUID, float],
     ) -> tuple[Openings, Wants]:
         """What there is to say beside memories, and what all of it would take."""
         count, opened = self.counted(figures.scale), NO_OPENINGS
         if request.standing is not NOTHING:
             visible = visible_from(request, story) if request.path else request.scope.visible_from
-            place = Place(request.scope.session, visible, request.scope.ancestors)
+            place = VisibleTurns(request.scope.session, visible, request.scope.ancestors)
             opened = openings(
                 request.standing, live.blocks, place, reading, worths, request.blocks if live.rebased else ()
             )
@@ -279,16 +294,18 @@ class Layouts:
         self,
         request: CompileRequest,
         asked: Asked,
-        learned: Learned | None,
+        learned: FactsFound | None,
         layout: Layout,
         packed: Packed,
         scale: float,
-    ) -> tuple[Said, dict[str, Any]]:
+    ) -> tuple[NoteLines, dict[str, Any]]:
         """The lines beside memories; and what the account tells of what is known."""
         count, shares, learns = self.counted(scale), layout.shares, request.learns and request.search
         due = due_now(request.standing, learns=learns)
         outranked = learned.outranked if learned is not None else ()
         said = say(layout.opened, shares, packed, due, count, self._questions, outranked)
+        if layout.working is not None:
+            layout.working.tell(said, shares.working, count)
         known: dict[str, Any] = {}
         if learned is not None:
             questions = self._questions - len(said.asked) if learns else 0
@@ -301,7 +318,7 @@ class Layouts:
 
 
 def _stay(
-    request: CompileRequest, figures: Figures, story: Story, epoch_room: int, gone: Collection[UUID], anew: bool
+    request: CompileRequest, figures: TokenFigures, story: Story, epoch_room: int, gone: Collection[UUID], anew: bool
 ) -> tuple[Live, bool]:
     """The blocks that stay in the prompt; none where they must go (a new epoch); and whether they leave no room.
     `gone`: what must not be shown any more. Where the budget is spent they stay as long as they fit the prompt: it is
@@ -316,6 +333,14 @@ def _stay(
     if spent and fits and (not anew or full.mid_turn()):
         rebased = None
     return (Live(blocks, tokens, epoch, None) if rebased is None else Live((), 0, epoch + 1, rebased)), spent
+
+
+def working_left_out(request: CompileRequest, story: Story, live: Live) -> WorkingTold | None:
+    """What tools gave in turns that are not supplied."""
+    if not story.cut:
+        return None
+    said = "\0".join(map(text_of, request.messages))
+    return working_told(request.path, story.first, story.start, live.blocks, said)
 
 
 def _blocked(request: CompileRequest, full: Transcript, live: Sequence[Block]) -> bool:

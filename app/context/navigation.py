@@ -111,7 +111,7 @@ _QUESTION = "\u00a7"
 _NO_ATTRIBUTES = _CONNECTING | _NOT_SHOWN | _SHOWING | _AROUND | _BEGINNINGS | {"the", "your", "number", _QUESTION}
 
 
-class Wanted(NamedTuple):
+class CardRequest(NamedTuple):
     """What a sentence asks for. `order`: 1 the first, -1 the last, None all; `take`: so many from there on. `kind`: words of
     the type. `question`: 1 the first of the conversation, -1 the last one that showed something; `ago`: so many questions ago;
     neither: the newest that showed such a card, or (`anywhere`) the whole conversation."""
@@ -135,7 +135,7 @@ class Picked(NamedTuple):
 # --- understanding ----------------------------------------------------------------------------------------------------
 
 
-def understand(text: str, types: Collection[str] = ()) -> Wanted | None:
+def understand(text: str, types: Collection[str] = ()) -> CardRequest | None:
     """What a sentence asks for; None: for no card. `types`: of the cards that the conversation showed, whose words are things
     to ask for, too."""
     if len(text) > MAX_ASKED_CHARS:
@@ -156,7 +156,7 @@ def understand(text: str, types: Collection[str] = ()) -> Wanted | None:
 
 
 def _question_of(plain: str) -> tuple[dict[str, int] | None, str]:
-    """The question that a sentence names, as fields of `Wanted`, and the sentence with `_QUESTION` in its place."""
+    """The question that a sentence names, as fields of `CardRequest`, and the sentence with `_QUESTION` in its place."""
     for name, form in _QUESTIONS:
         match = form.search(plain)
         if match is None:
@@ -199,7 +199,7 @@ class _Noun(NamedTuple):
     odd: bool
 
 
-def _phrase(tokens: Sequence[str], at: int, where: dict[str, int] | None) -> Wanted | None:
+def _phrase(tokens: Sequence[str], at: int, where: dict[str, int] | None) -> CardRequest | None:
     noun = _noun(tokens, at)
     if noun is None:
         return None
@@ -209,7 +209,7 @@ def _phrase(tokens: Sequence[str], at: int, where: dict[str, int] | None) -> Wan
     if where is not None:
         if not _belongs(before, after, told=told):
             return None
-        return Wanted(noun.order, noun.take, noun.kind, question=where.get("question"), ago=where.get("ago"))
+        return CardRequest(noun.order, noun.take, noun.kind, question=where.get("question"), ago=where.get("ago"))
     rest = [each for each in (*before, *after) if each not in _BEGINNINGS]
     lead = next((each for each in before if each not in _BEGINNINGS), None)
     again = "again" in after or any(each in _ONCE_SHOWN for each in after)
@@ -225,10 +225,10 @@ def _phrase(tokens: Sequence[str], at: int, where: dict[str, int] | None) -> Wan
         return None
     whole = any(each in _FROM_THE_BEGINNING or each == "showed" for each in after)
     if noun.every or (noun.order is None and plural):
-        return Wanted(None, 1, noun.kind, anywhere=noun.every and not noun.pointing)
+        return CardRequest(None, 1, noun.kind, anywhere=noun.every and not noun.pointing)
     if noun.order is None:
-        return Wanted(-1, 1, noun.kind, anywhere=True)
-    return Wanted(noun.order, noun.take, noun.kind, anywhere=whole or noun.order < 0)
+        return CardRequest(-1, 1, noun.kind, anywhere=True)
+    return CardRequest(noun.order, noun.take, noun.kind, anywhere=whole or noun.order < 0)
 
 
 def _noun(tokens: Sequence[str], at: int) -> _Noun | None:
@@ -321,7 +321,7 @@ def kind_of(words: str | None) -> tuple[str, ...]:
     return tuple(each for each in named if each not in _PLAIN) or named
 
 
-def pick(wanted: Wanted, shown: Iterable[Indexed], questions: int) -> Picked:
+def pick(wanted: CardRequest, shown: Iterable[Indexed], questions: int) -> Picked:
     """What is asked for among the cards of a conversation, in which `questions` were asked, the present one among them. Of
     answers to one question, given anew, the newest that showed cards counts."""
     cards = _newest(shown)
@@ -356,7 +356,7 @@ def _newest(shown: Iterable[Indexed]) -> list[Indexed]:
     return [each for each in cards if siblings[each.session_id, each.turn_index] == each.sibling]
 
 
-def _asked(wanted: Wanted, cards: Sequence[Indexed], alike: Sequence[Indexed], questions: int) -> int | str:
+def _asked(wanted: CardRequest, cards: Sequence[Indexed], alike: Sequence[Indexed], questions: int) -> int | str:
     """The number of the question that is meant, or why there is none."""
     if wanted.ago is not None:
         question = questions - wanted.ago
@@ -373,7 +373,7 @@ def _asked(wanted: Wanted, cards: Sequence[Indexed], alike: Sequence[Indexed], q
     return f"Only {asked}." if question > questions else f"That is before the first question: {asked}."
 
 
-def _nth(cards: Sequence[Indexed], wanted: Wanted) -> tuple[Indexed, ...]:
+def _nth(cards: Sequence[Indexed], wanted: CardRequest) -> tuple[Indexed, ...]:
     if wanted.order is None:
         return tuple(cards)
     at = wanted.order - 1 if wanted.order > 0 else len(cards) + wanted.order

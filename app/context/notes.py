@@ -17,14 +17,14 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise, since_of
-from app.context.bearing import Reading, Why, answers, bears_on, naming
+from app.context.bearing import MessageTopics, Why, answers, bears_on, naming
 from app.context.budget import Shares, Wants
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
 from app.context.score import best_first
 from app.memory.answers import validation_question
 from app.memory.episodes import widen
-from app.store.user_profile import Ended, Standing, StandingFact, Wish
+from app.store.user_profile import EndedFact, Standing, StandingFact, StandingWish
 from app.text_cache import of_texts
 
 PROFILE_LABEL = "Tenant context: "
@@ -66,7 +66,7 @@ _NOTE_VERSION = 8
 _SAID_ALREADY = (Reason.DUPLICATE, Reason.VISIBLE)
 
 
-class Place(Struct, frozen=True):
+class VisibleTurns(Struct, frozen=True):
     """Where the request stands: of its own session what is from turn `visible_from` on is in the prompt."""
 
     session: UUID | None = None
@@ -85,8 +85,8 @@ class Openings(Struct, frozen=True):
     facts: Sequence[StandingFact] = ()
     seen: Sequence[StandingFact] = ()
     memories: Collection[UUID] = frozenset()
-    wishes: Sequence[Wish] = ()
-    heard: Sequence[Wish] = ()
+    wishes: Sequence[StandingWish] = ()
+    heard: Sequence[StandingWish] = ()
     aside: Sequence[StandingFact] = ()
     why: Mapping[UUID, Why] = field(default_factory=dict)
     messages: Collection[UUID] = frozenset()
@@ -108,7 +108,7 @@ class Openings(Struct, frozen=True):
 NO_OPENINGS = Openings()
 
 
-class Said(Struct):
+class NoteLines(Struct):
     """What is said, as lines by the part of the block that they stand in (`before` and `after` what was found), what it costs,
     and what the account tells of it."""
 
@@ -158,8 +158,8 @@ def words_of(further: Widened) -> str:
 def openings(
     standing: Standing,
     blocks: Sequence[Block],
-    place: Place,
-    reading: Reading,
+    place: VisibleTurns,
+    reading: MessageTopics,
     worths: Mapping[UUID, float] = MappingProxyType({}),
     dropped: Sequence[Block] = (),
 ) -> Openings:
@@ -172,8 +172,8 @@ def openings(
     lines: list[str] = []
     if standing.profile is not None and standing.profile_note not in live:
         lines = [line for each in standing.profile.splitlines() if (line := neutralise(each))]
-    wishes: list[Wish] = []
-    heard: list[Wish] = []
+    wishes: list[StandingWish] = []
+    heard: list[StandingWish] = []
     for wish in standing.wishes:
         stands = wish.memory in live or _in_prompt(wish.session, wish.turn, place)
         (heard if stands else wishes).append(wish)
@@ -200,7 +200,7 @@ def openings(
         *[each for each in facts if len(each.value) <= VALUE_CHARS],
         *[each for each in seen if each.note in live],
     ]
-    said: list[Wish | StandingFact] = [*standing.wishes, *spoken]
+    said: list[StandingWish | StandingFact] = [*standing.wishes, *spoken]
     return Openings(
         lines,
         standing.profile_note,
@@ -224,10 +224,10 @@ def say(
     count: Count,
     questions: int,
     outranked: Collection[UUID] = frozenset(),
-) -> Said:
+) -> NoteLines:
     """The lines that fit their sections. A fact is left out where the memory behind it is `outranked`. `due`:
     memories in doubt; `questions`: how many of those in the block may be asked about."""
-    said = Said()
+    said = NoteLines()
     _say_wishes(said, opened, shares.wishes, count)
     _say_profile(said, opened, shares.profile, count)
     _say_facts(said, opened, shares.facts, count, outranked)
@@ -236,10 +236,10 @@ def say(
     return said
 
 
-def _say_wishes(said: Said, opened: Openings, budget: int, count: Count) -> None:
+def _say_wishes(said: NoteLines, opened: Openings, budget: int, count: Count) -> None:
     if not opened.wishes and not opened.heard:
         return
-    chosen: list[Wish] = []
+    chosen: list[StandingWish] = []
     dropped: list[list[object]] = []
     used = WISHES_TOKENS
     for each in reversed(opened.wishes):  # the last one said goes first: it may have taken an earlier one back
@@ -262,7 +262,7 @@ def _say_wishes(said: Said, opened: Openings, budget: int, count: Count) -> None
     }
 
 
-def _say_profile(said: Said, opened: Openings, budget: int, count: Count) -> None:
+def _say_profile(said: NoteLines, opened: Openings, budget: int, count: Count) -> None:
     if not opened.profile:
         return
     # By halves: each look counts all that is kept, and a profile may have thousands of lines.
@@ -279,7 +279,7 @@ def _say_profile(said: Said, opened: Openings, budget: int, count: Count) -> Non
     )
 
 
-def _say_facts(said: Said, opened: Openings, budget: int, count: Count, outranked: Collection[UUID]) -> None:
+def _say_facts(said: NoteLines, opened: Openings, budget: int, count: Count, outranked: Collection[UUID]) -> None:
     if not opened.facts and not opened.seen and not opened.aside:
         return
     chosen: list[StandingFact] = []
@@ -309,7 +309,9 @@ def _say_facts(said: Said, opened: Openings, budget: int, count: Count, outranke
     }
 
 
-def _ask(said: Said, packed: Packed, due: Mapping[UUID, datetime], budget: int, count: Count, questions: int) -> None:
+def _ask(
+    said: NoteLines, packed: Packed, due: Mapping[UUID, datetime], budget: int, count: Count, questions: int
+) -> None:
     used = 0
     # What was found, whether it stands in the block itself or by the message that says it.
     found = [*packed.chosen, *(each.item for each in packed.dropped if each.reason in _SAID_ALREADY)]
@@ -363,11 +365,11 @@ def _fact_cost(fact: StandingFact, count: Count) -> int:
     return count(f"- {key}: {value}\n") + 1
 
 
-def _wish_line(wish: Wish) -> str:
+def _wish_line(wish: StandingWish) -> str:
     return f"- {neutralise(wish.text)}"
 
 
-def _wish_cost(wish: Wish, count: Count) -> int:
+def _wish_cost(wish: StandingWish, count: Count) -> int:
     return count(_wish_line(wish) + "\n") + 1
 
 
@@ -379,7 +381,7 @@ def _profile_cost(lines: Sequence[str], count: Count) -> int:
     return count(_profile_line(lines) + "\n") + 1 if lines else 0
 
 
-def _in_prompt(session: UUID | None, turn: int | None, place: Place) -> bool:
+def _in_prompt(session: UUID | None, turn: int | None, place: VisibleTurns) -> bool:
     """Whether what was said there stands in the prompt, or what was said instead does."""
     if session is None:
         return False
@@ -396,14 +398,14 @@ class Since(NamedTuple):
     `tokens`: what they cost."""
 
     words: Mapping[UUID, str]
-    used: Sequence[Ended]
+    used: Sequence[EndedFact]
     tokens: int = 0
 
 
 NOTHING_SINCE = Since({}, ())
 
 
-def doubtful(packed: Packed, past: bool) -> list[Ended]:
+def doubtful(packed: Packed, past: bool) -> list[EndedFact]:
     """What the chosen items may say that is so no more. A brief message that does is not found at all, nor is a
     memory, unless it is asked for what was so before (`past`); a long one says much else."""
     return [
@@ -414,16 +416,16 @@ def doubtful(packed: Packed, past: bool) -> list[Ended]:
     ]
 
 
-def since_then(packed: Packed, ended: Iterable[Ended], room: int, count: Count) -> tuple[Packed, Since]:
+def since_then(packed: Packed, ended: Iterable[EndedFact], room: int, count: Count) -> tuple[Packed, Since]:
     """The words behind the chosen items, and the choice without those for whose words there is no room: `room` tokens
     are left. An old thing is said with the new one beside it, or not at all."""
     texts = {each.id: each for each in packed.candidates}
-    told: dict[UUID, list[Ended]] = {}
+    told: dict[UUID, list[EndedFact]] = {}
     for each in ended:
         if each.item in texts and _says(texts[each.item], each):
             told.setdefault(each.item, []).append(each)
     words: dict[UUID, str] = {}
-    used: list[Ended] = []
+    used: list[EndedFact] = []
     gone: set[UUID] = set()
     tokens = 0
     for item, own in told.items():
@@ -442,12 +444,12 @@ def since_then(packed: Packed, ended: Iterable[Ended], room: int, count: Count) 
     return packed, Since(words, used, tokens)
 
 
-def _says(item: Candidate, ended: Ended) -> bool:
+def _says(item: Candidate, ended: EndedFact) -> bool:
     """Whether it has the words: of a long message the passage that is shown need not."""
     return item.id == ended.memory or not ended.quote or ended.quote in item.text
 
 
-def _words(ended: Ended) -> str:
+def _words(ended: EndedFact) -> str:
     if ended.now is not None:
         when = f"since {since_of(ended.at)}" if ended.at is not None else "since then"
         return f" ({when}: {neutralise(ended.now)})"

@@ -38,7 +38,7 @@ class Reason(StrEnum):
     OUTRANKED = "outranked"  # the business's own database says otherwise, and is the authority
 
 
-class Meter(Protocol):
+class TokenMeter(Protocol):
     """Knows what items cost together, in tokens. It must not undercount."""
 
     @property
@@ -134,7 +134,7 @@ def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
 def pack(
     scored: Sequence[Scored],
     budget: int,
-    meter: Meter,
+    meter: TokenMeter,
     *,
     order: Literal["efficiency", "score"] = "efficiency",
     visible: Collection[UUID] = frozenset(),
@@ -192,7 +192,7 @@ class _Packing:
     def __init__(
         self,
         budget: int,
-        meter: Meter,
+        meter: TokenMeter,
         limit: int | None,
         digests: int | None,
         price: Rate | None,
@@ -353,8 +353,8 @@ def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | N
 
 class Efficiency(NamedTuple):
     """η_ctx of seed 000 §8.4 and its two factors, each 0..1; `attainable` is η with the quality measured against the
-    best that fits the budget, not against all candidates: what a packer can be held to when there is more than
-    fits."""
+    best that all candidates could fill the same tokens with, not against their sum: what a packer can be held to where
+    there is more than fits, or more than is worth showing."""
 
     eta: float
     quality: float
@@ -363,17 +363,25 @@ class Efficiency(NamedTuple):
 
 
 def efficiency(
-    chosen: Iterable[Scored], everything: Iterable[Scored], budget: int, spent: int | None = None
+    chosen: Iterable[Scored],
+    everything: Iterable[Scored],
+    budget: int,
+    spent: int | None = None,
+    worthy: Iterable[Scored] | None = None,
+    beyond: Iterable[tuple[float, int]] = (),
 ) -> Efficiency:
     """η = (Σ_selected s·w ÷ Σ_all s·w) · (Σ_selected w ÷ B), with B = min(B, Σ_all w).
 
     s is an item's relevance (≥ 0), w its stored token count. `spent`: what the chosen items really cost, where they
-    cost more than their own tokens (the lines and dates of a memory block fill the budget too). With no candidates,
-    or no budget, nothing could be used better: 1.
+    cost more than their own tokens (the lines and dates of a memory block fill the budget too). `worthy`: those that were
+    worth their tokens, where a token has a price: B is no more than they take; None: all are. With no candidates, no budget, or
+    nothing worth it, nothing could be used better: 1. `beyond`: s and w of candidates that were not even fetched.
     """
     pool = [(each.relevance, each.candidate.token_count) for each in everything]
+    pool += beyond
     taken = [(each.relevance, each.candidate.token_count) for each in chosen]
-    room = min(budget, sum([tokens for _, tokens in pool]))
+    fitting = [tokens for _, tokens in pool] if worthy is None else [each.candidate.token_count for each in worthy]
+    room = min(budget, sum(fitting))
     if room <= 0:
         return Efficiency(1.0, 1.0, 1.0, 1.0)
     worth = sum([value * tokens for value, tokens in taken])

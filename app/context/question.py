@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
-from app.memory.extract_dates import Found, find_dates, in_english
+from app.memory.extract_dates import FoundDate, find_dates, in_english
 from app.memory.text import names, slug, terms
 from app.store.user_profile import Standing
 
@@ -196,7 +196,7 @@ def months_on(first: date, by: int) -> date:
 # question tells of what was, unless it speaks of what is to come.
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """From `begin` up to, not including, `end`; None: open."""
 
     begin: datetime | None
@@ -301,7 +301,7 @@ LEAD_CHARS = 40
 """Characters before a date in which its preposition stands."""
 
 
-def asked_time(query: str, now: datetime) -> Span | None:
+def asked_time(query: str, now: datetime) -> TimeSpan | None:
     """When what is asked for was said or happened, or None where the question does not say.
 
     Of several dates the first with a year counts, else the first; "between" joins two.
@@ -370,7 +370,7 @@ def _joined(query: str, one: _Days, other: _Days) -> bool:
     return lead is not None and lead["pair"] is not None and _JOIN.fullmatch(query[one.stop : other.start]) is not None
 
 
-def _led(days: _Days, lead: re.Match[str] | None, now: datetime) -> Span:
+def _led(days: _Days, lead: re.Match[str] | None, now: datetime) -> TimeSpan:
     """The time that a date stands for, after the words before it."""
     if lead is None or lead["pair"]:
         return _span(days.first, days.until, now)
@@ -400,7 +400,7 @@ def _stands_in(found: Sequence[_Days], start: int, stop: int) -> bool:
     return any(each.start < stop and start < each.stop for each in found)
 
 
-def _dated(query: str, date_there: Found) -> _Days:
+def _dated(query: str, date_there: FoundDate) -> _Days:
     """A date, with the days around it that are meant as well."""
     start, first, until = date_there.start, date_there.first, date_there.until
     text = query[start : date_there.end]
@@ -466,7 +466,7 @@ def _from_to(one: _Days, other: _Days) -> tuple[date, date]:
     return min(first, other.first), max(until, first + (one.until - one.first))
 
 
-def _shifted(first: date, until: date, lead: re.Match[str], now: datetime) -> Span:
+def _shifted(first: date, until: date, lead: re.Match[str], now: datetime) -> TimeSpan:
     """ "Two weeks before it", "the week after it": that long, on that side."""
     back = (lead["off"] or lead["which"]).lower() in ("before", "prior to")
     if lead["one"]:
@@ -482,9 +482,9 @@ def _shifted(first: date, until: date, lead: re.Match[str], now: datetime) -> Sp
     return _span(first + by - around, until + by + around, now)
 
 
-def _span(first: date | None, until: date | None, now: datetime) -> Span:
+def _span(first: date | None, until: date | None, now: datetime) -> TimeSpan:
     begin, end = (None if each is None else datetime.combine(each, time(), now.tzinfo) for each in (first, until))
-    return Span(begin, end)
+    return TimeSpan(begin, end)
 
 
 # --- the question -----------------------------------------------------------------------------------------------------
@@ -553,7 +553,7 @@ class Asked(NamedTuple):
     entities: frozenset[str] = frozenset()
     about: frozenset[str] = frozenset()
     named: bool = False
-    span: Span | None = None
+    span: TimeSpan | None = None
     recap: bool = False
     turns: int | None = None
     things: Mapping[str, frozenset[str]] = MappingProxyType({})
@@ -609,7 +609,7 @@ def query_type(asked: Asked, *, resolved: bool = False, domain: bool = False) ->
     )
 
 
-def temporal_scope(span: Span | None) -> dict[str, str | None] | None:
+def temporal_scope(span: TimeSpan | None) -> dict[str, str | None] | None:
     """The time that is asked for as seed 004 shows it: its first and its last day, both included, None where it is open."""
     if span is None:
         return None

@@ -19,7 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.candidates import LEGS, LONG
-from app.context.question import Span
+from app.context.question import TimeSpan
 from app.store.item_columns import (
     EPOCH,
     US_PER_DAY,
@@ -137,7 +137,7 @@ def rank(
     session: UUID | None = None,
     visible_from: int = 1,
     ancestors: Sequence[UUID] = (),
-    span: Span | None = None,
+    span: TimeSpan | None = None,
     recap: bool = False,
     here: bool = False,
     tied: Sequence[UUID] = (),
@@ -232,7 +232,7 @@ def _beside(counts: Column, shares: Sequence[Column]) -> NDArray[np.intp] | None
     return part if 2 * len(part) < len(near) else None
 
 
-def timeliness(moments: NDArray[np.int64], span: Span | None) -> Column:
+def timeliness(moments: NDArray[np.int64], span: TimeSpan | None) -> Column:
     """1 for what is of the time that is asked for, and e^(−days away / `TOLD_DAYS`) for what came later (before it:
     `AHEAD_DAYS`); `moments` (n,) in µs since 2000. Without a span all 0."""
     if span is None:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from app.context.assemble import Block, Edit, neutralise
 from app.context.candidates import Candidate
-from app.context.card_section import Reading
+from app.context.card_section import AskedCards
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
@@ -46,6 +46,7 @@ class PathMessage(NamedTuple):
     token_count: int
     message_hash: bytes | None
     turn_index: int = 0
+    message_id: UUID | None = None
 
 
 class CompileRequest(Struct, frozen=True):
@@ -90,7 +91,7 @@ class CompileRequest(Struct, frozen=True):
     price: Price | None = None
     """None: the compiler's own."""
     inquiry: Inquiry | None = None
-    cards: Reading | None = None
+    cards: AskedCards | None = None
     costs: Sequence[int] | None = None
     window: int | None = None
     deeds: Sequence[Deed] = ()

@@ -1,4 +1,4 @@
-"""What is known of the things that a request names, as a prompt is told it: plain values, which `app/knowledge` fills.
+"""What is known of the things that a request names, as a prompt is told it: plain values, which `app/features/knowledge` fills.
 
 The compiler asks an `Inquiry`: what the mentions mean is there before memory is searched; `known` comes when the business's own
 database has answered, or its time is over.
@@ -59,7 +59,7 @@ class RowValue(NamedTuple):
 
 class DomainQuery(NamedTuple):
     """A query of the business's own database. `query_type`: the type of things that were asked for; `entity`: from which;
-    `error`: why there is no answer (timeout, unreachable, changed …)."""
+    `error`: why there is no answer (timeout, unreachable, changed …). `findings`: rows that are not as the ontology says."""
 
     domain: str
     query_type: str
@@ -69,6 +69,7 @@ class DomainQuery(NamedTuple):
     result_count: int
     took_ms: float
     error: str | None = None
+    findings: tuple[str, ...] = ()
 
 
 class DomainFact(NamedTuple):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from app.context.bearing import BEARS_WORTH
 from app.context.candidates import LEGS, SUMMARIES, Candidate
-from app.context.question import Asked, Span
+from app.context.question import Asked, TimeSpan
 from app.context.rank import (
     ENTITY_LEG,
     RECENT_LEG,
@@ -37,14 +37,14 @@ from app.context.score import Profile
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.index.analyse import UNSPACED
-from app.index.indexes import Fresh, Indexes, Part
+from app.index.indexes import Fresh, Indexes, IndexScope
 from app.index.user_index import NEVER, Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of
 from app.store.records import ROLE_NAMES, Vector
 from app.store.turns import RetrievedRow, TurnStore
-from app.store.user_profile import NOTHING, Ended, Standing
+from app.store.user_profile import NOTHING, EndedFact, Standing
 
 # The passage of a long message that answers a question: a block of 1,500 tokens holds three pages of text, or thirty points.
 #
@@ -153,7 +153,7 @@ def _end(text: str, starts: Sequence[int], start: int, width: int) -> int:
     return space if space > start else start + width
 
 
-class Limits(NamedTuple):
+class LegLimits(NamedTuple):
     """How much each leg may bring: vectors (all of them, while there are no more), texts (words are looked up until so many
     documents, four times, have one)."""
 
@@ -161,7 +161,7 @@ class Limits(NamedTuple):
     texts: int
 
 
-LIMITS = Limits(vectors=12_000, texts=50)
+LIMITS = LegLimits(vectors=12_000, texts=50)
 """Of prompts and searches alike. Whoever has more vectors gets the nearest. Evidence is often found by its neighbours: with 300
 candidates for each leg chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more; with 60 documents
 work loses .015."""
@@ -175,6 +175,8 @@ ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
 TIED, TIED_LOOKED_AT = 30, 600
 """Memories that are about what the question names, at most (seed 004), the nearest of so many of the latest."""
+BEYOND = 100
+"""Of what was not fetched so many are told one by one: more than a block holds."""
 RAW_KINDS = frozenset({"turn", "message", "passage"})
 """The kinds of raw text; all others are kinds of memories."""
 
@@ -221,6 +223,9 @@ class Retrieved(NamedTuple):
     statuses: Mapping[UUID, str]
     asked: bool | None = None
     worths: Mapping[UUID, float] = MappingProxyType({})
+    beyond: Sequence[tuple[float, int]] = ()
+    """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
+    against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
 
 
 class NoVector(Unavailable):
@@ -240,7 +245,7 @@ class Retriever:
         """The number of the embedder's space; None: not known yet."""
 
     async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: Limits = LIMITS
+        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: LegLimits = LIMITS
     ) -> Retrieved:
         """The candidates most likely to be chosen.
 
@@ -256,7 +261,7 @@ class Retriever:
             scope.user_id,
             query,
             vector,
-            Part(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine),
+            IndexScope(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine),
             vectors=limits.vectors,
             texts=limits.texts,
             also=Also(tied, _moments(asked.span), asked.recap or "summary" in profile.legs),
@@ -284,7 +289,9 @@ class Retriever:
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
         tokens = 0
+        fetched: list[NDArray[np.intp]] = []
         for part in islice(_parts(ranking, profile, wanted, bool(asked.things), scores, judgement), ROUNDS):
+            fetched.append(part)
             rows = await self._fetch(ranking.places(part), scope)
             numbers = _numbers(ranking, part, judgement)
             for row in rows:
@@ -297,7 +304,7 @@ class Retriever:
                 break
         if judgement is None:
             return Retrieved(found, statuses)
-        return Retrieved(found, statuses, True, _worths(ranking, judgement))
+        return Retrieved(found, statuses, True, _worths(ranking, judgement), _beyond(ranking, judgement, fetched))
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
@@ -406,6 +413,19 @@ def _worths(ranking: Ranking, judgement: Judgement) -> Mapping[UUID, float]:
     }
 
 
+def _beyond(ranking: Ranking, judgement: Judgement, fetched: Sequence[NDArray[np.intp]]) -> Sequence[tuple[float, int]]:
+    left = np.ones(len(ranking.tokens), np.bool_)
+    left[np.concatenate([*fetched, np.empty(0, np.intp)])] = False
+    likely = sigmoids(judgement.odds[left])
+    tokens = np.minimum(ranking.tokens[left], PASSAGE_TOKENS).astype(np.float32)
+    first = np.argsort(-likely, kind="stable")
+    best, rest = first[:BEYOND], first[BEYOND:]
+    found = list(zip(likely[best].tolist(), tokens[best].astype(int).tolist(), strict=True))
+    if whole := int(tokens[rest].sum()):
+        found.append((float((likely[rest] * tokens[rest]).sum()) / whole, whole))
+    return found
+
+
 def _order(ranking: Ranking, profile: Profile, scores: Column | None) -> NDArray[np.intp]:
     """The likeliest first; without scores, for a profile of the seeds, what each leg brings, in any order."""
     if scores is not None:
@@ -434,7 +454,7 @@ def _nearest(ranking: Ranking, leg: int, most: int) -> NDArray[np.intp]:
     return those[order[:most]]
 
 
-def _moments(span: Span | None) -> tuple[int, int] | None:
+def _moments(span: TimeSpan | None) -> tuple[int, int] | None:
     """A time in microseconds since 2000, as places have it."""
     if span is None:
         return None
@@ -527,5 +547,5 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         reinforcements,
         sure_since,
         odds,
-        tuple(map(Ended.of, ended)) if ended else (),
+        tuple(map(EndedFact.of, ended)) if ended else (),
     )

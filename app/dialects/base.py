@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.dialects.splice import Envelope, Insertion, replace_value
-from app.dialects.sse import Answer
+from app.dialects.sse import UpstreamAnswer
 
 NAMING = frozenset({"user", "safety_identifier", "metadata"})
 """Fields of a body that may name its user or its session."""
@@ -155,15 +155,15 @@ class Dialect(Protocol):
         """Holds back the end of a stream."""
         ...
 
-    def fold(self, events: Iterable[bytes]) -> Answer:
+    def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
         """A stream put together again. `events` are the data of its events, see `sse.payloads`."""
         ...
 
-    def whole(self, body: bytes) -> Answer | None:
+    def whole(self, body: bytes) -> UpstreamAnswer | None:
         """The answer in a body that came in one piece; None when it is not a JSON object."""
         ...
 
-    def mark(self, chat: ChatRequest, answer: Answer) -> bytes | None:
+    def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         """By which a later request names this answer as the one that it follows; None where none can."""
         ...
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from app.context.transcript import Transcript
 from app.dialects.base import NAMING, ChatRequest, Guard, positive
 from app.dialects.splice import Envelope, Insertion, append_text, insert_messages, insert_text, scan
-from app.dialects.sse import Answer, EndGuard, answer_of_json, fold
+from app.dialects.sse import EndGuard, UpstreamAnswer, answer_of_json, fold
 
 
 class ChatDialect:
@@ -63,13 +63,13 @@ class ChatDialect:
     def guard(self) -> Guard:
         return EndGuard()
 
-    def fold(self, events: Iterable[bytes]) -> Answer:
+    def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
         return fold(events)
 
-    def whole(self, body: bytes) -> Answer | None:
+    def whole(self, body: bytes) -> UpstreamAnswer | None:
         return answer_of_json(body)
 
-    def mark(self, chat: ChatRequest, answer: Answer) -> bytes | None:
+    def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         return None
 
 

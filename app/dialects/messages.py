@@ -17,9 +17,9 @@ from app.context.assemble import SEPARATOR
 from app.context.transcript import Transcript
 from app.dialects.base import NAMING, ChatRequest, Guard, is_system, positive
 from app.dialects.splice import (
+    ByteSpan,
     Envelope,
     Insertion,
-    Span,
     append_text,
     dump,
     entries,
@@ -29,7 +29,7 @@ from app.dialects.splice import (
     parse_object,
     scan,
 )
-from app.dialects.sse import Answer, Choice, LastEventGuard, LastEvents
+from app.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer
 from app.errors import MnemeError
 
 MESSAGES_PATH = "/v1/messages"
@@ -180,9 +180,9 @@ def _read(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[tuple
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-def fold(events: Iterable[bytes]) -> Answer:
+def fold(events: Iterable[bytes]) -> UpstreamAnswer:
     """Put a stream together again. `events` are the data of its events, see `sse.payloads`."""
-    answer = Answer()
+    answer = UpstreamAnswer()
     head: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
     texts: dict[int, dict[str, list[str]]] = {}
@@ -236,17 +236,17 @@ def _grown(block: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]
     return made
 
 
-def answer_of_json(body: bytes) -> Answer | None:
+def answer_of_json(body: bytes) -> UpstreamAnswer | None:
     """The answer in a message that came in one piece; None when it is not a JSON object."""
     document = parse_object(body)
     if document is None:
         return None
-    answer = Answer(done=True, error=document.get("error"))
+    answer = UpstreamAnswer(done=True, error=document.get("error"))
     _conclude(answer, document)
     return answer
 
 
-def _conclude(answer: Answer, message: Mapping[str, Any]) -> None:
+def _conclude(answer: UpstreamAnswer, message: Mapping[str, Any]) -> None:
     """The one choice that a message is, how it ended, and what it took, by the names of chat completions."""
     given, model, usage = message.get("id"), message.get("model"), message.get("usage")
     answer.id = given if isinstance(given, str) else None
@@ -330,13 +330,13 @@ class MessagesDialect:
     def guard(self) -> Guard:
         return LastEventGuard(LAST)
 
-    def fold(self, events: Iterable[bytes]) -> Answer:
+    def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
         return fold(events)
 
-    def whole(self, body: bytes) -> Answer | None:
+    def whole(self, body: bytes) -> UpstreamAnswer | None:
         return answer_of_json(body)
 
-    def mark(self, chat: ChatRequest, answer: Answer) -> bytes | None:
+    def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         return None
 
 
@@ -385,7 +385,7 @@ class _Canvas(Struct, frozen=True):
             return [Insertion(self.body.index(b"{") + 1, b'"system":' + dump(text) + b",")]
         return self._in_system(own, text, before=before)
 
-    def _in_system(self, own: Span, text: str, *, before: bool) -> list[Insertion]:
+    def _in_system(self, own: ByteSpan, text: str, *, before: bool) -> list[Insertion]:
         given = self.body[own.start : own.end]
         if given.startswith(b'"'):
             joint = "" if given == b'""' else SEPARATOR

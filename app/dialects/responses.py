@@ -18,10 +18,10 @@ from app.context.transcript import HASH_BYTES, SYSTEM_ROLES, Transcript
 from app.dialects.base import NAMING, ChatRequest, Guard, positive
 from app.dialects.responses_items import assistant_of, items_of, messages_of
 from app.dialects.splice import (
+    ByteSpan,
     Envelope,
     Insertion,
     MessageSpan,
-    Span,
     append_text,
     dump,
     entries,
@@ -31,20 +31,20 @@ from app.dialects.splice import (
     parse_object,
     scan,
 )
-from app.dialects.sse import DONE, Answer, Choice, LastEventGuard, LastEvents
+from app.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer
 from mneme_replay.paths import MASK
 
 LAST = LastEvents(("response.completed", "response.failed", "response.incomplete"))
 """The events that end a stream; each holds the whole response."""
 
 
-def fold(events: Iterable[bytes]) -> Answer:
+def fold(events: Iterable[bytes]) -> UpstreamAnswer:
     """Put a stream together again. `events` are the data of its events, see `sse.payloads`.
 
     Items are believed as they came one by one: the response in the last event lacks them, or most of their text, on some
     servers. It is what counts for all else.
     """
-    answer, growing = Answer(), _Growing()
+    answer, growing = UpstreamAnswer(), _Growing()
     for data in events:
         if data.strip() == DONE:
             answer.done = True
@@ -68,18 +68,18 @@ def fold(events: Iterable[bytes]) -> Answer:
     return answer
 
 
-def answer_of_json(body: bytes) -> Answer | None:
+def answer_of_json(body: bytes) -> UpstreamAnswer | None:
     """The answer in a response that came in one piece; None when it is not a JSON object."""
     document = parse_object(body)
     if document is None:
         return None
-    answer = Answer()
+    answer = UpstreamAnswer()
     _take_head(answer, document)
     _conclude(answer, _dicts(document.get("output")), document)
     return answer
 
 
-def _take_head(answer: Answer, response: Mapping[str, Any]) -> None:
+def _take_head(answer: UpstreamAnswer, response: Mapping[str, Any]) -> None:
     given, model, created = response.get("id"), response.get("model"), response.get("created_at")
     answer.id = given if isinstance(given, str) else answer.id
     answer.model = model if isinstance(model, str) else answer.model
@@ -96,7 +96,7 @@ def _take_head(answer: Answer, response: Mapping[str, Any]) -> None:
         answer.error = response["error"]
 
 
-def _conclude(answer: Answer, items: list[dict[str, Any]], response: Mapping[str, Any]) -> None:
+def _conclude(answer: UpstreamAnswer, items: list[dict[str, Any]], response: Mapping[str, Any]) -> None:
     """The one choice that a response is, and how it ended."""
     status = response.get("status")
     message = assistant_of(items)
@@ -269,13 +269,13 @@ class ResponsesDialect:
     def guard(self) -> Guard:
         return LastEventGuard(LAST)
 
-    def fold(self, events: Iterable[bytes]) -> Answer:
+    def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
         return fold(events)
 
-    def whole(self, body: bytes) -> Answer | None:
+    def whole(self, body: bytes) -> UpstreamAnswer | None:
         return answer_of_json(body)
 
-    def mark(self, chat: ChatRequest, answer: Answer) -> bytes | None:
+    def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         """Of what the upstream is not to store, no request can say that it follows it."""
         if answer.id is None or answer.id == MASK or chat.document.get("store") is False:
             return None
@@ -304,7 +304,7 @@ def _read(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[tuple
 
 def _scan_text(body: bytes) -> Envelope:
     """Of a request whose input is a text, which has no elements."""
-    members: dict[str, Span] = {str(name): span for name, span in entries(body, body.index(b"{"))}
+    members: dict[str, ByteSpan] = {str(name): span for name, span in entries(body, body.index(b"{"))}
     return Envelope([], 0, 0, members)
 
 
@@ -314,7 +314,7 @@ class _Canvas(Struct, frozen=True):
     places: Sequence[tuple[int, int]]
 
     @property
-    def _text(self) -> Span | None:
+    def _text(self) -> ByteSpan | None:
         """Where the input lies, if it is a text."""
         return None if self.envelope.array_end else self.envelope.members["input"]
 

@@ -67,7 +67,7 @@ _TOKEN = re.compile(_ANY_STRING + rb"|[{}\[\]]", re.DOTALL)
 _QUOTE, _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_ARRAY, _CLOSE_ARRAY = b'"{}[]'
 
 
-class Span(NamedTuple):
+class ByteSpan(NamedTuple):
     """The bytes from `start` up to, not including, `end`."""
 
     start: int
@@ -112,7 +112,7 @@ class Envelope(Struct, frozen=True):
     """Offset of the `[` of `messages`."""
     array_end: int
     """Offset behind its `]`."""
-    members: dict[str, Span]
+    members: dict[str, ByteSpan]
     """The value of every top-level key; the last one, where a key is there twice."""
 
 
@@ -141,7 +141,7 @@ def scan(body: bytes, document: object = None, name: str = "messages") -> Envelo
     if not isinstance(parsed, list) or not all(isinstance(message, dict) for message in parsed):
         return None
     messages: list[MessageSpan] = []
-    members: dict[str, Span] = {}
+    members: dict[str, ByteSpan] = {}
     pos = body.index(b"{") + 1
     while (key := _key(body, pos)) is not None:
         member, start = key
@@ -149,7 +149,7 @@ def scan(body: bytes, document: object = None, name: str = "messages") -> Envelo
             messages, pos = _elements(body, start)
         else:
             pos = _skip(body, start)
-        members[member] = Span(start, pos)
+        members[member] = ByteSpan(start, pos)
     array = members.get(name)
     if array is None or len(messages) != len(parsed):
         return None
@@ -249,7 +249,7 @@ def dump(value: object) -> bytes:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
 
 
-def entries(body: bytes, start: int) -> Iterator[tuple[str | int, Span]]:
+def entries(body: bytes, start: int) -> Iterator[tuple[str | int, ByteSpan]]:
     """The members or elements of the object or array at `start`, each with where its value lies; nothing for anything else.
 
     `body` is valid JSON. Of duplicate keys all are given.
@@ -258,14 +258,14 @@ def entries(body: bytes, start: int) -> Iterator[tuple[str | int, Span]]:
     if body[start] == _OPEN_OBJECT:
         while (key := _key(body, pos)) is not None:
             pos = _skip(body, key[1])
-            yield key[0], Span(key[1], pos)
+            yield key[0], ByteSpan(key[1], pos)
     elif body[start] == _OPEN_ARRAY:
         for n in count():
             here = _between(body, pos)
             if body[here] == _CLOSE_ARRAY:
                 return
             pos = _skip(body, here)
-            yield n, Span(here, pos)
+            yield n, ByteSpan(here, pos)
 
 
 def _part(text: str, kind: str) -> bytes:
@@ -286,15 +286,15 @@ def _name(key: bytes) -> str:
     return name
 
 
-def _members(body: bytes, start: int, wanted: str) -> dict[str, Span]:
+def _members(body: bytes, start: int, wanted: str) -> dict[str, ByteSpan]:
     """The value of the last key `wanted` of the object at `start`."""
-    found: dict[str, Span] = {}
+    found: dict[str, ByteSpan] = {}
     pos = start + 1
     while (key := _key(body, pos)) is not None:
         name, value = key
         pos = _skip(body, value)
         if name == wanted:
-            found[wanted] = Span(value, pos)
+            found[wanted] = ByteSpan(value, pos)
     return found
 
 

@@ -243,7 +243,7 @@ class Choice(Struct):
     finish_reason: str | None = None
 
 
-class Answer(Struct):
+class UpstreamAnswer(Struct):
     """What an upstream answered, whether it came as a stream or in one piece."""
 
     choices: list[Choice] = field(default_factory=list)
@@ -259,9 +259,9 @@ class Answer(Struct):
     """Events that could not be read, and were skipped."""
 
 
-def fold(events: Iterable[bytes]) -> Answer:
+def fold(events: Iterable[bytes]) -> UpstreamAnswer:
     """Put a stream of chat completion chunks together again. `events` are the data of its events, see `payloads`."""
-    answer = Answer()
+    answer = UpstreamAnswer()
     choices: dict[int, _Growing] = {}
     for chunk in _decoded(events, answer):
         if not isinstance(chunk, dict):
@@ -284,12 +284,12 @@ def fold(events: Iterable[bytes]) -> Answer:
     return answer
 
 
-def answer_of_json(body: bytes) -> Answer | None:
+def answer_of_json(body: bytes) -> UpstreamAnswer | None:
     """The answer in a chat completion that came in one piece; None when it is not a JSON object."""
     document = parse_object(body)
     if document is None:
         return None
-    answer = Answer(done=True)
+    answer = UpstreamAnswer(done=True)
     _take_head(answer, document)
     parts = document.get("choices")
     for position, part in enumerate(parts if isinstance(parts, list) else ()):
@@ -303,7 +303,7 @@ def answer_of_json(body: bytes) -> Answer | None:
     return answer
 
 
-def _decoded(events: Iterable[bytes], answer: Answer) -> list[Any]:
+def _decoded(events: Iterable[bytes], answer: UpstreamAnswer) -> list[Any]:
     """All events as JSON, in one call where all of them are."""
     texts = []
     for data in events:
@@ -326,7 +326,7 @@ def _decoded(events: Iterable[bytes], answer: Answer) -> list[Any]:
     return found
 
 
-def _take_head(answer: Answer, chunk: dict[str, Any]) -> None:
+def _take_head(answer: UpstreamAnswer, chunk: dict[str, Any]) -> None:
     if answer.id is None and isinstance(chunk.get("id"), str):
         answer.id = chunk["id"]
     if answer.model is None and isinstance(chunk.get("model"), str):

@@ -23,28 +23,36 @@ if TYPE_CHECKING:
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.clock import Clock
+    from app.context.knower import Knows
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
+    from app.jobs.learn import Hearing
     from app.jobs.schedule import Tick
     from app.jobs.worker import Connect, Handler
     from app.metrics import Metrics
+    from app.providers.embeddings import Embedder
     from app.settings import Settings
     from app.store.pools import Pool
     from app.store.queries import Queries
+    from app.tasks import Supervisor
 
 
 class Process(Struct, frozen=True):
     """What a feature may use of the process that it is in, a server's or the worker's.
 
     `pool`: for whatever no request under /v1 waits for. `owner`: connects as the owner of the tables, around PgBouncer; the
-    name is what pg_stat_activity shows.
+    name is what pg_stat_activity shows. `count`: tokens of o200k. `metrics`: a server's; None in what is no server.
     """
 
     clock: Clock
     queries: Queries
     pool: Pool
     owner: Callable[[str], Connect]
+    embedder: Embedder
+    count: Callable[[str], int]
+    tasks: Supervisor
+    metrics: Metrics | None = None
 
 
 class Feature:
@@ -62,6 +70,21 @@ class Feature:
     async def running(self) -> AsyncIterator[None]:
         """Around the life of the process: entered before anything is opened, left after all is closed. Raises NotReady."""
         yield
+
+    @asynccontextmanager
+    async def opened(self, process: Process) -> AsyncIterator[None]:
+        """Around its work: entered when what it may use is open, left before that is closed."""
+        yield
+
+    # --- what takes part in requests and in learning ---------------------------------------------------------------------
+
+    def knower(self, process: Process, pool: Pool) -> Knows | None:
+        """In a server: who finds out what is known of the things that requests name. `pool`: what it reads with."""
+        return None
+
+    def hearing(self, process: Process) -> Hearing | None:
+        """What finds out which things a turn names, before it is learned from."""
+        return None
 
     # --- what a server answers -------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from app.errors import NotReady
 from app.features import Feature, Process
@@ -20,19 +20,26 @@ if TYPE_CHECKING:
     from app.api.auth import Authenticator
     from app.api.probes import Check
     from app.api.scope import Gate
+    from app.context.knower import Knows
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
+    from app.jobs.learn import Hearing
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.metrics import Metrics
+    from app.store.pools import Pool
     from app.store.queries import Queries
 
 log = logging.getLogger("mneme")
 
-FEATURES = {"tracing": "otel", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui"}
-"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Webhooks are always loaded: a worker
-without targets still says what waits for those of others, and tries again what is dead.) In this order they are asked."""
+T = TypeVar("T")
+
+FEATURES = {
+    "tracing": "otel", "knowledge": "domains", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui", "insights": "insights",
+}  # fmt: skip
+"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Two have none: things are
+known without domains, too; a worker without targets still tries again what is dead.) In this order they are asked."""
 
 
 class Features:
@@ -54,6 +61,19 @@ class Features:
             for each in self._loaded.values():
                 await stack.enter_async_context(each.running())
             yield
+
+    @asynccontextmanager
+    async def opened(self, process: Process) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for each in self._loaded.values():
+                await stack.enter_async_context(each.opened(process))
+            yield
+
+    def knower(self, process: Process, pool: Pool) -> Knows | None:
+        return self._first(lambda each: each.knower(process, pool))
+
+    def hearing(self, process: Process) -> Hearing | None:
+        return self._first(lambda each: each.hearing(process))
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         return [router for each in self._loaded.values() for router in each.routes(process, gate)]
@@ -78,8 +98,11 @@ class Features:
         return [tick for each in self._loaded.values() for tick in each.ticks(queries)]
 
     def metrics(self, registry: CollectorRegistry) -> Metrics | None:
-        """Those of the first feature that has any."""
-        return next((made for each in self._loaded.values() if (made := each.metrics(registry)) is not None), None)
+        return self._first(lambda each: each.metrics(registry))
+
+    def _first(self, hook: Callable[[Feature], T | None]) -> T | None:
+        """What the first feature has that has any."""
+        return next((made for each in self._loaded.values() if (made := hook(each)) is not None), None)
 
     def gateway(self, gateway: Application) -> Application:
         for each in self._loaded.values():

@@ -12,10 +12,10 @@ import orjson
 from msgspec.structs import replace
 
 from app.capture import recipe
-from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage, labels_of
+from app.capture.facts import AnsweredChoice, CallFacts, Exchange, NewTurnMessage, Outcome, Usage, labels_of
 from app.context.transcript import canonical, chain, message_hash
 from app.dialects.base import ChatRequest, is_system, leading
-from app.dialects.sse import Answer, Choice, payloads
+from app.dialects.sse import Choice, UpstreamAnswer, payloads
 from app.gateway.call import Forwarded
 from app.gateway.commands import private_from, without_orders
 from app.gateway.idempotency import repeat_key
@@ -69,11 +69,11 @@ class Accountant:
         # The upstream has read, and charges, the prompt of an answer that nobody waited for; else a key that always hangs up in
         # time would spend nothing.
         unheard = response is None or good
-        abandoned = Answer() if answer is None and unheard and ending.kind in _ABANDONED else answer
+        abandoned = UpstreamAnswer() if answer is None and unheard and ending.kind in _ABANDONED else answer
         usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(tape)
         stream = tape.record() if response is not None and (call.switches.capture or self._redactor) else None
         kept = self._redactor.stream(stream) if stream is not None else None
-        told = answer if kept is None or kept is stream or answer is None else _answer(call, kept) or Answer()
+        told = answer if kept is None or kept is stream or answer is None else _answer(call, kept) or UpstreamAnswer()
         facts = self._facts(call, ending, tape, answer, usage)
         if call.legs:
             facts = facts.made_of(call.legs)
@@ -83,7 +83,7 @@ class Accountant:
             facts = self._captured(facts, call, kept, _error(ending, told), masked=kept is not stream)
         if call.chat is None or call.place is None or not good or call.answered_before or call.leg_of is not None:
             return facts, None
-        answers = _answers(answer or Answer(), told or Answer(), ending)
+        answers = _answers(answer or UpstreamAnswer(), told or UpstreamAnswer(), ending)
         if len(call.answer_hashes) == len(answers):
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now, answer)
@@ -100,7 +100,7 @@ class Accountant:
         """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
         if call.chat is None or call.response is None:
             return []
-        answer = _answer(call, tape) or Answer()
+        answer = _answer(call, tape) or UpstreamAnswer()
         return [each.hash for each in _answers(answer, answer, ending)]
 
     def _facts(
@@ -108,7 +108,7 @@ class Accountant:
         call: Forwarded,
         ending: Ending,
         tape: Tape,
-        answer: Answer | None,
+        answer: UpstreamAnswer | None,
         usage: Usage,
     ) -> CallFacts:
         response = call.response
@@ -211,7 +211,7 @@ class Accountant:
         lead = leading(chat.dialect.elements(document))
         return received, recipe.make(body, envelope.array_start + 1, spans, known, stable, lead), lacking
 
-    def _usage(self, call: Forwarded, answer: Answer | None) -> Usage:
+    def _usage(self, call: Forwarded, answer: UpstreamAnswer | None) -> Usage:
         """The upstream's own figures, else counted here: never asked for where the client did not ask."""
         if answer is None or call.chat is None:
             return Usage()
@@ -238,7 +238,12 @@ class Accountant:
         return Usage(round(prompt / likely), round(completion / likely), None, counted=True)
 
     def _exchange(
-        self, call: Forwarded, chat: ChatRequest, answers: Sequence[Answered], now: datetime, answer: Answer | None
+        self,
+        call: Forwarded,
+        chat: ChatRequest,
+        answers: Sequence[AnsweredChoice],
+        now: datetime,
+        answer: UpstreamAnswer | None,
     ) -> Exchange:
         place, transcript = call.place, chat.transcript
         assert place is not None, "a turn has a place"
@@ -250,7 +255,7 @@ class Accountant:
         messages = list(told.messages)
         if private is not None and rest is not None:
             messages[private] = rest
-        said = [Said(messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
+        said = [NewTurnMessage(messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
         hidden_from = private if rest is None else None
         compiled = call.prepared.compilation if call.prepared else None
         return Exchange(
@@ -283,7 +288,8 @@ class Accountant:
             private=sum(
                 1 for i in new if hidden_from is not None and i >= hidden_from and transcript.hashes[i] is not None
             ),
-            private_answers=private is not None,
+            # A simulated answer is nobody's: it would come back as a note.
+            private_answers=private is not None or call.target.simulated,
         )
 
     def _told(self, chat: ChatRequest) -> ChatRequest:
@@ -302,7 +308,7 @@ class Accountant:
         return replace(chat, messages=kept)
 
 
-def _tools_called(answer: Answer) -> int:
+def _tools_called(answer: UpstreamAnswer) -> int:
     return sum(len(each.tool_calls) + bool(each.function_call) for each in answer.choices)
 
 
@@ -314,7 +320,7 @@ def _unread(tape: Tape) -> Usage:
     return Usage(None, len(tape.event_offsets), None, counted=True)
 
 
-def _answer(call: Forwarded, came: Tape | StreamRecord) -> Answer | None:
+def _answer(call: Forwarded, came: Tape | StreamRecord) -> UpstreamAnswer | None:
     """The answer, put together from its events or read from its body."""
     assert call.chat is not None, "asked for answers to what is understood"
     body, dialect = came.body, call.chat.dialect
@@ -323,7 +329,7 @@ def _answer(call: Forwarded, came: Tape | StreamRecord) -> Answer | None:
     return dialect.whole(body) if body else None
 
 
-def _answers(answer: Answer, told: Answer, ending: Ending) -> list[Answered]:
+def _answers(answer: UpstreamAnswer, told: UpstreamAnswer, ending: Ending) -> list[AnsweredChoice]:
     """The choices as messages. `told`: the answer as it may be stored; recognised they are by what was really said."""
     made = [(each, found) for each in answer.choices if (found := _answered(each, answer, ending)) is not None]
     if told is answer:
@@ -333,7 +339,7 @@ def _answers(answer: Answer, told: Answer, ending: Ending) -> list[Answered]:
     return [replace(found, message=kept.get(each.index, nothing)) for each, found in made]
 
 
-def _answered(choice: Choice, answer: Answer, ending: Ending) -> Answered | None:
+def _answered(choice: Choice, answer: UpstreamAnswer, ending: Ending) -> AnsweredChoice | None:
     """A choice as a message, as clients send it back; None where nothing of it came."""
     message = _message(choice)
     ended = choice.finish_reason != "abort" and (choice.finish_reason is not None or answer.done)
@@ -342,7 +348,7 @@ def _answered(choice: Choice, answer: Answer, ending: Ending) -> Answered | None
         return None
     form = canonical(message)
     assert form is not None, "an assistant's message has a canonical form"
-    return Answered(message, message_hash(form), choice.finish_reason, whole)
+    return AnsweredChoice(message, message_hash(form), choice.finish_reason, whole)
 
 
 def _message(choice: Choice) -> dict[str, Any]:
@@ -377,7 +383,7 @@ def _spoken(choice: Choice) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _error(ending: Ending, answer: Answer | None) -> str | None:
+def _error(ending: Ending, answer: UpstreamAnswer | None) -> str | None:
     if ending.error is not None:
         return ending.error.message
     if answer is not None and answer.error is not None:

@@ -17,7 +17,7 @@ from app.dialects.splice import with_value
 from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, Obeyed, ordered
-from app.gateway.idempotency import Replay
+from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, paged, paging_budget, priced
 from app.gateway.pager import Pager, unpaged
 from app.gateway.prepare import Prepared, Preparer, unwoven
@@ -56,7 +56,7 @@ class _Recall(Struct):
     place: Place | None = None
     inquiry: Inquiry | None = None
     """What is being found out of the things that it names."""
-    replay: Replay | None = None
+    replay: EarlierAnswer | None = None
     paging: Paging | None = None
     unpaged: str | None = None
     """Why it is not paged though that is asked for."""

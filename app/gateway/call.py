@@ -22,7 +22,7 @@ from app.dialects.splice import splice, with_value
 from app.gateway.client import Inbound, Send
 from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.headers import Headers
-from app.gateway.idempotency import Replay
+from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
@@ -147,7 +147,7 @@ class Remembered(Parsed, frozen=True, kw_only=True):
     status: MemoryStatus = "bypass"
     reason: str | None = None
     place: Place | None = None
-    replay: Replay | None = None
+    replay: EarlierAnswer | None = None
     prepared: Prepared | None = None
     paging: Paging | None = None
     """What of its prompt is shown shorter; None: it is not paged."""

@@ -11,9 +11,9 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
-from app.context.card_section import Reading
+from app.context.card_section import AskedCards
 from app.context.cards import CardFinder
-from app.context.navigation import Wanted, understand
+from app.context.navigation import CardRequest, understand
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest
 from app.errors import MnemeError
@@ -35,7 +35,9 @@ class CardReader:
         self._finder = finder
         self._tasks = tasks
 
-    def begin(self, tenant: UUID, chat: ChatRequest, place: Place, deadline_s: float | None = None) -> Reading | None:
+    def begin(
+        self, tenant: UUID, chat: ChatRequest, place: Place, deadline_s: float | None = None
+    ) -> AskedCards | None:
         """What the last message asks for, waited for until `deadline_s` seconds from now (None: as long as it takes); None: it
         asks for nothing, or stands where nothing was shown yet."""
         if place.how == "new":
@@ -45,7 +47,7 @@ class CardReader:
             return None
         return _Reading(self._tasks.spawn(self._read(tenant, chat, place, wanted), "cards"), deadline_s)
 
-    async def _read(self, tenant: UUID, chat: ChatRequest, place: Place, wanted: Wanted) -> Sequence[Card] | None:
+    async def _read(self, tenant: UUID, chat: ChatRequest, place: Place, wanted: CardRequest) -> Sequence[Card] | None:
         ref, upto = _asked_at(place)
         # A question that is asked again, or is in a tool loop, is stored already.
         asking = (chat.transcript.last_user() or 0) >= place.first_new

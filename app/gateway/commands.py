@@ -36,7 +36,7 @@ from app.gateway.reconcile import Place, question_chain
 from app.languages.data import all_of, language, language_of
 from app.languages.speech import heard
 from app.memory.answers import Note, reply_to
-from app.memory.candidate import Candidate, Exchange, Triple
+from app.memory.candidate import MemoryCandidate, SourceExchange, Triple
 from app.memory.commands import (
     WITHDRAWS,
     Aim,
@@ -57,7 +57,17 @@ from app.memory.text import content_hash, normalise, strip_injected
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids
-from app.store.commands import BRIEF, NEAREST, CommandOutcome, CommandStore, Doing, Done, Hidden, Message, Stored
+from app.store.commands import (
+    BRIEF,
+    NEAREST,
+    CommandOutcome,
+    CommandStore,
+    Doing,
+    Done,
+    HiddenMemory,
+    Message,
+    StoredMemory,
+)
 from app.store.memories import MemoryText
 from app.store.validation import Validation
 
@@ -429,8 +439,8 @@ class Commander:
             turn.changed = turn.changed or bool(items)
         else:
             hidden = [
-                *(Hidden(each, "memory") for each in memories),
-                *(Hidden(each.message_id, "message") for each in messages),
+                *(HiddenMemory(each, "memory") for each in memories),
+                *(HiddenMemory(each.message_id, "message") for each in messages),
             ]
             items = tuple(hidden) if outcome == "confirm" and order.scope == "thing" else ()
         done = Done(command, "forget", order.scope, outcome, items)
@@ -557,7 +567,7 @@ class Commander:
 
     def _aim(self, turn: _Turn, order: Command) -> Aim:
         found: list[Triple] = []
-        for each in extract(Exchange(order.about, turn.now)):
+        for each in extract(SourceExchange(order.about, turn.now)):
             found += [each.triple] if each.triple is not None else []
             found += [Triple(e.subject, e.predicate or "", e.value) for e in each.ends if e.value]
         return aim_of(order.about, found, order.language)
@@ -635,7 +645,7 @@ class Commander:
             named = [(each.memory_id, each.text) for each in found.wishes]
             turn.say(_WHICH_WISH.format(candidates=NAMED), done, named)
 
-    async def _change(self, turn: _Turn, n: int, old: Stored, text: str, value: str | None) -> None:
+    async def _change(self, turn: _Turn, n: int, old: StoredMemory, text: str, value: str | None) -> None:
         identity, user = turn.identity, turn.place.user_id
         ready = await self._ready(text)
         heir = await self._validation.replace(
@@ -644,31 +654,31 @@ class Commander:
         if heir is None:
             return
         command = ids.uuid7(turn.now)
-        done = Done(command, "correct", "thing", "done", (Hidden(old.memory_id, "memory", "active"),))
+        done = Done(command, "correct", "thing", "done", (HiddenMemory(old.memory_id, "memory", "active"),))
         await turn.doing.note(command, turn.session, turn.mark(n), turn.message_hash, done, heir)
         turn.changed = True
         self._metrics.commanded("correct", "done")
         turn.say(_CORRECTED, done)
 
-    def _stated(self, turn: _Turn, order: Command) -> dict[tuple[str, str], Candidate]:
+    def _stated(self, turn: _Turn, order: Command) -> dict[tuple[str, str], MemoryCandidate]:
         """What the correction states outright, by what it is about."""
-        found = extract(Exchange(order.replacement, turn.now))
+        found = extract(SourceExchange(order.replacement, turn.now))
         return {(each.triple.subject, each.triple.predicate): each for each in found if each.triple is not None}
 
     def _changes(
         self,
         turn: _Turn,
         order: Command,
-        stated: Mapping[tuple[str, str], Candidate],
-        lately: Sequence[Stored],
-    ) -> list[tuple[Stored, str, str | None]]:
+        stated: Mapping[tuple[str, str], MemoryCandidate],
+        lately: Sequence[StoredMemory],
+    ) -> list[tuple[StoredMemory, str, str | None]]:
         """What the correction sets right, and how it is right. Where nothing is stated outright, "it's 42" may be about
         anything: the answer before has to have quoted the memory, to a question of the user's about themselves."""
         right = language(order.language or "en").pattern("it_is").sub("", order.replacement, count=1)
         asked = None if stated else self._asked(turn)
         if asked is not None and not of_self(asked.said):
             asked = None
-        found: list[tuple[Stored, str, str | None]] = []
+        found: list[tuple[StoredMemory, str, str | None]] = []
         for each in lately:
             own = stated.get((each.subject or "", each.predicate or ""))
             if own is not None and own.triple is not None:
@@ -700,7 +710,7 @@ _DONE_BY = {
 
 def _read_rules(text: str) -> None:
     commands(text)
-    extract(Exchange(text[:SAMPLE_CHARS], datetime.now(UTC)))
+    extract(SourceExchange(text[:SAMPLE_CHARS], datetime.now(UTC)))
 
 
 def _last_answer(turn: _Turn) -> str:

@@ -158,6 +158,8 @@ class Finalizer:
             completion=facts.usage.completion or 0,
             injected=compiled.tokens if compiled else 0,
         )
+        if facts.usage.prompt is not None or facts.usage.completion is not None:
+            self._metrics.cost(facts.upstream, facts.cost_microcents, priced=facts.priced)
         log.info("answered", extra=facts.figures())
         call.observe(grown(Recorded, call, facts=facts))
         return facts

@@ -21,7 +21,7 @@ from app.store.turns import EarlierCall, TurnStore
 log = logging.getLogger("mneme.replayed")
 
 
-class Replay(Struct, frozen=True):
+class EarlierAnswer(Struct, frozen=True):
     """What came of the key before. `body`: as it went upstream then; None where that was not captured, or lacks what is not to
     be stored, and has to be compiled anew. `answered`: its answer is stored to its end, so that another one adds nothing to
     the conversation."""
@@ -31,7 +31,7 @@ class Replay(Struct, frozen=True):
     answered: bool
 
 
-class Passage:
+class CoalescedCall:
     """A call's way through the coalescer: alone from its beginning until it leaves, or ends."""
 
     __slots__ = ("_held", "_lock")
@@ -65,12 +65,12 @@ class RequestCoalescer:
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[tuple[UUID, UUID, bytes], asyncio.Lock] = WeakValueDictionary()
 
-    def passage(self, identity: Identity, body: bytes) -> Passage:
+    def passage(self, identity: Identity, body: bytes) -> CoalescedCall:
         """Of one call; without an Idempotency-Key it has the way to itself."""
         key = repeat_key(identity, body)
         if key is None:
-            return Passage(asyncio.Lock())
-        return Passage(self._locks.setdefault((identity.tenant_id, identity.user_id, key), asyncio.Lock()))
+            return CoalescedCall(asyncio.Lock())
+        return CoalescedCall(self._locks.setdefault((identity.tenant_id, identity.user_id, key), asyncio.Lock()))
 
 
 def repeat_key(identity: Identity, body: bytes) -> bytes | None:
@@ -85,11 +85,11 @@ def repeat_key(identity: Identity, body: bytes) -> bytes | None:
     return sha256(named + b"\0" + sha256(body).digest()).digest()
 
 
-async def look_up(store: TurnStore, identity: Identity, body: bytes) -> Replay | None:
+async def look_up(store: TurnStore, identity: Identity, body: bytes) -> EarlierAnswer | None:
     """The earlier call that a request repeats, if any. Raises StoreUnavailable."""
     key = repeat_key(identity, body)
     earlier = await store.idempotent(identity.tenant_id, identity.user_id, key) if key is not None else None
-    return Replay(_body(earlier), earlier.session_id, earlier.answered) if earlier is not None else None
+    return EarlierAnswer(_body(earlier), earlier.session_id, earlier.answered) if earlier is not None else None
 
 
 def _body(earlier: EarlierCall) -> bytes | None:

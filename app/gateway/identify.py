@@ -16,7 +16,7 @@ from app.errors import BadHeader, Forbidden
 from app.gateway.headers import OWN_PREFIX
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 
 OnOff = Literal["on", "off"]
 
@@ -53,7 +53,7 @@ class Principal(Protocol):
     def mode(self) -> Literal["open", "keys"]: ...
 
     @property
-    def limits(self) -> Limits | None: ...
+    def limits(self) -> KeyLimits | None: ...
 
     def allows(self, scope: str) -> bool:
         """Whether the key may do `scope`."""
@@ -110,7 +110,7 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
     )
 
 
-def paged(asked: OnOff | None, config: Mapping[str, Any], limits: Limits | None, setting: OnOff) -> bool:
+def paged(asked: OnOff | None, config: Mapping[str, Any], limits: KeyLimits | None, setting: OnOff) -> bool:
     """Whether a request is paged, as the first that says so says: its header (`asked`), its session (`config`, as stored),
     its key (`limits`), the server (`setting`)."""
     own = config.get("paging")
@@ -121,7 +121,7 @@ def paged(asked: OnOff | None, config: Mapping[str, Any], limits: Limits | None,
     return setting == "on"
 
 
-def priced(asked: Price | None, limits: Limits | None) -> Price | None:
+def priced(asked: Price | None, limits: KeyLimits | None) -> Price | None:
     """What a token of memory costs, by its header, else by its key; None: as the server has it."""
     return asked or (limits.price if limits is not None else None)
 

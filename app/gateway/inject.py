@@ -28,7 +28,7 @@ def outgoing(stored: StoredMessage) -> PathMessage:
     if stored.tool_call_id:
         message["tool_call_id"] = stored.tool_call_id
     message |= given.get("fields", {})
-    return PathMessage(message, stored.token_count, stored.message_hash, stored.turn_index)
+    return PathMessage(message, stored.token_count, stored.message_hash, stored.turn_index, stored.message_id)
 
 
 def _calls(stored: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from app.gateway.headers import Headers
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.settings import Settings
-from app.store.limits import MICROCENTS_PER_DOLLAR, Estimate, Limits, LimitStore, Standing, Unrecorded
+from app.store.limits import MICROCENTS_PER_DOLLAR, AdmitAnswer, Estimate, KeyLimits, LimitStore, Unrecorded
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")
@@ -81,7 +81,7 @@ def _count(value: object, most: int) -> int:
 # --- what is told -----------------------------------------------------------------------------------------------------
 
 
-def rate_headers(limits: Limits, standing: Standing) -> Headers:
+def rate_headers(limits: KeyLimits, standing: AdmitAnswer) -> Headers:
     """OpenAI's `x-ratelimit-…` headers, for the rates that the key has."""
     told: dict[str, str] = {}
     for kind, limit, left, reset in (
@@ -95,7 +95,7 @@ def rate_headers(limits: Limits, standing: Standing) -> Headers:
     return [(name.encode(), value.encode()) for name, value in told.items()]
 
 
-def refusal(limits: Limits, standing: Standing, wanted: Estimate) -> RateLimited:
+def refusal(limits: KeyLimits, standing: AdmitAnswer, wanted: Estimate) -> RateLimited:
     """The 429 for what `standing` refused."""
     headers, wait = rate_headers(limits, standing), standing.wait_s
     if standing.refused in ("token_budget", "money_budget"):
@@ -114,7 +114,7 @@ def refusal(limits: Limits, standing: Standing, wanted: Estimate) -> RateLimited
     return RateLimited(message, kind=kind, code="rate_limit_exceeded", headers=headers)
 
 
-def _over_budget(limits: Limits, standing: Standing, headers: Headers) -> RateLimited:
+def _over_budget(limits: KeyLimits, standing: AdmitAnswer, headers: Headers) -> RateLimited:
     """Not to be tried again soon, and OpenAI's SDKs are told so: they would, after any 429."""
     headers.append((b"x-should-retry", b"false"))
     if standing.wait_s is not None:
@@ -148,13 +148,13 @@ def duration(seconds: float) -> str:
 # --- while the database is away ---------------------------------------------------------------------------------------
 
 
-class Window:
+class RateWindow:
     """The rates of one key in this process alone: the same slots as in the database."""
 
     def __init__(self) -> None:
         self._slots: dict[int, list[int]] = {}
 
-    def admit(self, limits: Limits, rate_tokens: int, now_s: float) -> Standing:
+    def admit(self, limits: KeyLimits, rate_tokens: int, now_s: float) -> AdmitAnswer:
         """As `admit_call`, of the rates. `now_s`: seconds since 1970."""
         second = int(now_s)
         self._slots = {at: used for at, used in self._slots.items() if second - WINDOW_SLOTS < at <= second}
@@ -173,7 +173,7 @@ class Window:
             None if limit is None else max(limit - sum(used[place] for used in self._slots.values()), 0)
             for place, limit in enumerate((limits.requests_per_minute, limits.tokens_per_minute))
         ]
-        return Standing(refused, wait, second, left[0], self._wait(0, 0, now_s), left[1], self._wait(1, 0, now_s))
+        return AdmitAnswer(refused, wait, second, left[0], self._wait(0, 0, now_s), left[1], self._wait(1, 0, now_s))
 
     def _wait(self, place: int, room: int, now_s: float) -> float:
         """Seconds until the slots hold no more than `room`."""
@@ -214,7 +214,7 @@ class Limiter:
         self._tasks = tasks
         self._patience_s = settings.pool_timeout_ms / 1000
         self._open = settings.budget_without_database == "open"
-        self._local: OrderedDict[UUID, Window] = OrderedDict()
+        self._local: OrderedDict[UUID, RateWindow] = OrderedDict()
 
     @asynccontextmanager
     async def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AsyncIterator[Parsed]:
@@ -235,7 +235,7 @@ class Limiter:
             if admission is not None:
                 self._finish(call, limits, admission)
 
-    async def _admit(self, call: Parsed, limits: Limits, document: Mapping[str, Any] | None) -> Admission | None:
+    async def _admit(self, call: Parsed, limits: KeyLimits, document: Mapping[str, Any] | None) -> Admission | None:
         """None: nothing is limited but which models it may call."""
         if not limits.allows(call.model) and call.method not in ASKS_NOTHING:
             named = f"the model {call.model[:100]!r}" if call.model else "a model that Mneme cannot read"
@@ -249,7 +249,7 @@ class Limiter:
             raise refusal(limits, standing, wanted)
         return Admission(rate_headers(limits, standing), slot)
 
-    async def _standing(self, call: Parsed, limits: Limits, wanted: Estimate) -> tuple[Standing, int | None]:
+    async def _standing(self, call: Parsed, limits: KeyLimits, wanted: Estimate) -> tuple[AdmitAnswer, int | None]:
         principal = call.principal
         assert principal.key_id is not None, "only keys have limits"
         try:
@@ -261,7 +261,7 @@ class Limiter:
             log.warning("limits without the database", extra={"call_id": str(call.id), "error": type(error).__name__})
             if limits.budgeted and not self._open:
                 raise StoreUnavailable("The budget of this key cannot be checked at the moment; try again.") from error
-        window = self._local.setdefault(principal.key_id, Window())
+        window = self._local.setdefault(principal.key_id, RateWindow())
         self._local.move_to_end(principal.key_id)
         if len(self._local) > LOCAL_KEYS:
             self._local.popitem(last=False)
@@ -270,7 +270,7 @@ class Limiter:
     def _reserve(self, model: str) -> int:
         return self._models.response_reserve(model, None)
 
-    def _finish(self, call: Parsed, limits: Limits, admission: Admission) -> None:
+    def _finish(self, call: Parsed, limits: KeyLimits, admission: Admission) -> None:
         """Settles it beside everything else."""
         if admission.slot is None:
             return

@@ -34,10 +34,21 @@ from app.gateway.prepare import live_blocks
 from app.gateway.reconcile import Place
 from app.gateway.redact import Redactor
 from app.paging.fidelity import applied
-from app.paging.ledger import Hidden, keys_of
-from app.paging.plan import LEFT_OUT, Beside, Taken, fill, plan
+from app.paging.ledger import HiddenLegs, keys_of
+from app.paging.plan import LEFT_OUT, Beside, TranscriptObjects, fill, plan
 from app.paging.preview import handle_of
-from app.paging.prompt import Drawn, Renderings, Sheet, Where, costs_of, draw, first_turn, messages_at, places, sheet
+from app.paging.prompt import (
+    PagedRequest,
+    ReceivedRequest,
+    Renderings,
+    Where,
+    costs_of,
+    draw,
+    first_turn,
+    messages_at,
+    places,
+    sheet,
+)
 from app.paging.segment import Segmentation, marks, segment
 from app.paging.state import Answering, Paging
 from app.paging.tools import Names, Offer, definitions, offer
@@ -166,7 +177,7 @@ class Pager:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id, chains=list(keys))
         read = await self._beside(run, lambda: self._read(run))
         hidden = {
-            keys[key]: Hidden.of_json(row)
+            keys[key]: HiddenLegs.of_json(row)
             for key, row in run.state.hidden.items()
             if key in keys and not row.get(LEFT_OUT)
         }
@@ -180,7 +191,7 @@ class Pager:
         await self._decided(run, paging, page, read)
         return paging
 
-    def _read(self, run: _Run) -> Taken:
+    def _read(self, run: _Run) -> TranscriptObjects:
         """Takes apart what is new in the transcript, and counts its messages."""
         chat, state = run.chat, run.state
         at = messages_at(chat.transcript)
@@ -195,7 +206,7 @@ class Pager:
             objects=state.objects,
             first_turn=run.first,
         )
-        return Taken(
+        return TranscriptObjects(
             made,
             [*state.objects, *made.objects],
             {**where, **places(at, made.objects)},
@@ -218,7 +229,7 @@ class Pager:
             handles={handle_of(each.id): each.id for each in objects},  # of two with one handle the newer
         )
 
-    async def _answered(self, run: _Run, paging: Paging, hidden: Mapping[int, Hidden]) -> dict[int, Hidden]:
+    async def _answered(self, run: _Run, paging: Paging, hidden: Mapping[int, HiddenLegs]) -> dict[int, HiddenLegs]:
         """The exchanges with the calls answered that stand beside calls of the client's own: it has come back with the results
         of these."""
         told = dict(hidden)
@@ -239,7 +250,7 @@ class Pager:
             paging.record = replace(paging.record, hidden={**paging.record.hidden, chain: told[at].as_json()})
         return told
 
-    async def _decided(self, run: _Run, paging: Paging, page: Sheet, taken: Taken) -> None:
+    async def _decided(self, run: _Run, paging: Paging, page: ReceivedRequest, taken: TranscriptObjects) -> None:
         """Which objects are shown how, and the bytes of it."""
         counts, counter = self._counts, run.counter
         offered = offer(run.chat)
@@ -263,10 +274,12 @@ class Pager:
                 break
         fill(paging, made, taken, shown, drawn, offered, beside, run.window)
 
-    async def _drawn(self, run: _Run, page: Sheet, shown: Sequence[SemanticObject], nonce: str) -> Drawn:
+    async def _drawn(
+        self, run: _Run, page: ReceivedRequest, shown: Sequence[SemanticObject], nonce: str
+    ) -> PagedRequest:
         return await self._beside(run, lambda: draw(page, shown, nonce, self._renderings, run.counter, self._counts))
 
-    def _measured(self, page: Sheet, nonce: str, counter: TokenCounter) -> dict[UUID, int]:
+    def _measured(self, page: ReceivedRequest, nonce: str, counter: TokenCounter) -> dict[UUID, int]:
         """Tokens of the objects that are shown in short already."""
         return {
             each.id: self._renderings.of(each, each.fidelity, nonce, counter, page.names).tokens
@@ -367,13 +380,13 @@ def record_of(
     """The record of a call that has ended, with its faults, and the exchange behind its answer (`answer_chain`:
     `Exchange.answer_chains[0]`; None: nothing came that a client could send back)."""
     hidden = dict(paging.record.hidden)
-    if answer_chain is not None and paging.hidden != Hidden():
+    if answer_chain is not None and paging.hidden != HiddenLegs():
         hidden[answer_chain] = paging.hidden.as_json()
     record = replace(paging.record, faults=tuple(paging.faults), hidden=hidden)
     return _allowed(record, paging.hidden, chat, redactor) if redactor else record
 
 
-def _allowed(record: PagingRecord, hidden: Hidden, chat: ChatRequest, redactor: Redactor) -> PagingRecord:
+def _allowed(record: PagingRecord, hidden: HiddenLegs, chat: ChatRequest, redactor: Redactor) -> PagingRecord:
     """Without objects that stand in messages which may not be stored as they are; nor what a model asked and was told, which
     may quote any of them."""
     told = redactor.value(chat.document)
@@ -432,7 +445,7 @@ def thawed(kept: Mapping[str, Any], tenant: UUID, user: UUID) -> Paging:
         state=NOTHING_PAGED,
         record=replace(record, faults=()),
         faults=list(record.faults),
-        hidden=Hidden.of_json(json.loads(hidden)) if hidden is not None else Hidden(),
+        hidden=HiddenLegs.of_json(json.loads(hidden)) if hidden is not None else HiddenLegs(),
     )
 
 

@@ -15,6 +15,7 @@ from app.context.assemble import Block
 from app.context.audit import Explained
 from app.context.compile import Compiler
 from app.context.facts_section import shown
+from app.context.knower import RECENT, EarlierMessage, Knows, Who
 from app.context.notes import outdated
 from app.context.question import at_home
 from app.context.request import Compilation, CompileRequest
@@ -25,14 +26,12 @@ from app.dialects.base import ChatRequest, renamed
 from app.dialects.splice import Insertion, splice
 from app.gateway.card_preview import CardReader
 from app.gateway.commands import NOTHING_TOLD, Obeyed
-from app.gateway.idempotency import Replay, look_up
+from app.gateway.idempotency import EarlierAnswer, look_up
 from app.gateway.identify import Identity, Switches
 from app.gateway.inject import outgoing, weave
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
 from app.index.indexes import Fresh, Indexes
-from app.knowledge.inquiry import RECENT, Knower
-from app.knowledge.resolution import Said, Who
 from app.paging.state import Paging
 from app.sources import Price
 from app.store.indexed import NO_INDEX, IndexAsk
@@ -58,7 +57,7 @@ class Preparer:
         self,
         store: TurnStore,
         compiler: Compiler,
-        knower: Knower | None = None,
+        knower: Knows | None = None,
         cards: CardReader | None = None,
         indexes: Indexes | None = None,
     ) -> None:
@@ -70,7 +69,7 @@ class Preparer:
         self._knower = knower
         self._cards = cards
 
-    async def replay(self, identity: Identity, chat: ChatRequest) -> Replay | None:
+    async def replay(self, identity: Identity, chat: ChatRequest) -> EarlierAnswer | None:
         """What came of the request's Idempotency-Key before. Raises StoreUnavailable."""
         return await look_up(self._store, identity, chat.body)
 
@@ -266,8 +265,8 @@ def live_blocks(found: Recognised) -> list[Block]:
     return [Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks]
 
 
-def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
+def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[EarlierMessage]:
     """The last messages before the question, oldest first."""
     asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].get("role") == "user"), 0)
     before = ((str(each.get("role") or ""), text_of(each)) for each in messages[:asked])
-    return [Said(role, text) for role, text in before if text and role not in SYSTEM_ROLES][-RECENT:]
+    return [EarlierMessage(role, text) for role, text in before if text and role not in SYSTEM_ROLES][-RECENT:]

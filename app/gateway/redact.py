@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from app.capture.masking import parse_path, without
-from app.dialects.splice import Insertion, Span, entries, splice
+from app.dialects.splice import ByteSpan, Insertion, entries, splice
 from app.dialects.sse import DONE, EventParser, data_of
 from app.gateway.headers import Headers
 from app.store.records import StreamRecord
@@ -108,7 +108,7 @@ def _edits(body: bytes, start: int, paths: Sequence[Path]) -> Iterator[Insertion
             yield from _edits(body, span.start, left)
 
 
-def _mask(span: Span) -> Insertion:
+def _mask(span: ByteSpan) -> Insertion:
     return Insertion(span.start, _MASKED, span.end - span.start)
 
 

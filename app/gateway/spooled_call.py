@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import Leg, Usage
-from app.capture.journal import Begin, Kept
+from app.capture.journal import Begin, KeptCall
 from app.capture.masking import masked
 from app.context.assemble import Block
 from app.context.audit import written
@@ -130,7 +130,7 @@ def kept_of(
     ended_at: datetime,
     redactor: Redactor = NOTHING,
     hashes: Sequence[bytes] = (),
-) -> Kept:
+) -> KeptCall:
     """A call that has ended. `hashes`: by which its answers are recognised, if the tape may not be kept as it is."""
     stream = tape.record()
     told = redactor.stream(stream)
@@ -145,7 +145,7 @@ def kept_of(
         "recorded": len(told.body),
         "answers": [each.hex() for each in hashes] if told is not stream else None,
     }
-    kept = Kept(call.id, begin_of(call, redactor), end=orjson.dumps(end))
+    kept = KeptCall(call.id, begin_of(call, redactor), end=orjson.dumps(end))
     if call.response is not None:
         kept.head = head_of(call, call.response, redactor)
         body, starts = told.body, list(told.chunk_offsets)
@@ -201,7 +201,7 @@ def _dumped(notes: dict[str, Any]) -> bytes:
 # --- and back -------------------------------------------------------------------------------------------------------------
 
 
-def revive(kept: Kept, capture_max_bytes: int) -> Revived:
+def revive(kept: KeptCall, capture_max_bytes: int) -> Revived:
     """The call again. One that did not end is interrupted; so is one of whose answer something is missing.
 
     Raises ValueError, KeyError, TypeError for what no Mneme has written.
@@ -231,7 +231,7 @@ def revive(kept: Kept, capture_max_bytes: int) -> Revived:
     return Revived(call, ending, tape, ended_at, UUID(session) if session is not None else None)
 
 
-def _call(kept: Kept, notes: Mapping[str, Any]) -> Forwarded:
+def _call(kept: KeptCall, notes: Mapping[str, Any]) -> Forwarded:
     """As far as it was known when it went upstream."""
     given: dict[str, Any] = notes["identity"]
     identity = Identity(**given | {name: UUID(given[name]) for name in _IDS if given[name] is not None})
@@ -344,7 +344,7 @@ def _response(status: int, headers: list[list[str]]) -> UpstreamResponse:
     return UpstreamResponse(status, "", _headers(headers), nothing(), close)
 
 
-def _tape(kept: Kept, response: UpstreamResponse | None, limit: int | None) -> Tape:
+def _tape(kept: KeptCall, response: UpstreamResponse | None, limit: int | None) -> Tape:
     """The tape, recorded once more by a clock that shows the times of then."""
     now_us = 0
     tape = Tape(0, limit=limit, now_ns=lambda: now_us * 1000)

@@ -22,8 +22,8 @@ from typing import Protocol
 from uuid import UUID
 
 from app.capture.facts import CallFacts
-from app.capture.journal import Kept
-from app.capture.spool import Entry, Journal, Spool, Waiting, open_spool
+from app.capture.journal import KeptCall
+from app.capture.spool import Journal, JournalEntry, Spool, WaitingCall, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable, Unavailable
 from app.gateway.call import Forwarded, Remembered
 from app.gateway.redact import Redactor
@@ -68,10 +68,10 @@ class Keeper:
         """Postgres took nothing when it was last asked: only the drain asks it, so that answers do not wait for that."""
         self._metrics = metrics
         self._tasks = tasks
-        self._queue: list[tuple[Kept, asyncio.Future[None]]] = []
+        self._queue: list[tuple[KeptCall, asyncio.Future[None]]] = []
         self._writing = False
         self._next_look = 0.0
-        self._entries: dict[UUID, Entry] = {}
+        self._entries: dict[UUID, JournalEntry] = {}
         """In the journal, of the calls that run."""
 
     # --- while a call runs -------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Keeper:
 
     async def _write(self) -> None:
         """Whatever ended while the last ones were written is written together."""
-        batch: list[tuple[Kept, asyncio.Future[None]]] = []
+        batch: list[tuple[KeptCall, asyncio.Future[None]]] = []
         try:
             while self._queue:
                 batch, self._queue = self._queue, []
@@ -326,7 +326,7 @@ class Drain:
             return False
         return True
 
-    async def _call(self, waiting: Waiting) -> bool:
+    async def _call(self, waiting: WaitingCall) -> bool:
         try:
             kept = await asyncio.to_thread(self._spool.load, waiting)
             if kept is None:
@@ -350,7 +350,7 @@ class Drain:
         self._first_try.pop(waiting.path, None)
         return True
 
-    async def _in_vain(self, waiting: Waiting, error: Exception) -> bool:
+    async def _in_vain(self, waiting: WaitingCall, error: Exception) -> bool:
         """Whether a call that failed was tried for long enough. A try is one at which Postgres takes writes, and the call may
         itself be the reason: it is too much, or meets a mistake of Mneme's."""
         if isinstance(error, Unavailable | OSError | MemoryError):
@@ -366,6 +366,6 @@ class Drain:
         self._tries[waiting.path] += 1
         return self._tries[waiting.path] >= TRIES and now - began >= PATIENCE_S
 
-    async def _bury(self, waiting: Waiting) -> None:
+    async def _bury(self, waiting: WaitingCall) -> None:
         self._metrics.spooled("dead")
         await asyncio.to_thread(self._spool.bury, waiting)

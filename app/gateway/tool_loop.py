@@ -35,7 +35,7 @@ from app.metrics import Metrics
 from app.paging.body import PhantomBody, as_body, as_events, following, without_tools
 from app.paging.state import Answering, Paging
 from app.paging.stream import Out, PhantomStream, Send, refusal
-from app.paging.tools import LIMIT_REACHED, Names, NeedsLeg, Pending
+from app.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCalls
 from app.store.ids import uuid7
 from app.tasks import Supervisor
 
@@ -392,7 +392,7 @@ class _Stream(_Joint):
         for out in outs:
             if isinstance(out, Send):
                 self._ready.append(out.data)
-            elif isinstance(out, Pending):
+            elif isinstance(out, PendingCalls):
                 self._paging.hidden = self._paging.hidden.with_pending(out)
             else:
                 self._need = out

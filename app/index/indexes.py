@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
-from app.index.user_index import NOTHING_ELSE, Also, Row, UserIndex
+from app.index.user_index import NOTHING_ELSE, Also, ItemRow, UserIndex
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore
 from app.store.item_columns import MEMORY_KIND, Scan
 from app.tasks import Supervisor
@@ -33,6 +33,9 @@ MOST_ITEMS = 100_000
 BESIDE, BESIDE_S = 500, 0.02
 """Of a user who has more: messages that the database is asked for beside the index, and seconds that it is waited for. It takes
 a few milliseconds; the default deadline is 50."""
+SAMPLED, SAMPLED_NEAREST = 100, 50
+"""Of so many questions to the graph one is asked of all vectors, too, one at a time: it reads some 50 MB of a user who has
+100,000 of 256 dimensions. So many nearest are looked for, as seed 000 §6.4 has them."""
 AT_ONCE_CHARS = 10_000
 """Characters of texts whose terms are made where requests are served (1.2 ms); of more in a thread."""
 AT_ONCE_ITEMS = 20_000
@@ -146,7 +149,7 @@ class Cache(Generic[K, V]):
 # --- the indexes ------------------------------------------------------------------------------------------------------
 
 
-class Part(NamedTuple):
+class IndexScope(NamedTuple):
     """What of a user's memory is asked (see `UserIndex.scan`)."""
 
     session: UUID | None = None
@@ -158,7 +161,7 @@ class Part(NamedTuple):
     """A session of nobody's, which is all that is asked."""
 
 
-class Meter(Protocol):
+class IndexMeter(Protocol):
     """Counts what became of indexes."""
 
     def index_asked(self, how: str) -> None:
@@ -171,8 +174,11 @@ class Meter(Protocol):
     def index_unreadable(self, items: int) -> None:
         """Items that were left out, for nothing could be made of them."""
 
+    def graph_recall(self, recall: float) -> None:
+        """Of the nearest messages of a sampled question, the share that the graph found."""
 
-class Held(Struct, frozen=True):
+
+class HeldIndex(Struct, frozen=True):
     """An index, and of which epoch and snapshot it is. `since`: it has the messages from then on (microseconds since 2000), for
     of all there are too many; None: it has all."""
 
@@ -185,15 +191,15 @@ class Held(Struct, frozen=True):
 class Fresh(NamedTuple):
     """What a server has of a user's index, and what the database said of it."""
 
-    held: Held
+    held: HeldIndex
     read: IndexRead
 
 
 class _Step(NamedTuple):
     """What an index became, and by what."""
 
-    before: Held
-    after: Held
+    before: HeldIndex
+    after: HeldIndex
     read: IndexRead
 
 
@@ -202,7 +208,7 @@ class Indexes:
 
     def __init__(
         self, store: IndexStore, tasks: Supervisor, *, space: int | None, dimensions: int, limit: int,
-        meter: Meter | None = None, most: int = MOST_ITEMS, beside_s: float = BESIDE_S,
+        meter: IndexMeter | None = None, most: int = MOST_ITEMS, beside_s: float = BESIDE_S,
     ) -> None:  # fmt: skip
         """`space`: of the vectors, and their `dimensions`; `limit`: bytes of all indexes; `most`: items of one user;
         `beside_s`: how long the database is waited for that adds what is older."""
@@ -213,9 +219,11 @@ class Indexes:
         self._dimensions = dimensions if space is not None else 0
         self._most = most
         self._beside_s = beside_s
-        self._cache: Cache[UUID, Held] = Cache(limit, _size, tasks)
+        self._cache: Cache[UUID, HeldIndex] = Cache(limit, _size, tasks)
         self._sorting: dict[UUID, list[_Step]] = {}
         """Users whose index is being sorted, and what changed since that began."""
+        self._beside_asked = 0
+        self._sampling = False
         self._keeping: set[asyncio.Task[None]] = set()
         """What writes terms that were made."""
 
@@ -224,7 +232,7 @@ class Indexes:
         """Of all indexes that are kept."""
         return self._cache.bytes
 
-    def held(self, user: UUID) -> Held | None:
+    def held(self, user: UUID) -> HeldIndex | None:
         """What there is of a user's index."""
         return self._cache.held(user)
 
@@ -234,13 +242,13 @@ class Indexes:
         if self._cache.loading(user):
             self._told("late")
 
-    def ask(self, held: Held | None) -> IndexAsk:
+    def ask(self, held: HeldIndex | None) -> IndexAsk:
         """What to ask the database, to have it as it is now."""
         epoch, snapshot = (held.epoch, held.snapshot) if held is not None else (None, None)
         return IndexAsk(self._space, VERSION, READ_CHARS, epoch, snapshot)
 
     async def scan(
-        self, tenant: UUID, user: UUID, query: str, vector: NDArray[np.float32] | None, scope: Part, *, vectors: int,
+        self, tenant: UUID, user: UUID, query: str, vector: NDArray[np.float32] | None, scope: IndexScope, *, vectors: int,
         texts: int, also: Also = NOTHING_ELSE, fresh: Fresh | None = None,
     ) -> Scan:  # fmt: skip
         """What answers a question, as the database has it now, or had it at `fresh`; the others as of `UserIndex.scan`. Raises
@@ -292,7 +300,7 @@ class Indexes:
         forget()
 
     async def _current(self, tenant: UUID, user: UUID, fresh: Fresh | None) -> tuple[UserIndex, int | None, int]:
-        """The index as it is now, since when it has messages (`Held`), and when now is."""
+        """The index as it is now, since when it has messages (`HeldIndex`), and when now is."""
         if fresh is None and (held := self._cache.held(user)) is not None:
             fresh = Fresh(held, await self._store.read(tenant, user, self.ask(held)))
         if fresh is not None:
@@ -311,7 +319,7 @@ class Indexes:
             return held.index, held.since, told[0].at
         return await self._current(tenant, user, Fresh(held, await self._store.read(tenant, user, self.ask(held))))
 
-    async def _later(self, tenant: UUID, user: UUID, held: Held, read: IndexRead) -> UserIndex:
+    async def _later(self, tenant: UUID, user: UUID, held: HeldIndex, read: IndexRead) -> UserIndex:
         """The index with what changed since."""
         if read.items:
             change = partial(self._changed, held.index, read)
@@ -323,7 +331,7 @@ class Indexes:
         self._told("changed" if read.items else "held")
         # What was dropped meanwhile stays so: it may have been for an erasure.
         if self._cache.held(user) is held:
-            later = Held(index, read.epoch, read.snapshot, held.since)
+            later = HeldIndex(index, read.epoch, read.snapshot, held.since)
             self._cache.keep(user, later)
             if user in self._sorting:
                 self._sorting[user].append(_Step(held, later, read))
@@ -332,7 +340,7 @@ class Indexes:
                 self._aside(self._sorted(user, later), "sort index")
         return index
 
-    async def _sorted(self, user: UUID, held: Held) -> None:
+    async def _sorted(self, user: UUID, held: HeldIndex) -> None:
         """Keep the index sorted and no larger than it may be, with what changes meanwhile. (In a thread: it takes longer than a
         request has.)"""
 
@@ -356,7 +364,7 @@ class Indexes:
         rows, made = _with_terms(read.rows)
         return index.without([item for item in read.items if item.bytes not in there]).with_rows(rows), made
 
-    async def _load(self, tenant: UUID, user: UUID, told: list[IndexRead]) -> Held:
+    async def _load(self, tenant: UUID, user: UUID, told: list[IndexRead]) -> HeldIndex:
         began = time.monotonic()
         read = await self._store.load(tenant, user, self.ask(None), self._most)
         index = await self._made(tenant, user, read.rows)
@@ -365,7 +373,7 @@ class Indexes:
         told.append(read)
         # As many as there may be: there are more, or nearly so.
         since = index.since if len(read.rows) >= self._most else None
-        return Held(index, read.epoch, read.snapshot, since)
+        return HeldIndex(index, read.epoch, read.snapshot, since)
 
     async def _beside(
         self, tenant: UUID, user: UUID, index: UserIndex, vector: NDArray[np.float32], since: int
@@ -377,9 +385,23 @@ class Indexes:
         except TimeoutError:
             self._told("beside_late")
             return index
+        self._beside_asked += 1
+        if self._meter is not None and self._beside_asked % SAMPLED == 1 and not self._sampling:
+            self._sampling = True
+            self._aside(self._sample(tenant, user, vector, since), "sample recall")
         decoded, made = _with_terms(rows)
         self._keep(tenant, user, made)
         return index.with_rows(decoded)
+
+    async def _sample(self, tenant: UUID, user: UUID, vector: NDArray[np.float32], since: int) -> None:
+        """Hold the graph against the exact scan, beside the request that has gone on."""
+        try:
+            ask = self.ask(None)
+            recall = await self._store.recall(tenant, user, ask, vector, since, BESIDE, SAMPLED_NEAREST)
+            if recall is not None and self._meter is not None:
+                self._meter.graph_recall(recall)
+        finally:
+            self._sampling = False
 
     async def _made(self, tenant: UUID, user: UUID, rows: Sequence[IndexRow]) -> UserIndex:
         def make() -> tuple[UserIndex, _Made]:
@@ -429,19 +451,19 @@ def _few(rows: Sequence[IndexRow]) -> bool:
     return len(rows) <= AT_ONCE and sum(len(row.text) for row in rows if row.text is not None) <= AT_ONCE_CHARS
 
 
-def _with_terms(rows: Collection[IndexRow]) -> tuple[list[Row], _Made]:
+def _with_terms(rows: Collection[IndexRow]) -> tuple[list[ItemRow], _Made]:
     """Rows for the index, and the terms that were made for it."""
     made: _Made = []
-    decoded: list[Row] = []
+    decoded: list[ItemRow] = []
     for row in rows:
         terms = row.terms
         if terms is None:
             terms = pack(row.text or "")
             if row.text is not None:
                 made.append((UUID(bytes=row.item), row.revision, terms))
-        decoded.append(Row(row.place, row.vector, terms, row.hides, row.until))
+        decoded.append(ItemRow(row.place, row.vector, terms, row.hides, row.until))
     return decoded, made
 
 
-def _size(held: Held) -> int:
+def _size(held: HeldIndex) -> int:
     return held.index.nbytes + OBJECT_BYTES

@@ -61,7 +61,7 @@ LEAST_SHARE = 0.01
 something else."""
 
 
-class Row(NamedTuple):
+class ItemRow(NamedTuple):
     """An item as it is stored. `place`: as `PLACE`; `vector`: as halfvec's binary format, b"" for none; `terms`:
     `analyse.pack`."""
 
@@ -88,7 +88,7 @@ NOTHING_ELSE = Also()
 
 class _Rows(NamedTuple):
     """n items of d dimensions with p words. `places` (n, 7): `PLACE` as plain numbers (its bytes in their order), of which
-    numpy takes some out ten times as fast. `hides`, `untils` (n,): as `Row` has them. A cosine is the product with a
+    numpy takes some out ten times as fast. `hides`, `untils` (n,): as `ItemRow` has them. A cosine is the product with a
     question of length 1, times `scales` (0: there is no vector). `languages` (n,): numbers in `analyse.LANGUAGES`.
     `hashes`, `owners`, `counts` (p,): each word of each item, the item by its number."""
 
@@ -128,14 +128,14 @@ class UserIndex(Struct, frozen=True):
     unreadable: int = 0
 
     @classmethod
-    def of(cls, rows: Sequence[Row], dimensions: int) -> Self:
+    def of(cls, rows: Sequence[ItemRow], dimensions: int) -> Self:
         """Of an item that is there twice the later row counts. `dimensions`: of the vectors; 0: there are none."""
         read, unreadable = _decoded(rows, dimensions)
         base, starts = _by_word(_by_hash(read))
         live = _latest(read)
         return cls(base, starts, _decoded([], dimensions)[0], live, _Order.of(read.places, live), unreadable)
 
-    def with_rows(self, rows: Sequence[Row]) -> Self:
+    def with_rows(self, rows: Sequence[ItemRow]) -> Self:
         """With these, each in place of what its item had before."""
         new, unreadable = _decoded(rows, self.dimensions)
         stays = self._live & ~_same_items(self._numbers, new.places)
@@ -436,7 +436,7 @@ def _also(also: Also, numbers: NDArray[np.uint64], wanted: NDArray[np.bool_], wo
     return np.unique(np.concatenate(found)) if found else np.zeros(0, np.intp)
 
 
-def _decoded(rows: Sequence[Row], dimensions: int) -> tuple[_Rows, int]:
+def _decoded(rows: Sequence[ItemRow], dimensions: int) -> tuple[_Rows, int]:
     """Rows as columns, and how many could not be read."""
     head, length = dimensions.to_bytes(2, "big"), HALFVEC_HEAD + 2 * dimensions
     good = [

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.errors import BadRequest
-from app.memory.cards import Taken, cards_of
+from app.memory.cards import TakenCard, cards_of
 from app.sources import CardTool
 from app.store.cards import NewCard, attach
 from app.store.learning import Effect, SourceMessage
@@ -71,7 +71,7 @@ class CardTaker:
         except BadRequest as error:
             log.warning("tool results give no cards", extra={"job_key": job.key, "reason": str(error)})
 
-    def _ready(self, found: Sequence[Taken], result: UUID, call: str | None) -> list[NewCard]:
+    def _ready(self, found: Sequence[TakenCard], result: UUID, call: str | None) -> list[NewCard]:
         now = self._clock.now()
         return [
             NewCard(each.kind, each.data, self._count(each.text), now, tool_call_id=call, result=result)

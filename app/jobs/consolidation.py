@@ -25,9 +25,10 @@ from app.clock import Clock
 from app.errors import BadBody
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
-from app.memory.compaction import Entry, Window, choose, needs_compaction, ratio, summary_budget
+from app.memory.compaction import CompactionMessage, CompactionWindow, choose, needs_compaction, ratio, summary_budget
 from app.memory.drafts import PROCEDURAL, SEMANTIC
-from app.memory.episodes import Drawn, patterns, procedures
+from app.memory.episodes import DrawnPattern, patterns, procedures
+from app.memory.rated import outcome_patterns
 from app.memory.summaries import (
     CONFIRMS,
     CONFIRMS_UP_TO,
@@ -38,8 +39,8 @@ from app.memory.summaries import (
     Count,
     DueEntity,
     KnownSummary,
-    Line,
     Summary,
+    SummarySource,
     display_name,
     due_entities,
     extractive,
@@ -60,7 +61,7 @@ from app.store.consolidation import (
     DrawingStore,
     DrawnMemory,
     NewDrawn,
-    Said,
+    SessionMessage,
     SessionState,
     Stale,
     Text,
@@ -251,9 +252,9 @@ class SessionKeeper:
             },
         )
 
-    def _window(self, state: SessionState, target: int | None) -> Window | None:
+    def _window(self, state: SessionState, target: int | None) -> CompactionWindow | None:
         entries = [
-            Entry(each.message_id, each.turn_index, each.role, each.token_count, each.compressed)
+            CompactionMessage(each.message_id, each.turn_index, each.role, each.token_count, each.compressed)
             for each in state.messages
         ]
         if target is not None:
@@ -262,7 +263,7 @@ class SessionKeeper:
             return None
         return choose(entries, state.context_window, state.shared_turn)
 
-    async def _summary(self, state: SessionState, told: Sequence[Said], budget: int) -> Summary | None:
+    async def _summary(self, state: SessionState, told: Sequence[SessionMessage], budget: int) -> Summary | None:
         lines = lines_of(state, told)
         if self._helper is not None:
             found = await with_helper(self._helper, lines, budget, self._count)
@@ -278,11 +279,11 @@ class SessionKeeper:
         return vector if vector.any() else None
 
 
-def lines_of(state: SessionState, told: Sequence[Said]) -> list[Line]:
+def lines_of(state: SessionState, told: Sequence[SessionMessage]) -> list[SummarySource]:
     """What a summary of these messages may be made from: their own words, and what was learned from them and is in force."""
     quotable = {each.message_id: each for each in told if each.quotable}
     lines = [
-        Line(each.message_id, each.content, each.turn_index, each.role)
+        SummarySource(each.message_id, each.content, each.turn_index, each.role)
         for each in quotable.values()
         if each.role in ("user", "assistant")
     ]
@@ -290,7 +291,7 @@ def lines_of(state: SessionState, told: Sequence[Said]) -> list[Line]:
         origin = [quotable[each] for each in known.messages if each in quotable]
         if origin:
             place = min(each.turn_index for each in origin)
-            lines.append(Line(known.memory_id, known.text, place, None, 0.5 + known.importance))
+            lines.append(SummarySource(known.memory_id, known.text, place, None, 0.5 + known.importance))
     return lines
 
 
@@ -495,16 +496,25 @@ class Consolidator:
         """Patterns and procedures that are new, or were seen much more often than they say."""
         known = {each.key: each for each in state.drawn}
         found: list[NewDrawn] = []
-        for kind, drawn in (("pattern", patterns(state.episodes)), ("procedure", procedures(state.episodes))):
+        drawn_of = (
+            ("pattern", patterns(state.episodes)),
+            ("pattern", outcome_patterns(state.episodes, state.worth)),
+            ("procedure", procedures(state.episodes)),
+        )
+        for kind, drawn in drawn_of:
             for each in drawn:
                 previous = known.get(each.key)
-                grown = previous is None or each.count >= GROWN * float(previous.details.get("observed_count", 0))
+                grown = (
+                    previous is None
+                    or each.count >= GROWN * float(previous.details.get("observed_count", 0))
+                    or each.details.get("worth") != previous.details.get("worth")  # good before, and bad by now
+                )
                 if grown and state.may_draw(each.key):
                     found.append(self._pattern(state, kind, each, previous, now))
         return found
 
     def _pattern(
-        self, state: UserState, kind: str, drawn: Drawn, previous: DrawnMemory | None, now: datetime
+        self, state: UserState, kind: str, drawn: DrawnPattern, previous: DrawnMemory | None, now: datetime
     ) -> NewDrawn:
         messages = drawn.sources[-MAX_DERIVED_FROM:]
         where = {each.message_id: each.session_id for each in state.episodes}
@@ -560,7 +570,7 @@ class Consolidator:
             previous=(due.previous.memory_id,) if due.previous else (),
         )
 
-    async def _summary(self, lines: Sequence[Line], name: str) -> Summary | None:
+    async def _summary(self, lines: Sequence[SummarySource], name: str) -> Summary | None:
         if self._helper is not None:
             about = f"Write a profile of {name}: only points that are about it."
             found = await with_helper(self._helper, lines, ENTITY_TOKENS, self._count, about=about)
@@ -622,15 +632,18 @@ class Consolidator:
         ]
 
 
-def entity_lines(due: DueEntity, texts: Sequence[Text]) -> list[Line]:
+def entity_lines(due: DueEntity, texts: Sequence[Text]) -> list[SummarySource]:
     """What an entity's summary is made from: facts about it, and the user's sentences that name it."""
     order = {fact.memory_id: n for n, fact in enumerate(sorted(due.facts, key=lambda fact: fact.created_at))}
-    lines = [Line(fact.memory_id, fact.text, order[fact.memory_id], None, 0.5 + fact.importance) for fact in due.facts]
+    lines = [
+        SummarySource(fact.memory_id, fact.text, order[fact.memory_id], None, 0.5 + fact.importance)
+        for fact in due.facts
+    ]
     for n, each in enumerate(texts, start=len(lines)):
         called = due.slugs or (due.entity,)
         naming = [one for one in sentences(each.content) if any(_names(one, own) for own in called)]
         if naming:
-            lines.append(Line(each.message_id, ". ".join(naming), n, "user"))
+            lines.append(SummarySource(each.message_id, ". ".join(naming), n, "user"))
     return lines
 
 

@@ -29,12 +29,12 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.errors import BadBody, Conflict, MnemeError
 from app.memory.answers import Note, Reply, may_answer, puts, reply_to
-from app.memory.candidate import Candidate, Exchange, Provenance, Triple
+from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
 from app.memory.claims import opposite
 from app.memory.commands import WITHDRAWS, Command, commands, taken_back
 from app.memory.compaction import asks_to_go_on, working_of
-from app.memory.compare import CONTRARY, UNLIKE, Pair, Verdict, belonging, concerned, contradictions, worth_asking
-from app.memory.drafts import Draft, Place, make_drafts
+from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
+from app.memory.drafts import Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.extract_clauses import MAX_OWN_WORD
@@ -49,17 +49,17 @@ from app.store.memories import MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import JobRecord, Vector
-from app.store.validation import Answered, Pending, Validation
+from app.store.validation import PendingValidation, Validation, ValidationAnswer
 
 if TYPE_CHECKING:
     from app.jobs.cards import CardTaker
 
 log = logging.getLogger(__name__)
 
-Extract = Callable[[Exchange], Awaitable[Sequence[Candidate]]]
+Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
 """Finds what is worth remembering in one exchange. Raises `HelperError` when a helper LLM fails: the job is tried again."""
 
-Judge = Callable[[Sequence[Pair]], Awaitable[Mapping[int, Verdict]]]
+Judge = Callable[[Sequence[Pair]], Awaitable[Mapping[int, PairVerdict]]]
 """By the place of a pair, the verdict on it. Raises `HelperError`: the job is tried again."""
 
 EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
@@ -80,7 +80,7 @@ open, takes some 200 ms."""
 INLINE_LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""
 
-Told = tuple[Exchange, Sequence[SourceMessage]]
+Told = tuple[SourceExchange, Sequence[SourceMessage]]
 """An exchange, and its messages, the user's own first."""
 
 
@@ -149,9 +149,11 @@ class LearnJob(Struct, frozen=True):
 
 
 class Spoken(Protocol):
-    """What a job's exchanges say of things (see `app/jobs/resolution.py`)."""
+    """What a job's exchanges say of things (see `app/features/knowledge/jobs.py`)."""
 
-    def about(self, exchange: Exchange, asked: SourceMessage, found: Sequence[Candidate]) -> Sequence[Candidate]:
+    def about(
+        self, exchange: SourceExchange, asked: SourceMessage, found: Sequence[MemoryCandidate]
+    ) -> Sequence[MemoryCandidate]:
         """What was found in an exchange, with the ids of the things that it names."""
         ...
 
@@ -164,7 +166,7 @@ class Hearing(Protocol):
     """Finds out which things exchanges name, before a job's effect; None: there is nothing to know."""
 
     async def hear(
-        self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]]
+        self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[SourceExchange, Sequence[SourceMessage]]]
     ) -> Spoken | None: ...
 
 
@@ -185,7 +187,7 @@ class Learner:
         helper: Extract | None = None,
         comparing: Comparing | None = None,
         note: Notes | None = None,
-        answers: Answers | None = None,
+        answers: ValidationAnswers | None = None,
         hearing: Hearing | None = None,
         taking_back: TakingBack | None = None,
     ) -> None:
@@ -302,11 +304,11 @@ class Learner:
     async def _meant(
         self,
         job: LearnJob,
-        candidate: Candidate,
-        exchange: Exchange,
+        candidate: MemoryCandidate,
+        exchange: SourceExchange,
         asked: SourceMessage,
-        found: Sequence[tuple[Candidate, SourceMessage]],
-    ) -> Candidate | None:
+        found: Sequence[tuple[MemoryCandidate, SourceMessage]],
+    ) -> MemoryCandidate | None:
         """What "no, I meant …" corrects: of this job's statements, else of the session's last ones."""
         earlier = [Earlier(each.quote, each.triple) for each, _ in reversed(found) if each.triple is not None]
         for quote, *triple in await self._store.recent(job.tenant, job.user, job.session, asked.turn_index):
@@ -320,7 +322,7 @@ class Learner:
         spoken: Spoken | None,
     ) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
-        found: list[tuple[Candidate, SourceMessage]] = []
+        found: list[tuple[MemoryCandidate, SourceMessage]] = []
         finds = self._helper if job.indexed and self._helper is not None else self._extract
         for exchange, own in exchanges:
             said = await finds(exchange)
@@ -359,7 +361,7 @@ class Learner:
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
         forgotten = await effect.forgotten(setting.hmac_key, hashes)
         ingest = Ingest(
-            Place(job.session, job.session_name or str(job.session), job.confined),
+            StatementPlace(job.session, job.session_name or str(job.session), job.confined),
             known,
             members,
             near,
@@ -403,7 +405,7 @@ def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> l
     return [(_exchange(own, instructions), own) for own in cut]
 
 
-def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMessage:
+def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> SourceMessage:
     """The message that says so: the user's, but for what was done with a tool the answer that called it."""
     if candidate.kind == "tool_outcome":
         for message in own:
@@ -412,11 +414,11 @@ def _source_of(candidate: Candidate, own: Sequence[SourceMessage]) -> SourceMess
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage], instructions: str) -> Exchange:
+def _exchange(own: Sequence[SourceMessage], instructions: str) -> SourceExchange:
     asked, *followed = own
     calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
     said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    return Exchange(asked.content, asked.created_at, calls, said, instructions)
+    return SourceExchange(asked.content, asked.created_at, calls, said, instructions)
 
 
 # --- answers to what was asked -----------------------------------------------------------------------------------------
@@ -425,11 +427,11 @@ def _exchange(own: Sequence[SourceMessage], instructions: str) -> Exchange:
 class AnswerFound(Struct, frozen=True):
     """What is to be done with a memory that was asked about."""
 
-    pending: Pending
-    answer: Answered
+    pending: PendingValidation
+    answer: ValidationAnswer
 
 
-class Answers:
+class ValidationAnswers:
     """The user's answers to "is that still right?", read before a job's effect; within it, what they say is done."""
 
     def __init__(
@@ -459,7 +461,7 @@ class Answers:
             reply = reply_to(note, asked.content) if puts(each.said, note) else None
             if reply is not None:
                 text = await self._text(reply, asked)
-                found.append(AnswerFound(each, Answered(reply.verdict == "yes", text, reply.value)))
+                found.append(AnswerFound(each, ValidationAnswer(reply.verdict == "yes", text, reply.value)))
         return found
 
     async def act(
@@ -481,7 +483,7 @@ class Answers:
         """What is right instead, made ready to be kept; None where it may not be."""
         if reply.text is None:
             return None
-        said = Candidate(
+        said = MemoryCandidate(
             reply.text, "correction", Provenance.CORRECTION, asked.content, (0, len(asked.content)), 1.0, 0.0
         )
         drafts = make_drafts([(said, asked)], self._count, store_secrets=self._store_secrets, refuses=self._refuses)
@@ -510,7 +512,7 @@ class TakingBack:
         self,
         job: LearnJob,
         effect: Effect,
-        exchanges: Sequence[tuple[Exchange, Sequence[SourceMessage]]],
+        exchanges: Sequence[tuple[SourceExchange, Sequence[SourceMessage]]],
         statements: Sequence[Draft],
     ) -> None:
         """Within a job's effect, after what its messages state is taken in. What was said later, and learned earlier, takes
@@ -735,7 +737,7 @@ class Inline:
 
     def finds(self, text: str) -> bool:
         """Whether the rules find something in a message of the user's."""
-        return len(text) <= INLINE_CHARS and bool(extract(Exchange(text, self._clock.now())))
+        return len(text) <= INLINE_CHARS and bool(extract(SourceExchange(text, self._clock.now())))
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""

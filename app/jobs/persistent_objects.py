@@ -47,10 +47,10 @@ from app.paging.persistent_objects import (
 from app.paging.summaries import steers
 from app.providers.embeddings import Embedder
 from app.store import ids
-from app.store.learning import Changes, Effect, Event, LearningStore, MemoryRow, Reinforcement, Superseded
+from app.store.learning import Changes, Effect, HistoryEvent, LearningStore, MemoryRow, Reinforcement, Superseded
 from app.store.memories import TTL
 from app.store.paging_values import Counter
-from app.store.persistent_objects import KnownObject, LastingState, LastingStore, LastingWrites, Origin, Reading
+from app.store.persistent_objects import KnownObject, LastingState, LastingStore, LastingWrites, ObjectEvidence, Origin
 from app.store.queries import Queries
 from app.store.records import Vector
 
@@ -208,13 +208,13 @@ class _Taking(Struct, frozen=True):
         heirs = {place: row.memory_id for each, row in new if (place := place_of(each.of.reading)) is not None}
         stale = self._stale(places, known)
         superseded = [Superseded(each.memory_id, heirs[at], "corrected", self.now) for at, each in stale if at in heirs]
-        events = [Event(row.memory_id, "created", None, {"text": row.text, "kind": row.kind}) for _, row in new]
+        events = [HistoryEvent(row.memory_id, "created", None, {"text": row.text, "kind": row.kind}) for _, row in new]
         events += [
-            Event(memory.memory_id, "reinforced", None, {"message_id": each.origin.message_id})
+            HistoryEvent(memory.memory_id, "reinforced", None, {"message_id": each.origin.message_id})
             for each, memory in repeated
         ]
         events += [
-            Event(
+            HistoryEvent(
                 each.memory_id,
                 "superseded",
                 {"status": "active"},
@@ -263,7 +263,7 @@ class _Taking(Struct, frozen=True):
         return fresh, repeated
 
     def _stale(
-        self, places: Mapping[str, Reading], known: Mapping[str, Sequence[KnownObject]]
+        self, places: Mapping[str, ObjectEvidence], known: Mapping[str, Sequence[KnownObject]]
     ) -> list[tuple[str, KnownObject]]:
         """Memories in force, each with the place by which the session has found it to be another since."""
         seen = {each.content_hash.hex(): each for each in self.state.readings}

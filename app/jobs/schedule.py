@@ -23,7 +23,7 @@ from msgspec import Struct
 from app.clock import Clock
 from app.errors import Conflict, NotFound
 from app.jobs.worker import STORE_FAILURES, Connect
-from app.knowledge.resolution import ALIAS_DECAY
+from app.store.archives import Archives
 from app.store.erasure import Eraser
 from app.store.queries import Queries
 from app.store.retention import Retention
@@ -73,10 +73,6 @@ INDEX_EVERY = timedelta(minutes=5)
 MARKS_EVERY = timedelta(minutes=1)
 """How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas.BUSY`), and a
 standby that is later than this is not read from."""
-ALIAS_IDLE = timedelta(days=90)
-"""An alias that was used within this time stays: as long as what is remembered waits before it is in doubt (seed 004)."""
-ALIAS_FLOOR = 0.3
-"""Faded confidence below which an idle alias goes: one of 0.85 after 105 days, one of 0.98 after 119."""
 START = UUID(int=0)
 
 Connection = asyncpg.Connection
@@ -294,6 +290,19 @@ def privacy_ticks(retention: Retention, eraser: Eraser, sql: Queries) -> Sequenc
     return (Tick("retention", RETENTION_EVERY, retain), Tick("erasures", RESUME_EVERY, resume))
 
 
+def archive_ticks(archives: Archives) -> Sequence[Tick]:
+    """Months of history whose time is over go into files, and files whose time is over go."""
+
+    async def archive(connection: Connection, now: datetime) -> int:
+        done = await archives.run(connection, now)
+        if done.months or done.dropped:
+            told = {"months": done.months, "rows": done.rows, "bytes": done.size, "dropped": done.dropped}
+            log.info("history was archived", extra=told)
+        return done.rows + done.dropped
+
+    return (Tick("archive", REMOVAL_EVERY, archive),)
+
+
 def life_ticks(sql: Queries) -> Sequence[Tick]:
     """Sweeps over everybody's memories; expiry is one of the schedule's own."""
 
@@ -325,16 +334,6 @@ def life_ticks(sql: Queries) -> Sequence[Tick]:
         Tick("prune", CONSOLIDATION_EVERY, walked("prune")),
         Tick("removal", REMOVAL_EVERY, counted("remove")),
     )
-
-
-def alias_ticks(sql: Queries) -> Sequence[Tick]:
-    """What things were called once, and are not any more (docs/explanation/entities.md)."""
-
-    async def work(connection: Connection, now: datetime) -> int:
-        statement = sql["entities.forget_aliases"]
-        return await in_batches(connection, statement, now, ALIAS_IDLE, ALIAS_DECAY, ALIAS_FLOOR)
-
-    return (Tick("aliases", REMOVAL_EVERY, work),)
 
 
 def index_ticks(sql: Queries) -> Sequence[Tick]:

@@ -145,7 +145,7 @@ def function_word(word: str) -> bool:
 #     [section]
 #     name = …              in [texts]: words or a template; in [patterns]: one pattern, without regard to case;
 #                           in [kin]: words for a relative = their English name
-#     pattern => … ; …      in [facts], [commands], [times]
+#     pattern => … ; …      in [facts], [commands], [times]; in [guesses] without the options
 #
 # [texts] comes first: of its `months`, `weekdays` (from January, from Monday; `|` between wordings) and `numbers` (from one on)
 # the parts <MONTH>, <WEEKDAY> and <COUNT> are made, of [kin] the part <KIN>.
@@ -158,7 +158,7 @@ _NOTHING = re.compile(r"(?!)")
 class Language(Struct, frozen=True):
     """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative, lower
     case, and its English name;
-    `facts`, `commands`, `times`: (pattern, what it gives)."""
+    `facts`, `commands`, `guesses`, `times`: (pattern, what it gives)."""
 
     code: str
     texts: Mapping[str, str]
@@ -166,6 +166,7 @@ class Language(Struct, frozen=True):
     kin: Mapping[str, str]
     facts: tuple[tuple[str, str], ...]
     commands: tuple[tuple[str, str], ...]
+    guesses: tuple[tuple[str, str], ...]
     times: tuple[tuple[str, str], ...]
 
     def pattern(self, name: str) -> re.Pattern[str]:
@@ -227,6 +228,7 @@ def read(code: str, text: str) -> Language:
         kin,
         tuple(sections.get("facts", ())),
         tuple(sections.get("commands", ())),
+        tuple(sections.get("guesses", ())),
         tuple(sections.get("times", ())),
     )
 

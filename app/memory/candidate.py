@@ -64,7 +64,7 @@ class Ended(Struct, frozen=True):
     since: datetime | None = None
 
 
-class Candidate(Struct, frozen=True):
+class MemoryCandidate(Struct, frozen=True):
     """One statement worth remembering.
 
     `content`: short, without a grammatical person ("Lives in Lisbon"). `quote`: the user's own words, and `span` their
@@ -95,7 +95,7 @@ class Candidate(Struct, frozen=True):
     doubts: tuple[str, ...] = ()
 
 
-class Exchange(Struct, frozen=True):
+class SourceExchange(Struct, frozen=True):
     """What is learned from: one message of the user and what followed.
 
     `user_text`: the user's message as it came, blocks injected by Mneme included (they are recognised and skipped).
@@ -132,7 +132,7 @@ def ends_with(ended: str) -> frozenset[str]:
     return frozenset(name.rstrip("!") for name in _table().get(ended, ()) if name.endswith("!"))
 
 
-def with_doubts(candidate: Candidate) -> Candidate:
+def with_doubts(candidate: MemoryCandidate) -> MemoryCandidate:
     """The candidate with the predicates that it puts in doubt; one that changes nothing doubts nothing."""
     changed = {each.predicate for each in candidate.ends if each.predicate and each.subject == "user"}
     if candidate.kind == "correction" and candidate.triple is not None and candidate.triple.subject == "user":
@@ -165,11 +165,11 @@ PROVENANCE: Mapping[Kind, Provenance] = {
 """Kind of statement → `provenance_type` of seed 000 §2.2. What the user asks to remember is `user_stated`."""
 
 
-def make_draft(
+def make_candidate(
     content: str, kind: Kind, *, importance: float, confidence: float, tag: str, value: str = "", **more: Any
-) -> Candidate:
+) -> MemoryCandidate:
     """A candidate that does not know yet where it was said."""
-    return Candidate(
+    return MemoryCandidate(
         normalise(capital(content)),
         kind,
         PROVENANCE[kind],
@@ -206,7 +206,7 @@ _ARGUMENTS = 4
 _ARGUMENT_CHARS = 60
 
 
-def tool_candidates(exchange: Exchange) -> list[Candidate]:
+def tool_candidates(exchange: SourceExchange) -> list[MemoryCandidate]:
     """What was done with tools (seed 001 §4.2: an episode of what was done), name and short arguments only."""
     found = []
     for call in list(exchange.tool_calls)[:MAX_TOOL_CALLS]:
@@ -216,7 +216,7 @@ def tool_candidates(exchange: Exchange) -> list[Candidate]:
         arguments = _arguments(body.get("arguments"))
         told = ", ".join(f"{key} {value}" for key, value in arguments[:_ARGUMENTS])
         content = f"Used the tool {body['name']}" + (f" with {told}" if told else "")
-        draft = make_draft(
+        draft = make_candidate(
             content, "tool_outcome", importance=TOOL_IMPORTANCE, confidence=TOOL_CONFIDENCE, tag="tool", value=told
         )
         found.append(replace(draft, secret=looks_secret("; ".join(f"{key}: {value}" for key, value in arguments))))

@@ -19,7 +19,7 @@ MAX_CARD_BYTES = 64 * 1024
 """Largest card, bytes of compact JSON, as through the API."""
 
 
-class Taken(NamedTuple):
+class TakenCard(NamedTuple):
     """A card: its type and data, and its data as compact JSON."""
 
     kind: str
@@ -27,7 +27,7 @@ class Taken(NamedTuple):
     text: str
 
 
-def cards_of(result: str, tool: CardTool) -> list[Taken] | str:
+def cards_of(result: str, tool: CardTool) -> list[TakenCard] | str:
     """The cards that a tool's result shows, or why there are none: the result itself, or each item of the list at `items`."""
     if len(result) > MAX_RESULT_CHARS:
         return f"it is longer than {MAX_RESULT_CHARS} characters"
@@ -52,14 +52,14 @@ def cards_of(result: str, tool: CardTool) -> list[Taken] | str:
     return taken
 
 
-def _card(item: Any, tool: CardTool) -> Taken:
+def _card(item: Any, tool: CardTool) -> TakenCard:
     data = item if isinstance(item, dict) else {"value": item}
     if b"\\u0000" in orjson.dumps(data):  # raises for what is nested too deep, which what follows relies on
         data = _without_nul(data)
     title = _at(data, tool.title.split(".")) if tool.title is not None else None
     if isinstance(title, str | int | float) and "title" not in data:
         data = {"title": title, **data}
-    return Taken(tool.type, data, orjson.dumps(data).decode())
+    return TakenCard(tool.type, data, orjson.dumps(data).decode())
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:

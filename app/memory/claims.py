@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from app.memory.candidate import Candidate, Ended, Kind, Provenance, Triple
+from app.memory.candidate import Ended, Kind, MemoryCandidate, Provenance, Triple
 from app.memory.extract_dates import MONTHS
 from app.memory.extract_grammar import words
 
@@ -44,7 +44,7 @@ def gained(confirmations: int) -> float:
     return sum(BOOSTS[:confirmations]) + FURTHER_BOOST * max(0, confirmations - len(BOOSTS))
 
 
-def base_confidence(candidate: Candidate) -> float:
+def base_confidence(candidate: MemoryCandidate) -> float:
     """What is believed of a statement that was made once: the seed's figure for its kind, or less where extraction itself is
     less sure of having understood it."""
     of_kind = BASE_CONFIDENCE
@@ -80,7 +80,7 @@ _SHORT = 3  # letters: "gas" and "bus" are no plurals
 _ARTICLES = frozenset(["a", "an", "the", "their", "his", "her", "my", "our"])
 
 
-class Relation(StrEnum):
+class TripleRelation(StrEnum):
     """What the triple of one statement is to that of another."""
 
     NONE = "none"
@@ -89,28 +89,28 @@ class Relation(StrEnum):
     BESIDE = "beside"  # another value where there may well be two
 
 
-def relation(one: Triple | None, other: Triple | None) -> Relation:
+def relation(one: Triple | None, other: Triple | None) -> TripleRelation:
     """The same both ways round. Predicates of which a subject has one at a time conflict by another value; `likes` and
     `dislikes`, and a predicate and its `not_`, by the same one."""
     if one is None or other is None or one.subject != other.subject:
-        return Relation.NONE
+        return TripleRelation.NONE
     ours, theirs = _value(one.value), _value(other.value)
     if opposite(one.predicate) == other.predicate:
-        return Relation.CONFLICT if ours == theirs else Relation.NONE
+        return TripleRelation.CONFLICT if ours == theirs else TripleRelation.NONE
     if one.predicate != other.predicate:
-        return Relation.NONE
+        return TripleRelation.NONE
     if ours == theirs or (of_thing(one) and same_value(one.value, other.value)):
-        return Relation.SAME
+        return TripleRelation.SAME
     if not (single_valued(one.predicate) or of_thing(one)):
-        return Relation.NONE
+        return TripleRelation.NONE
     if ours and theirs and (ours <= theirs or theirs <= ours):
-        return Relation.SAME
+        return TripleRelation.SAME
     if one.predicate == "diet":
         sorts = _diets(one.value)
         if sorts != _diets(other.value) or "diet_of_bodies" in sorts:
-            return Relation.NONE
+            return TripleRelation.NONE
     several = one.predicate in words("may_be_several") or one.subject in words("several_of_them")
-    return Relation.BESIDE if several else Relation.CONFLICT
+    return TripleRelation.BESIDE if several else TripleRelation.CONFLICT
 
 
 def single_valued(predicate: str) -> bool:
@@ -129,9 +129,9 @@ def of_thing(triple: Triple) -> bool:
 def replaces(new: Triple | None, old: Triple | None) -> bool:
     """Does a correction that says `new` take the place of `old`? Of one value at a time it does, and of what no list knows."""
     found = relation(new, old)
-    if found in (Relation.CONFLICT, Relation.BESIDE):
+    if found in (TripleRelation.CONFLICT, TripleRelation.BESIDE):
         return True
-    if found is Relation.SAME or new is None or old is None:
+    if found is TripleRelation.SAME or new is None or old is None:
         return False
     same = (new.subject, new.predicate) == (old.subject, old.predicate)
     return (
@@ -322,7 +322,7 @@ AUTHORITY = {
 """Seed 000 §5.5: user_stated > correction > system_inferred. Facts and the like are what the user stated."""
 
 
-class Side(Struct, frozen=True):
+class ClaimSide(Struct, frozen=True):
     """One side of a conflict. `domain`: the domain database says so. `stated_at`: when it was last said."""
 
     domain: bool
@@ -332,7 +332,7 @@ class Side(Struct, frozen=True):
     text: str
 
 
-def prefer(one: Side, other: Side) -> tuple[bool, str]:
+def prefer(one: ClaimSide, other: ClaimSide) -> tuple[bool, str]:
     """Whether `one` stands, and by what (the strategies of seed 004, table 9): a domain row before all; then seed 000 §5.5:
     the more recent, the higher authority, the more confident. The text decides what nothing else does, so that no order of
     arrival can."""

@@ -22,10 +22,10 @@ from msgspec.structs import replace
 from app.languages.data import Language, function_word, language, language_of
 from app.languages.speech import Sentence, heard, sentences
 from app.memory.candidate import Triple, ends_with
-from app.memory.claims import Relation, opposite, relation, same_value
+from app.memory.claims import TripleRelation, opposite, relation, same_value
 from app.memory.extract_clauses import AT_ONCE, announced, masked, own_word
 from app.memory.text import KIN
-from app.store.commands import Stored
+from app.store.commands import StoredMemory
 from app.text_cache import of_texts
 
 CommandKind = Literal["forget", "correct", "remember", "recall", "stop", "allow"]
@@ -307,7 +307,7 @@ class Matched(Struct, frozen=True):
     """`memories`: those that clearly are meant; `keys`: words that a message has to have, all of them, to be meant as well;
     none: only the messages that these memories came from are. `unlike`: one common word fits several things."""
 
-    memories: tuple[Stored, ...]
+    memories: tuple[StoredMemory, ...]
     keys: frozenset[str]
     unlike: bool = False
 
@@ -337,7 +337,7 @@ def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> Aim:
     )
 
 
-def matched(aim: Aim, stored: Sequence[Stored]) -> Matched:
+def matched(aim: Aim, stored: Sequence[StoredMemory]) -> Matched:
     """What of what is stored is meant."""
     aim = _of_whom(aim, stored)
     about = [each for each in stored if _subject_fits(aim, each, _spoken_of(aim, stored))]
@@ -353,7 +353,7 @@ def matched(aim: Aim, stored: Sequence[Stored]) -> Matched:
     return Matched(tuple(clear), frozenset(keys), unlike)
 
 
-def _of_whom(aim: Aim, stored: Sequence[Stored]) -> Aim:
+def _of_whom(aim: Aim, stored: Sequence[StoredMemory]) -> Aim:
     """The aim with the names of people whom memories call otherwise as its subjects: Maria is the wife. What says nothing but a
     name stays as it is, and so does what speaks of the user alone."""
     called = {
@@ -370,7 +370,7 @@ def _of_whom(aim: Aim, stored: Sequence[Stored]) -> Aim:
     return replace(aim, names=aim.names - called.keys(), words=rest, subjects=subjects, triples=triples)
 
 
-def _says_it(aim: Aim, each: Stored) -> bool:
+def _says_it(aim: Aim, each: StoredMemory) -> bool:
     """Beside what says the very same: what has all the words, and what says nothing but that it ended ("Left Acme")."""
     return says_all(aim, each.text) or (each.kind == "correction" and each.predicate is None)
 
@@ -378,11 +378,11 @@ def _says_it(aim: Aim, each: Stored) -> bool:
 class TakenBack(NamedTuple):
     """Standing wishes that a message takes back. `clear`: they say nothing else."""
 
-    wishes: tuple[Stored, ...]
+    wishes: tuple[StoredMemory, ...]
     clear: bool
 
 
-def taken_back(about: str, wishes: Sequence[Stored], code: str, *, allows: bool) -> TakenBack:
+def taken_back(about: str, wishes: Sequence[StoredMemory], code: str, *, allows: bool) -> TakenBack:
     """Which of the user's wishes say what `about` says: all of its words. `allows`: those that forbid it are meant, else those
     that ask for it: who says "no more emojis" does not take back "never use emojis"."""
     words = aim_of(about, (), code).words
@@ -400,16 +400,16 @@ def _forbids(wish: str, code: str) -> bool:
     return language(language_of(wish) or code or "en").pattern("negates").search(wish) is not None
 
 
-def contrary(one: Stored, other: Stored) -> bool:
+def contrary(one: StoredMemory, other: StoredMemory) -> bool:
     """Whether two memories cannot both be so: "lives in Lisbon", "lives in Porto"."""
-    return relation(_triple(one), _triple(other)) is Relation.CONFLICT
+    return relation(_triple(one), _triple(other)) is TripleRelation.CONFLICT
 
 
-def _triple(each: Stored) -> Triple:
+def _triple(each: StoredMemory) -> Triple:
     return Triple(each.subject or "", each.predicate or "", each.value or "")
 
 
-def value_keys(each: Stored) -> frozenset[str]:
+def value_keys(each: StoredMemory) -> frozenset[str]:
     """The words of a memory's value by which any message says it, whoever wrote it: "diabetes"; empty: nothing in it tells."""
     value = each.value or ""
     runs = _HAN.findall(value)
@@ -440,7 +440,7 @@ def may_say(aim: Aim, text: str) -> bool:
     return (own or "我" in text) and not others
 
 
-def quotes(each: Stored, question: str, answer: str) -> bool:
+def quotes(each: StoredMemory, question: str, answer: str) -> bool:
     """Whether an answer gives a memory's value, and question or answer name what of: "Rome" is not always where one lives."""
     if not each.value or not _said_in(each.value, answer):
         return False
@@ -458,7 +458,7 @@ def _said_in(phrase: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _said_by(aim: Aim, each: Stored) -> bool:
+def _said_by(aim: Aim, each: StoredMemory) -> bool:
     if _read_out(aim, each):
         return True
     if aim.names:
@@ -468,7 +468,7 @@ def _said_by(aim: Aim, each: Stored) -> bool:
     return bool(aim.words) and _has(each.text, aim.words)
 
 
-def _read_out(aim: Aim, each: Stored) -> bool:
+def _read_out(aim: Aim, each: StoredMemory) -> bool:
     """Whether a rule read the same of the same subject out of both, or what belongs to it: "a data engineer at Acme"."""
     return each.value is not None and any(
         triple.subject == each.subject
@@ -485,14 +485,14 @@ def _within(value: str, stored: str) -> bool:
     return bool(words) and _names_all(stored, words)
 
 
-def _names_within(aim: Aim, clear: Sequence[Stored]) -> frozenset[str]:
+def _names_within(aim: Aim, clear: Sequence[StoredMemory]) -> frozenset[str]:
     """Words of the command that stand as names in what it fits: "acme", however the user writes it."""
     texts = [_WORD.findall(each.text) for each in clear]
     named = {found[n].casefold() for found in texts for n in range(1, len(found)) if _is_name(found, n, aim.language)}
     return frozenset(each for each in named if _stem(each) in aim.words)
 
 
-def _spoken_of(aim: Aim, stored: Sequence[Stored]) -> frozenset[str]:
+def _spoken_of(aim: Aim, stored: Sequence[StoredMemory]) -> frozenset[str]:
     """The subjects that the command names, other than the user: "my wife"."""
     subjects = aim.subjects or {triple.subject for triple in aim.triples}
     others = {each.subject for each in stored if each.subject not in (None, "user")}
@@ -502,7 +502,7 @@ def _spoken_of(aim: Aim, stored: Sequence[Stored]) -> frozenset[str]:
     )
 
 
-def _subject_fits(aim: Aim, each: Stored, spoken_of: Collection[str]) -> bool:
+def _subject_fits(aim: Aim, each: StoredMemory, spoken_of: Collection[str]) -> bool:
     """ "I worked at Acme" is not about a wife who does."""
     if spoken_of:
         return each.subject in spoken_of or (

@@ -86,7 +86,7 @@ MIN_REMOVED = 300
 """Tokens below which a compaction is not worth a summary: some four exchanges."""
 
 
-class Entry(Struct, frozen=True):
+class CompactionMessage(Struct, frozen=True):
     """A message as compaction sees it. `compressed`: a summary stands for it already."""
 
     message_id: UUID
@@ -96,7 +96,7 @@ class Entry(Struct, frozen=True):
     compressed: bool = False
 
 
-class Window(Struct, frozen=True):
+class CompactionWindow(Struct, frozen=True):
     """What a compaction takes out: `messages`, oldest first, of `tokens` in all, and all turns up to `last_turn` that were
     taken out before. `left`: tokens of what stays."""
 
@@ -112,7 +112,7 @@ def needs_compaction(active_tokens: int, context_window: int) -> bool:
     return context_window > 0 and active_tokens > THRESHOLD_WINDOWS * context_window
 
 
-def choose(entries: Sequence[Entry], target: int, shared_turn: int = 0) -> Window | None:
+def choose(entries: Sequence[CompactionMessage], target: int, shared_turn: int = 0) -> CompactionWindow | None:
     """The messages to compact so that at most `target` tokens stay, or as near as the rules allow (seed 000 §7.3, step 2).
 
     `entries`: of one session, by turn. Oldest first, whole turns only (a tool's result never loses its call); never the first
@@ -125,7 +125,7 @@ def choose(entries: Sequence[Entry], target: int, shared_turn: int = 0) -> Windo
     if total <= target or len(starts) <= KEEP_TURNS + 1:
         return None
     second, last = starts[1], starts[-KEEP_TURNS]
-    taken: list[Entry] = []
+    taken: list[CompactionMessage] = []
     removed = 0
     for begin, end in pairwise(starts[1 : 1 - KEEP_TURNS]):
         if total - removed <= target:
@@ -137,7 +137,7 @@ def choose(entries: Sequence[Entry], target: int, shared_turn: int = 0) -> Windo
         removed += sum(each.token_count for each in turn)
     if removed < MIN_REMOVED:
         return None
-    return Window(
+    return CompactionWindow(
         tuple(each.message_id for each in taken), taken[0].turn_index, taken[-1].turn_index, removed, total - removed
     )
 
@@ -152,7 +152,7 @@ def ratio(removed: int, summary: int) -> float:
     return removed / max(1, summary)
 
 
-def _turns(entries: Sequence[Entry]) -> list[int]:
+def _turns(entries: Sequence[CompactionMessage]) -> list[int]:
     """The turn index at which each turn begins: a message of the user after one that is not."""
     starts: list[int] = []
     before = None

@@ -18,12 +18,13 @@ from pydantic import BaseModel
 from app.errors import HelperError
 from app.languages.data import language, language_of
 from app.memory.candidate import ends_with
-from app.memory.claims import Relation, ends, relation, replaces
-from app.memory.drafts import Draft, Item, known_item, like, logged_side, member_item
+from app.memory.claims import TripleRelation, ends, relation, replaces
+from app.memory.drafts import Draft, IngestItem, known_item, like, logged_side, member_item
+from app.memory.extract_guesses import guessed, vouched
 from app.memory.extract_llm import Words
 from app.memory.text import Gist, gist, injected_spans, normalise, same_claim, singular
 from app.providers.helper import Helper
-from app.store.learning import Changes, Contradiction, Doubted, Event, KnownMemory, Member
+from app.store.learning import Changes, Contradiction, Doubted, HistoryEvent, KnownMemory, Member
 
 # --- texts: whether one denies the other, in any of the six languages -------------------------------------------------
 #
@@ -125,16 +126,16 @@ CONTRARY = 0.6
 short text as far as that (measured: 0.63 to 0.99 of eight pairs, by the static vectors)."""
 
 
-def says_same(draft: Draft, item: Item, cosine: float | None, threshold: float) -> bool:
+def says_same(draft: Draft, item: IngestItem, cosine: float | None, threshold: float) -> bool:
     """Do they? `cosine`: of their vectors, None where it is not known to be high. `threshold`: above which they are near."""
     if item.content_hash == draft.content_hash:
         return True
-    if not like(draft.candidate.kind, item.kind):
+    if not like(draft.candidate.kind, item.kind) or (guessed(draft.text) is None) != (guessed(item.text) is None):
         return False
     related = relation(draft.candidate.triple, item.triple)
-    if related is not Relation.NONE:
+    if related is not TripleRelation.NONE:
         # What was so until May is not what is so now.
-        return related is Relation.SAME and draft.candidate.until == item.valid_to
+        return related is TripleRelation.SAME and draft.candidate.until == item.valid_to
     if cosine is None and draft.vector is not None and item.draft is not None and item.draft.vector is not None:
         cosine = float(draft.vector @ item.draft.vector)
     near = (cosine is not None and cosine > threshold) or draft.gist == item.gist
@@ -160,12 +161,13 @@ def concerned(
     return found
 
 
-def touches(draft: Draft, item: Item) -> bool:
-    """Whether a statement ends what a memory says, or what belongs to it, or puts it in doubt."""
+def touches(draft: Draft, item: IngestItem) -> bool:
+    """Whether a statement ends what a memory says, or what belongs to it, puts it in doubt, or vouches for it."""
     triple = item.triple
     doubted = triple is not None and triple.subject == "user" and triple.predicate in draft.candidate.doubts
     belongs = triple is not None and (triple.subject, triple.predicate) in belonging(draft)
-    return doubted or belongs or any(ends(each, triple) for each in draft.candidate.ends)
+    vouches = vouched(item.text, draft.text) or (draft.guess and vouched(draft.text, item.text))
+    return doubted or belongs or vouches or any(ends(each, triple) for each in draft.candidate.ends)
 
 
 def belonging(draft: Draft) -> set[tuple[str, str]]:
@@ -174,11 +176,11 @@ def belonging(draft: Draft) -> set[tuple[str, str]]:
     return {(triple.subject, name) for name in ends_with(triple.predicate)} if triple is not None else set()
 
 
-def opposed(draft: Draft, item: Item, cosine: float | None) -> Contrast | None:
+def opposed(draft: Draft, item: IngestItem, cosine: float | None) -> Contrast | None:
     """How two statements contradict each other that are near, and that no triples compare; None: they do not."""
     if not like(draft.candidate.kind, item.kind) or "event" in (draft.candidate.kind, item.kind):
         return None
-    if relation(draft.candidate.triple, item.triple) is not Relation.NONE:
+    if relation(draft.candidate.triple, item.triple) is not TripleRelation.NONE:
         return None
     if cosine is None and draft.vector is not None and item.draft is not None and item.draft.vector is not None:
         cosine = float(draft.vector @ item.draft.vector)
@@ -186,14 +188,14 @@ def opposed(draft: Draft, item: Item, cosine: float | None) -> Contrast | None:
     return contrast(draft.text, item.text) if near else None
 
 
-def _contrary(draft: Draft, item: Item, cosine: float | None) -> bool:
+def _contrary(draft: Draft, item: IngestItem, cosine: float | None) -> bool:
     said = draft.candidate.triple
-    if relation(said, item.triple) is not Relation.NONE or (draft.corrects and replaces(said, item.triple)):
+    if relation(said, item.triple) is not TripleRelation.NONE or (draft.corrects and replaces(said, item.triple)):
         return True
     return opposed(draft, item, cosine) is not None
 
 
-def _apart(draft: Draft, item: Item) -> bool:
+def _apart(draft: Draft, item: IngestItem) -> bool:
     """The same subject and predicate with another value: two facts, however alike their words are. Of preferences there may
     be many, and they may be near."""
     one, other = draft.candidate.triple, item.triple
@@ -252,7 +254,7 @@ class Pair(NamedTuple):
         return frozenset((self.earlier.memory_id, self.later.memory_id))
 
 
-class Verdict(BaseModel):
+class PairVerdict(BaseModel):
     """What the helper says of the pair of this number."""
 
     pair: int
@@ -263,7 +265,7 @@ class Verdict(BaseModel):
 class Verdicts(BaseModel):
     """What the helper answers."""
 
-    verdicts: list[Verdict]
+    verdicts: list[PairVerdict]
 
 
 def worth_asking(
@@ -279,7 +281,7 @@ def worth_asking(
     return list(found.values())[:MAX_PAIRS]
 
 
-async def judged(helper: Helper, pairs: Sequence[Pair]) -> dict[int, Verdict]:
+async def judged(helper: Helper, pairs: Sequence[Pair]) -> dict[int, PairVerdict]:
     """By the place of a pair, the verdict on it; those that are neither are left out. Raises `HelperError`."""
     # No tag that a memory holds can end the quotation: JSON keeps quotation marks apart, and this the brackets.
     told = orjson.dumps([_told(n, pair) for n, pair in enumerate(pairs, 1)]).decode().replace("<", "\\u003c")
@@ -288,10 +290,10 @@ async def judged(helper: Helper, pairs: Sequence[Pair]) -> dict[int, Verdict]:
     return checked(answer, len(pairs))
 
 
-def checked(answer: Verdicts, asked: int) -> dict[int, Verdict]:
+def checked(answer: Verdicts, asked: int) -> dict[int, PairVerdict]:
     """The verdicts of an answer about `asked` pairs, by place. An answer that judges a pair that was not asked about, or one
     pair in two ways, counts as a whole for nothing: raises `HelperError`."""
-    found: dict[int, Verdict] = {}
+    found: dict[int, PairVerdict] = {}
     for each in answer.verdicts:
         if not 1 <= each.pair <= asked:
             raise HelperError("the helper LLM judged a pair that it was not asked about")
@@ -301,7 +303,7 @@ def checked(answer: Verdicts, asked: int) -> dict[int, Verdict]:
 
 
 def contradictions(
-    said: Sequence[tuple[Pair, Verdict]],
+    said: Sequence[tuple[Pair, PairVerdict]],
     *,
     known: Mapping[UUID, KnownMemory],
     logged: Collection[frozenset[UUID]],
@@ -324,7 +326,8 @@ def contradictions(
         earlier = pair.earlier.memory_id
         doubted.setdefault(earlier, Doubted(earlier, conflict.conflict_id, message))
     events = [
-        Event(each, "aging", {"status": "active"}, {"status": "aging", "doubted_by": message}) for each in doubted
+        HistoryEvent(each, "aging", {"status": "active"}, {"status": "aging", "doubted_by": message})
+        for each in doubted
     ]
     return Changes(conflicts=conflicts, doubted=list(doubted.values()), events=events)
 
@@ -343,7 +346,7 @@ def _open(pair: Pair) -> bool:
         and not one.domain
         and one.valid_to is None
         and other.valid_to is None
-        and relation(one.triple, other.triple) is Relation.NONE
+        and relation(one.triple, other.triple) is TripleRelation.NONE
         and contrast(one.text, other.text) is None
     )
 
@@ -355,7 +358,7 @@ def _told(number: int, pair: Pair) -> dict[str, Any]:
     return told
 
 
-def _contradiction(pair: Pair, verdict: Verdict, conflict: UUID, message: UUID, session: UUID) -> Contradiction:
+def _contradiction(pair: Pair, verdict: PairVerdict, conflict: UUID, message: UUID, session: UUID) -> Contradiction:
     """As `Ingest` logs a doubt; each side in its whole words, for values of two predicates tell nobody what differs."""
     sides = [logged_side(known_item(each)) | {"value": each.content_text} for each in (pair.later, pair.earlier)]
     kind = "temporal" if verdict.verdict == "replaces" else "memory_vs_memory"

@@ -1,5 +1,5 @@
 """Statements made ready to be kept: normalised, hashed, counted, and placed in their tier (`Draft`); and memories while a job's
-statements are taken in, from the rows that are known to the rows that are written (`Item`).
+statements are taken in, from the rows that are known to the rows that are written (`IngestItem`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.memory.candidate import Candidate, Provenance, Triple
+from app.memory.candidate import MemoryCandidate, Provenance, Triple
 from app.memory.claims import base_confidence, gained, predicate_type
 from app.memory.text import Gist, Rank, content_hash, gist, normalise, rank
 from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, SourceMessage, Superseded
@@ -28,7 +28,7 @@ _OWN_WORDS = frozenset(
 )
 
 
-class Place(Struct, frozen=True):
+class StatementPlace(Struct, frozen=True):
     """Where a statement was said. `name`: what the client calls the session. `confined`: nobody's session, of which no
     memory leaves it."""
 
@@ -41,7 +41,7 @@ class Draft(Struct, frozen=True):
     """A candidate made ready: its normalised text, the hash and the o200k tokens of that, and where it comes from.
     `vector` has length 1; None: there is none."""
 
-    candidate: Candidate
+    candidate: MemoryCandidate
     message: SourceMessage
     text: str
     content_hash: bytes
@@ -54,6 +54,11 @@ class Draft(Struct, frozen=True):
     def stated(self) -> bool:
         """Whether the user said so, rather than that it was concluded."""
         return self.candidate.explicit or self.candidate.provenance_type in _OWN_WORDS
+
+    @property
+    def guess(self) -> bool:
+        """Whether nobody vouches for what is said in it."""
+        return not self.stated and self.candidate.provenance_type == Provenance.SYSTEM_INFERRED
 
     @property
     def corrects(self) -> bool:
@@ -90,7 +95,7 @@ class Draft(Struct, frozen=True):
 
 
 def make_drafts(
-    found: Sequence[tuple[Candidate, SourceMessage]],
+    found: Sequence[tuple[MemoryCandidate, SourceMessage]],
     count: Callable[[str], int],
     *,
     store_secrets: bool,
@@ -110,7 +115,7 @@ def make_drafts(
 # --- memories while a job takes statements in -------------------------------------------------------------------------
 
 
-class Item(Struct):
+class IngestItem(Struct):
     """A memory that is known, one that this job makes, or (with an heir) another wording of one. `times`, `added`: what this
     job's statements give to it. `confidence` is kept up to date."""
 
@@ -151,6 +156,11 @@ class Item(Struct):
         return self.reinforcement_count + self.times
 
     @property
+    def guess(self) -> bool:
+        """Whether it began as a guess, and nobody has vouched for it."""
+        return self.provenance == Provenance.SYSTEM_INFERRED and self.kind in _CLASSES and not self.validated
+
+    @property
     def corrects(self) -> bool:
         """Whether it set something right."""
         return self.kind == "correction" or self.provenance == Provenance.CORRECTION
@@ -164,12 +174,12 @@ def like(one: str, other: str) -> bool:
     return one in _CLASSES and _CLASSES[one] == _CLASSES.get(other)
 
 
-def shown(item: Item) -> dict[str, Any]:
+def shown(item: IngestItem) -> dict[str, Any]:
     """What its history tells of it."""
     return {"text": item.text, "tier": item.tier, "kind": item.kind}
 
 
-def logged_side(item: Item) -> dict[str, Any]:
+def logged_side(item: IngestItem) -> dict[str, Any]:
     """What the log of contradictions tells of one side."""
     return {
         "memory_id": item.id,
@@ -184,9 +194,9 @@ def _triple(subject: str | None, predicate: str | None, value: str | None) -> Tr
     return Triple(subject, predicate, value or "") if subject and predicate else None
 
 
-def known_item(known: KnownMemory) -> Item:
+def known_item(known: KnownMemory) -> IngestItem:
     """A memory in force."""
-    return Item(
+    return IngestItem(
         id=known.memory_id,
         text=known.content_text,
         rank=rank(known.content_text),
@@ -217,9 +227,9 @@ def known_item(known: KnownMemory) -> Item:
 _EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
-def member_item(member: Member) -> Item:
+def member_item(member: Member) -> IngestItem:
     """Another wording of a memory in force: only what comparing needs."""
-    return Item(
+    return IngestItem(
         id=member.memory_id,
         text=member.content_text,
         rank=rank(member.content_text),
@@ -245,7 +255,7 @@ def member_item(member: Member) -> Item:
     )
 
 
-def new_row(item: Item, draft: Draft, gone: Superseded | None) -> MemoryRow:
+def new_row(item: IngestItem, draft: Draft, gone: Superseded | None) -> MemoryRow:
     """What is stored of a memory that this job makes. `gone`: it was replaced within the very same job."""
     candidate, triple = draft.candidate, item.triple
     return MemoryRow(
@@ -286,12 +296,12 @@ def new_row(item: Item, draft: Draft, gone: Superseded | None) -> MemoryRow:
     )
 
 
-def _details(candidate: Candidate) -> dict[str, Any] | None:
+def _details(candidate: MemoryCandidate) -> dict[str, Any] | None:
     told = {"when": candidate.when, "since": candidate.since}
     return {name: value for name, value in told.items() if value is not None} or None
 
 
-def reinforcement(item: Item) -> Reinforcement:
+def reinforcement(item: IngestItem) -> Reinforcement:
     """What is written of a memory that was said again."""
     return Reinforcement(
         item.id,
@@ -310,7 +320,7 @@ def reinforcement(item: Item) -> Reinforcement:
     )
 
 
-def factors(item: Item) -> dict[str, Any]:
+def factors(item: IngestItem) -> dict[str, Any]:
     """Why it is believed as far as it is (seed 004, `confidence_factors`)."""
     boost = gained(item.confirmations)
     return {

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.text import is_question, names, pairs, sentences, slug, strip_injected, terms
 from app.store.consolidation import MAX_TOOLS, Episode
 
@@ -49,7 +49,7 @@ _SHORT_ANSWER = re.compile(
 )
 
 
-class Drawn(Struct, frozen=True):
+class DrawnPattern(Struct, frozen=True):
     """A pattern or procedure: one for each `key`. `sources`: its episodes, newest last. `count`: how often it was seen."""
 
     key: str
@@ -66,7 +66,7 @@ class Drawn(Struct, frozen=True):
 
 
 def episode_of(
-    exchange: Exchange, candidates: Sequence[Candidate], *, message_id: UUID, session_id: UUID
+    exchange: SourceExchange, candidates: Sequence[MemoryCandidate], *, message_id: UUID, session_id: UUID
 ) -> Episode | None:
     """The episode of an exchange and of what was extracted from it; None for one without an answer."""
     if not exchange.assistant_text.strip() and not exchange.tool_calls:
@@ -87,7 +87,7 @@ def episode_of(
     )
 
 
-def event_type(text: str, candidates: Sequence[Candidate]) -> str:
+def event_type(text: str, candidates: Sequence[MemoryCandidate]) -> str:
     """What the user did: correction, statement, question, confirmation or request (seed 004, event types)."""
     if any(each.kind == "correction" for each in candidates):
         return "correction"
@@ -122,13 +122,13 @@ def measure_of(text: str) -> dict[str, Any] | None:
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
 
-def patterns(episodes: Sequence[Episode]) -> list[Drawn]:
+def patterns(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     """What five or more episodes have in common (seed 001 §4.4), the most frequent first."""
     found = numeric_patterns(episodes) + habits(episodes)
     return sorted(found, key=lambda each: (-each.importance, -each.count, each.key))[:MAX_PATTERNS]
 
 
-def numeric_patterns(episodes: Sequence[Episode]) -> list[Drawn]:
+def numeric_patterns(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     """Figures of one kind in five or more episodes: their mean, or how two sorts of them differ (seed 001 §4.4's recipe posts
     against news posts)."""
     themes: dict[tuple[str, str], list[Episode]] = defaultdict(list)
@@ -136,14 +136,14 @@ def numeric_patterns(episodes: Sequence[Episode]) -> list[Drawn]:
         if each.measure is not None:
             unit = str(each.measure["unit"])
             themes[(each.measure["label"][-1], (terms(unit) or [unit])[0])].append(each)
-    found: list[Drawn] = []
+    found: list[DrawnPattern] = []
     for (head, unit), own in themes.items():
         if len(own) < THEME_EPISODES:
             continue
         shown = Counter(str(each.measure["unit"]) for each in own if each.measure is not None).most_common(1)[0][0]
         text, ratio = _compare(head, shown, own)
         found.append(
-            Drawn(
+            DrawnPattern(
                 f"measure:{head}:{unit}",
                 text,
                 tuple(each.message_id for each in own),
@@ -194,7 +194,7 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def habits(episodes: Sequence[Episode]) -> list[Drawn]:
+def habits(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     """What a user asks about again and again."""
     asked = [each for each in episodes if each.event_type in ("question", "request")]
     by_theme: dict[str, list[Episode]] = defaultdict(list)
@@ -203,7 +203,7 @@ def habits(episodes: Sequence[Episode]) -> list[Drawn]:
             by_theme[theme].append(each)
     common = len(asked) * COMMON_SHARE if len(asked) > FEW else len(asked)
     called = {str(thing["canonical_id"]): str(thing["canonical_name"]) for each in asked for thing in each.things}
-    found: list[Drawn] = []
+    found: list[DrawnPattern] = []
     seen: list[frozenset[UUID]] = []
     for theme, own in sorted(by_theme.items(), key=lambda item: (-len(item[1]), -len(item[0]), item[0])):
         sessions = {each.session_id for each in own}
@@ -216,7 +216,7 @@ def habits(episodes: Sequence[Episode]) -> list[Drawn]:
             continue  # "recipe" and "post" and "recipe post": one of them says it
         seen.append(members)
         found.append(
-            Drawn(
+            DrawnPattern(
                 f"asks:{theme}",
                 f"Often asks about {called.get(theme, theme.replace('-', ' '))} ({len(own)} times in {len(sessions)} sessions)",
                 tuple(each.message_id for each in own),
@@ -242,13 +242,13 @@ def pattern_confidence(count: int) -> float:
 # --- procedures -------------------------------------------------------------------------------------------------------
 
 
-def procedures(episodes: Sequence[Episode]) -> list[Drawn]:
+def procedures(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     """What follows what, five times or more (seed 004, transformation 4): questions within three messages, and tools."""
     found = _asked_after(episodes) + _called_after(episodes)
     return sorted(found, key=lambda each: (-each.count, each.key))[:MAX_PROCEDURES]
 
 
-def _asked_after(episodes: Sequence[Episode]) -> list[Drawn]:
+def _asked_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     by_session: dict[UUID, list[Episode]] = defaultdict(list)
     for each in episodes:
         by_session[each.session_id].append(each)
@@ -264,7 +264,7 @@ def _asked_after(episodes: Sequence[Episode]) -> list[Drawn]:
                     followed[a, b] += [one.message_id, other.message_id]
                     where[a, b].add(session)
     common = len(episodes) * COMMON_SHARE if len(episodes) > FEW else len(episodes)
-    found: list[Drawn] = []
+    found: list[DrawnPattern] = []
     seen: list[frozenset[UUID]] = []
     # Of words that come together ("open invoices") the longer one says more.
     for (a, b), sources in sorted(followed.items(), key=lambda item: (-len(item[1]), -len("".join(item[0])), item[0])):
@@ -283,7 +283,7 @@ def _asked_after(episodes: Sequence[Episode]) -> list[Drawn]:
     return found
 
 
-def _called_after(episodes: Sequence[Episode]) -> list[Drawn]:
+def _called_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     times: Counter[str] = Counter()
     followed: dict[tuple[str, str], list[UUID]] = defaultdict(list)
     for each in episodes:
@@ -303,9 +303,9 @@ def _called_after(episodes: Sequence[Episode]) -> list[Drawn]:
     return found
 
 
-def _procedure(key: str, text: str, sources: Sequence[UUID], count: int, details: Mapping[str, Any]) -> Drawn:
+def _procedure(key: str, text: str, sources: Sequence[UUID], count: int, details: Mapping[str, Any]) -> DrawnPattern:
     confidence = pattern_confidence(count)
-    return Drawn(
+    return DrawnPattern(
         key,
         text,
         tuple(dict.fromkeys(sources)),

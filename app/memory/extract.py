@@ -20,20 +20,20 @@ from app.languages.data import language, language_of
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
-    Candidate,
     Ended,
-    Exchange,
     Kind,
+    MemoryCandidate,
     Provenance,
+    SourceExchange,
     Triple,
-    make_draft,
+    make_candidate,
     tool_candidates,
     with_doubts,
 )
 from app.memory.claims import single_valued
 from app.memory.commands import read_commands
 from app.memory.extract_clauses import Clause, announced, clauses, masked, own_word
-from app.memory.extract_dates import Found, find_date
+from app.memory.extract_dates import FoundDate, find_date
 from app.memory.extract_grammar import (
     CHECKS,
     Check,
@@ -46,6 +46,7 @@ from app.memory.extract_grammar import (
     trade,
     words,
 )
+from app.memory.extract_guesses import guess, placed
 from app.memory.extract_multilingual import statements
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, same_claim
@@ -59,8 +60,8 @@ _FIELD = re.compile(r"\{(\+?)(\w+)(>?)\}")
 
 
 class Rule(Struct, frozen=True):
-    """One line of `rules.txt`. `kind`, `tag` and the rest as in `Candidate`; `check` judges and trims the value, the group
-    `value`. `ends`: what is no longer so (`works_at:{v}`). `also`: what else the line says, where the value is there."""
+    """One line of `rules.txt`. `kind`, `tag` and the rest as in `MemoryCandidate`; `check` judges and trims the value, the
+    group `value`. `ends`: what is no longer so (`works_at:{v}`). `also`: what else the line says, where the value is there."""
 
     pattern: re.Pattern[str]
     content: str
@@ -232,7 +233,7 @@ _EMPTY = re.compile(
 _MAX_WORDS = 24
 
 
-def event_content(text: str, when: Found) -> str | None:
+def event_content(text: str, when: FoundDate) -> str | None:
     """The statement with its date, or None when the clause tells of no single event of the user's."""
     before, after = _NEARLY.sub("", text[: when.start].rstrip(" ,")), _ASIDE.sub("", text[when.end :])
     linked = _LINK.search(before)
@@ -254,7 +255,7 @@ def event_content(text: str, when: Found) -> str | None:
     return (re.sub(r"'s$", " is", said) if owned else said) + f" {when.phrase}"
 
 
-def without_date(text: str, when: Found) -> str | None:
+def without_date(text: str, when: FoundDate) -> str | None:
     """The clause without a date that stands at its beginning or its end; None when it belongs into the sentence."""
     before, after = text[: when.start].rstrip(" ,"), text[when.end :].strip(" ,")
     if (before and after) or _LINK.search(before):
@@ -272,18 +273,18 @@ EVENT_IMPORTANCE = 0.55
 EVENT_CONFIDENCE = 0.85
 
 
-def extract(exchange: Exchange) -> list[Candidate]:
+def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     """What the exchange says about its user, in the order in which it was said; each statement once."""
     code = language_of(masked(exchange.user_text))
     stated = list(_in_english(exchange)) if code in ("", "en") else statements(exchange, code)
     stated = [each for each in stated if each.kind != "instruction" or _may_order(exchange.user_text, each, code)]
-    found: dict[bytes, Candidate] = {}
+    found: dict[bytes, MemoryCandidate] = {}
     for candidate in [*map(with_doubts, stated), *tool_candidates(exchange)]:
         found.setdefault(content_hash(candidate.content), candidate)
     return list(found.values())[:MAX_CANDIDATES]
 
 
-def _may_order(message: str, order: Candidate, code: str) -> bool:
+def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
     """Whether it is the user who orders it: in a short word of their own, announced by nothing but "remember:", and not told as
     what somebody else says."""
     if not own_word(message) or announced(message, order.span[0]) > order.explicit:
@@ -299,12 +300,13 @@ def read_rules() -> None:
     masked("")
 
 
-def _in_english(exchange: Exchange) -> Iterator[Candidate]:
+def _in_english(exchange: SourceExchange) -> Iterator[MemoryCandidate]:
     asked_in = -1  # the sentence in which the user said "remember"
     plainly = False
     spoke_in = -1  # the last one that said something
     tasted, tasted_in = "", -1  # what the user likes or hates, and the sentence that says so
-    stated = clauses(exchange.user_text)
+    heard = clauses(exchange.user_text, hedged=True)
+    stated = [each for each in heard if not each.hedged]
     for index, clause in enumerate(stated):
         clause, request = without_request(clause)
         asked = bool(request)
@@ -316,15 +318,26 @@ def _in_english(exchange: Exchange) -> Iterator[Candidate]:
             continue  # "people who give and love exist": nobody's predicate
         explicit = asked or clause.sentence == asked_in
         alone = index + 1 == len(stated)
-        for candidate in _of_clause(
-            clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone
-        ):
+        found = _of_clause(clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone)
+        if not found:
+            yield from _guessed(clause, exchange)
+        for candidate in found:
             if candidate.kind == "preference" and candidate.triple is not None:
                 tasted, tasted_in = candidate.triple.value, clause.sentence
             told = _with_noun(candidate, tasted if tasted_in == clause.sentence else "")
             if told is not None:
                 yield told
             spoke_in = clause.sentence
+    for clause in heard:
+        if clause.hedged:
+            yield from _guessed(clause, exchange)
+
+
+def _guessed(clause: Clause, exchange: SourceExchange) -> list[MemoryCandidate]:
+    def facts(said: str) -> list[MemoryCandidate]:
+        return _of_clause(replace(clause, text=said), exchange, explicit=False, plainly=False, introduces=False)
+
+    return placed(guess(clause.text, language("en"), facts), exchange.user_text, clause.start, clause.end)
 
 
 _PRONOUN = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
@@ -333,7 +346,7 @@ _PRONOUN = re.compile(r"\b(?:it|them)\b", re.IGNORECASE)
 _POINTING = re.compile(r"(?:please )?(?:always|never|don't|do not)(?: ever)? [\w-]+ (?:it|them)\b", re.IGNORECASE)
 
 
-def _with_noun(candidate: Candidate, noun: str) -> Candidate | None:
+def _with_noun(candidate: MemoryCandidate, noun: str) -> MemoryCandidate | None:
     """ "I hate cilantro, never suggest it": an order says what its pronoun stands for; None where nothing is known to."""
     if candidate.kind != "instruction":
         return candidate
@@ -385,8 +398,8 @@ _NOW = re.compile(r"\b(?:now|these days|nowadays|any ?more|any longer|instead)[.
 
 
 def _of_clause(
-    clause: Clause, exchange: Exchange, *, explicit: bool, plainly: bool, introduces: bool
-) -> list[Candidate]:
+    clause: Clause, exchange: SourceExchange, *, explicit: bool, plainly: bool, introduces: bool
+) -> list[MemoryCandidate]:
     text = " ".join(clause.text.split())
     text = "I " + text if clause.elliptic else text
     introduced, text = _introduction(clause, text, introduces)
@@ -425,7 +438,7 @@ def _of_clause(
     ]
 
 
-def _by_rule(text: str, when: Found | None, clause: Clause, now: datetime) -> list[Candidate]:
+def _by_rule(text: str, when: FoundDate | None, clause: Clause, now: datetime) -> list[MemoryCandidate]:
     """What the first rule that fits says; `since` is set where the words tell when something changed."""
     resolved = [text]
     if when is not None:
@@ -449,7 +462,9 @@ def _by_rule(text: str, when: Found | None, clause: Clause, now: datetime) -> li
 _TURNS = re.compile(r"\b(?:turns|will turn|will be|is turning) \w+(?: years old)?(?: on| the|,)? (?=\w)", re.IGNORECASE)
 
 
-def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause, since: datetime | None) -> Candidate | None:
+def _filled(
+    rule: Rule, groups: dict[str, str], text: str, clause: Clause, since: datetime | None
+) -> MemoryCandidate | None:
     value = groups.get(rule.value, "")
     if value:
         checked = rule.check(value)
@@ -468,7 +483,7 @@ def _filled(rule: Rule, groups: dict[str, str], text: str, clause: Clause, since
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):
         triple = Triple(rule.fill(rule.subject, groups).lower(), predicate, inner(value))
     ends = tuple(_ended(each, rule, groups, since) for each in rule.ends)
-    return make_draft(
+    return make_candidate(
         rule.fill(rule.content, groups),
         kind,
         importance=rule.importance,
@@ -523,13 +538,13 @@ def _is_past(text: str) -> bool:
     return _PAST.search(text) is not None and not _TO_COME.match(text)
 
 
-def _event(text: str, when: Found | None) -> Candidate | None:
+def _event(text: str, when: FoundDate | None) -> MemoryCandidate | None:
     if when is None:
         return None
     content = event_content(text, when)
     if content is None:
         return None
-    return make_draft(
+    return make_candidate(
         content,
         "event",
         importance=EVENT_IMPORTANCE,
@@ -546,7 +561,7 @@ _INTRODUCTION = re.compile(
 )
 
 
-def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[Candidate | None, str]:
+def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[MemoryCandidate | None, str]:
     """ "Hi, I'm Ana": the name, and what is left to look at ("I'm Ana, a nurse": "I'm a nurse").
 
     A capital alone is not enough; it needs a greeting, or to go on about the user.
@@ -560,7 +575,7 @@ def _introduction(clause: Clause, text: str, introduces: bool) -> tuple[Candidat
         return None, text
     if words("not_introductions").intersection(name.lower().split()):
         return None, text
-    draft = make_draft(
+    draft = make_candidate(
         f"Name is {name}",
         "fact",
         importance=0.9,
@@ -579,12 +594,12 @@ _RELATIVE = re.compile(
 )
 
 
-def _named_relative(text: str) -> Candidate | None:
+def _named_relative(text: str) -> MemoryCandidate | None:
     match = _RELATIVE.search(text)
     if match is None or match["name"].lower() in words("not_names"):
         return None
     who, name = match["who"], match["name"]
-    return make_draft(
+    return make_candidate(
         f"{capital(who)}'s name is {name}",
         "fact",
         importance=0.65,
@@ -611,7 +626,7 @@ _OWN = re.compile(r"\b(?:I|I'm|my|me|we|our|us|mine)\b", re.IGNORECASE)
 _ADDRESSES = re.compile(r"\b(?:you|your|yourself|you're)\b", re.IGNORECASE)
 
 
-def _as_told(text: str, when: Found | None, *, plainly: bool) -> Candidate | None:
+def _as_told(text: str, when: FoundDate | None, *, plainly: bool) -> MemoryCandidate | None:
     """What no rule knows, but the user wants remembered: the statement itself.
 
     `plainly`: it was asked for with "remember that" or "remember:"; otherwise ("Remember, practice helps") it must speak of
@@ -630,7 +645,7 @@ def _as_told(text: str, when: Found | None, *, plainly: bool) -> Candidate | Non
         content, kind = "Needs " + inner(said), "fact"
     else:
         content, kind = depersonalise(said) or inner(said), "fact"
-    return make_draft(
+    return make_candidate(
         content,
         "instruction" if kind == "instruction" else "fact",
         importance=EXPLICIT_IMPORTANCE,
@@ -663,12 +678,12 @@ class Earlier(NamedTuple):
     triple: Triple
 
 
-def amends(candidate: Candidate) -> bool:
+def amends(candidate: MemoryCandidate) -> bool:
     """Is it a correction that names only a value?"""
     return AMENDS in candidate.tags
 
 
-def amended(candidate: Candidate, exchange: Exchange, earlier: Sequence[Earlier]) -> Candidate | None:
+def amended(candidate: MemoryCandidate, exchange: SourceExchange, earlier: Sequence[Earlier]) -> MemoryCandidate | None:
     """The correction in full, or None. `earlier`: the latest first."""
     new = candidate.content.partition(" ")[2]
     instead = _INSTEAD_OF.match(exchange.user_text, candidate.span[1])
@@ -679,7 +694,7 @@ def amended(candidate: Candidate, exchange: Exchange, earlier: Sequence[Earlier]
         if instead is not None and not same_claim(instead["old"].strip(), old):
             continue
         again, times = re.subn(re.escape(old), lambda _: new, said.quote, count=1, flags=re.IGNORECASE)
-        found = extract(Exchange(again, exchange.now)) if times else []
+        found = extract(SourceExchange(again, exchange.now)) if times else []
         for each in found:
             if _is_about(each, said.triple):
                 return replace(
@@ -693,7 +708,7 @@ def amended(candidate: Candidate, exchange: Exchange, earlier: Sequence[Earlier]
     return None
 
 
-def _is_about(candidate: Candidate, old: Triple) -> bool:
+def _is_about(candidate: MemoryCandidate, old: Triple) -> bool:
     new = candidate.triple
     return new is not None and (new.subject, new.predicate) == (old.subject, old.predicate) and new.value != old.value
 

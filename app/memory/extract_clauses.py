@@ -34,6 +34,7 @@ class Clause(Struct, frozen=True):
 
     `lead`: the words cut off in front, lower case ("no, actually"). `greeted`: the sentence opened with a greeting.
     `elliptic`: it lacks its subject and continues a first-person clause ("… and work as a nurse"). `sentence` counts them.
+    `hedged`: the user doubts or wishes it rather than states it; it begins with the words that say so ("I think I …").
     """
 
     text: str
@@ -43,6 +44,7 @@ class Clause(Struct, frozen=True):
     greeted: bool = False
     elliptic: bool = False
     sentence: int = 0
+    hedged: bool = False
 
 
 def own_word(message: str) -> bool:
@@ -57,10 +59,10 @@ def announced(message: str, start: int) -> int:
     return len(_COLON.findall(masked(message), 0, start))
 
 
-def clauses(message: str) -> list[Clause]:
-    """The clauses of the message that the user states as so, in order."""
+def clauses(message: str, *, hedged: bool = False) -> list[Clause]:
+    """The clauses of the message that the user states as so, in order; with `hedged` those, too, that are only half stated."""
     read, gap = _read(message)
-    found = _clauses(_masked(read))
+    found = [each for each in _clauses(_masked(read)) if hedged or not each.hedged]
     return [
         replace(each, start=each.start + gap, end=each.end + gap) if each.start > MAX_HEAD else each for each in found
     ]
@@ -395,6 +397,7 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
     found: list[Clause] = []
     pieces = _split(sentence)
     carried = ""
+    doubted = None  # where "I think" stands, when a comma parts it from what is thought
     for index, (at, to, elliptic) in enumerate(pieces):
         piece = sentence[at:to]
         lead = _LEAD.match(piece)
@@ -408,8 +411,16 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
         last = index == len(pieces) - 1
         asks = _QUESTION_WORD.match(body) and not (_IMPERATIVE_NOT.match(body) or (_TASTE.match(body) and not asked))
         asks = asks and not (index == 0 and (to_remember or _STANDING_START.match(sentence)))
-        if (asked and last) or _DOUBT.match(body) or asks:
+        if (asked and last) or asks:
+            doubted = None
             continue
+        doubt = _DOUBT.match(body)
+        if doubt is not None and not body[doubt.end() :].strip(" ,:"):
+            doubted = at + (lead.end() if lead else 0)
+            continue
+        if doubted is not None:
+            lead, body, at, doubted = None, sentence[doubted:to], doubted, None
+        hedged = _DOUBT.match(body) is not None
         told = f"{carried} {lead[0] if lead else ''}".strip().lower()
         if len(body.strip()) < _MIN_CLAUSE:
             carried = told
@@ -427,6 +438,7 @@ def _stated(text: str, start: int, end: int, number: int) -> list[Clause]:
                 greeted=greeted,
                 elliptic=elliptic,
                 sentence=number,
+                hedged=hedged,
             )
         )
     return found

@@ -53,7 +53,7 @@ _DATE = re.compile(
 )
 
 
-class Found(Struct, frozen=True):
+class FoundDate(Struct, frozen=True):
     """A date in a text: its place, its ISO form (a day, a month or a year), how it reads after a verb, its days from `first` up
     to, not including, `until`, and whether the text itself says which `year`."""
 
@@ -66,12 +66,12 @@ class Found(Struct, frozen=True):
     year: bool
 
 
-def find_date(text: str, now: datetime, *, past: bool) -> Found | None:
+def find_date(text: str, now: datetime, *, past: bool) -> FoundDate | None:
     """The first date in `text`, or None. `past`: the sentence tells of something that was."""
     return next(find_dates(text, now, past=past), None)
 
 
-def find_dates(text: str, now: datetime, *, past: bool) -> Iterator[Found]:
+def find_dates(text: str, now: datetime, *, past: bool) -> Iterator[FoundDate]:
     """The dates in `text`, in its order."""
     for match in _DATE.finditer(text):
         try:
@@ -82,7 +82,7 @@ def find_dates(text: str, now: datetime, *, past: bool) -> Iterator[Found]:
         iso, phrase = resolved
         groups = match.groupdict()
         stated = any(groups[name] for name in ("iso", "y1", "y2", "y4", "y5"))
-        yield Found(match.start(), match.end(), iso, phrase, first, until, stated)
+        yield FoundDate(match.start(), match.end(), iso, phrase, first, until, stated)
 
 
 def _days(match: re.Match[str], iso: str, phrase: str) -> tuple[date, date]:
@@ -311,7 +311,7 @@ def is_time(text: str, code: str) -> bool:
     return time_rules(code).pattern.fullmatch(text.strip()) is not None
 
 
-def find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> Found | None:
+def find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> FoundDate | None:
     """The first date of a clause, with its place there."""
     for words in times_in(text, spoken.code):
         found = find_date(words.english, now, past=past)

@@ -17,15 +17,16 @@ from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
     PROVENANCE,
-    Candidate,
-    Exchange,
     Kind,
+    MemoryCandidate,
     Provenance,
+    SourceExchange,
     Triple,
 )
 from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_clauses import masked, own_word
 from app.memory.extract_grammar import words
+from app.memory.extract_guesses import GUESSES, as_guess
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
 from app.providers.helper import Helper
@@ -59,6 +60,8 @@ For each item:
 called Ana", "Has a dentist appointment on 2026-11-21". Relative dates are resolved; the message was written on {now}.
 - kind: preference, fact, instruction (how to answer), correction (something has changed, or was wrong before) or event.
 - quote: the user's own words that say it, copied exactly, as few as needed.
+- hedged: true for what they only consider or doubt ("I might …", "thinking about …"), and for what you conclude about them \
+from their words without their saying it, such as a lasting interest; content then says so: "May move to Berlin".
 - confidence: 0 to 1. explicit: true if the user asks that it be remembered.
 - subject, predicate, object: for a fact with one value, such as user, lives_in, Lisbon; else empty strings.
 - entities: names of people, places, things it is about."""
@@ -80,6 +83,7 @@ class ExtractedItem(BaseModel):
     quote: Words
     confidence: float = Field(0.8, allow_inf_nan=False)
     explicit: bool = False
+    hedged: bool = False
     subject: Words = ""
     predicate: Words = ""
     object: Words = ""
@@ -93,8 +97,8 @@ class Extracted(BaseModel):
 
 
 async def extract_with_helper(
-    helper: Helper, exchange: Exchange, *, max_tokens: int = MAX_ANSWER_TOKENS
-) -> list[Candidate]:
+    helper: Helper, exchange: SourceExchange, *, max_tokens: int = MAX_ANSWER_TOKENS
+) -> list[MemoryCandidate]:
     """Candidates that the helper LLM finds, each with a quotation that was checked. Raises `HelperError`; the rules of
     `extract` do not depend on this."""
     message = strip_injected(exchange.user_text).strip()
@@ -110,10 +114,10 @@ async def extract_with_helper(
     return checked(answer, exchange)
 
 
-def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
+def checked(answer: Extracted, exchange: SourceExchange) -> list[MemoryCandidate]:
     """The items of an answer that hold, in order, each statement once."""
     source, own = _Source(exchange.user_text), masked(exchange.user_text)
-    found: dict[bytes, Candidate] = {}
+    found: dict[bytes, MemoryCandidate] = {}
     for item in answer.items:
         span = source.find(item.quote)
         content = normalise(item.content)
@@ -123,12 +127,16 @@ def checked(answer: Extracted, exchange: Exchange) -> list[Candidate]:
             continue
         if item.kind == "instruction" and not own_word(exchange.user_text):
             continue
+        guess = item.hedged and not item.explicit
+        if guess and item.kind not in GUESSES:
+            continue
         candidate = _candidate(item, content, exchange.user_text[span[0] : span[1]], span)
+        candidate = as_guess(candidate) if guess else candidate
         found.setdefault(content_hash(content), candidate)
     return list(found.values())[:MAX_CANDIDATES]
 
 
-def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, int]) -> Candidate:
+def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, int]) -> MemoryCandidate:
     kind: Kind = item.kind
     whole = all(0 < len(part.strip()) <= MAX_PART_CHARS for part in (item.subject, item.predicate, item.object))
     triple = None
@@ -136,7 +144,7 @@ def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, i
         predicate = re.sub(r"\W+", "_", item.predicate.strip().lower()).strip("_")
         triple = Triple(item.subject.strip().lower(), predicate, item.object.strip())
     confidence = round(min(max(item.confidence, 0.0), 1.0), CONFIDENCE_DIGITS)
-    return Candidate(
+    return MemoryCandidate(
         content,
         kind,
         Provenance.USER_STATED if item.explicit and kind != "correction" else PROVENANCE[kind],

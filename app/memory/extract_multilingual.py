@@ -29,17 +29,18 @@ from app.languages.speech import Sentence, sentences
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
-    Candidate,
     Ended,
-    Exchange,
     Kind,
+    MemoryCandidate,
     Provenance,
+    SourceExchange,
     Triple,
-    make_draft,
+    make_candidate,
 )
 from app.memory.extract_clauses import masked
-from app.memory.extract_dates import Found, find_time, is_time
+from app.memory.extract_dates import FoundDate, find_time, is_time
 from app.memory.extract_grammar import EDGES, capital, words
+from app.memory.extract_guesses import guess, placed
 from app.memory.secrets import looks_secret
 
 CONFIDENCE = 0.9
@@ -200,12 +201,13 @@ class _Clause(NamedTuple):
     corrects: bool
     explicit: bool
     greeted: bool
+    hedged: bool = False
 
 
-def statements(exchange: Exchange, code: str) -> list[Candidate]:
+def statements(exchange: SourceExchange, code: str) -> list[MemoryCandidate]:
     """What the user says of themselves and of what they wish in their message, in its order."""
     spoken, text = language(code), masked(exchange.user_text)
-    found: list[Candidate] = []
+    found: list[MemoryCandidate] = []
     for sentence in sentences(text):
         said = text[sentence.start : sentence.end]
         if spoken.pattern("retracted").search(said):
@@ -217,7 +219,9 @@ def statements(exchange: Exchange, code: str) -> list[Candidate]:
             continue
         tasted = ""
         for clause in _clauses(text, sentence, spoken):
-            drafts = list(_of_clause(clause, exchange, spoken))
+            drafts = [] if clause.hedged else list(_of_clause(clause, exchange, spoken))
+            if not drafts:
+                found += placed(_guessed(clause, exchange, spoken), exchange.user_text, clause.start, clause.end)
             if any(draft.kind == "instruction" for draft in drafts):
                 drafts = [each for each in (_resolved(draft, tasted, spoken) for draft in drafts) if each is not None]
             for draft in drafts:
@@ -225,6 +229,10 @@ def statements(exchange: Exchange, code: str) -> list[Candidate]:
                     tasted = draft.triple.value
                 found.append(_placed(draft, clause, exchange))
     return found
+
+
+def _guessed(clause: _Clause, exchange: SourceExchange, spoken: Language) -> list[MemoryCandidate]:
+    return guess(clause.text, spoken, lambda said: _of_clause(clause._replace(text=said), exchange, spoken))
 
 
 def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Clause]:
@@ -239,6 +247,7 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
         said = said[: colon.start()]  # what stands after it may be anybody's
     first_person, explicit, carried, greeted = False, False, "", False
     begin = 0
+    doubted: int | None = None  # where "I think" stands, when a comma parts it from what is thought
     joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
     for end, after in [
         *(joint for joint in joints if not is_time(said[: joint[0]], spoken.code)),
@@ -261,7 +270,14 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
             carried = told
             continue
         carried = ""
+        doubt = spoken.pattern("doubt").match(body)
+        if doubt is not None and not body[doubt.end() :].strip(" ,，"):
+            doubted = offset
+            continue
+        if doubted is not None:
+            body, offset, doubted = text[doubted : offset + len(body)], doubted, None
         if spoken.pattern("doubt").match(body):
+            yield _Clause(" ".join(body.split()), offset, offset + len(body), False, False, greeted, hedged=True)
             continue
         own = spoken.pattern("own").match(body) is not None
         elliptic = not own and first_person and spoken.pattern("elliptic").match(body) is not None
@@ -277,11 +293,11 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
         )
 
 
-def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterator[Candidate]:
+def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> Iterator[MemoryCandidate]:
     text, name = clause.text, None
     bare = text
     if named := spoken.pattern("relative").match(text):
-        name = make_draft(
+        name = make_candidate(
             spoken.texts["named"].format(Who=capital(named["who"]), name=named["name"]),
             "fact",
             importance=0.65,
@@ -294,7 +310,7 @@ def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterato
     if clause.greeted and (introduced := spoken.pattern("introduction").fullmatch(text)):
         found = _name(introduced["v"], spoken)
         if found:
-            yield make_draft(
+            yield make_candidate(
                 spoken.texts["name"].format(name=found),
                 "fact",
                 importance=0.9,
@@ -322,7 +338,7 @@ def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterato
         return
     told = _free(text, spoken) if clause.explicit else None
     if told and not spoken.pattern("advice").search(told) and (spoken.pattern("own").match(told) or when is not None):
-        yield make_draft(
+        yield make_candidate(
             told,
             "fact",
             importance=EXPLICIT_IMPORTANCE,
@@ -334,8 +350,8 @@ def _of_clause(clause: _Clause, exchange: Exchange, spoken: Language) -> Iterato
 
 
 def _by_rule(
-    wording: str, clause: _Clause, when: Found | None, exchange: Exchange, spoken: Language
-) -> list[Candidate]:
+    wording: str, clause: _Clause, when: FoundDate | None, exchange: SourceExchange, spoken: Language
+) -> list[MemoryCandidate]:
     for rule in fact_rules(spoken.code):
         match = rule.pattern.fullmatch(wording)
         if match is not None:
@@ -346,7 +362,7 @@ def _by_rule(
     return []
 
 
-def _without(text: str, when: Found) -> str:
+def _without(text: str, when: FoundDate) -> str:
     joined = (
         f"{text[: when.start].rstrip()} {text[when.end :].lstrip()}"
         if " " in text
@@ -359,10 +375,10 @@ def _filled(
     gives: Statement,
     groups: dict[str, str],
     clause: _Clause,
-    when: Found | None,
-    exchange: Exchange,
+    when: FoundDate | None,
+    exchange: SourceExchange,
     spoken: Language,
-) -> Candidate | None:
+) -> MemoryCandidate | None:
     name = next((each for each in gives.value if groups.get(each)), gives.value[0])
     value = gives.constant or CHECKS[gives.check](groups.get(name, ""), spoken)
     if (not value and not gives.optional) or (gives.dated and when is None):
@@ -391,7 +407,7 @@ def _filled(
     kind: Kind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
     told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None
-    return make_draft(
+    return make_candidate(
         content,
         kind,
         importance=gives.importance,
@@ -415,7 +431,7 @@ def _ended(told: str, groups: dict[str, str], subject: str, since: datetime | No
     return Ended(subject, None if predicate == "*" else predicate, value, since)
 
 
-def _resolved(draft: Candidate, tasted: str, spoken: Language) -> Candidate | None:
+def _resolved(draft: MemoryCandidate, tasted: str, spoken: Language) -> MemoryCandidate | None:
     """An order whose pronoun stands for what the same sentence likes or hates says that; without such a thing it says
     nothing."""
     if draft.kind != "instruction" or spoken.pattern("it").search(draft.content) is None:
@@ -423,7 +439,7 @@ def _resolved(draft: Candidate, tasted: str, spoken: Language) -> Candidate | No
     return replace(draft, content=f"{draft.content} ({tasted})") if tasted else None
 
 
-def _placed(draft: Candidate, clause: _Clause, exchange: Exchange) -> Candidate:
+def _placed(draft: MemoryCandidate, clause: _Clause, exchange: SourceExchange) -> MemoryCandidate:
     quote = exchange.user_text[clause.start : clause.end]
     explicit = clause.explicit
     return replace(

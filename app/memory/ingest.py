@@ -22,14 +22,14 @@ from typing import Any
 from uuid import UUID
 
 from app.memory.candidate import Provenance, ends_with
-from app.memory.claims import AUTHORITY, Relation, Side, confirmed, ends, prefer, relation, replaces
+from app.memory.claims import AUTHORITY, ClaimSide, TripleRelation, confirmed, ends, prefer, relation, replaces
 from app.memory.compare import opposed, says_same
 from app.memory.drafts import (
     SEMANTIC,
     SESSION,
     Draft,
-    Item,
-    Place,
+    IngestItem,
+    StatementPlace,
     known_item,
     like,
     logged_side,
@@ -38,7 +38,17 @@ from app.memory.drafts import (
     reinforcement,
     shown,
 )
-from app.store.learning import MAX_SOURCES, Changes, Contradiction, Doubted, Event, KnownMemory, Member, Superseded
+from app.memory.extract_guesses import vouched
+from app.store.learning import (
+    MAX_SOURCES,
+    Changes,
+    Contradiction,
+    Doubted,
+    HistoryEvent,
+    KnownMemory,
+    Member,
+    Superseded,
+)
 from app.store.memories import TTL
 
 LOCAL, GLOBAL = 0, 1
@@ -59,7 +69,7 @@ class Ingest:
 
     def __init__(
         self,
-        place: Place,
+        place: StatementPlace,
         known: Sequence[KnownMemory],
         members: Sequence[Member],
         near: Mapping[int, Mapping[UUID, float]],
@@ -76,13 +86,13 @@ class Ingest:
         self._now = now
         self._l1_ttl = l1_ttl
         self._new_id = new_id
-        self._events: list[Event] = []
+        self._events: list[HistoryEvent] = []
         self._conflicts: list[Contradiction] = []
         self._superseded: dict[UUID, Superseded] = {}
         self._ended: list[UUID] = []
         self._doubted: dict[UUID, Doubted] = {}
         self._near = near
-        self._items: dict[UUID, Item] = {each.memory_id: known_item(each) for each in known}
+        self._items: dict[UUID, IngestItem] = {each.memory_id: known_item(each) for each in known}
         for each in members:
             if each.root in self._items and each.memory_id not in self._items:
                 self._items[each.memory_id] = member_item(each)
@@ -106,6 +116,10 @@ class Ingest:
         )
 
     def _take(self, n: int, draft: Draft) -> None:
+        if draft.guess and any(
+            each.heir is None and not each.guess and vouched(draft.text, each.text) for each in self._items.values()
+        ):
+            return  # it is known already, and better
         alike = self._alike(n, draft)
         above = [each for each in alike if each.rank >= draft.rank]
         if above:
@@ -124,13 +138,23 @@ class Ingest:
                 self._absorb(old, kept)
             if not below:
                 self._tell(kept, "created", None, shown(kept))
+        if draft.guess:  # nobody vouches for it: it contradicts nothing
+            return
+        self._vouch(draft, kept)
         self._settle(n, draft, kept)
         self._end(draft, kept)
         self._doubt(draft, kept)
 
+    def _vouch(self, draft: Draft, kept: IngestItem) -> None:
+        """A guess that the user states at last goes on as what was stated."""
+        for item in list(self._items.values()):
+            other = item.guess and item.heir is None and kept.heir is None and item.id != kept.id
+            if other and vouched(item.text, draft.text):
+                self._absorb(item, kept)
+
     # --- what says the same ---
 
-    def _alike(self, n: int, draft: Draft) -> list[Item]:
+    def _alike(self, n: int, draft: Draft) -> list[IngestItem]:
         """Everything in force, or merged into what is, that says the same; not more than one memory's wordings apart."""
         near = self._near.get(n, {})
         return [
@@ -139,7 +163,7 @@ class Ingest:
             if self._root(item) is not None and says_same(draft, item, near.get(item.id), self._threshold)
         ]
 
-    def _root(self, item: Item) -> Item | None:
+    def _root(self, item: IngestItem) -> IngestItem | None:
         """The memory in force that speaks for this one; None: it was set right, and nothing does."""
         for _ in range(len(self._items)):
             if item.heir is None:
@@ -151,10 +175,10 @@ class Ingest:
 
     # --- what is kept of it ---
 
-    def _keep(self, draft: Draft) -> Item:
+    def _keep(self, draft: Draft) -> IngestItem:
         candidate, message, tier = draft.candidate, draft.message, draft.tier
         base = draft.confidence
-        item = Item(
+        item = IngestItem(
             id=self._new_id(),
             text=draft.text,
             rank=draft.rank,
@@ -181,14 +205,14 @@ class Ingest:
         self._items[item.id] = item
         return item
 
-    def _variant(self, draft: Draft, root: Item) -> Item:
+    def _variant(self, draft: Draft, root: IngestItem) -> IngestItem:
         """Another wording of a memory: kept, because what comes later may be near this one and not near that one, and so that
         forgetting the memory forgets all its wordings."""
         item = self._keep(draft)
         self._supersede(item, root, MERGED, self._now)
         return item
 
-    def _absorb(self, old: Item, item: Item) -> None:
+    def _absorb(self, old: IngestItem, item: IngestItem) -> None:
         """The more specific text wins and goes on with what the older one had gathered (seed 001 §4.3)."""
         item.tier = max(item.tier, old.tier)
         item.scope = max(item.scope, self._shared(old))
@@ -216,7 +240,7 @@ class Ingest:
         self._tell(item, "merged", {"memory_id": old.id, "text": old.text}, shown(item))
         self._supersede(old, item, MERGED, self._now)
 
-    def _repeat(self, draft: Draft, item: Item, variant: Item | None) -> None:
+    def _repeat(self, draft: Draft, item: IngestItem, variant: IngestItem | None) -> None:
         item.confidence = confirmed(item.confidence, item.confirmations, draft.confidence, 1)
         item.times += 1
         item.tier = max(item.tier, draft.tier)
@@ -235,7 +259,7 @@ class Ingest:
 
     # --- what is contrary to it ---
 
-    def _settle(self, n: int, draft: Draft, kept: Item) -> None:
+    def _settle(self, n: int, draft: Draft, kept: IngestItem) -> None:
         """Every memory that is contrary to this one, by its triple or by its words, ends, or ends it (seed 004: conflict and
         correction)."""
         said = draft.candidate.triple or kept.triple
@@ -243,7 +267,7 @@ class Ingest:
         for item in list(self._items.values()):
             if kept.heir is not None:
                 return
-            if item.heir is not None or item.id == kept.id or not like(kept.kind, item.kind):
+            if item.heir is not None or item.id == kept.id or item.guess or not like(kept.kind, item.kind):
                 continue
             how = opposed(draft, item, near.get(item.id))
             if how == "denied":
@@ -258,14 +282,14 @@ class Ingest:
             )  # a correction of now says nothing of it
             if draft.corrects and replaces(said, item.triple) and item.stated_at <= draft.stated_at and not past:
                 self._supersede(item, kept, CORRECTED, _closed(item, kept))
-            elif found is Relation.BESIDE and item.corrects and item.stated_at >= draft.stated_at:
+            elif found is TripleRelation.BESIDE and item.corrects and item.stated_at >= draft.stated_at:
                 self._supersede(kept, item, CORRECTED, _closed(kept, item))  # the correction was learned before it
-            elif found is Relation.BESIDE and kept.draft is draft:
+            elif found is TripleRelation.BESIDE and kept.draft is draft:
                 self._log(draft, kept, item, "both", None)
-            elif found is Relation.CONFLICT:
+            elif found is TripleRelation.CONFLICT:
                 self._contradict(draft, kept, item)
 
-    def _end(self, draft: Draft, kept: Item) -> None:
+    def _end(self, draft: Draft, kept: IngestItem) -> None:
         """What the statement says is not so any more, and was said before, is closed: it was right until then."""
         for ended in draft.candidate.ends:
             for item in list(self._items.values()):
@@ -279,7 +303,7 @@ class Ingest:
                     self._supersede(each, kept, CONFLICT, until)
                     self._ended.append(each.id)
 
-    def _said_with(self, ended: Item) -> list[Item]:
+    def _said_with(self, ended: IngestItem) -> list[IngestItem]:
         """What was said in one breath with what ended, belongs to it, and was not said again since: the city of a job."""
         if ended.triple is None:
             return []
@@ -295,7 +319,7 @@ class Ingest:
             and _breaths(each) <= breaths
         ]
 
-    def _doubt(self, draft: Draft, kept: Item) -> None:
+    def _doubt(self, draft: Draft, kept: IngestItem) -> None:
         """What the statement makes doubtful is left to the user: it is in doubt until he says that it still is so."""
         for item in self._items.values():
             triple = item.triple
@@ -310,7 +334,7 @@ class Ingest:
                     item, "aging", {"status": "active"}, {"status": "aging", "doubted_by": draft.message.message_id}
                 )
 
-    def _contradict(self, draft: Draft, kept: Item, item: Item) -> None:
+    def _contradict(self, draft: Draft, kept: IngestItem, item: IngestItem) -> None:
         turns = _in_turn(kept, item)
         if turns is not None:
             earlier, later = turns
@@ -337,8 +361,8 @@ class Ingest:
     def _log(
         self,
         draft: Draft,
-        one: Item,
-        other: Item,
+        one: IngestItem,
+        other: IngestItem,
         strategy: str,
         winner: UUID | None,
         *,
@@ -372,7 +396,7 @@ class Ingest:
         )
         return conflict
 
-    def _supersede(self, old: Item, heir: Item, how: str, valid_to: datetime) -> None:
+    def _supersede(self, old: IngestItem, heir: IngestItem, how: str, valid_to: datetime) -> None:
         old.heir, old.how = heir.id, how
         self._superseded[old.id] = Superseded(old.id, heir.id, how, valid_to)
         if how == MERGED:
@@ -386,7 +410,7 @@ class Ingest:
     def _scope(self, tier: int) -> int:
         return LOCAL if tier == SESSION or self._place.confined else GLOBAL
 
-    def _shared(self, item: Item) -> int:
+    def _shared(self, item: IngestItem) -> int:
         """What is said in two sessions belongs to both: it is no longer the first one's alone."""
         elsewhere = item.session_id != self._place.session_id and not self._place.confined
         return GLOBAL if elsewhere else item.scope
@@ -408,21 +432,21 @@ class Ingest:
             "metadata": message.metadata,
         }
 
-    def _tell(self, item: Item, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
-        self._events.append(Event(item.id, event, before, after))
+    def _tell(self, item: IngestItem, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None) -> None:
+        self._events.append(HistoryEvent(item.id, event, before, after))
 
 
-def _breaths(item: Item) -> frozenset[tuple[str, str]]:
+def _breaths(item: IngestItem) -> frozenset[tuple[str, str]]:
     """The clauses that say it, each by its message and its words."""
     return frozenset((str(each["message_id"]), each.get("quote") or "") for each in (*item.sources, *item.added))
 
 
-def _side(item: Item) -> Side:
+def _side(item: IngestItem) -> ClaimSide:
     authority = AUTHORITY.get(Provenance(item.provenance), 0)
-    return Side(item.domain, item.stated_at, authority, round(item.confidence, 4), item.text)
+    return ClaimSide(item.domain, item.stated_at, authority, round(item.confidence, 4), item.text)
 
 
-def _in_turn(one: Item, other: Item) -> tuple[Item, Item] | None:
+def _in_turn(one: IngestItem, other: IngestItem) -> tuple[IngestItem, IngestItem] | None:
     """The earlier and the later of two that were both right, each in its time, by their own words: "until May", "since June".
     None: their times overlap, as far as anybody said."""
     for earlier, later in ((one, other), (other, one)):
@@ -433,7 +457,7 @@ def _in_turn(one: Item, other: Item) -> tuple[Item, Item] | None:
     return None
 
 
-def _closed(loser: Item, winner: Item) -> datetime:
+def _closed(loser: IngestItem, winner: IngestItem) -> datetime:
     """When the loser ceased to be so: where it says so itself, else where the winner begins. What was said of it later ended it
     only then."""
     if loser.valid_to is not None:

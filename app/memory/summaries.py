@@ -25,7 +25,7 @@ Count = Callable[[str], int]
 """Tokens of a text (o200k)."""
 
 
-class Line(Struct, frozen=True):
+class SummarySource(Struct, frozen=True):
     """Something that a summary may be made from: a message (`role` as in OpenAI's), or a memory (`role` None), whose text is a
     statement and is taken whole. `weight`: how much it matters, 1 is usual. `place`: orders lines in time."""
 
@@ -67,13 +67,13 @@ MIN_TERMS = 2
 """Words with a content in a sentence worth quoting."""
 
 
-def extractive(lines: Sequence[Line], budget: int, count: Count) -> Summary | None:
+def extractive(lines: Sequence[SummarySource], budget: int, count: Count) -> Summary | None:
     """The lines' statements and best sentences in at most `budget` tokens, in the order in which they were said; None where
     nothing fits. Best: most words that are rare in the whole (tf-idf), per token, that no earlier choice has said."""
     return _compose(_pieces(lines), budget, count, "extractive")
 
 
-def _pieces(lines: Sequence[Line]) -> list[_Piece]:
+def _pieces(lines: Sequence[SummarySource]) -> list[_Piece]:
     pieces: list[_Piece] = []
     for line in lines:
         if line.role is None:
@@ -174,7 +174,7 @@ class SummaryPoints(BaseModel):
 
 
 async def with_helper(
-    helper: Helper, lines: Sequence[Line], budget: int, count: Count, *, about: str = ""
+    helper: Helper, lines: Sequence[SummarySource], budget: int, count: Count, *, about: str = ""
 ) -> Summary | None:
     """As `extractive`, in the helper's words, each point checked against the lines it names; None where none holds.
 
@@ -194,13 +194,13 @@ async def with_helper(
     return _compose(pieces, budget, count, "helper")
 
 
-def chunks(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
+def chunks(lines: Sequence[SummarySource]) -> Iterator[Sequence[SummarySource]]:
     """Lines cut into questions of `CHUNK_CHARS`, at most `MAX_CHUNKS` of them; empty lines and secrets left out."""
     shown = [each for each in lines if _shown(each.text) and not looks_secret(each.text)]
     room = CHUNK_CHARS * MAX_CHUNKS
     if sum(len(_shown(each.text)) for each in shown) > room:
         shown = _most_telling(shown, room)
-    chunk: list[Line] = []
+    chunk: list[SummarySource] = []
     size = 0
     for each in shown:
         length = len(_shown(each.text))
@@ -213,10 +213,10 @@ def chunks(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:
         yield chunk
 
 
-def _most_telling(lines: Sequence[Line], room: int) -> list[Line]:
+def _most_telling(lines: Sequence[SummarySource], room: int) -> list[SummarySource]:
     """The user's lines first, then by their number of words with a content; in the order of the conversation."""
     ranked = sorted(lines, key=lambda each: (each.role not in ("user", None), -len(set(terms(_shown(each.text))))))
-    kept: list[Line] = []
+    kept: list[SummarySource] = []
     # A chunk is not filled to the brim.
     left = room - MAX_CHUNKS * MAX_LINE_CHARS
     for each in ranked:
@@ -231,7 +231,7 @@ def _shown(text: str) -> str:
     return " ".join(strip_injected(text).split())[:MAX_LINE_CHARS]
 
 
-def _checked(answer: SummaryPoints, lines: Sequence[Line]) -> list[_Piece]:
+def _checked(answer: SummaryPoints, lines: Sequence[SummarySource]) -> list[_Piece]:
     """The points that hold, each with its sources."""
     pieces: list[_Piece] = []
     for n, point in enumerate(answer.points):
@@ -318,7 +318,7 @@ class DueEntity(Struct, frozen=True):
         return [self.key, *(f"entity:{each}" for each in self.slugs)]
 
 
-class Things(Struct, frozen=True):
+class ResolvedNames(Struct, frozen=True):
     """Things that were resolved: by the slug of each name that they were called by, and how they are called as a whole."""
 
     ids: Mapping[str, str]
@@ -328,7 +328,7 @@ class Things(Struct, frozen=True):
         return tuple(sorted(each for each, of in self.ids.items() if of == thing))
 
 
-def things_of(episodes: Sequence[Episode]) -> Things:
+def things_of(episodes: Sequence[Episode]) -> ResolvedNames:
     """What the things of these episodes were called; the latest word counts. `episodes`: oldest first."""
     by_slug: dict[str, str] = {}
     named: dict[str, str] = {}
@@ -337,7 +337,7 @@ def things_of(episodes: Sequence[Episode]) -> Things:
         named[own] = name
         called = [str(each["text"]) for each in thing["mentions"] if not each.get("is_coreference")]
         by_slug.update(dict.fromkeys((slug(each) for each in (name, *called)), own))
-    return Things(by_slug, named)
+    return ResolvedNames(by_slug, named)
 
 
 def due_entities(

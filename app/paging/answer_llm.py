@@ -17,7 +17,7 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, BaseModel
 
 from app.errors import HelperError
-from app.paging.answering import Answer, Quote, Source
+from app.paging.answering import AnswerSource, Quote, QuotedAnswer
 from app.paging.answering import answer as extract
 from app.paging.preview import defused
 from app.paging.words import overlap, terms
@@ -71,8 +71,8 @@ class HelperAnswer(BaseModel):
 
 
 async def answer_with_helper(
-    helper: Helper, question: str, sources: Sequence[Source], count: Counter, budget: int
-) -> Answer:
+    helper: Helper, question: str, sources: Sequence[AnswerSource], count: Counter, budget: int
+) -> QuotedAnswer:
     """The helper's answer with its quotations, within `budget` tokens. Raises HelperError where it has none that holds."""
     nonce = os.urandom(6).hex()
     share = CONTEXT_TOKENS // max(1, len(sources))
@@ -84,7 +84,7 @@ async def answer_with_helper(
     return await asyncio.to_thread(checked, given, question, sources, count, budget)
 
 
-def _shown(question: str, source: Source, count: Counter, budget: int) -> str:
+def _shown(question: str, source: AnswerSource, count: Counter, budget: int) -> str:
     """A content as the helper reads it: whole, or the passages that answer best."""
     # A token has a character at least: what is longer than this needs no counting.
     whole = len(source.content) <= budget * 16 and count(source.content) <= budget
@@ -92,7 +92,9 @@ def _shown(question: str, source: Source, count: Counter, budget: int) -> str:
     return f"{source.name}\n{text}"
 
 
-def checked(given: HelperAnswer, question: str, sources: Sequence[Source], count: Counter, budget: int) -> Answer:
+def checked(
+    given: HelperAnswer, question: str, sources: Sequence[AnswerSource], count: Counter, budget: int
+) -> QuotedAnswer:
     """What holds of the helper's answer. Raises HelperError where nothing does."""
     if not given.found or not given.answer.strip():
         raise HelperError("the helper LLM found no answer")
@@ -115,7 +117,7 @@ def checked(given: HelperAnswer, question: str, sources: Sequence[Source], count
     return _within(" ".join(defused(given.answer).split()), found, count, budget)
 
 
-def _within(said: str, found: dict[str, tuple[Quote, frozenset[str]]], count: Counter, budget: int) -> Answer:
+def _within(said: str, found: dict[str, tuple[Quote, frozenset[str]]], count: Counter, budget: int) -> QuotedAnswer:
     """The answer with as many quotations as there is room for, one at least. Raises HelperError where there is not."""
     text, quotes = said, list[Quote]()
     for line, (quote, _) in found.items():
@@ -125,7 +127,7 @@ def _within(said: str, found: dict[str, tuple[Quote, frozenset[str]]], count: Co
             quotes.append(quote)
     if not quotes:
         raise HelperError("the helper LLM's answer is too long")
-    return Answer(text, count(text), tuple(quotes))
+    return QuotedAnswer(text, count(text), tuple(quotes))
 
 
 def _figure(word: str) -> bool:
@@ -142,7 +144,7 @@ class _Span(NamedTuple):
 class _Lines:
     """A content in which quotations are looked up, whatever their white space."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: AnswerSource) -> None:
         self._source = source
         self._lines = source.content.splitlines()
         self._starts: list[int] = []

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from app.paging.outline import LINE_CHARS, Line, Outline, clip
+from app.paging.outline import LINE_CHARS, Outline, OutlineLine, clip
 from app.paging.preview import defused
 from app.paging.shrink import outline_of
 from app.paging.words import terms
@@ -57,7 +57,7 @@ _ASKS_FIGURE = re.compile(
 _FIGURE = re.compile(r"\d")
 
 
-class Source(NamedTuple):
+class AnswerSource(NamedTuple):
     """An object to answer from: its whole content, and how like the question it is (0 to 1 each)."""
 
     object_id: UUID
@@ -78,7 +78,7 @@ class Quote(NamedTuple):
     score: float
 
 
-class Answer(NamedTuple):
+class QuotedAnswer(NamedTuple):
     """`text`: the quotes with their places, empty when nothing answers."""
 
     text: str
@@ -103,11 +103,11 @@ def text_score(question: str, held: Mapping[str, int]) -> float:
 
 def answer(
     question: str,
-    sources: Sequence[Source],
+    sources: Sequence[AnswerSource],
     count: Counter,
     budget: int = ANSWER_TOKENS,
     weights: tuple[float, float] = WEIGHTS,
-) -> Answer:
+) -> QuotedAnswer:
     """The best passages of the best `OBJECTS` sources within `budget` tokens, best first."""
     best = sorted(sources, key=lambda each: (-hybrid(each.vector, each.text, weights), each.object_id.int))[:OBJECTS]
     pages = [_Page(each, outline_of(each.content, each.kind, each.key)) for each in best]
@@ -140,15 +140,15 @@ def answer(
         told.append(line)
         used += cost
     text = "\n".join(told)
-    return Answer(text, count(text) if text else 0, tuple(quotes))
+    return QuotedAnswer(text, count(text) if text else 0, tuple(quotes))
 
 
 class _Page:
     """A source as lines: the outline's, which has also the lines that tell of the whole (counts, shapes, ranges)."""
 
-    def __init__(self, source: Source, outline: Outline) -> None:
+    def __init__(self, source: AnswerSource, outline: Outline) -> None:
         self.source = source
-        self.lines: list[Line] = [*(Line(each, 0) for each in outline.head), *outline.lines]
+        self.lines: list[OutlineLine] = [*(OutlineLine(each, 0) for each in outline.head), *outline.lines]
         self.taken: set[int] = set()
         self.words: dict[int, frozenset[str]] = {}
 

@@ -21,8 +21,8 @@ from app.dialects.splice import (
     splice,
 )
 from app.dialects.sse import DONE, payloads
-from app.paging.stream import CALLED, FOLLOWED, THOUGHTS, Chunk, Leg, PartEdit, edits, summed, without
-from app.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, Pending, results, spoken
+from app.paging.stream import CALLED, FOLLOWED, THOUGHTS, ChatChunk, LegStream, PartEdit, edits, summed, without
+from app.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, PendingCalls, results, spoken
 
 # The requests of later legs, made of the first one's own bytes.
 
@@ -114,7 +114,7 @@ class Whole(NamedTuple):
     """The body for the client."""
 
     data: bytes
-    pending: Pending | None = None
+    pending: PendingCalls | None = None
 
 
 class PhantomBody:
@@ -138,7 +138,7 @@ class PhantomBody:
             return Whole(body)
         if not isinstance(document, dict) or not isinstance(document.get("choices"), list) or document.get("error"):
             return Whole(body)
-        chunk = Chunk(body, body, document)
+        chunk = ChatChunk(body, body, document)
         message = chunk.part.get("message")
         if not isinstance(message, dict):
             return Whole(body)
@@ -157,16 +157,16 @@ class PhantomBody:
             return NeedsLeg(calls, spoken(said.pop("content", ""), said, calls), last=self.leg > self._rounds)
         if leg.ours and not leg.theirs and chunk.reason in CALLED:
             part.finish = b'"stop"'
-        pending = Pending(leg.whole()) if whole else None
+        pending = PendingCalls(leg.whole()) if whole else None
         top = {name: dump(value) for name, value in self._first.items() if value and document.get(name) != value}
         if isinstance(usage, dict) and self._before is not None:
             top["usage"] = dump(summed(self._before, usage))
         changes = self._prefixes(body, chunk.at) + edits(body, top, chunk.at, part)
         return Whole(splice(body, changes) if changes else body, pending)
 
-    def _read(self, message: Mapping[str, Any]) -> tuple[Leg, PartEdit]:
+    def _read(self, message: Mapping[str, Any]) -> tuple[LegStream, PartEdit]:
         """The message as a leg that came in one delta."""
-        leg, part = Leg(), PartEdit()
+        leg, part = LegStream(), PartEdit()
         leg.take(message)
         given = message.get("tool_calls")
         for position, call in enumerate(given if isinstance(given, list) else ()):

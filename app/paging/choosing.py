@@ -12,7 +12,7 @@ from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from app.paging.answering import OBJECTS, Source, hybrid
+from app.paging.answering import OBJECTS, AnswerSource, hybrid
 from app.paging.preview import defused, handle_of
 from app.paging.words import MAX_TERMS_CHARS, terms
 from app.store.paging_values import SATURATION, Fidelity, Relationship, RelationType, SemanticObject
@@ -49,7 +49,7 @@ def choose(
     candidates: Sequence[tuple[SemanticObject, float, float | None]],
     newer: Mapping[UUID, Collection[UUID]],
     stands: Collection[UUID] = (),
-) -> list[Source]:
+) -> list[AnswerSource]:
     """The sources to answer from, best first: objects with their contents, how like the question they are, and how much of its
     words they have (0 to 1 each; None: not measured over the session, and so over these).
 
@@ -57,11 +57,11 @@ def choose(
     """
     unknown = any(words is None for _, _, words in candidates)
     own = word_scores(question, [Tally(terms(made.content)) for made, _, _ in candidates]) if unknown else []
-    found: dict[UUID, Source] = {}
+    found: dict[UUID, AnswerSource] = {}
     for at, (made, vector, told) in enumerate(candidates):
         name = name_of(made, made.id in stands, made.id in newer)
         words = told if told is not None else own[at]
-        found[made.id] = Source(made.id, name, made.kind, made.content, vector, words, made.source_key)
+        found[made.id] = AnswerSource(made.id, name, made.kind, made.content, vector, words, made.source_key)
     ranked = sorted(found, key=lambda each: (-hybrid(found[each].vector, found[each].text), each.int))
     return [found[each] for each in _last_first(ranked, newer)[:OBJECTS]]
 

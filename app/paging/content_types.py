@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from app.paging.keys import Call, Family
+from app.paging.keys import Family, UnderstoodCall
 from app.paging.outline import count_bounded
 from app.paging.shrink import kind_of
 from app.store.paging_values import ContentKind, Counter, ObjectType
@@ -24,8 +24,8 @@ PLAN_STEPS = 4
 DECISION_WORDS = 2
 """Different turns of phrase that make a decision."""
 
-PASTED = Call("Pasted", Family.OTHER, None)
-SAID = Call("Said", Family.OTHER, None)
+PASTED = UnderstoodCall("Pasted", Family.OTHER, None)
+SAID = UnderstoodCall("Said", Family.OTHER, None)
 
 _TRACEBACK = re.compile(
     r"^[ \t]{0,16}(?:Traceback \(most recent call last\)|panic: |thread '.{0,80}' panicked"
@@ -50,16 +50,16 @@ _DECISION = re.compile(
 _FENCE = re.compile(r"`{3,16}|~{3,16}")
 
 
-class Piece(NamedTuple):
+class Fragment(NamedTuple):
     """A part of a message, `text[start:stop]`, that may become an object."""
 
     start: int
     stop: int
     object_type: ObjectType
-    call: Call
+    call: UnderstoodCall
 
 
-def of_result(text: str, call: Call) -> ObjectType:
+def of_result(text: str, call: UnderstoodCall) -> ObjectType:
     """The type of a tool's result."""
     if call.family == Family.PLAN:
         return ObjectType.PLAN
@@ -88,7 +88,7 @@ def of_statement(text: str) -> ObjectType | None:
     return None
 
 
-def pastes(text: str, count: Counter) -> list[Piece]:
+def pastes(text: str, count: Counter) -> list[Fragment]:
     """The parts of a user's message that are long pastes: fenced blocks, else all of a long text but its two ends."""
     if len(text) < PASTE_TOKENS:
         return []
@@ -96,7 +96,7 @@ def pastes(text: str, count: Counter) -> list[Piece]:
     if not found and _long(text, count):
         start, stop = _middle(text)
         found = [(start, stop)] if _long(text[start:stop], count) else []
-    return [Piece(start, stop, of_paste(text[start:stop]), PASTED) for start, stop in found]
+    return [Fragment(start, stop, of_paste(text[start:stop]), PASTED) for start, stop in found]
 
 
 def of_paste(text: str) -> ObjectType:

@@ -23,24 +23,24 @@ from app.clock import Clock
 from app.errors import MnemeError
 from app.metrics import Metrics
 from app.paging.answer_llm import answer_with_helper
-from app.paging.answering import ANSWER_TOKENS, Answer, Source, answer
+from app.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer
 from app.paging.choosing import choose, likeliest, standing, superseded
 from app.paging.outline import count_bounded
 from app.paging.preview import defused, handle_of
 from app.paging.state import Paging
 from app.paging.tools import Names, PhantomCall, Query, Restore, Wrong, read_call, unknown_object
-from app.paging.verdicts import Verdict, judge
+from app.paging.verdicts import FaultVerdict, judge
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
-from app.store.paging import Hit, PagingStore
-from app.store.paging_values import Asked, Counter, Fault, FaultType, SemanticObject
+from app.store.paging import ObjectHit, PagingStore
+from app.store.paging_values import Counter, Fault, FaultRecord, FaultType, SemanticObject
 from app.store.records import Vector
 
 log = logging.getLogger("mneme.paging")
 
 
-class Limits(NamedTuple):
+class FaultTimeouts(NamedTuple):
     """Seconds that the steps of a leg's faults may take, all its calls together. `vector`: the question's vector, without
     which words are enough; `find`: with it, what the store knows, and then what is likeliest of it; `write`: the helper LLM,
     without which quotations are enough; `quote`: these. So questions wait for 2 · `find` + `write` + `quote` at most, and
@@ -52,19 +52,19 @@ class Limits(NamedTuple):
     quote: float = 3.0
 
 
-LIMITS = Limits()
+LIMITS = FaultTimeouts()
 Result = Literal["answered", "restored", "nothing"]
 
 
 class Writer:
     """Answers a question from sources: by the helper LLM where there is one, else, and where it fails, in quotations."""
 
-    def __init__(self, count: Counter, helper: Helper | None = None, limits: Limits = LIMITS) -> None:
+    def __init__(self, count: Counter, helper: Helper | None = None, limits: FaultTimeouts = LIMITS) -> None:
         self.count = count
         self._helper = helper
         self._limits = limits
 
-    async def write(self, question: str, sources: Sequence[Source], budget: int) -> Answer:
+    async def write(self, question: str, sources: Sequence[AnswerSource], budget: int) -> QuotedAnswer:
         """Within `budget` tokens; empty where nothing answers. Raises TimeoutError."""
         if self._helper is not None and sources:
             try:
@@ -83,13 +83,13 @@ def result_of(fault: Fault) -> Result:
     return "restored" if fault.fault_type == FaultType.FULL_RESTORE else "answered"
 
 
-def judged(fault: Fault, before: Sequence[Asked], shown_less: bool) -> Fault:
+def judged(fault: Fault, before: Sequence[FaultRecord], shown_less: bool) -> Fault:
     """A micro-fault with what follows of it, after those before it about the same object (`verdicts.judge`). `shown_less`: the
     object is shown below full."""
-    verdict = judge([*before, Asked(fault.turn, fault.question or "")], fault.turn)
-    if verdict == Verdict.RAISE and shown_less:
+    verdict = judge([*before, FaultRecord(fault.turn, fault.question or "")], fault.turn)
+    if verdict == FaultVerdict.RAISE and shown_less:
         return replace(fault, fault_type=FaultType.ENTROPY_TRIGGERED, raises=True)
-    return replace(fault, pin=verdict == Verdict.PIN)
+    return replace(fault, pin=verdict == FaultVerdict.PIN)
 
 
 SEARCHED = 12
@@ -145,7 +145,7 @@ class Faulter:
         helper: Helper | None = None,
         *,
         meter: Metrics | None = None,
-        limits: Limits = LIMITS,
+        limits: FaultTimeouts = LIMITS,
     ) -> None:
         """`space`: the number of the embedder's space; None: words alone. `count`: tokens as they are stored (o200k)."""
         self._store = store
@@ -241,7 +241,7 @@ class Faulter:
         )
         return _Told(f"{HEADER}\n{found.text}", fault)
 
-    async def _found(self, paging: Paging, question: str) -> tuple[Sequence[Hit], bool]:
+    async def _found(self, paging: Paging, question: str) -> tuple[Sequence[ObjectHit], bool]:
         """What the store finds, and whether it is away."""
         try:
             async with asyncio.timeout(self._limits.find):
@@ -271,8 +271,8 @@ class Faulter:
         return vector if vector.any() else None
 
     async def _sources(
-        self, paging: Paging, question: str, fresh: Sequence[SemanticObject], hits: Sequence[Hit]
-    ) -> list[Source]:
+        self, paging: Paging, question: str, fresh: Sequence[SemanticObject], hits: Sequence[ObjectHit]
+    ) -> list[AnswerSource]:
         """The best of what is stored, and of what this request brought and nobody stored yet."""
         stored = {hit.object.id: (hit.object, max(0.0, hit.vector), hit.text) for hit in hits}
         new = await asyncio.to_thread(likeliest, question, [each for each in fresh if each.id not in stored])
@@ -381,7 +381,7 @@ def _judged(paging: Paging, fault: Fault) -> Fault:
     key = fault.object_id
     if key is None:
         return fault
-    here = [Asked(each.turn, each.question) for each in paging.faults if each.object_id == key and each.question]
+    here = [FaultRecord(each.turn, each.question) for each in paging.faults if each.object_id == key and each.question]
     return judged(fault, [*paging.state.asked.get(key, ()), *here], key not in standing(paging.objects))
 
 

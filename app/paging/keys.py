@@ -26,7 +26,7 @@ class Family(StrEnum):
     OTHER = "other"
 
 
-class Call(NamedTuple):
+class UnderstoodCall(NamedTuple):
     """A tool's call as it is understood. `key`: None where nothing in the arguments names anything."""
 
     tool: str
@@ -103,7 +103,7 @@ def family_of(tool: str) -> Family:
     return _FAMILIES.get(re.sub(r"[^a-z]", "", last.lower()), Family.OTHER)
 
 
-def understand(tool: str, arguments: object) -> Call:
+def understand(tool: str, arguments: object) -> UnderstoodCall:
     """A call by its tool's name and its arguments (JSON text, or a mapping; anything else has no key)."""
     family = family_of(tool)
     if isinstance(arguments, str):
@@ -113,10 +113,10 @@ def understand(tool: str, arguments: object) -> Call:
     else:
         given = arguments if isinstance(arguments, Mapping) else {}
     if family == Family.PLAN:
-        return Call(tool, family, "plan")
+        return UnderstoodCall(tool, family, "plan")
     key = _named(given, _ARGUMENTS.get(family, ())) or _by_shape(given, family)
     if key is None:
-        return Call(tool, family, None)
+        return UnderstoodCall(tool, family, None)
     if family == Family.SHELL:
         return _command(tool, key)
     if family in (Family.READ, Family.EDIT, Family.WRITE):
@@ -124,7 +124,7 @@ def understand(tool: str, arguments: object) -> Call:
         key = _path((patched[1] or patched[2]) if patched else key) + (_range(given) if family == Family.READ else "")
     elif family == Family.SEARCH and (where := _named(given, _PATHS)):
         key = f"{_clean(key)} in {_path(where)}"
-    return Call(tool, family, _clean(key))
+    return UnderstoodCall(tool, family, _clean(key))
 
 
 def base_key(key: str) -> str:
@@ -156,14 +156,14 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else {"": value}
 
 
-def _by_text(tool: str, family: Family, text: str) -> Call:
+def _by_text(tool: str, family: Family, text: str) -> UnderstoodCall:
     """Arguments that are no JSON: a custom tool's text, or broken."""
     if family == Family.PLAN:
-        return Call(tool, family, "plan")
+        return UnderstoodCall(tool, family, "plan")
     if patched := _PATCHED.search(text[:MAX_ARGUMENT_CHARS]):
-        return Call(tool, family, _path(patched[1] or patched[2]))
+        return UnderstoodCall(tool, family, _path(patched[1] or patched[2]))
     first = _clean(text[: KEY_CHARS * 4])
-    return Call(tool, family, first or None)
+    return UnderstoodCall(tool, family, first or None)
 
 
 def _named(given: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
@@ -206,16 +206,16 @@ def _first(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield item
 
 
-def _command(tool: str, command: str) -> Call:
+def _command(tool: str, command: str) -> UnderstoodCall:
     """A command; one that only prints a file, or gets a URL, is a reading of that."""
     line = _CHANGES_TO.sub("", command.strip()[: KEY_CHARS * 4], count=1)
     if part := _PRINTS_PART.match(line):
-        return Call(tool, Family.READ, _clean(f"{_path(part[3])}:{part[1]}-{part[2]}"))
+        return UnderstoodCall(tool, Family.READ, _clean(f"{_path(part[3])}:{part[1]}-{part[2]}"))
     if printed := _PRINTS.match(line):
-        return Call(tool, Family.READ, _clean(_path(printed[1])))
+        return UnderstoodCall(tool, Family.READ, _clean(_path(printed[1])))
     if _GETS.match(line) and (found := urls(line)):
-        return Call(tool, Family.FETCH, _clean(found[0]))
-    return Call(tool, Family.SHELL, _clean(line) or None)
+        return UnderstoodCall(tool, Family.FETCH, _clean(found[0]))
+    return UnderstoodCall(tool, Family.SHELL, _clean(line) or None)
 
 
 def _range(given: Mapping[str, Any]) -> str:

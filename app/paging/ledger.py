@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.dialects.splice import Envelope, Insertion, MessageSpan, dump, entries, escape, insert_messages
 from app.paging.stream import THOUGHTS
-from app.paging.tools import NeedsLeg, Pending, PhantomCall, results
+from app.paging.tools import NeedsLeg, PendingCalls, PhantomCall, results
 
 _CHARACTER = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\\x80-\xbf][\x80-\xbf]*"
@@ -29,7 +29,7 @@ _CHARACTER = re.compile(
 """One character of the inside of a JSON string."""
 
 
-class Hidden(Struct, frozen=True):
+class HiddenLegs(Struct, frozen=True):
     """What stands behind one answer. `legs`: messages in front of it, each assistant's with its results. `beside`: calls
     in the client's own message. `told`: their results, by call; missing while they are pending."""
 
@@ -37,15 +37,15 @@ class Hidden(Struct, frozen=True):
     beside: tuple[PhantomCall, ...] = ()
     told: Mapping[str, str] | None = None
 
-    def after(self, need: NeedsLeg, texts: Sequence[str]) -> Hidden:
+    def after(self, need: NeedsLeg, texts: Sequence[str]) -> HiddenLegs:
         """With one more leg, and what was answered to its calls."""
         return replace(self, legs=(*self.legs, need.message, *results(need.calls, texts)))
 
-    def with_pending(self, pending: Pending) -> Hidden:
+    def with_pending(self, pending: PendingCalls) -> HiddenLegs:
         """With calls that wait for the client to come back."""
         return replace(self, beside=pending.calls)
 
-    def answered(self, texts: Sequence[str]) -> Hidden:
+    def answered(self, texts: Sequence[str]) -> HiddenLegs:
         """With the results of these calls, in their order."""
         return replace(self, told={call.id: text for call, text in zip(self.beside, texts, strict=True)})
 
@@ -75,7 +75,7 @@ class Hidden(Struct, frozen=True):
         return {"legs": list(self.legs), "beside": calls, "told": self.told}
 
     @classmethod
-    def of_json(cls, row: Mapping[str, Any]) -> Hidden:
+    def of_json(cls, row: Mapping[str, Any]) -> HiddenLegs:
         return cls(tuple(row["legs"]), tuple(PhantomCall(**each) for each in row["beside"]), row["told"])
 
 
@@ -98,7 +98,7 @@ def keys_of(transcript: Transcript, start: bytes = b"") -> dict[bytes, int]:
 
 
 def insertions(
-    body: bytes, envelope: Envelope, messages: Sequence[Mapping[str, Any]], found: Mapping[int, Hidden]
+    body: bytes, envelope: Envelope, messages: Sequence[Mapping[str, Any]], found: Mapping[int, HiddenLegs]
 ) -> list[Insertion]:
     """What puts the exchanges into the client's own bytes. `found`: by the index of the message that the client knows."""
     made: list[Insertion] = []
@@ -116,7 +116,7 @@ def insertions(
     return made
 
 
-def expanded(message: Mapping[str, Any], hidden: Hidden) -> list[Mapping[str, Any]]:
+def expanded(message: Mapping[str, Any], hidden: HiddenLegs) -> list[Mapping[str, Any]]:
     """The same for a message that Mneme supplies: it, with what goes before and behind it."""
     legs, shared = _legs(hidden, message)
     own = dict(message)
@@ -134,7 +134,7 @@ def expanded(message: Mapping[str, Any], hidden: Hidden) -> list[Mapping[str, An
     return [*legs, own, *told]
 
 
-def _legs(hidden: Hidden, message: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
+def _legs(hidden: HiddenLegs, message: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
     """The legs as they go before a message, and what of its text is theirs. A text that the client holds in another form stays
     with it, and the legs go without; so does reasoning that the client sends back itself."""
     content = message.get("content")
@@ -151,12 +151,12 @@ def _legs(hidden: Hidden, message: Mapping[str, Any]) -> tuple[list[Mapping[str,
     return legs, shared if keeps else ""
 
 
-def _beside(hidden: Hidden) -> list[PhantomCall]:
+def _beside(hidden: HiddenLegs) -> list[PhantomCall]:
     """The answered calls that go into the client's own message, in their order."""
     return sorted(hidden.beside, key=lambda call: call.position) if hidden.told is not None else []
 
 
-def _told(hidden: Hidden) -> list[dict[str, Any]]:
+def _told(hidden: HiddenLegs) -> list[dict[str, Any]]:
     """Their results: all results of a message stand right behind it."""
     calls, told = _beside(hidden), hidden.told or {}
     return results(calls, [told[each.id] for each in calls])

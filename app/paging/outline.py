@@ -30,7 +30,7 @@ TRIES = 8
 """Times that a level is packed anew because it came out too long."""
 
 
-class Line(NamedTuple):
+class OutlineLine(NamedTuple):
     """A line of an outline. `group`: its index there; `weight`: which of a group come first (more is better; then by
     place); `at`: its number in the content, from 1; 0 for a line that was made and is none of it, which costs no gap
     and always stands where it is."""
@@ -55,7 +55,7 @@ class Outline(Struct, frozen=True):
 
     head: tuple[str, ...]
     groups: tuple[Group, ...]
-    lines: Sequence[Line]
+    lines: Sequence[OutlineLine]
     beyond: str | None = None
     """What was not looked at because the content is too long."""
 

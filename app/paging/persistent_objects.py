@@ -13,13 +13,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from app.memory.text import normalise
-from app.paging.answering import Source, answer
+from app.paging.answering import AnswerSource, answer
 from app.paging.content_types import PASTED, SAID
 from app.paging.keys import Family, base_key
 from app.paging.outline import fitting
 from app.paging.shrink import shrink
 from app.store.paging_values import ContentKind, Counter, mark_of
-from app.store.persistent_objects import Content, Origin, Reading
+from app.store.persistent_objects import Content, ObjectEvidence, Origin
 
 ASKED_TURNS = 2
 """Turns with questions about an object that speak for it: one question may be a whim."""
@@ -37,13 +37,13 @@ class Lasting(NamedTuple):
     """A content that is to be remembered. `reading`: its last one; `evidence`: what speaks for it, over all `readings` of it in
     the session; `fresh`: as much of it as is no memory yet."""
 
-    reading: Reading
-    readings: tuple[Reading, ...]
+    reading: ObjectEvidence
+    readings: tuple[ObjectEvidence, ...]
     evidence: int
     fresh: int
 
 
-def evidence(reading: Reading) -> int:
+def evidence(reading: ObjectEvidence) -> int:
     """How much speaks for an object: each restoration, each turn in which it was asked about (two at least), a pin that comes
     from neither, and that it was read before."""
     asked = reading.asked_turns if reading.asked_turns >= ASKED_TURNS else 0
@@ -51,20 +51,20 @@ def evidence(reading: Reading) -> int:
     return reading.restores + asked + pin + reading.again
 
 
-def place_of(reading: Reading) -> str | None:
+def place_of(reading: ObjectEvidence) -> str | None:
     """What a content is known by beside itself: two that share it are readings of the same. None: it has no key, or is the note
     of an edit, which says what was done and not what is so."""
     return None if reading.key is None or reading.family in _WRITES else f"object:{reading.family}:{reading.key}"
 
 
-def file_of(reading: Reading) -> str | None:
+def file_of(reading: ObjectEvidence) -> str | None:
     """The file that was read, all of it or some lines, or edited."""
     if reading.key is None or reading.family not in (Family.READ.value, *_WRITES):
         return None
     return f"object:file:{base_key(reading.key)}"
 
 
-def by_tool(reading: Reading) -> bool:
+def by_tool(reading: ObjectEvidence) -> bool:
     """Whether a tool gave it, rather than that the user brought it, or the assistant said it."""
     return reading.tool is not None and reading.tool not in (PASTED.tool, SAID.tool)
 
@@ -74,9 +74,9 @@ def content_key(content_hash: bytes) -> str:
     return f"object:{content_hash.hex()}"
 
 
-def latest(readings: Iterable[Reading]) -> dict[str, Reading]:
+def latest(readings: Iterable[ObjectEvidence]) -> dict[str, ObjectEvidence]:
     """The last reading of each place, and the last edit of each file. `readings`: in their order."""
-    found: dict[str, Reading] = {}
+    found: dict[str, ObjectEvidence] = {}
     for each in readings:
         key = file_of(each) if each.family in _WRITES else place_of(each)
         if key is not None:
@@ -84,10 +84,10 @@ def latest(readings: Iterable[Reading]) -> dict[str, Reading]:
     return found
 
 
-def lasting(readings: Sequence[Reading]) -> list[Lasting]:
+def lasting(readings: Sequence[ObjectEvidence]) -> list[Lasting]:
     """Contents for which more speaks than is known yet, those first for which most does; at most `MOST`."""
     last, order = latest(readings), {each.object_id: n for n, each in enumerate(readings)}
-    alike: dict[tuple[str | None, bytes], list[Reading]] = {}
+    alike: dict[tuple[str | None, bytes], list[ObjectEvidence]] = {}
     for each in readings:
         alike.setdefault((place_of(each), each.content_hash), []).append(each)
     found: list[Lasting] = []
@@ -102,7 +102,7 @@ def lasting(readings: Sequence[Reading]) -> list[Lasting]:
     return sorted(found, key=lambda each: -each.evidence)[:MOST]
 
 
-def origins_of(readings: Iterable[Reading], origins: Sequence[Origin]) -> dict[UUID, Origin]:
+def origins_of(readings: Iterable[ObjectEvidence], origins: Sequence[Origin]) -> dict[UUID, Origin]:
     """The message that each object stands in, the first of several; none for one that is not stored.
 
     `origins`: all of the conversation, in their order: messages that say the same are told by how many there were before.
@@ -115,13 +115,13 @@ def origins_of(readings: Iterable[Reading], origins: Sequence[Origin]) -> dict[U
     return {each.object_id: at[each.marks[0]] for each in readings if each.marks and each.marks[0] in at}
 
 
-def text_of(reading: Reading, content: Content, count: Counter) -> str:
+def text_of(reading: ObjectEvidence, content: Content, count: Counter) -> str:
     """What is remembered of an object, on one line: its stub, the passages that its last questions were answered with, and as
     much of L2 as there is room for. Nothing in other words than its own."""
     kind = ContentKind(reading.kind)
     told = [reading.stub]
     for question in content.questions:
-        source = Source(reading.object_id, "", kind, content.text, key=reading.key)
+        source = AnswerSource(reading.object_id, "", kind, content.text, key=reading.key)
         for best in answer(question, [source], count, QUOTED_TOKENS).quotes[:1]:
             told += [_flat(best.text)] if _flat(best.text) not in told else []
     compact = content.compact or shrink(content.text, kind, count, reading.key, reading.tokens).compact.text
@@ -129,7 +129,7 @@ def text_of(reading: Reading, content: Content, count: Counter) -> str:
     return normalise(fitting(" – ".join(told), MEMORY_TOKENS, count))
 
 
-def told_of(reading: Reading) -> Mapping[str, object]:
+def told_of(reading: ObjectEvidence) -> Mapping[str, object]:
     """What a memory tells of the object that it was (`details.object`)."""
     return {
         "id": str(reading.object_id),

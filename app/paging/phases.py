@@ -14,7 +14,7 @@ from app.context.transcript import HASH_BYTES, text_of
 from app.paging.outline import clip, fitting
 from app.paging.shrink import STUB_TOKENS
 from app.paging.words import overlap, terms
-from app.store.paging_values import Counter, ObjectType, Part, SemanticObject
+from app.store.paging_values import Counter, ObjectSpan, ObjectType, SemanticObject
 
 PHASE_TURNS = 10
 """Answers after which a phase ends, whatever it is about."""
@@ -42,7 +42,7 @@ class Phase(NamedTuple):
     name: str
     title: str
     text: str
-    parts: tuple[Part, ...]
+    parts: tuple[ObjectSpan, ...]
     marks: frozenset[bytes]
 
 
@@ -71,7 +71,7 @@ def ended(
     roles: Sequence[str],
     marks: Sequence[bytes | None],
     known: frozenset[bytes],
-    held: Mapping[bytes, Sequence[Part]],
+    held: Mapping[bytes, Sequence[ObjectSpan]],
 ) -> list[Phase]:
     """The phases that ended and are not known yet. `held`: parts of messages that are objects by themselves."""
     found: list[Phase] = []
@@ -109,11 +109,11 @@ def _phase(
     messages: Sequence[object],
     roles: Sequence[str],
     marks: Sequence[bytes | None],
-    held: Mapping[bytes, Sequence[Part]],
+    held: Mapping[bytes, Sequence[ObjectSpan]],
     positions: Sequence[int],
 ) -> Phase:
     said: list[str] = []
-    parts: list[Part] = []
+    parts: list[ObjectSpan] = []
     titles: dict[str, str] = {}
     own: list[bytes] = []
     for position in positions:
@@ -124,7 +124,7 @@ def _phase(
         for start, stop in _free(text, held.get(mark, ())):
             piece = text[start:stop].strip()
             said.append(f"{_SPEAKERS[roles[position]]}: {piece}")
-            parts.append(Part(mark, start, stop))
+            parts.append(ObjectSpan(mark, start, stop))
             titles.setdefault(roles[position], " ".join(piece[:240].split()))
     name = blake2b(b"".join(own), digest_size=HASH_BYTES).hexdigest()
     title = titles.get("user") or titles.get("assistant", "")
@@ -139,7 +139,7 @@ def _phase(
     )
 
 
-def _free(text: str, held: Sequence[Part]) -> list[tuple[int, int]]:
+def _free(text: str, held: Sequence[ObjectSpan]) -> list[tuple[int, int]]:
     """What of a text no object holds."""
     spans: list[tuple[int, int]] = []
     at = 0

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.paging.explaining import explained
 from app.paging.fidelity import Decision, Moment, decide
-from app.paging.prompt import Drawn, Sheet, Where, heard
+from app.paging.prompt import PagedRequest, ReceivedRequest, Where, heard
 from app.paging.segment import Segmentation
 from app.paging.state import Paging
 from app.paging.tools import Declined, Offer, definitions
@@ -21,7 +21,7 @@ LEFT_OUT = "left_out"
 """In a row of the ledger: the exchange is not shown any more."""
 
 
-class Taken(NamedTuple):
+class TranscriptObjects(NamedTuple):
     """A transcript taken apart. `objects`: all that are known, in order; `where`: of those that it has; `costs`: tokens of each
     message as it came."""
 
@@ -44,7 +44,7 @@ class Plan(Struct):
     """A decision under way. `measured`: tokens of objects as they are shown now; `left`: exchanges that are left out from now
     on, by the index of their answer."""
 
-    page: Sheet
+    page: ReceivedRequest
     relations: Sequence[Relationship]
     moment: Moment
     measured: Mapping[UUID, int]
@@ -65,9 +65,9 @@ class Plan(Struct):
 
 
 def plan(
-    page: Sheet,
+    page: ReceivedRequest,
     state: Paged,
-    taken: Taken,
+    taken: TranscriptObjects,
     faults: Sequence[Fault],
     budget: int,
     beside: Beside,
@@ -109,9 +109,9 @@ def plan(
 def fill(
     paging: Paging,
     made: Plan,
-    taken: Taken,
+    taken: TranscriptObjects,
     shown: Sequence[SemanticObject],
-    drawn: Drawn,
+    drawn: PagedRequest,
     offered: Offer | Declined,
     beside: Beside,
     window: int,
@@ -164,11 +164,13 @@ def settled(paging: Paging, tokens: int) -> None:
     paging.room = max(0, paging.budget - paging.record.shown_tokens)
 
 
-def _decide(page: Sheet, relations: Sequence[Relationship], moment: Moment, measured: Mapping[UUID, int]) -> Decision:
+def _decide(
+    page: ReceivedRequest, relations: Sequence[Relationship], moment: Moment, measured: Mapping[UUID, int]
+) -> Decision:
     return decide(page.objects, relations, moment, lambda made, level: _size(page, measured, made, level))
 
 
-def _size(page: Sheet, measured: Mapping[UUID, int], made: SemanticObject, level: Fidelity) -> int:
+def _size(page: ReceivedRequest, measured: Mapping[UUID, int], made: SemanticObject, level: Fidelity) -> int:
     """Tokens of an object: as it is shown now they are known, else estimated."""
     if level == made.fidelity and level != Fidelity.FULL and (known := measured.get(made.id)) is not None:
         return known

@@ -38,7 +38,7 @@ TOLD_CHARS_PER_TOKEN = 3
 _OPENER = re.compile(r"[<＜﹤](?=[\s/]*mneme[\W_]?object)", re.IGNORECASE)
 
 
-class Shown(NamedTuple):
+class Preview(NamedTuple):
     """A text that stands for an object, and its tokens."""
 
     text: str
@@ -67,7 +67,7 @@ def render(
     nonce: str,
     count: Counter,
     tools: tuple[str, str] = ("memory_query", "memory_restore"),
-) -> Shown:
+) -> Preview:
     """An object at a level below full, in the place of its first part. Above that it is the client's own text, untouched.
     `tools`: what asks, and what restores, are called in this request."""
     query, restore = tools
@@ -86,7 +86,7 @@ def render(
     return _shown("\n".join(lines), count)
 
 
-def render_rest(handle: str, nonce: str, count: Counter) -> Shown:
+def render_rest(handle: str, nonce: str, count: Counter) -> Preview:
     """What stands in the place of the further parts of an object that is shown at its first."""
     return _shown(f"<{TAG} {nonce} id={handle} see above/>", count)
 
@@ -121,5 +121,5 @@ def _listed(told: tuple[str, ...]) -> str:
     return _OPENER.sub("(", text if len(text) <= TOLD_CHARS else text[: TOLD_CHARS - 1] + "…")
 
 
-def _shown(text: str, count: Counter) -> Shown:
-    return Shown(text, count(text))
+def _shown(text: str, count: Counter) -> Preview:
+    return Preview(text, count(text))

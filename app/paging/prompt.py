@@ -22,10 +22,10 @@ from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, TEXT_PARTS, Transcript, query_of, text_of
 from app.dialects.base import ChatRequest
-from app.dialects.splice import Insertion, MessageSpan, Span, entries, escape, splice
+from app.dialects.splice import ByteSpan, Insertion, MessageSpan, entries, escape, splice
 from app.paging.fidelity import MIN_BATCH, RECENT_TURNS, Decision, at_least, zone
 from app.paging.keys import base_key, understand
-from app.paging.ledger import Hidden, expanded
+from app.paging.ledger import HiddenLegs, expanded
 from app.paging.ledger import insertions as ledger_insertions
 from app.paging.phases import PHASE_TURNS, changes_subject, is_phase
 from app.paging.preview import handle_of, render, render_rest, shown_tokens
@@ -33,7 +33,7 @@ from app.paging.segment import marks, turns
 from app.paging.tools import Names, names_in
 from app.paging.words import overlap, terms
 from app.providers.tokens import HASHED, CountCache, TokenCounter
-from app.store.paging_values import Fidelity, Part, Relationship, RelationType, SemanticObject, Trigger, Zone
+from app.store.paging_values import Fidelity, ObjectSpan, Relationship, RelationType, SemanticObject, Trigger, Zone
 
 # Ranges of a message's text, as `context.transcript.text_of` gives it, changed in the client's own bytes.
 #
@@ -49,7 +49,7 @@ _ESCAPE = re.compile(
 """One character that is written as an escape."""
 
 
-class Change(NamedTuple):
+class TextChange(NamedTuple):
     """Put `data` (the inside of a JSON string) in place of `text[start:stop]` of a message."""
 
     start: int
@@ -57,15 +57,15 @@ class Change(NamedTuple):
     data: bytes
 
 
-class Piece(NamedTuple):
+class MessagePart(NamedTuple):
     """A part of a message's text: where it begins in the text, and where its bytes lie, without the quotes."""
 
     at: int
     text: str
-    inside: Span
+    inside: ByteSpan
 
 
-def pieces(body: bytes, span: MessageSpan, message: Mapping[str, Any]) -> list[Piece]:
+def pieces(body: bytes, span: MessageSpan, message: Mapping[str, Any]) -> list[MessagePart]:
     """The texts that `text_of` joins with line feeds; none where the content is neither a string nor a list of parts.
 
     `message`: what orjson read at `span`.
@@ -73,8 +73,8 @@ def pieces(body: bytes, span: MessageSpan, message: Mapping[str, Any]) -> list[P
     content = message.get("content")
     where = span.content(body)
     if where.kind == "string" and isinstance(content, str):
-        return [Piece(0, content, Span(where.start + 1, where.end - 1))]
-    found: list[Piece] = []
+        return [MessagePart(0, content, ByteSpan(where.start + 1, where.end - 1))]
+    found: list[MessagePart] = []
     at = 0
     if where.kind == "array" and isinstance(content, list):
         for part, (_, element) in zip(content, entries(body, where.start), strict=True):
@@ -83,13 +83,13 @@ def pieces(body: bytes, span: MessageSpan, message: Mapping[str, Any]) -> list[P
                 continue
             text = part[name] if name else part
             inside = dict(entries(body, element.start))[name] if name else element
-            found.append(Piece(at, text, Span(inside.start + 1, inside.end - 1)))
+            found.append(MessagePart(at, text, ByteSpan(inside.start + 1, inside.end - 1)))
             at += len(text) + 1
     return found
 
 
 def changed(
-    body: bytes, span: MessageSpan, message: Mapping[str, Any], changes: Iterable[Change]
+    body: bytes, span: MessageSpan, message: Mapping[str, Any], changes: Iterable[TextChange]
 ) -> list[Insertion] | None:
     """What makes the changes, which do not overlap; None where the text does not lie in the content like that.
 
@@ -126,7 +126,7 @@ def _text_name(part: object) -> str | None:
     return name if isinstance(part.get(name), str) else None
 
 
-def _bytes(body: bytes, piece: Piece, start: int, stop: int) -> tuple[int, int]:
+def _bytes(body: bytes, piece: MessagePart, start: int, stop: int) -> tuple[int, int]:
     """Where `piece.text[start:stop]` lies in the body."""
     first, last = piece.inside
     if last - first == len(piece.text):  # a byte for each character: no escapes, and ASCII alone
@@ -144,7 +144,7 @@ def _bytes(body: bytes, piece: Piece, start: int, stop: int) -> tuple[int, int]:
     return found[0], found[1]
 
 
-def _runs(body: bytes, piece: Piece) -> Iterator[tuple[int, int, int]]:
+def _runs(body: bytes, piece: MessagePart) -> Iterator[tuple[int, int, int]]:
     """The stretches without an escape: (characters before it, its offset in the body, its characters), empty ones too."""
     text = 0
     pos, end = piece.inside
@@ -163,7 +163,7 @@ NAME_CHARS = 4
 """Shortest name of a file by which a message names it without its folder: `a.py`."""
 SUBJECT_CHARS = 4_000
 """Of each earlier message whose words tell what was spoken of: as many as of a question (`QUERY_CHARS`)."""
-Where = Mapping[UUID, tuple[tuple[int, Part], ...]]
+Where = Mapping[UUID, tuple[tuple[int, ObjectSpan], ...]]
 
 
 class Rendering(NamedTuple):
@@ -210,7 +210,7 @@ def _chars(depends: tuple[str, ...], made: Rendering) -> int:
     return sum(map(len, depends)) + len(made.data)
 
 
-class Sheet(Struct, frozen=True):
+class ReceivedRequest(Struct, frozen=True):
     """A request as it came. `costs`: tokens of each message; `where`: of the objects that can be shown shorter in it: all of
     whose parts it has. `hidden`: exchanges of the ledger, by the index of their answer; `added`: tokens that they add, by it.
     `turn`: which request of the session it is, `first_turn`: of its first message. `scale`: of the stored counts to the
@@ -220,7 +220,7 @@ class Sheet(Struct, frozen=True):
     costs: Sequence[int]
     objects: Sequence[SemanticObject]
     where: Where
-    hidden: Mapping[int, Hidden]
+    hidden: Mapping[int, HiddenLegs]
     added: Mapping[int, int]
     first_turn: int
     scale: float
@@ -234,7 +234,7 @@ class Sheet(Struct, frozen=True):
         """Tokens of an object at a level, by the model's counter; below full an upper bound."""
         return math.ceil(shown_tokens(made, level) * self.scale)
 
-    def without(self, exchanges: Collection[int]) -> Sheet:
+    def without(self, exchanges: Collection[int]) -> ReceivedRequest:
         """The same with these exchanges left out."""
         return replace(
             self,
@@ -256,7 +256,7 @@ class Sheet(Struct, frozen=True):
         return old if batch or worth_it or decision.zone == Zone.EMERGENCY else []
 
 
-class Drawn(Struct, frozen=True):
+class PagedRequest(Struct, frozen=True):
     """A request as it goes out, but for memory. `costs`: of each message, with the exchange that belongs to it."""
 
     insertions: Sequence[Insertion]
@@ -276,7 +276,7 @@ def messages_at(transcript: Transcript) -> dict[bytes, int]:
 
 def places(at: Mapping[bytes, int], objects: Sequence[SemanticObject]) -> Where:
     """Where the objects stand of which a transcript has all parts. `at`: `messages_at` of it."""
-    found: dict[UUID, tuple[tuple[int, Part], ...]] = {}
+    found: dict[UUID, tuple[tuple[int, ObjectSpan], ...]] = {}
     for each in objects:
         parts = each.parts
         if len(parts) == 1:
@@ -301,11 +301,11 @@ def sheet(
     costs: Sequence[int],
     objects: Sequence[SemanticObject],
     where: Where,
-    hidden: Mapping[int, Hidden],
+    hidden: Mapping[int, HiddenLegs],
     first: int,
     counter: TokenCounter,
     counts: CountCache,
-) -> Sheet:
+) -> ReceivedRequest:
     """The request, with those objects of which it may change the place. `where`: of all that it has. What stands in a message
     that has an exchange is left alone: the two would change the same bytes."""
     taken = {at for at, each in enumerate(chat.messages) if at in hidden or not _has_text(each)}
@@ -316,32 +316,32 @@ def sheet(
         for at, each in hidden.items()
     }
     scale = _scale(chat, costs, present, free, counter)
-    return Sheet(chat, costs, present, free, hidden, added, first, scale, names_in(chat))
+    return ReceivedRequest(chat, costs, present, free, hidden, added, first, scale, names_in(chat))
 
 
 def draw(
-    page: Sheet,
+    page: ReceivedRequest,
     shown: Sequence[SemanticObject],
     nonce: str,
     renderings: Renderings,
     counter: TokenCounter,
     counts: CountCache,
-) -> Drawn:
+) -> PagedRequest:
     """The request with these objects at their levels; L1 and L2 have their texts."""
     chat, costs = page.chat, list(page.costs)
-    changes: dict[int, list[Change]] = {}
+    changes: dict[int, list[TextChange]] = {}
     known: dict[int, bytes] = {}
     for each in shown:
         if each.fidelity == Fidelity.FULL:
             continue
         (at, part), *others = page.where[each.id]
         looks = renderings.of(each, each.fidelity, nonce, counter, page.names)
-        changes.setdefault(at, []).append(Change(part.start, part.stop, looks.data))
+        changes.setdefault(at, []).append(TextChange(part.start, part.stop, looks.data))
         known[at] = looks.digest
         if others:
             rest = escape(render_rest(handle_of(each.id), nonce, counter.count).text)
             for at, part in others:
-                changes.setdefault(at, []).append(Change(part.start, part.stop, rest))
+                changes.setdefault(at, []).append(TextChange(part.start, part.stop, rest))
     insertions = ledger_insertions(chat.body, chat.envelope, chat.messages, page.hidden)
     for at, own in changes.items():
         own.sort()
@@ -353,7 +353,7 @@ def draw(
             costs[at] = _cost(chat, at, made, known.get(at) if len(own) == 1 else None, counter, counts)
     for at, more in page.added.items():
         costs[at] += more
-    return Drawn(insertions, costs)
+    return PagedRequest(insertions, costs)
 
 
 def _cost(
@@ -399,7 +399,7 @@ def _scale(
 # --- what the last messages say of objects ---------------------------------------------------------------------------------
 
 
-class Heard(Struct, frozen=True):
+class Focus(Struct, frozen=True):
     """`accessed`: objects that the last messages name; `relevance`: to what the user said last; `goal_changed`: it was of
     something else."""
 
@@ -436,7 +436,7 @@ def heard(
     objects: Sequence[SemanticObject],
     relations: Sequence[Relationship],
     new: Collection[UUID] = frozenset(),
-) -> Heard:
+) -> Focus:
     """What the messages behind the last answer, and its calls, say of the objects before them. `new`: those that came of these
     very messages.
 
@@ -448,10 +448,10 @@ def heard(
     keyed = [each for each in objects if each.source_key and each.id not in passed]
     if not transcript.mid_turn():
         named = {each.id for each in keyed if _names(question, base_key(str(each.source_key)))}
-        return Heard(frozenset(named), relevance, _leaves(chat, question))
+        return Focus(frozenset(named), relevance, _leaves(chat, question))
     keys = {base_key(key) for key in _called(messages[transcript.answered[-1]])}
     called = {each.id for each in keyed if base_key(str(each.source_key)) in keys} if keys else frozenset[UUID]()
-    return Heard(frozenset(called), relevance, False)
+    return Focus(frozenset(called), relevance, False)
 
 
 def _names(text: str, key: str) -> bool:

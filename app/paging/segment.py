@@ -19,15 +19,15 @@ from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, Transcript, text_of
 from app.paging import content_types, keys, phases
-from app.paging.keys import Call, Family, entities, understand
+from app.paging.keys import Family, UnderstoodCall, entities, understand
 from app.paging.outline import count_bounded
 from app.paging.shrink import kind_of, language_of, stub
 from app.paging.words import overlap
 from app.store.paging_values import (
-    Admission,
     Counter,
+    ObjectAdmission,
+    ObjectSpan,
     ObjectType,
-    Part,
     Relationship,
     RelationType,
     SemanticObject,
@@ -103,12 +103,12 @@ def score(type_score: float, novelty_score: float, utility_score: float, recency
 
 def admit(
     object_id: UUID, object_type: ObjectType, text: str, tokens: int, novelty_score: float, age_turns: int
-) -> Admission:
+) -> ObjectAdmission:
     """The decision on a content that would become this object."""
     parts = (TYPES[object_type], novelty_score, utility(tokens), recency(age_turns))
     total = score(*parts)
     admitted = tokens >= MIN_TOKENS and (total >= THRESHOLD or tokens >= ALWAYS_TOKENS)
-    return Admission(object_id if admitted else None, admitted, total, *parts, THRESHOLD, text[:PREVIEW_CHARS])
+    return ObjectAdmission(object_id if admitted else None, admitted, total, *parts, THRESHOLD, text[:PREVIEW_CHARS])
 
 
 # How objects relate (seed 002 §1.3): found by the keys and names that they share, through an index, so that 10,000 of
@@ -210,7 +210,7 @@ class Segmentation(Struct, frozen=True):
 
     objects: tuple[SemanticObject, ...] = ()
     relationships: tuple[Relationship, ...] = ()
-    admissions: tuple[Admission, ...] = ()
+    admissions: tuple[ObjectAdmission, ...] = ()
     marks: frozenset[bytes] = frozenset()
 
 
@@ -294,7 +294,7 @@ class _Work(Struct):
     calls: dict[int, tuple[str, object]]
     made: list[SemanticObject] = field(default_factory=list)
     relations: list[Relationship] = field(default_factory=list)
-    admissions: list[Admission] = field(default_factory=list)
+    admissions: list[ObjectAdmission] = field(default_factory=list)
     done: set[bytes] = field(default_factory=set)
     index: Index = field(default_factory=Index)
     recent: list[frozenset[str]] = field(default_factory=list)
@@ -307,7 +307,9 @@ class _Work(Struct):
             return
         name, arguments = self.calls.get(position, (NAMELESS, None))
         call = understand(name, arguments)
-        made = self._admit(position, text, content_types.Piece(0, len(text), content_types.of_result(text, call), call))
+        made = self._admit(
+            position, text, content_types.Fragment(0, len(text), content_types.of_result(text, call), call)
+        )
         if made is not None and made.object_type == ObjectType.ERROR_CONTEXT:
             self.relations += causes(made, self._edits_before(position), self.index)
 
@@ -320,11 +322,11 @@ class _Work(Struct):
         text = text_of(self.messages[position])
         found = content_types.of_statement(text) if len(text) >= MIN_TOKENS else None
         if found is not None:
-            self._admit(position, text, content_types.Piece(0, len(text), found, content_types.SAID))
+            self._admit(position, text, content_types.Fragment(0, len(text), found, content_types.SAID))
 
     def end_phases(self) -> None:
         """The phases of conversation that have ended: their texts, without what is an object by itself."""
-        held: dict[bytes, list[Part]] = {}
+        held: dict[bytes, list[ObjectSpan]] = {}
         for each in (*self.before, *self.made):
             if not phases.is_phase(each):
                 for part in each.parts:
@@ -344,7 +346,7 @@ class _Work(Struct):
             if first <= one.source_turn_start <= last and not phases.is_phase(one)
         ]
         object_type = phases.type_of(inside)
-        call = Call("", Family.OTHER, None)
+        call = UnderstoodCall("", Family.OTHER, None)
         made = self._object(
             uuid5(self.session, each.name), each.text, each.parts, object_type, call, (first, last), tokens
         )
@@ -353,7 +355,7 @@ class _Work(Struct):
         self.made.append(made)
         self.relations += parents(made, inside)
 
-    def _admit(self, position: int, text: str, piece: content_types.Piece) -> SemanticObject | None:
+    def _admit(self, position: int, text: str, piece: content_types.Fragment) -> SemanticObject | None:
         """The object that a piece of a message becomes, with its relations; None when it is rejected."""
         content = text[piece.start : piece.stop]
         tokens = count_bounded(content, self.count)
@@ -368,7 +370,7 @@ class _Work(Struct):
         made = self._object(
             uuid5(self.session, f"{mark.hex()}:{piece.start}"),
             content,
-            (Part(mark, piece.start, piece.stop),),
+            (ObjectSpan(mark, piece.start, piece.stop),),
             piece.object_type,
             piece.call,
             (self.turns[position], self.turns[position]),
@@ -392,9 +394,9 @@ class _Work(Struct):
         self,
         key: UUID,
         content: str,
-        parts: tuple[Part, ...],
+        parts: tuple[ObjectSpan, ...],
         object_type: ObjectType,
-        call: Call,
+        call: UnderstoodCall,
         span: tuple[int, int],
         tokens: int,
     ) -> SemanticObject:

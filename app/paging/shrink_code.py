@@ -11,7 +11,7 @@ import threading
 import warnings
 
 from app.paging.keys import DEFINED
-from app.paging.outline import Group, Line, Outline, beyond, source_lines
+from app.paging.outline import Group, Outline, OutlineLine, beyond, source_lines
 
 GROUPS = (
     Group(
@@ -93,7 +93,7 @@ def outline(text: str, language: str | None) -> Outline:
         groups = _by_lines(lines)
     made = [
         # What stands outermost comes first: a class before its methods.
-        Line(line, group, first + i, -float(len(line) - len(line.lstrip())) if group == SIGNATURE else 0.0)
+        OutlineLine(line, group, first + i, -float(len(line) - len(line.lstrip())) if group == SIGNATURE else 0.0)
         for i, (line, group) in enumerate(zip(lines, groups, strict=True))
         if line.strip()
     ]
@@ -103,13 +103,15 @@ def outline(text: str, language: str | None) -> Outline:
 def config(text: str) -> Outline:
     """Settings (YAML, TOML, INI and their like): by how far a line is indented."""
     lines, first = source_lines(text)
-    made: list[Line] = []
+    made: list[OutlineLine] = []
     for i, line in enumerate(lines):
         if plain := line.strip():
             indent = len(line) - len(line.lstrip())
             inner = plain.startswith(("#", ";", "//"))
             section = (indent == 0 and plain.endswith(":")) or plain.startswith("[")
-            made.append(Line(line.rstrip(), 2 if inner else 0 if section else 1 if indent <= 2 else 2, first + i))
+            made.append(
+                OutlineLine(line.rstrip(), 2 if inner else 0 if section else 1 if indent <= 2 else 2, first + i)
+            )
     return Outline((), CONFIG_GROUPS, made, beyond(text))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from app.paging.outline import MAX_CHARS, Group, Line, Outline
+from app.paging.outline import MAX_CHARS, Group, Outline, OutlineLine
 
 GROUPS = (
     Group(
@@ -60,7 +60,7 @@ def outline(text: str) -> Outline | None:
     if not isinstance(value, dict | list):
         return None
     shape: dict[str, _Field] = {}
-    lines: list[Line] = []
+    lines: list[OutlineLine] = []
     todo: list[tuple[str, str, Any, int]] = [("", "$", value, SINGLE)]
     nodes = 0
     while todo and nodes < MAX_NODES:
@@ -71,15 +71,17 @@ def outline(text: str) -> Outline | None:
             names = [each for each in NAMING if generic.endswith("[]") and _single(item.get(each))]
             if names:
                 told = ", ".join(f"{each} = {_plain(item[each])}" for each in names)
-                lines.append(Line(f"{_at(place)}: {told}", NAME))
+                lines.append(OutlineLine(f"{_at(place)}: {told}", NAME))
                 item = {key: each for key, each in item.items() if key not in names}
             todo += [(f"{generic}.{key}", f"{place}.{key}", each, group) for key, each in reversed(list(item.items()))]
         elif isinstance(item, list):
             todo += _elements(generic, place, item, group)
         else:
-            lines.append(Line(f"{_at(place)} = {_plain(item)}", group))
+            lines.append(OutlineLine(f"{_at(place)} = {_plain(item)}", group))
     beyond = None if not todo else f"all after the first {MAX_NODES:,} values"
-    fields = [Line(f"{generic.removeprefix('.') or '$'}: {field.told()}", SHAPE) for generic, field in shape.items()]
+    fields = [
+        OutlineLine(f"{generic.removeprefix('.') or '$'}: {field.told()}", SHAPE) for generic, field in shape.items()
+    ]
     return Outline((), GROUPS, [*fields, *lines], beyond)
 
 

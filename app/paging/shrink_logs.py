@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from app.paging.outline import Group, Line, Outline, beyond, source_lines
+from app.paging.outline import Group, Outline, OutlineLine, beyond, source_lines
 
 GROUPS = (
     Group("how it ended", "{n} of the last lines", ""),
@@ -69,7 +69,7 @@ def outline(text: str) -> Outline:
     for i in real[-ENDS:]:
         groups[i] = LAST
     # Of an error or a kind the rarest come first: what happened once is news.
-    made = [Line(lines[i].rstrip(), groups[i], first + i, -float(often[kinds[i]])) for i in real]
+    made = [OutlineLine(lines[i].rstrip(), groups[i], first + i, -float(often[kinds[i]])) for i in real]
     return Outline((_counts(lines, errors, often, len(real)),), GROUPS, made, beyond(text))
 
 

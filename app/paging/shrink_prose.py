@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from app.paging.outline import Group, Line, Outline, beyond, source_lines
+from app.paging.outline import Group, Outline, OutlineLine, beyond, source_lines
 from app.paging.words import terms
 
 GROUPS = (
@@ -53,7 +53,7 @@ def outline(text: str) -> Outline:
     made = []
     for i, (piece, at, heading, lead) in enumerate(units):
         group = HEADING if heading else LEAD if lead else SALIENT if i in weighty else REST
-        made.append(Line(piece, group, at, weights[i] if group in (SALIENT, REST) else 0.0))
+        made.append(OutlineLine(piece, group, at, weights[i] if group in (SALIENT, REST) else 0.0))
     return Outline((), GROUPS, made, beyond(text))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from app.paging.outline import Group, Line, Outline, beyond, clip, source_lines
+from app.paging.outline import Group, Outline, OutlineLine, beyond, clip, source_lines
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
@@ -48,11 +48,11 @@ def table(text: str) -> Outline | None:
     rows = [(i, _cells(line, split)) for i, line in enumerate(lines) if line.strip() and not _RULE.match(line)]
     names, body = rows[0][1], rows[1:]
     made = [
-        Line(_column(name, [cells[i] for _, cells in body if i < len(cells)]), COLUMN)
+        OutlineLine(_column(name, [cells[i] for _, cells in body if i < len(cells)]), COLUMN)
         for i, name in enumerate(names[:MAX_COLUMNS])
     ]
     ends = {i for i, _ in body[:END_ROWS]} | {i for i, _ in body[-END_ROWS:]}
-    made += [Line(lines[i].strip(), END_ROW if i in ends else ROW, first + i) for i, _ in body]
+    made += [OutlineLine(lines[i].strip(), END_ROW if i in ends else ROW, first + i) for i, _ in body]
     head = f"table: {len(body)} rows, {len(names)} columns ({clip(', '.join(names))})"
     return Outline((head,), TABLE, made, beyond(text))
 
@@ -96,7 +96,7 @@ _FILE = re.compile(r"(?:diff --git a/(\S+)|\+\+\+ (?:b/)?(\S+)|Index: (\S+)|\*\*
 
 def diff(text: str) -> Outline:
     lines, first = source_lines(text)
-    made: list[Line] = []
+    made: list[OutlineLine] = []
     stats: dict[str, list[int]] = {}
     file = "?"
     for i, line in enumerate(lines):
@@ -104,15 +104,15 @@ def diff(text: str) -> Outline:
             file = next((each for each in found.groups() if each), "?")
             stats.setdefault(file, [0, 0])
         elif line.startswith("@@"):
-            made.append(Line(line, HUNK, first + i))
+            made.append(OutlineLine(line, HUNK, first + i))
         elif line[:1] in ("+", "-") and not line.startswith(("+++", "---")):
             stats.setdefault(file, [0, 0])[line[0] == "-"] += 1
-            made.append(Line(line, CHANGED, first + i))
+            made.append(OutlineLine(line, CHANGED, first + i))
         elif line.strip() and not line.startswith(
             ("index ", "---", "new file", "deleted file", "similarity", "rename")
         ):
-            made.append(Line(line, UNCHANGED, first + i))
-    files = [Line(f"{name}: +{plus} −{minus}", FILE) for name, (plus, minus) in stats.items()]
+            made.append(OutlineLine(line, UNCHANGED, first + i))
+    files = [OutlineLine(f"{name}: +{plus} −{minus}", FILE) for name, (plus, minus) in stats.items()]
     plus, minus = (sum(each[side] for each in stats.values()) for side in (0, 1))
     return Outline((f"diff: {len(stats)} files, +{plus} −{minus} lines",), DIFF, [*files, *made], beyond(text))
 
@@ -136,7 +136,7 @@ MATCH = re.compile(r"([^\s:][^:\n]{0,200}?):(\d{1,7})[:-](.*)")
 def listing(text: str) -> Outline:
     lines, first = source_lines(text)
     places: Counter[str] = Counter()
-    made: list[Line] = []
+    made: list[OutlineLine] = []
     matched = 0
     place = "."
     for i, line in enumerate(lines):
@@ -150,12 +150,12 @@ def listing(text: str) -> Outline:
             continue
         elif "/" in line:
             place = line.split()[-1].rpartition("/")[0] or "/"
-        made.append(Line(line.rstrip(), ENTRY if places[place] else FIRST_ENTRY, first + i))
+        made.append(OutlineLine(line.rstrip(), ENTRY if places[place] else FIRST_ENTRY, first + i))
         places[place] += 1
     what = "matches" if matched > len(made) // 2 else "entries"
     kinds = Counter(each.text.rpartition(".")[2][:12] for each in made if re.search(r"\w\.\w{1,5}$", each.text))
     told = f"{len(made)} {what} in {len(places)} {'files' if what == 'matches' else 'folders'}"
     if what == "entries" and kinds:
         told += "; " + ", ".join(f".{kind} {number}" for kind, number in kinds.most_common(6))
-    counted = [Line(f"{clip(name, 120)}: {number}", PLACE, 0, float(number)) for name, number in places.items()]
+    counted = [OutlineLine(f"{clip(name, 120)}: {number}", PLACE, 0, float(number)) for name, number in places.items()]
     return Outline((told,), LISTING, [*counted, *made], beyond(text))

@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.dialects.splice import Insertion
-from app.paging.ledger import Hidden
+from app.paging.ledger import HiddenLegs
 from app.paging.tools import Names, PhantomCall
 from app.store.paging_values import Fault, Paged, PagingRecord, SemanticObject
 
@@ -49,7 +49,7 @@ class Paging(Struct):
     window: int | None = None
     explained: Mapping[str, Any] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
-    hidden: Hidden = field(default_factory=Hidden)
+    hidden: HiddenLegs = field(default_factory=HiddenLegs)
 
 
 class Answering(Protocol):

@@ -18,9 +18,18 @@ from typing import Any, NamedTuple
 import orjson
 from msgspec import Struct, field
 
-from app.dialects.splice import Insertion, Span, dump, entries, splice
+from app.dialects.splice import ByteSpan, Insertion, dump, entries, splice
 from app.dialects.sse import DONE, EventParser, data_of
-from app.paging.tools import MAX_ARGUMENTS_CHARS, MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, Pending, PhantomCall, spoken
+from app.paging.tools import (
+    MAX_ARGUMENTS_CHARS,
+    MAX_CALLS,
+    MAX_ROUNDS,
+    Names,
+    NeedsLeg,
+    PendingCalls,
+    PhantomCall,
+    spoken,
+)
 
 # Change single members of a chat completion, or of one chunk of its stream, in its own bytes; and add up usage.
 
@@ -97,7 +106,7 @@ def _of_message(data: bytes, start: int, part: PartEdit) -> list[Insertion]:
     return made + without(data, start, [span for _, span in members], gone)
 
 
-def without(data: bytes, start: int, spans: Sequence[Span], gone: Sequence[bool]) -> list[Insertion]:
+def without(data: bytes, start: int, spans: Sequence[ByteSpan], gone: Sequence[bool]) -> list[Insertion]:
     """What takes members or elements, each with a comma, out of the object or array at `start`. `spans`: of all values."""
     if not any(gone):
         return []
@@ -173,7 +182,7 @@ _SAID = ("content", *THOUGHTS)
 _OF_A_CALL = frozenset({"index", "id", "type", "function"})
 
 
-class Chunk:
+class ChatChunk:
     """An event that is a chunk of a chat completion, with the choice that is looked at: the one with index 0."""
 
     __slots__ = ("at", "data", "delta", "document", "event", "part", "pieces", "reason")
@@ -195,7 +204,7 @@ class Chunk:
         self.pieces: Sequence[Piece] = ()
 
 
-class Call(Struct, eq=False):
+class StreamedCall(Struct, eq=False):
     """A tool call while its deltas come in. Of one that is the client's only the place is kept."""
 
     key: int
@@ -239,11 +248,11 @@ class Call(Struct, eq=False):
         self.other |= {k: v for k, v in piece.items() if k not in _OF_A_CALL}
 
 
-Piece = tuple[int, Call, Mapping[str, Any]]
+Piece = tuple[int, StreamedCall, Mapping[str, Any]]
 """One element of a delta's `tool_calls`: its position, its call, itself."""
 
 
-class Leg:
+class LegStream:
     """One answer of the upstream while it comes in."""
 
     def __init__(self) -> None:
@@ -253,9 +262,9 @@ class Leg:
         self.fresh = True
         self.unread = False
         """The event that is coming in is passed on unread."""
-        self.waiting: list[Chunk] = []
-        self.calls: dict[int, Call] = {}
-        self.ours: list[Call] = []
+        self.waiting: list[ChatChunk] = []
+        self.calls: dict[int, StreamedCall] = {}
+        self.ours: list[StreamedCall] = []
         self.theirs = 0
         self.said: dict[str, StringIO] = {}
         self.usage: dict[str, Any] | None = None
@@ -284,7 +293,7 @@ class Leg:
             return ()
         return [(n, self.call(n, each), each) for n, each in enumerate(given) if isinstance(each, dict)]
 
-    def call(self, position: int, piece: Mapping[str, Any]) -> Call:
+    def call(self, position: int, piece: Mapping[str, Any]) -> StreamedCall:
         """The call that a piece belongs to; a new one, if it is its first."""
         given, index = piece.get("id"), piece.get("index")
         key = index if isinstance(index, int) else position
@@ -293,7 +302,7 @@ class Leg:
             key = known[0] if known else len(self.calls) if given else max(self.calls)
         call = self.calls.get(key)
         if call is None:
-            call = self.calls[key] = Call(key)
+            call = self.calls[key] = StreamedCall(key)
         if not call.id and isinstance(given, str):
             call.id = given
         return call
@@ -331,7 +340,7 @@ class Send(NamedTuple):
     data: bytes
 
 
-Out = Send | NeedsLeg | Pending
+Out = Send | NeedsLeg | PendingCalls
 
 
 class PhantomStream:
@@ -347,7 +356,7 @@ class PhantomStream:
         self._first: dict[str, Any] = {}
         self._role_told = False
         self._before: dict[str, Any] | None = None
-        self._now = Leg()
+        self._now = LegStream()
         self._outs: list[Out] = []
 
     def feed(self, chunk: bytes) -> list[Out]:
@@ -390,7 +399,7 @@ class PhantomStream:
         if leg.usage is not None:
             self._before = summed(self._before, leg.usage)
         self.leg += 1
-        self._now = Leg()
+        self._now = LegStream()
 
     def failed(self, error: Mapping[str, Any]) -> list[Out]:
         """A later leg was refused, could not be had, or broke off. `error`: as OpenAI writes it, `{"error": {…}}`. The stream
@@ -446,7 +455,7 @@ class PhantomStream:
             leg.failed = True
             self._send(event)
         elif isinstance(document.get("choices"), list):
-            self._name(Chunk(event, data, document))
+            self._name(ChatChunk(event, data, document))
         else:
             self._send(event)
 
@@ -457,13 +466,13 @@ class PhantomStream:
         if not ours and not any(name.encode() in event for name in self._names):
             self._send(event)
 
-    def _let_go(self, leg: Leg) -> None:
+    def _let_go(self, leg: LegStream) -> None:
         leg.unread = True
         held, leg.held, leg.held_size = leg.held, [], 0
         if held:
             self._unreadable(b"".join(held))
 
-    def _name(self, chunk: Chunk) -> None:
+    def _name(self, chunk: ChatChunk) -> None:
         """Find out whose calls the chunk speaks of. While a name may still become one of ours, its chunk waits, and those
         behind it: until the call goes on otherwise, another begins, or the answer is finished."""
         leg = self._now
@@ -494,7 +503,7 @@ class PhantomStream:
 
     # --- chunks -------------------------------------------------------------------------------------------------------
 
-    def _pass(self, chunk: Chunk) -> None:
+    def _pass(self, chunk: ChatChunk) -> None:
         """A chunk whose calls are known: on to the client, without what is not for it."""
         leg, document = self._now, chunk.document
         usage = document.get("usage")
@@ -528,7 +537,7 @@ class PhantomStream:
         data = splice(chunk.data, edits(chunk.data, top, chunk.at, part))
         self._send(with_data(chunk.event, chunk.data, data))
 
-    def _take_calls(self, chunk: Chunk, part: PartEdit) -> None:
+    def _take_calls(self, chunk: ChatChunk, part: PartEdit) -> None:
         leg = self._now
         for position, call, piece in chunk.pieces:
             if call.ours:
@@ -562,7 +571,7 @@ class PhantomStream:
         """The limit was told, and the request had no phantom tools: what is called all the same leads nowhere."""
         return self.leg > self._rounds + 1
 
-    def _carries(self, chunk: Chunk, part: PartEdit) -> bool:
+    def _carries(self, chunk: ChatChunk, part: PartEdit) -> bool:
         """Whether anything is left for the client to read."""
         if part.finish is not NULL and chunk.reason is not None:
             return True
@@ -600,7 +609,7 @@ class PhantomStream:
         leg.closed = True
         calls = leg.whole()
         if leg.theirs:
-            self._outs.append(Pending(calls))
+            self._outs.append(PendingCalls(calls))
             return
         leg.over = True
         said = leg.texts()

@@ -88,7 +88,7 @@ class Retold(BaseModel):
     fault_when: list[Words]
 
 
-class Question(Struct, frozen=True):
+class HelperQuestion(Struct, frozen=True):
     """What a helper is asked. `max_tokens`: of its answer."""
 
     system: str
@@ -96,14 +96,14 @@ class Question(Struct, frozen=True):
     max_tokens: int
 
 
-def asked(made: SemanticObject) -> Question | None:
+def asked(made: SemanticObject) -> HelperQuestion | None:
     """The question about an object with its content; None where it is too long for one."""
     if len(made.content) > MOST_CHARS:
         return None
     detailed, compact = room_detailed(made.tokens_l0), room_compact(made.tokens_l0)
     # An id is known to nobody who wrote the content.
     fence = f"content-{made.id.hex}"
-    return Question(
+    return HelperQuestion(
         SYSTEM.format(detailed=int(detailed * WORDS_PER_TOKEN), compact=int(compact * WORDS_PER_TOKEN)),
         f"{made.stub}\n<{fence}>\n{made.content}\n</{fence}>",
         int((detailed + compact) * SLACK * ESCAPED) + LISTS_TOKENS,

@@ -291,7 +291,7 @@ class NeedsLeg(Struct, frozen=True):
     last: bool = False
 
 
-class Pending(Struct, frozen=True):
+class PendingCalls(Struct, frozen=True):
     """An answer has ended in phantom calls beside the client's own. The client has its calls; these are answered when it comes
     back with their results (`paging.ledger`)."""
 

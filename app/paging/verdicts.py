@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 
 from app.paging.words import overlap, terms
-from app.store.paging_values import WINDOW_TURNS, Asked
+from app.store.paging_values import WINDOW_TURNS, FaultRecord
 
 RAISE_QUESTIONS = 3
 """Different questions about one object that raise it by a level. Seed 002 §1.4 knows faults that are `entropy_triggered`: the
@@ -17,7 +17,7 @@ SAME_OVERLAP = 0.6
 """Share of the words of the shorter of two questions that the other has, from which they are the same."""
 
 
-class Verdict(StrEnum):
+class FaultVerdict(StrEnum):
     """What becomes of an object after a micro-fault; seed 002 §3.3 leaves it as it is."""
 
     LEAVE = "leave"
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
     PIN = "pin"
 
 
-def groups(questions: Sequence[Asked]) -> list[int]:
+def groups(questions: Sequence[FaultRecord]) -> list[int]:
     """How often each different question was asked, in the order they came."""
     known: list[tuple[frozenset[str], int]] = []
     for each in questions:
@@ -40,9 +40,9 @@ def groups(questions: Sequence[Asked]) -> list[int]:
     return [times for _, times in known]
 
 
-def judge(questions: Sequence[Asked], turn: int) -> Verdict:
+def judge(questions: Sequence[FaultRecord], turn: int) -> FaultVerdict:
     """`questions`: all about one object, in order; only those of the last `WINDOW_TURNS` count."""
     times = groups([each for each in questions if turn - WINDOW_TURNS < each.turn <= turn])
     if any(each >= REPEATS for each in times):
-        return Verdict.PIN
-    return Verdict.RAISE if len(times) >= RAISE_QUESTIONS else Verdict.LEAVE
+        return FaultVerdict.PIN
+    return FaultVerdict.RAISE if len(times) >= RAISE_QUESTIONS else FaultVerdict.LEAVE

@@ -18,7 +18,7 @@ from msgspec import Struct
 from app.clock import Clock
 from app.dialects.base import Dialect
 from app.dialects.splice import with_value
-from app.dialects.sse import Answer, payloads
+from app.dialects.sse import UpstreamAnswer, payloads
 from app.errors import UpstreamError
 from app.gateway.account import token_count
 from app.gateway.forward import Errand, Sender
@@ -36,11 +36,11 @@ ERROR_CHARS = 1000
 """Of an upstream's error that are told."""
 
 
-class Heard(Struct, frozen=True):
+class ReplayedAnswer(Struct, frozen=True):
     """An answer and how it came. `status`: None where there was none; `error`: why it is not whole."""
 
     status: int | None
-    answer: Answer | None
+    answer: UpstreamAnswer | None
     latency_ms: int | None
     prompt: int | None = None
     completion: int | None = None
@@ -48,7 +48,7 @@ class Heard(Struct, frozen=True):
     error: str | None = None
 
 
-class Asker:
+class Replayer:
     """Sends what was compiled again upstream."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Asker:
         error. Raises StoreUnavailable."""
         call = again.call
         body = await self._captures.body(tenant, call.call_id, call.user_id)
-        was = Heard(
+        was = ReplayedAnswer(
             call.status,
             answer_of(body[0], again.chat.dialect) if body is not None else None,
             call.latency_ms,
@@ -93,7 +93,7 @@ class Asker:
             await self._replays.note_spend(tenant, call.user_id, call.call_id, replay, key, at, cost)
         return {"upstream": target.name} | difference(was, now)
 
-    async def _heard(self, replay: UUID, again: Again, headers: Headers) -> tuple[Heard, Target]:
+    async def _heard(self, replay: UUID, again: Again, headers: Headers) -> tuple[ReplayedAnswer, Target]:
         given = [(b"content-type", b"application/json"), (b"accept", b"*/*")]
         given += [each for each in headers if each[0].lower() == b"authorization"]
 
@@ -127,12 +127,12 @@ class Asker:
         latency = (time.perf_counter_ns() - began) // 1_000_000
         body = b"".join(parts)
         if status is not None and status >= 300:
-            return Heard(status, None, latency, error=body[:ERROR_CHARS].decode("utf-8", "replace")), target
+            return ReplayedAnswer(status, None, latency, error=body[:ERROR_CHARS].decode("utf-8", "replace")), target
         return self._counted(
-            again, Heard(status, answer_of(body, again.chat.dialect) if body else None, latency, error=error)
+            again, ReplayedAnswer(status, answer_of(body, again.chat.dialect) if body else None, latency, error=error)
         ), target
 
-    def _counted(self, again: Again, heard: Heard) -> Heard:
+    def _counted(self, again: Again, heard: ReplayedAnswer) -> ReplayedAnswer:
         """With its tokens: the upstream's own figures, else counted here."""
         answer = heard.answer
         if answer is None:
@@ -147,9 +147,9 @@ class Asker:
             counter = self._tokenizers.for_model(answer.model or again.chat.model)
             prompt = again.compilation.audit["budget"]["client"] + again.compilation.tokens
             completion, cached = sum(counter.count(each.content or "") for each in answer.choices), None
-        return Heard(heard.status, answer, heard.latency_ms, prompt, completion, cached, error)
+        return ReplayedAnswer(heard.status, answer, heard.latency_ms, prompt, completion, cached, error)
 
-    def _cost(self, again: Again, heard: Heard) -> Cost:
+    def _cost(self, again: Again, heard: ReplayedAnswer) -> Cost:
         model = (heard.answer.model if heard.answer else None) or again.chat.model
         figures = (heard.prompt or 0, heard.completion or 0, heard.cached or 0)
         return Cost(
@@ -160,12 +160,12 @@ class Asker:
         )
 
 
-def answer_of(body: bytes, dialect: Dialect) -> Answer:
+def answer_of(body: bytes, dialect: Dialect) -> UpstreamAnswer:
     """The answer that a body holds, whether it came in one piece or as events."""
     return dialect.whole(body) or dialect.fold(payloads(body))
 
 
-def difference(was: Heard, now: Heard) -> dict[str, Any]:
+def difference(was: ReplayedAnswer, now: ReplayedAnswer) -> dict[str, Any]:
     """Two answers compared: text (as a unified difference), tool calls, finish reasons, tokens, latency, status."""
     texts = _text(was.answer), _text(now.answer)
     calls = _calls(was.answer), _calls(now.answer)
@@ -189,14 +189,14 @@ def _both(was: object, now: object) -> dict[str, Any]:
     return {"was": was, "now": now}
 
 
-def _text(answer: Answer | None) -> str:
+def _text(answer: UpstreamAnswer | None) -> str:
     """What was said, of several choices one after the other."""
     if answer is None:
         return ""
     return "\n\n".join(each.content or each.refusal or "" for each in answer.choices)
 
 
-def _calls(answer: Answer | None) -> list[dict[str, Any]]:
+def _calls(answer: UpstreamAnswer | None) -> list[dict[str, Any]]:
     """The tools that were called: names and arguments. Their ids are new each time."""
     found = []
     for choice in answer.choices if answer is not None else ():
@@ -206,5 +206,5 @@ def _calls(answer: Answer | None) -> list[dict[str, Any]]:
     return found
 
 
-def _finish(answer: Answer | None) -> list[str | None]:
+def _finish(answer: UpstreamAnswer | None) -> list[str | None]:
     return [each.finish_reason for each in answer.choices] if answer is not None else []

@@ -14,7 +14,7 @@ from app.dialects.base import ChatRequest
 from app.dialects.splice import Insertion
 from app.gateway.pager import with_texts
 from app.paging.explaining import Then, read
-from app.paging.ledger import Hidden, keys_of
+from app.paging.ledger import HiddenLegs, keys_of
 from app.paging.prompt import Renderings, costs_of, draw, messages_at, places, sheet
 from app.paging.tools import Offer, definitions, offer
 from app.providers.tokens import CountCache, Tokenizers
@@ -52,7 +52,9 @@ class PagedThen:
         state = await self._store.read(tenant, user, session, chains=list(wanted))
         objects = [replace(each, fidelity=then.shown[each.id]) for each in state.objects if each.id in then.shown]
         objects = await with_texts(self._store, tenant, user, objects)
-        hidden = {wanted[key]: _as_told(Hidden.of_json(row), then, wanted[key]) for key, row in state.hidden.items()}
+        hidden = {
+            wanted[key]: _as_told(HiddenLegs.of_json(row), then, wanted[key]) for key, row in state.hidden.items()
+        }
         where = places(messages_at(chat.transcript), objects)
         page = sheet(chat, costs_of(chat, counter, self._counts), objects, where, hidden, 0, counter, self._counts)
         nonce = session_nonce(self._nonce_key(), session)
@@ -65,7 +67,7 @@ class PagedThen:
         return PagedAgain(insertions, drawn.costs, schemas, _lost(then, len(page.objects), len(hidden)))
 
 
-def _as_told(hidden: Hidden, then: Then, at: int) -> Hidden:
+def _as_told(hidden: HiddenLegs, then: Then, at: int) -> HiddenLegs:
     """The exchange as it stood then: calls beside the client's own may have been answered since."""
     return hidden if then.exchanges[at] else replace(hidden, told=None)
 

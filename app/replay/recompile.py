@@ -28,7 +28,8 @@ from app.context.candidates import LEGS, Candidate
 from app.context.card_section import Read, came_with
 from app.context.compile import Compiler
 from app.context.facts_section import is_item, shown
-from app.context.inputs import Kept, Numbers, digest, read, unpack
+from app.context.inputs import KeptInputs, Numbers, digest, read, unpack
+from app.context.knower import RECENT, Knows, Who
 from app.context.notes import outdated
 from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, Deed
@@ -44,8 +45,6 @@ from app.gateway.inject import outgoing
 from app.gateway.prepare import paged, recent_of, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
-from app.knowledge.inquiry import RECENT, Knower
-from app.knowledge.resolution import Who
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
@@ -55,15 +54,15 @@ from app.store.cards import Cards
 from app.store.records import ROLE_NAMES
 from app.store.resolution import KnowingStore
 from app.store.turns import Recognised, TurnStore
-from app.store.user_profile import NOTHING, Ended, Standing, StandingFact, Wish
+from app.store.user_profile import NOTHING, EndedFact, Standing, StandingFact, StandingWish
 
 # What a compile is given in place of a search and of a model's figures, where it is done again as of then (`Recompiler`).
 
 
-class Recorded(Retriever):
+class RecordedRetriever(Retriever):
     """Finds what was found then."""
 
-    def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[Ended] = ()) -> None:
+    def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[EndedFact] = ()) -> None:
         self._found = [each._replace(ended=tuple(e for e in ended if e.item == each.id)) for each in found]
         self._asked = asked
 
@@ -87,17 +86,17 @@ class ModelThen(ModelRegistry):
         return self._then[1]
 
 
-def ended_of(kept: Kept, items: Mapping[UUID, ItemThen]) -> list[Ended]:
+def ended_of(kept: KeptInputs, items: Mapping[UUID, ItemThen]) -> list[EndedFact]:
     """What was said to be so no more, as far as it may still be shown."""
     found = []
     for item, memory, at, heir in kept.ended:
         old, new = items.get(memory), items.get(heir) if heir is not None else None
         if old is not None and (heir is None or new is not None):
-            found.append(Ended(item, memory, old.text, None, at, heir, new.text if new is not None else None))
+            found.append(EndedFact(item, memory, old.text, None, at, heir, new.text if new is not None else None))
     return found
 
 
-def candidates_of(kept: Kept, audit: Mapping[str, Any], items: Mapping[UUID, ItemThen]) -> list[Candidate]:
+def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUID, ItemThen]) -> list[Candidate]:
     """The candidates of then, as far as they may still be shown. Raises Conflict for numbers that do not belong to them."""
     columns = audit["items"]
     try:
@@ -211,7 +210,7 @@ class _Captured(Struct):
     tenant: UUID
     user: UUID
     chat: ChatRequest
-    kept: Kept
+    kept: KeptInputs
     audit: Mapping[str, Any]
     eta: float | None
     items: Mapping[UUID, ItemThen] = field(default_factory=dict)
@@ -239,7 +238,7 @@ class Recompiler:
         nonce_key: Callable[[], bytes],
         knowing: KnowingStore,
         cards: Cards,
-        knower: Knower | None = None,
+        knower: Knows | None = None,
         paged: PagedThen | None = None,
     ) -> None:
         """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what the
@@ -407,7 +406,7 @@ class Recompiler:
                 doubted = memory in notes.doubted
                 facts.append(StandingFact(fact, note, *told, memory, None, None, since, said, doubted))
         wishes = [
-            Wish(each.memory, item.text, None, None, each.messages)
+            StandingWish(each.memory, item.text, None, None, each.messages)
             for each in notes.wishes
             if (item := captured.items.get(each.memory)) is not None
         ]
@@ -501,7 +500,7 @@ class Recompiler:
         if terms.diversity is not None and captured.audit["omitted"]:
             captured.notes.append("More than 100 items were looked at: in another order, those left out might matter.")
         return Compiler(
-            Recorded(
+            RecordedRetriever(
                 candidates_of(captured.kept, captured.audit, captured.items),
                 captured.kept.asked if captured.kept.price is not None else None,
                 ended_of(captured.kept, captured.items),

@@ -13,6 +13,7 @@ from msgspec import Struct
 from app.clock import Clock, SystemClock
 from app.errors import NotReady
 from app.features import Process
+from app.metrics import Metrics
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
@@ -104,15 +105,17 @@ class Core(Struct, frozen=True):
     session_ttl: timedelta
 
 
-def process_of(core: Core) -> Process:
-    """What a feature may use of it."""
+def process_of(core: Core, metrics: Metrics | None = None) -> Process:
+    """What a feature may use of it. `metrics`: a server's."""
 
     def owner(name: str) -> Connect:
         from app.jobs.worker import connector
 
         return connector(core.settings.direct(core.dsn), role=OWNER_ROLE, name=name)
 
-    return Process(core.clock, core.queries, core.pools.background, owner)
+    return Process(
+        core.clock, core.queries, core.pools.background, owner, core.embedder, core.counter.count, core.tasks, metrics
+    )
 
 
 def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:

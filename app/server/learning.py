@@ -6,35 +6,31 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from app.jobs.cards import CardTaker
-from app.jobs.learn import Answers, Comparing, Learner, Notes, TakingBack
-from app.jobs.resolution import Hearing
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.resolve import Resolver
-from app.memory.candidate import Candidate, Exchange
-from app.memory.compare import Pair, Verdict, judged
+from app.jobs.learn import Comparing, Hearing, Learner, Notes, TakingBack, ValidationAnswers
+from app.memory.candidate import MemoryCandidate, SourceExchange
+from app.memory.compare import Pair, PairVerdict, judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.memory.secrets import refuser
 from app.server.core import Core
 from app.store.learning import LearningStore
-from app.store.resolution import CheckStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
     from app.providers.helper import HelperClient
 
 
-async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper: HelperClient | None) -> Learner:
-    """Learns by the rules; `helper` adds to them, in jobs of the worker. `resolver`: reads with the background pool."""
+async def learner(core: Core, hearing: Hearing | None, helper: HelperClient | None) -> Learner:
+    """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`: see `Feature`."""
 
-    async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_rules(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return extract(exchange)
 
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         assert helper is not None, "chosen only where there is one"
         return await extract_with_helper(helper, exchange)
 
-    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, Verdict]:
+    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, PairVerdict]:
         assert helper is not None, "chosen only where there is one"
         return await judged(helper, pairs)
 
@@ -59,11 +55,9 @@ async def learner(core: Core, ontologies: Ontologies, resolver: Resolver, helper
         store_secrets=core.settings.store_secrets,
         refuses=refuses,
         note=Notes(core.queries, core.clock, taker),
-        hearing=Hearing(
-            CheckStore(pool, core.queries), core.queries, core.clock, ontologies=ontologies, resolver=resolver
-        ),
+        hearing=hearing,
         taking_back=TakingBack(core.queries, core.clock),
-        answers=Answers(
+        answers=ValidationAnswers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,
             count=core.counter.count,

@@ -19,6 +19,7 @@ import uvicorn
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.api.origin import Door
 from app.api.probes import PROBES, Probes
 from app.clock import Clock, SystemClock
 from app.features.registry import Features, load
@@ -26,7 +27,6 @@ from app.metrics import Exposition, Metrics, process_registry
 from app.server import collector, logs
 from app.server.core import Core, database_dsn, open_core, process_of
 from app.server.health import open_probes
-from app.server.knowledge import Knowledge, open_knowledge
 from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.store.pools import came
@@ -37,8 +37,8 @@ log = logging.getLogger("mneme")
 VERSION = version("mneme-proxy")
 SIGNAL_LOOK_S = 0.1
 """Seconds between two looks for a signal while a starting process waits for the database."""
-DOMAINS_WAIT_S = 2.0
-"""Seconds that a start waits for the businesses' own databases, whose catalogs take some 0.1: none keeps it from starting."""
+UNGUARDED = frozenset({"/healthz", "/readyz"})
+"""Paths that any host may ask: a load balancer does by a name of its own, and they say nothing of anybody."""
 
 
 class Later:
@@ -71,10 +71,18 @@ class Application:
         self._probes: ASGIApp | None = None
         self._life = Router(lifespan=self._lifespan)
         self._api: ASGIApp = self._life
+        self._guarded = guarded(self._answer, settings)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        answering = self._answering(scope["method"], scope["path"]) if scope["type"] == "http" else self._life
-        await answering(scope, receive, send)
+        if scope["type"] != "http":
+            await self._life(scope, receive, send)
+        elif scope["path"] in UNGUARDED:
+            await self._answer(scope, receive, send)
+        else:
+            await self._guarded(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._answering(scope["method"], scope["path"])(scope, receive, send)
 
     def _answering(self, method: str, path: str) -> ASGIApp:
         for at, below, app in self._mounts:
@@ -102,33 +110,29 @@ class Application:
     async def _open(self, metrics: Metrics, exposition: Exposition, features: Features) -> AsyncIterator[None]:
         async with (
             open_core(self._settings, database_dsn(self._settings), self._clock) as core,
-            open_knowledge(core, core.pools.background, metrics) as knowledge,
-            open_proxy(core, knowledge, metrics, features) as proxy,
+            features.opened(process_of(core, metrics)),
+            open_proxy(core, metrics, features) as proxy,
         ):
             space = await core.turns.space_of(core.embedder.space)
             gauges = features.gauges(process_of(core), metrics)
             probes = open_probes(core, metrics, exposition, proxy.indexes, gauges)
-            inside = Later(lambda: routes_inside(core, knowledge, proxy, metrics, probes, space, features))
+            inside = Later(lambda: routes_inside(core, proxy, metrics, probes, space, features))
             stop = asyncio.Event()
             core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
-            warming = core.tasks.spawn(knowledge.domains.warm(), "domains")
-            await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
             async with features.mounts(proxy.authenticator, inside) as mounts:
                 apps: Mapping[str, ASGIApp] = {"/v1": proxy.gateway} | {at: Later(make) for at, make in mounts.items()}
                 self._mounts = [(at, f"{at}/", app) for at, app in apps.items()]
                 self._probes = probes
-                self._api = Later(lambda: routes_outside(self._settings, inside))
+                self._api = inside
                 if self._started is not None:
                     self._started()
                 yield
             self._mounts, self._probes, self._api = [], None, self._life
-            warming.cancel()
             stop.set()
 
 
 def routes_inside(
     core: Core,
-    knowledge: Knowledge,
     proxy: Proxy,
     metrics: Metrics,
     probes: Probes,
@@ -144,18 +148,21 @@ def routes_inside(
 
     app = FastAPI(title="Mneme", version=VERSION, docs_url=None, redoc_url=None)
     install_errors(app)
-    for router in (*open_routes(core, knowledge, proxy, metrics, probes, space, features), reference_router()):
+    for router in (*open_routes(core, proxy, metrics, probes, space, features), reference_router()):
         add_routes(app, router)
     return ApiMiddleware(app, core.settings.max_body_bytes)
 
 
-def routes_outside(settings: Settings, inside: ASGIApp) -> ASGIApp:
-    """The same as they are asked through the port."""
-    if settings.auth_mode != "open":
-        return inside
-    from app.api.common import NameCheck
+def guarded(app: ASGIApp, settings: Settings) -> ASGIApp:
+    """What answers through the port: for pages of which origins, and in `open` mode by which names it may be asked."""
+    if settings.auth_mode == "open":
+        app = Door(app, [settings.host, *settings.hosts], settings.cors_origins)
+    if not settings.cors_origins:
+        return app
+    from starlette.middleware.cors import CORSMiddleware
 
-    return NameCheck(inside, [settings.host, *settings.hosts], "/api/")
+    every = ["*"]
+    return CORSMiddleware(app, settings.cors_origins, every, every, expose_headers=every)
 
 
 async def _database_came(settings: Settings) -> bool:

@@ -18,6 +18,7 @@ from app.capture.record import Recorder
 from app.context.budget import Budgets
 from app.context.cards import CardFinder
 from app.context.compile import STORED_COUNTS, Compiler
+from app.context.knower import Knows
 from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, Profile, strategies
@@ -38,8 +39,7 @@ from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import MOST_ITEMS, Indexes
 from app.jobs.learn import Inline
-from app.knowledge.inquiry import Knower
-from app.memory.candidate import Exchange
+from app.memory.candidate import SourceExchange
 from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
@@ -47,11 +47,10 @@ from app.metrics import Metrics
 from app.paging.faults import Faulter, Writer
 from app.paging.state import Answering
 from app.providers.helper import build_helper
-from app.replay.ask_again import Asker
+from app.replay.ask_again import Replayer
 from app.replay.paging import PagedThen
 from app.replay.recompile import Recompiler
-from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core
-from app.server.knowledge import Knowledge, knower, resolver
+from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.captures import Captures, ReplayStore
@@ -64,6 +63,7 @@ from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
+from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
 from app.store.validation import Validation
 
@@ -91,10 +91,10 @@ class Proxy(Struct, frozen=True):
     gateway: Application
     compiler: Compiler
     preparer: Preparer
-    knower: Knower
+    knower: Knows | None
     writer: Writer
     recompiler: Recompiler
-    asker: Asker
+    asker: Replayer
     router: Router
     authenticator: Authenticator
     tenancy: Tenancy
@@ -102,13 +102,14 @@ class Proxy(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics, features: Features) -> AsyncIterator[Proxy]:
-    """Wire the path of a request; what is opened last is closed first."""
-    settings, pools = core.settings, core.pools
+async def open_proxy(core: Core, metrics: Metrics, features: Features) -> AsyncIterator[Proxy]:
+    """Wire the path of a request; what is opened last is closed first. `features`: opened for this process."""
+    settings, pools, process = core.settings, core.pools, process_of(core, metrics)
     for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
+    await check_parameters(core.pools.background, core.queries)
     secret, profiles = await core.turns.secret(), await _profiles(core)
-    in_prompts, knower_aside = (knower(core, knowledge, pool, metrics) for pool in (pools.memory, pools.background))
+    in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
     indexes = await _indexes(core, metrics)
     compiler = _compiler(
@@ -151,7 +152,7 @@ async def open_proxy(core: Core, knowledge: Knowledge, metrics: Metrics, feature
                 core.counts,
                 core.counter,
                 commit,
-                at_once=await _learner(core, knowledge, helper, metrics),
+                at_once=Inline((await learner(core, features.hearing(process), helper)).learn, core.clock, metrics),
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
             discovery=ModelDiscovery(transports, core.models, core.tasks),
@@ -269,6 +270,7 @@ def _compiler(
             conflicts=settings.conflicts_budget_tokens,
             cards=settings.cards_budget_tokens,
             history=settings.history_budget_tokens,
+            turns=settings.history_turns,
         ),
         questions=settings.questions_per_turn,
         vector_wait_s=vector_wait_s,
@@ -287,12 +289,6 @@ async def _commander(core: Core, metrics: Metrics) -> Commander:
         metrics=metrics,
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
-
-
-async def _learner(core: Core, knowledge: Knowledge, helper: HelperClient | None, metrics: Metrics) -> Inline:
-    """What learns with a turn."""
-    does = await learner(core, knowledge.ontologies, resolver(core, knowledge.domains, core.pools.background), helper)
-    return Inline(does.learn, core.clock, metrics)
 
 
 async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
@@ -326,8 +322,8 @@ def _replaying(
     compiler: Compiler,
     router: Router,
     secret: bytes,
-    knower: Knower,
-) -> tuple[Recompiler, Asker]:
+    knower: Knows | None,
+) -> tuple[Recompiler, Replayer]:
     """Captured calls again: compiled, and sent."""
     captures = Captures(core.pools.background, core.queries)
     replays = ReplayStore(core.pools.background, core.queries)
@@ -352,7 +348,7 @@ def _replaying(
         ),
     )
     most = core.settings.max_body_bytes
-    return recompiler, Asker(
+    return recompiler, Replayer(
         gateway.sender, captures, replays, core.models, core.tokenizers, core.clock, max_bytes=most
     )
 
@@ -366,7 +362,7 @@ async def _profiles(core: Core) -> Mapping[str, Profile]:
         raise NotReady(f"system_config.retrieval_strategy_weights: {error}.") from error
 
 
-async def _warm(core: Core, in_prompts: Knower) -> None:
+async def _warm(core: Core, in_prompts: Knows | None) -> None:
     """So that the first request is answered with memory, too."""
     space, vector = await core.turns.space_of(core.embedder.space), None
     if core.embedder.local and core.embedder.dimensions:
@@ -377,7 +373,8 @@ async def _warm(core: Core, in_prompts: Knower) -> None:
         await primary.warm(vector, space)
         if pools.replicas:
             await core.turns.warm(vector, space)
-        await in_prompts.warm()
+        if in_prompts is not None:
+            await in_prompts.warm()
     await asyncio.gather(*(pool.open(OPEN_AT_ONCE) for pool in (pools.write, pools.history, pools.memory)))
 
 
@@ -397,7 +394,7 @@ async def _rehearse(core: Core, compiler: Compiler) -> None:
             placement=core.settings.placement,
         )
     )
-    extract(Exchange(REHEARSED, core.clock.now()))
+    extract(SourceExchange(REHEARSED, core.clock.now()))
     commands(REHEARSED)
 
 

@@ -8,13 +8,11 @@ from app.api.calls import calls_router, replay_router
 from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.conflicts import conflicts_router
-from app.api.entities import entities_router
 from app.api.facts import facts_router
 from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.objects import objects_router
-from app.api.ontology import ontology_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
@@ -25,7 +23,6 @@ from app.api.spend import spend_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
-from app.capture.spool import erasing
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
 from app.jobs.learn import WorkingMemory
@@ -33,23 +30,21 @@ from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.server.core import STORED_COUNTS, Core, process_of
-from app.server.knowledge import Knowledge
+from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
 from app.store.captures import Captures, CassetteStore
 from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
-from app.store.entities import EntityStore
-from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.learning import Learned
+from app.store.learning import LearnedTurns
 from app.store.limits import SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
-from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
 from app.store.paging import PagingStore
@@ -64,7 +59,6 @@ from app.store.validation import Validation
 
 def open_routes(
     core: Core,
-    knowledge: Knowledge,
     proxy: Proxy,
     metrics: Metrics,
     probes: Probes,
@@ -82,7 +76,7 @@ def open_routes(
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
-    eraser = Eraser(as_eraser, sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    eraser = eraser_of(settings, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
     default_model = settings.default_model or STORED_COUNTS
     commands = CommandStore(pool, sql, clock, contrary=contrary)
@@ -96,7 +90,7 @@ def open_routes(
         chat_router(
             gate,
             proxy.gateway,
-            Learned(pool, sql),
+            LearnedTurns(pool, sql),
             clock,
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
@@ -128,13 +122,9 @@ def open_routes(
         spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock), welcome),
-        entities_router(
-            gate, EntityStore(pool, sql, clock), knowledge.resolver, sessions, clock, welcome, knowledge.ontologies.of
-        ),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
-        ontology_router(gate, OntologyStore(pool, sql, clock)),
         conflicts_router(gate, ConflictStore(pool, sql, clock)),
         export_router(gate, Export(pool, sql), proxy.tenancy, clock),
-        *features.routes(process_of(core), gate),
+        *features.routes(process_of(core, metrics), gate),
     ]

@@ -9,13 +9,19 @@ import signal
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
-from app.capture.spool import erasing
 from app.clock import Clock, SystemClock
 from app.features.registry import load
 from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
 from app.jobs.persistent_objects import Rememberer, object_ticks
-from app.jobs.resolution import Checker
-from app.jobs.schedule import GRAPH_FROM, Schedule, alias_ticks, index_ticks, life_ticks, mark_ticks, privacy_ticks
+from app.jobs.schedule import (
+    GRAPH_FROM,
+    Schedule,
+    archive_ticks,
+    index_ticks,
+    life_ticks,
+    mark_ticks,
+    privacy_ticks,
+)
 from app.jobs.shrink import Shrinker
 from app.jobs.worker import Handler, Worker, connector
 from app.memory.extract import read_rules
@@ -23,19 +29,20 @@ from app.memory.secrets import unwelcome
 from app.providers.helper import build_helper
 from app.server import collector
 from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, Core, database_dsn, open_core, process_of
-from app.server.knowledge import Knowledge, open_knowledge
+from app.server.erasing import eraser_of, history_kept
 from app.server.learning import learner
 from app.settings import Settings
+from app.store.archives import Archives
 from app.store.consolidation import ConsolidationStore, DrawingStore
-from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
+from app.store.erasure import Erasures, own_connection
 from app.store.learning import LearningStore
 from app.store.migrate import pending
 from app.store.paging import PagingStore
 from app.store.persistent_objects import LastingStore
 from app.store.pools import came, reach
 from app.store.queries import Queries
-from app.store.resolution import CheckStore
-from app.store.retention import GB, Limits, Retention
+from app.store.retention import GB, Retention, RetentionLimits
+from app.store.tuning import check_parameters
 from app.tasks import until_orphaned
 from app.text_cache import forget
 
@@ -72,16 +79,15 @@ async def run_worker(settings: Settings) -> None:
         AsyncExitStack() as stack,
         features.running(),
         open_core(settings, dsn, clock, serving=False) as core,
-        open_knowledge(core, core.pools.background) as knowledge,
+        features.opened(process := process_of(core)),
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
+        await check_parameters(core.pools.background, core.queries)
         await asyncio.to_thread(read_rules)
-        process = process_of(core)
         helper = build_helper(settings)
         try:
             handlers = (
-                (await learner(core, knowledge.ontologies, knowledge.resolver, helper)).handlers()
-                | checker(core, knowledge).handlers()
+                (await learner(core, features.hearing(process), helper)).handlers()
                 | await consolidation(core, helper)
                 | await paging(core, helper)
                 | dict(features.jobs(process))
@@ -118,14 +124,14 @@ async def run_worker(settings: Settings) -> None:
 def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
     """All that is done again and again."""
     direct = settings.direct(dsn)
-    eraser = Eraser(own_connection(direct, ERASER_ROLE), sql, clock, elsewhere=[erasing(settings.spool_folder)])
+    eraser = eraser_of(settings, direct, sql, clock)
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
     own = [
         *privacy,
+        *archive_ticks(Archives(sql, history_kept(settings))),
         *life_ticks(sql),
-        *alias_ticks(sql),
         *many,
         *object_ticks(sql),
         *index_ticks(sql),
@@ -141,23 +147,10 @@ def graph_from(index_items: int) -> int:
     return index_items // 2 if index_items else GRAPH_FROM
 
 
-def capture_limits(settings: Settings) -> Limits:
+def capture_limits(settings: Settings) -> RetentionLimits:
     """How long captures stay."""
     size = settings.capture_max_gb
-    return Limits(settings.capture_days, None if size is None else int(size * GB))
-
-
-def checker(core: Core, knowledge: Knowledge) -> Checker:
-    """What holds what was learned of things against their rows."""
-    pool, sql = core.pools.background, core.queries
-    return Checker(
-        LearningStore(pool, sql),
-        CheckStore(pool, sql),
-        sql,
-        core.clock,
-        ontologies=knowledge.ontologies,
-        rows=knowledge.domains,
-    )
+    return RetentionLimits(settings.capture_days, None if size is None else int(size * GB))
 
 
 async def consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:

@@ -24,7 +24,7 @@ OUTCOMES = {0: "complete", 1: "broken", 2: "gone", 3: "cancelled", 4: "failed"}
 _OUTCOME_NUMBERS = {name: number for number, name in OUTCOMES.items()}
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class StoredCall(Struct, frozen=True, kw_only=True):
     """A call, as it is listed. Times in the unit of their names; costs in micro-cents."""
 
     call_id: UUID
@@ -59,7 +59,7 @@ class Call(Struct, frozen=True, kw_only=True):
     leg: int | None
 
 
-class CallDetail(Call, frozen=True, kw_only=True):
+class CallDetail(StoredCall, frozen=True, kw_only=True):
     """A call with its headers (secrets were masked when it was captured) and what is known of its bodies."""
 
     request_headers: list[list[str]]
@@ -73,8 +73,8 @@ class CallDetail(Call, frozen=True, kw_only=True):
     metadata: dict[str, Any]
 
 
-class Leg(Struct, frozen=True):
-    """One of the upstream's answers that a call's own was made of. Figures as in `Call`."""
+class StoredLeg(Struct, frozen=True):
+    """One of the upstream's answers that a call's own was made of. Figures as in `StoredCall`."""
 
     call_id: UUID
     created_at: datetime
@@ -132,7 +132,7 @@ class StreamEvent(NamedTuple):
     data: bytes
 
 
-class Compilation(Struct, frozen=True):
+class StoredCompilation(Struct, frozen=True):
     """What a compile decided; `audit` as `app.context.audit.explain` made it."""
 
     user_id: UUID
@@ -141,7 +141,7 @@ class Compilation(Struct, frozen=True):
     eta: float | None
 
 
-class Shown(NamedTuple):
+class ShownItem(NamedTuple):
     """What may be shown of an item."""
 
     text: str | None
@@ -157,7 +157,7 @@ class Captures:
 
     async def page(
         self, tenant: UUID, user: UUID | None, wanted: CallFilter, *, before: UUID | None, limit: int
-    ) -> list[Call]:
+    ) -> list[StoredCall]:
         """Calls, newest first, older than the call `before`."""
         filters = (wanted.session, wanted.model, wanted.status, wanted.since, before, limit, *wanted.further)
         async with self._pool.transaction(tenant) as connection:
@@ -165,7 +165,7 @@ class Captures:
                 rows = await connection.fetch(self._sql["captures.list_of_tenant"], tenant, *filters)
             else:
                 rows = await connection.fetch(self._sql["captures.list_of_user"], tenant, user, *filters)
-        return [Call(**_fields(tenant, row)) for row in rows]
+        return [StoredCall(**_fields(tenant, row)) for row in rows]
 
     async def one(self, tenant: UUID, call: UUID, user: UUID | None) -> CallDetail | None:
         """A call."""
@@ -173,14 +173,14 @@ class Captures:
             row = await connection.fetchrow(self._sql["captures.one"], tenant, call, user)
         return CallDetail(**_fields(tenant, row)) if row is not None else None
 
-    async def legs(self, tenant: UUID, call: CallDetail) -> list[Leg]:
+    async def legs(self, tenant: UUID, call: CallDetail) -> list[StoredLeg]:
         """The legs of a call, in their order."""
         ids_of = [UUID(each) for each in call.metadata.get("legs", ())]
         if not ids_of:
             return []
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["captures.legs"], tenant, call.user_id, ids_of, str(call.call_id))
-        return [Leg(**{**row, "outcome": OUTCOMES.get(row["outcome"], "failed")}) for row in map(dict, rows)]
+        return [StoredLeg(**{**row, "outcome": OUTCOMES.get(row["outcome"], "failed")}) for row in map(dict, rows)]
 
     async def label(self, tenant: UUID, call: UUID, user: UUID | None, labels: Collection[str]) -> bool:
         """Give a call these labels in place of those that it had; whether there is such a call."""
@@ -234,22 +234,22 @@ class Captures:
             events.append(StreamEvent(after + n, at, offset, data[offset - offsets[0] : end - offsets[0]]))
         return events, row["total"]
 
-    async def compilation(self, tenant: UUID, call: UUID, user: UUID | None) -> Compilation | None:
+    async def compilation(self, tenant: UUID, call: UUID, user: UUID | None) -> StoredCompilation | None:
         """How the context was compiled; None: it was not (no memory, or no capture)."""
         async with self._pool.transaction(tenant) as connection:
             row = await connection.fetchrow(self._sql["captures.compilation"], tenant, call, user)
-        return Compilation(**dict(row)) if row is not None else None
+        return StoredCompilation(**dict(row)) if row is not None else None
 
     async def shown(
         self, tenant: UUID, user: UUID, *, messages: Sequence[UUID], memories: Sequence[UUID]
-    ) -> dict[UUID, Shown]:
+    ) -> dict[UUID, ShownItem]:
         """What may still be shown of these items of a user; what was erased or forgotten since is not in it."""
-        found: dict[UUID, Shown] = {}
+        found: dict[UUID, ShownItem] = {}
         async with self._pool.transaction(tenant) as connection:
             for query, wanted in (("message_texts", messages), ("memory_texts", memories)):
                 if wanted:
                     rows = await connection.fetch(self._sql[f"captures.{query}"], tenant, user, list(wanted))
-                    found |= {row["id"]: Shown(row["text"], row["metadata"]) for row in rows}
+                    found |= {row["id"]: ShownItem(row["text"], row["metadata"]) for row in rows}
         return found
 
 

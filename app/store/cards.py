@@ -15,7 +15,7 @@ from app.errors import BadRequest, Conflict, NotFound
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.sessions import Line, SessionRef, line_of
+from app.store.sessions import Ancestry, SessionRef, line_of
 
 MAX_INDEXED = 10_000
 """Cards of a conversation that are looked through for the one that is meant, newest first: a hundred times those of the seed's
@@ -59,7 +59,7 @@ class NewCard(Struct, frozen=True):
     result: UUID | None = None
 
 
-class Place(Struct, frozen=True):
+class CardPlace(Struct, frozen=True):
     """An answer that cards are shown with."""
 
     session_id: UUID
@@ -81,7 +81,7 @@ class Indexed(NamedTuple):
     kind: str
 
 
-class Filter(Struct, frozen=True):
+class CardFilter(Struct, frozen=True):
     """Of which turn, place in it, question and type; None: any."""
 
     turn: int | None = None
@@ -108,7 +108,7 @@ class Cards:
             alone = ref.session_id if ref.user_id == ids.nobody(tenant) else ref.user_id
             await connection.execute(self._sql["learning.lock"], alone)
             line = await line_of(connection, self._sql, tenant, ref)
-            places: dict[int | None, tuple[Place, list[Card]]] = {}
+            places: dict[int | None, tuple[CardPlace, list[Card]]] = {}
             for turn in dict.fromkeys(turn for turn, _ in cards):
                 place = await self._place(connection, tenant, ref, line, turn)
                 rows = await connection.fetch(
@@ -124,7 +124,7 @@ class Cards:
         return added
 
     async def page(
-        self, tenant: UUID, ref: SessionRef, wanted: Filter, *, after: tuple[int, int, int] | None, limit: int
+        self, tenant: UUID, ref: SessionRef, wanted: CardFilter, *, after: tuple[int, int, int] | None, limit: int
     ) -> list[Card]:
         """Cards of a session in their order, after (turn_index, sibling, order). A branch begins with what it shares with its
         parent."""
@@ -192,9 +192,9 @@ class Cards:
         connection: PoolConnectionProxy[Any],
         tenant: UUID,
         ref: SessionRef,
-        line: Line | None,
+        line: Ancestry | None,
         turn: int | None,
-    ) -> Place:
+    ) -> CardPlace:
         row = line and await connection.fetchrow(self._sql["cards.place"], tenant, ref.user_id, *line, turn)
         if not row:
             missing = (
@@ -203,7 +203,7 @@ class Cards:
                 else f"Turn {turn} is no answer of this session"
             )
             raise NotFound(f"{missing}: cards are shown with answers.", param="turn")
-        return Place(**dict(row))
+        return CardPlace(**dict(row))
 
 
 async def attach(
@@ -221,7 +221,7 @@ async def attach(
     rows = await connection.fetch(sql["cards.places"], tenant, ref.user_id, *line, list(cards))
     fresh: list[Card] = []
     for row in rows:
-        place = Place(**dict(row))
+        place = CardPlace(**dict(row))
         shown = await connection.fetch(
             sql["cards.shown_with"], tenant, ref.user_id, place.session_id, place.turn_index, place.sibling
         )
@@ -240,7 +240,7 @@ def card_from(row: Any) -> Card:
     return Card(**{name: fields[named.get(name, name)] for name in Card.__struct_fields__})
 
 
-def _put(place: Place, known: list[Card], new: NewCard) -> tuple[Card, bool]:
+def _put(place: CardPlace, known: list[Card], new: NewCard) -> tuple[Card, bool]:
     """A new card in its place among those of its answer; or the same one, which stands there."""
     order = new.order if new.order is not None else max((each.order for each in known), default=0) + 1
     there = next((each for each in known if each.order == order), None)

@@ -47,7 +47,7 @@ NEAREST = 5
 """Memories that a user is asked about, where it is unclear which is meant."""
 
 
-class Stored(Struct, frozen=True):
+class StoredMemory(Struct, frozen=True):
     """A memory as it is stored. `in_force`: it is said in prompts. `kind`: as `Candidate` has it."""
 
     memory_id: UUID
@@ -59,7 +59,7 @@ class Stored(Struct, frozen=True):
     kind: str = ""
 
 
-class Hidden(Struct, frozen=True):
+class HiddenMemory(Struct, frozen=True):
     """Something that a command hid, or would hide. `status`: a memory's before; `reason`: why it was hidden before."""
 
     id: UUID
@@ -84,7 +84,7 @@ class Done(Struct, frozen=True):
     kind: str
     scope: str
     outcome: CommandOutcome
-    items: tuple[Hidden, ...] = ()
+    items: tuple[HiddenMemory, ...] = ()
     undone: bool = False
 
 
@@ -99,7 +99,7 @@ class CommandRow(Struct, frozen=True):
     kind: str
     scope: str
     outcome: CommandOutcome
-    items: tuple[Hidden, ...]
+    items: tuple[HiddenMemory, ...]
     heir: UUID | None
     at: datetime
     undone_at: datetime | None
@@ -116,7 +116,7 @@ class CommandStore:
         clock: Clock,
         *,
         space: int | None = None,
-        contrary: Callable[[Stored, Stored], bool] = lambda one, other: False,
+        contrary: Callable[[StoredMemory, StoredMemory], bool] = lambda one, other: False,
     ) -> None:
         """`space`: of the vectors that near memories are looked for with; None: none are. `contrary`: whether two memories
         cannot both be so, for what is undone."""
@@ -207,10 +207,10 @@ class Doing:
         found = await self._fetch("pending", message_hash, since)
         return _done(found[0]) if found else None
 
-    async def stored(self, terms: Sequence[str]) -> list[Stored]:
+    async def stored(self, terms: Sequence[str]) -> list[StoredMemory]:
         """Memories that may have one of these words, in whatever form; in force or not."""
         rows = await self._fetch("memories", self._scope, [_within(each) for each in terms], LOOKED_AT) if terms else []
-        return [Stored(*row.values()) for row in rows]
+        return [StoredMemory(*row.values()) for row in rows]
 
     async def near(self, vector: Vector, threshold: float) -> list[tuple[UUID, str]]:
         """The memories in force nearest to a vector, above a cosine: id and text, at most `NEAREST`."""
@@ -253,14 +253,14 @@ class Doing:
         """Those of these messages that are there."""
         return [Message(*row.values()) for row in await self._fetch("messages_of", list(messages))]
 
-    async def said_lately(self, session: UUID, items: Collection[UUID]) -> list[Stored]:
+    async def said_lately(self, session: UUID, items: Collection[UUID]) -> list[StoredMemory]:
         """Memories in force that stood in a prompt (`items`), or were said in the last turns of a session."""
         rows = await self._fetch("said_lately", session, list(items), RECENT_TURNS)
-        return [Stored(*row.values()) for row in rows]
+        return [StoredMemory(*row.values()) for row in rows]
 
-    async def wishes(self, before: datetime) -> list[Stored]:
+    async def wishes(self, before: datetime) -> list[StoredMemory]:
         """The standing wishes in force that were said before."""
-        return [Stored(*row.values()) for row in await self._fetch("wishes", self._scope, before)]
+        return [StoredMemory(*row.values()) for row in await self._fetch("wishes", self._scope, before)]
 
     async def begin_anew(self, session: UUID) -> None:
         """Let the blocks of a session go: one of them says that something was done which is undone."""
@@ -288,7 +288,7 @@ class Doing:
         memories = [row["memory_id"] for row in await self._fetch("all_memories", self._scope)]
         return memories, [Message(*row.values()) for row in await self._fetch("all_messages", self._session)]
 
-    async def hide(self, memories: Collection[UUID], messages: Collection[Message]) -> tuple[Hidden, ...]:
+    async def hide(self, memories: Collection[UUID], messages: Collection[Message]) -> tuple[HiddenMemory, ...]:
         """Hide memories, with their other wordings, and messages; what was hidden, and how it was before."""
         key = bytes.fromhex(await self.connection.fetchval(self._sql["memories.secret"]))
         held = await self._fetch("memories_of", sorted(memories)) if memories else []
@@ -312,17 +312,17 @@ class Doing:
             await self._fetch("drop_facts", [each["memory_id"] for each in held], self._now, "forgotten")
         statuses = {each["memory_id"]: each["status"] for each in held}
         return tuple(
-            Hidden(each, "memory" if each in statuses else "message", statuses.get(each), before.get(each))
+            HiddenMemory(each, "memory" if each in statuses else "message", statuses.get(each), before.get(each))
             for each in fresh
         )
 
-    async def end(self, memories: Collection[UUID]) -> tuple[Hidden, ...]:
+    async def end(self, memories: Collection[UUID]) -> tuple[HiddenMemory, ...]:
         """Take memories out of force; said again, they are learned again. What was ended, and how it was before."""
         rows = await self._fetch("memories_of", sorted(memories)) if memories else []
         held = [each for each in rows if each["status"] in IN_FORCE]
         for each in held:
             await self._status(each["memory_id"], each["status"], "invalidated")
-        return tuple(Hidden(each["memory_id"], "memory", each["status"]) for each in held)
+        return tuple(HiddenMemory(each["memory_id"], "memory", each["status"]) for each in held)
 
     async def hide_words(self, item: UUID, content_hash: bytes) -> None:
         """Let a message that is not stored yet be known by a keyed hash when it is sent again."""
@@ -343,12 +343,16 @@ class Doing:
         told = (done.kind, done.scope, done.outcome, _told(done.items))
         await self._execute("note", command, session, mark, message_hash, *told, heir, self._now)
 
-    async def confirmed(self, command: UUID, items: Sequence[Hidden]) -> None:
+    async def confirmed(self, command: UUID, items: Sequence[HiddenMemory]) -> None:
         """A command that was asked about is done."""
         await self._execute("confirmed", command, _told(items))
 
     async def undo(
-        self, command: UUID, items: Sequence[Hidden], heir: UUID | None, contrary: Callable[[Stored, Stored], bool]
+        self,
+        command: UUID,
+        items: Sequence[HiddenMemory],
+        heir: UUID | None,
+        contrary: Callable[[StoredMemory, StoredMemory], bool],
     ) -> None:
         """Show the items again, and bring memories back into force; what says the same by now stays instead, and what took
         their place since stays in it."""
@@ -368,10 +372,12 @@ class Doing:
         await self._give_way([each.id for each in items if each.kind == "memory"], contrary)
         await self._execute("undone", command, self._now)
 
-    async def _give_way(self, restored: Collection[UUID], contrary: Callable[[Stored, Stored], bool]) -> None:
+    async def _give_way(
+        self, restored: Collection[UUID], contrary: Callable[[StoredMemory, StoredMemory], bool]
+    ) -> None:
         """Of these memories and those that they contradict by now, close all but the one that was said last, as replaced."""
         rows = await self._fetch("in_force_beside", list(restored)) if restored else []
-        found = [(Stored(*list(row.values())[:7]), row["valid_from"]) for row in rows]
+        found = [(StoredMemory(*list(row.values())[:7]), row["valid_from"]) for row in rows]
         gone: set[UUID] = set()
         for n, (later, since) in enumerate(found):
             for earlier, _ in found[n + 1 :]:
@@ -403,13 +409,13 @@ class Doing:
         await self.connection.execute(self._sql[f"commands.{name}"], self._tenant, self._user, *arguments)
 
 
-def _told(items: Sequence[Hidden]) -> list[dict[str, Any]]:
+def _told(items: Sequence[HiddenMemory]) -> list[dict[str, Any]]:
     fields = ("id", "kind", "status", "reason")
     return [{name: value for name in fields if (value := getattr(each, name)) is not None} for each in items]
 
 
-def _items(told: Any) -> tuple[Hidden, ...]:
-    return tuple(Hidden(UUID(each["id"]), each["kind"], each.get("status"), each.get("reason")) for each in told)
+def _items(told: Any) -> tuple[HiddenMemory, ...]:
+    return tuple(HiddenMemory(UUID(each["id"]), each["kind"], each.get("status"), each.get("reason")) for each in told)
 
 
 def _done(row: Any) -> Done:

@@ -3,7 +3,7 @@
     open ──the user answers, or says what is right; its memory ends; the row comes to agree, or says something else──> resolved
       └──POST /api/v1/conflicts/{id}/resolve ──────────────────────────────────────────────────────────────────────> resolved
 
-What a row decides is logged as resolved (`app/jobs/resolution.py`).
+What a row decides is logged as resolved (`app/features/knowledge/jobs.py`).
 """
 
 from __future__ import annotations

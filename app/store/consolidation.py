@@ -18,7 +18,7 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
 
 from app.store import ids
-from app.store.learning import Changes, Effect, Event, MemoryRow, Superseded
+from app.store.learning import Changes, Effect, HistoryEvent, MemoryRow, Superseded
 from app.store.memories import content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
@@ -194,7 +194,7 @@ class Stale(Exception):
     """What was read is not so any more: something was forgotten, or changed, meanwhile. Nothing was written."""
 
 
-class Said(Struct, frozen=True):
+class SessionMessage(Struct, frozen=True):
     """A message of a session. `quotable`: a summary may use its words."""
 
     message_id: UUID
@@ -208,7 +208,7 @@ class Said(Struct, frozen=True):
     quotable: bool
 
 
-class Statement(Struct, frozen=True):
+class MemoryLine(Struct, frozen=True):
     """A memory that says in few words what messages said."""
 
     memory_id: UUID
@@ -229,8 +229,8 @@ class SessionState(Struct, frozen=True):
     active_tokens: int
     shared_turn: int
     summary: str | None
-    messages: tuple[Said, ...]
-    statements: tuple[Statement, ...]
+    messages: tuple[SessionMessage, ...]
+    statements: tuple[MemoryLine, ...]
     remembered: tuple[UUID, ...]
     forgotten: bool
     hmac_key: bytes
@@ -280,7 +280,7 @@ class ConsolidationStore:
             remembered = await connection.fetchval(self._sql["consolidation.session_summaries"], user, session)
             named = key_hmac(key, summary_key(session))
             forgotten: bool = await connection.fetchval(self._sql["consolidation.forgot_summary"], user, named)
-            said: list[Said] = []
+            said: list[SessionMessage] = []
             if row["first_message_at"] is not None:
                 found = await connection.fetch(
                     self._sql["consolidation.messages"],
@@ -292,7 +292,7 @@ class ConsolidationStore:
                 self._sql["consolidation.statements"], user, [each.message_id for each in said if each.quotable]
             )
         statements = tuple(
-            Statement(each["memory_id"], each["content_text"], each["importance"], tuple(each["source_message_ids"]))
+            MemoryLine(each["memory_id"], each["content_text"], each["importance"], tuple(each["source_message_ids"]))
             for each in known
         )
         return SessionState(
@@ -417,7 +417,7 @@ class Work:
     async def compact(
         self,
         session: UUID,
-        messages: Sequence[Said],
+        messages: Sequence[SessionMessage],
         done: Compaction,
         summary: str,
         content: str,
@@ -487,8 +487,8 @@ def _path(rows: Mapping[UUID, Any], head: UUID | None) -> frozenset[UUID] | None
     return frozenset(path) if path and at is None else None
 
 
-def _said(row: Any, path: frozenset[UUID] | None) -> Said:
-    return Said(
+def _said(row: Any, path: frozenset[UUID] | None) -> SessionMessage:
+    return SessionMessage(
         row["message_id"],
         row["turn_index"],
         ROLE_NAMES.get(row["role"], "other"),
@@ -554,7 +554,8 @@ class Text(Struct, frozen=True):
 
 class UserState(Struct, frozen=True):
     """A user when consolidation began. `epoch`: erasure epoch, None: there is no such user. `forgotten`: keyed hashes of keys
-    that are not to be drawn again; `hmac_key`: their key."""
+    that are not to be drawn again; `hmac_key`: their key. `worth`: what rated answers were worth, by the message of their
+    episode."""
 
     epoch: int | None
     version: int
@@ -563,6 +564,7 @@ class UserState(Struct, frozen=True):
     facts: tuple[KnownFact, ...]
     drawn: tuple[DrawnMemory, ...]
     forgotten: frozenset[bytes]
+    worth: Mapping[UUID, float] = field(default_factory=dict)
 
     def may_draw(self, key: str) -> bool:
         return key_hmac(self.hmac_key, key) not in self.forgotten
@@ -598,6 +600,7 @@ class DrawingStore:
             facts = await connection.fetch(sql["consolidation.known_memories"], user, now, MAX_FACTS)
             drawn = await connection.fetch(sql["consolidation.drawn"], user)
             forgotten = await connection.fetch(sql["consolidation.forgotten_keys"], user)
+            rated = await connection.fetch(sql["consolidation.rated"], user, MAX_EPISODES)
         return UserState(
             owner["epoch"],
             owner["version"],
@@ -606,6 +609,7 @@ class DrawingStore:
             tuple(_fact(each) for each in facts),
             tuple(_drawn(each) for each in drawn),
             frozenset(each["key_hmac"] for each in forgotten),
+            {each["message_id"]: each["score"] for each in rated},
         )
 
     async def texts(self, tenant: UUID, user: UUID, episodes: Sequence[Episode]) -> list[Text]:
@@ -675,9 +679,9 @@ class Drawing(Struct, frozen=True):
                     for each in fresh
                     for previous in each.previous
                 ],
-                events=[Event(each.row.memory_id, "created", None, {"kind": each.row.kind}) for each in fresh]
+                events=[HistoryEvent(each.row.memory_id, "created", None, {"kind": each.row.kind}) for each in fresh]
                 + [
-                    Event(previous, "superseded", None, {"superseded_by": str(each.row.memory_id)})
+                    HistoryEvent(previous, "superseded", None, {"superseded_by": str(each.row.memory_id)})
                     for each in fresh
                     for previous in each.previous
                 ],

@@ -38,7 +38,7 @@ from app.clock import Clock
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
 from app.store import ids
 from app.store.indexed import ERASED
-from app.store.memories import Held, content_hmac, forget, hold
+from app.store.memories import LockedMemory, content_hmac, forget, hold
 from app.store.paging_values import mark_of
 from app.store.pools import Pool, set_codecs
 from app.store.queries import Queries
@@ -502,7 +502,7 @@ class _Deleting:
         await self._words(key, row)
         return Deletion(forgotten, kept)
 
-    async def _memories(self, key: bytes, held: Sequence[Held], kept: Collection[UUID]) -> None:
+    async def _memories(self, key: bytes, held: Sequence[LockedMemory], kept: Collection[UUID]) -> None:
         """Forget, and take from the sources of others; what gave way to a memory that is forgotten comes back."""
         forgotten = [each.memory_id for each in held]
         again = await self._part(forgotten) if forgotten else []

@@ -65,12 +65,25 @@ class Facts:
             return await connection.fetchrow(self._sql["tenancy.user_one"], tenant, user) is not None
 
     async def page(
-        self, tenant: UUID, user: UUID, *, category: str | None, after: tuple[str, str] | None, limit: int
+        self,
+        tenant: UUID,
+        user: UUID,
+        *,
+        category: str | None,
+        after: tuple[str, str] | None,
+        limit: int,
+        holding: Any = None,
     ) -> list[Fact]:
-        """Facts by category and key, after (category, key)."""
+        """Facts by category and key, after (category, key). `holding`: those whose value contains this, as JSON; None: all."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(
-                self._sql["facts.page"], tenant, user, category, *(after or (None, None)), limit
+                self._sql["facts.page"],
+                tenant,
+                user,
+                category,
+                *(after or (None, None)),
+                limit,
+                None if holding is None else orjson.dumps(holding).decode(),
             )
         return [Fact(**dict(row)) for row in rows]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from app.store.ids import nobody
 from app.store.item_columns import PLACE
-from app.store.pools import Pool
+from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.replicas import Reads
 
@@ -107,6 +107,25 @@ class IndexStore:
         StoreUnavailable."""
         row = await self._reads.one("index.beside", tenant, user, *ask[:3], vector, before, limit)
         return _rows(row) if row is not None else ()
+
+    async def recall(
+        self,
+        tenant: UUID,
+        user: UUID,
+        ask: IndexAsk,
+        vector: NDArray[np.float32],
+        before: int,
+        limit: int,
+        nearest: int,
+    ) -> float | None:
+        """Of the `nearest` messages the share that is among what `beside` finds: every vector is compared. None: there are
+        none. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            arguments = (tenant, user, ask[0], halfvec(vector), before, limit, nearest)
+            row = await connection.fetchrow(self._sql["index.recall"], *arguments)
+        if row is None or not row["wanted"]:
+            return None
+        return len(set(row["wanted"]) & set(row["found"] or ())) / len(row["wanted"])
 
     async def _read(self, query: str, *arguments: Any) -> IndexRead:
         row = await self._reads.one(query, *arguments)

@@ -195,7 +195,7 @@ class Doubted(NamedTuple):
     message_id: UUID
 
 
-class Event(NamedTuple):
+class HistoryEvent(NamedTuple):
     """A line of a memory's history."""
 
     memory_id: UUID
@@ -210,7 +210,7 @@ class Changes(Struct, frozen=True):
     new: Sequence[MemoryRow] = ()
     reinforced: Sequence[Reinforcement] = ()
     superseded: Sequence[Superseded] = ()
-    events: Sequence[Event] = ()
+    events: Sequence[HistoryEvent] = ()
     conflicts: Sequence[Contradiction] = ()
     doubted: Sequence[Doubted] = ()
     ended: Sequence[UUID] = ()
@@ -459,7 +459,7 @@ def _claim(each: MemoryRow) -> dict[str, Any]:
 # --- what a turn taught, for those who ask -----------------------------------------------------------------------------
 
 
-class Said(NamedTuple):
+class TurnMessages(NamedTuple):
     """The messages of a turn, in order; `question`: the user's own, None where there is none."""
 
     messages: tuple[UUID, ...]
@@ -482,7 +482,7 @@ class Made(NamedTuple):
     memories: tuple[MadeMemory, ...]
 
 
-class Learned:
+class LearnedTurns:
     """Looks for what became of turns."""
 
     def __init__(self, pool: Pool, queries: Queries) -> None:
@@ -491,22 +491,22 @@ class Learned:
 
     async def said(
         self, tenant: UUID, user: UUID, session: UUID, call: UUID, since: datetime, until: datetime
-    ) -> Said | None:
+    ) -> TurnMessages | None:
         """The messages that a call added to its session; None: none. Raises StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["chat.said"], user, session, call, since, until)
         if not rows:
             return None
         question = next((row["message_id"] for row in rows if row["role"] == ROLES["user"]), None)
-        return Said(tuple(row["message_id"] for row in rows), question)
+        return TurnMessages(tuple(row["message_id"] for row in rows), question)
 
-    async def done(self, tenant: UUID, user: UUID, said: Said) -> bool:
+    async def done(self, tenant: UUID, user: UUID, said: TurnMessages) -> bool:
         """Whether the job that learns from these messages has had its effect. Raises StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
             found: bool = await connection.fetchval(self._sql["chat.learned"], user, f"learn:{said.messages[0]}")
         return found
 
-    async def made(self, tenant: UUID, user: UUID, said: Said, since: datetime) -> Made:
+    async def made(self, tenant: UUID, user: UUID, said: TurnMessages, since: datetime) -> Made:
         """What was learned from these messages, said at `since`. Raises StoreUnavailable."""
         async with self._pool.transaction(tenant) as connection:
             event = await connection.fetchval(self._sql["chat.episode"], user, said.question)

@@ -34,10 +34,10 @@ MAX_PATTERN_CHARS = 200
 RESERVATION_S = 3600.0
 """Seconds after which what a call reserved counts no more if nobody settled it: its server is gone. Longer than answers take;
 one that takes longer still is counted when it ends."""
-L = TypeVar("L", bound="Limits")
+L = TypeVar("L", bound="KeyLimits")
 
 
-class Limits(Struct, frozen=True):
+class KeyLimits(Struct, frozen=True):
     """What a key may use; None: any amount. `money_budget` in micro-cents. `models`: names, or patterns with `*`; none: any.
     `capture`: whether its calls may be captured. `paging`: whether they are paged, where call and session do not say; `price`:
     what a token of memory costs, where the call does not say (`context/worth.py`); neither limits anything."""
@@ -105,7 +105,7 @@ class Limits(Struct, frozen=True):
         return found
 
     @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Limits | None:
+    def of(cls, stored: Mapping[str, Any]) -> KeyLimits | None:
         """The limits as they were stored; None where there are none. What a later version added is not looked at."""
         known = {name: value for name, value in stored.items() if name in cls.__struct_fields__}
         if "models" in known:
@@ -113,12 +113,12 @@ class Limits(Struct, frozen=True):
         found = cls(**known)
         return found if found != NO_LIMITS else None
 
-    def changed(self, change: Mapping[str, Any]) -> Limits:
+    def changed(self, change: Mapping[str, Any]) -> KeyLimits:
         """With what `change` names. Raises BadRequest."""
         return replace(self, **change)
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = KeyLimits()
 
 
 def microcents(dollars: str | int | float | Decimal) -> int:
@@ -140,7 +140,7 @@ class Estimate(NamedTuple):
     microcents: int = 0
 
 
-class Standing(Struct, frozen=True):
+class AdmitAnswer(Struct, frozen=True):
     """What `admit_call` answered. `refused`: token_budget, money_budget, requests or tokens; None: admitted. `wait_s`: seconds
     until it may be tried again, None: never. `…_left`: None where there is no such limit; `…_reset_s`: seconds until the window
     is empty. `slot`: what `settle` takes."""
@@ -187,7 +187,7 @@ class LimitStore:
         self._sql = queries
         self._clock = clock
 
-    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: Limits, estimate: Estimate) -> Standing:
+    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: KeyLimits, estimate: Estimate) -> AdmitAnswer:
         """Admit a call and reserve what it may come to, or say why not. Raises StoreUnavailable."""
         sent = _Sent(
             limits.requests_per_minute, limits.tokens_per_minute,
@@ -199,7 +199,7 @@ class LimitStore:
                 self._sql["limits.admit"], tenant, key, call, sent, *estimate, RESERVATION_S, now
             )
         assert row is not None, "the function returns one row"
-        return Standing(**dict(row))
+        return AdmitAnswer(**dict(row))
 
     async def settle(
         self,

@@ -128,7 +128,7 @@ class MemoryChange(Struct, frozen=True):
     expires_at: datetime | None = None
 
 
-class Filter(Struct, frozen=True):
+class MemoryFilter(Struct, frozen=True):
     """Which memories to list; None: any."""
 
     tiers: list[int] | None = None
@@ -177,14 +177,14 @@ class Memories:
         self,
         tenant: UUID,
         user: UUID | None,
-        wanted: Filter,
+        wanted: MemoryFilter,
         *,
         after: tuple[datetime, UUID] | None,
         limit: int,
     ) -> list[Memory]:
         """Memories of a user, or of all, newest first, after (created_at, memory_id)."""
         filters = (
-            wanted.tiers, wanted.kinds, list(wanted.statuses), wanted.tags, wanted.metadata,
+            wanted.tiers, wanted.kinds, list(wanted.statuses), wanted.tags or None, wanted.metadata or None,
             wanted.superseded_by, *(after or (None, None)), limit,
         )  # fmt: skip
         now = self._clock.now()
@@ -471,7 +471,7 @@ def _difference(held: Any, found: Memory) -> tuple[dict[str, Any], dict[str, Any
     return before, after
 
 
-class Held(NamedTuple):
+class LockedMemory(NamedTuple):
     """A memory that is held against other writers, until the end of the transaction: what is forgotten, by itself or with the
     message that said it, is held first."""
 
@@ -486,10 +486,10 @@ async def hold(
     tenant: UUID,
     user: UUID,
     memories: Sequence[UUID],
-) -> list[Held]:
+) -> list[LockedMemory]:
     """Those of these memories that are there and not forgotten."""
     rows = await connection.fetch(sql["memories.hold"], tenant, user, list(memories))
-    return [Held(row["memory_id"], row["status"], row["content_hash"]) for row in rows]
+    return [LockedMemory(row["memory_id"], row["status"], row["content_hash"]) for row in rows]
 
 
 async def forget(
@@ -498,7 +498,7 @@ async def forget(
     key: bytes,
     tenant: UUID,
     user: UUID,
-    held: Sequence[Held],
+    held: Sequence[LockedMemory],
     now: datetime,
 ) -> None:
     """Leave of memories that there were some, and keyed hashes (`key`) of what they said, so that it is not learned again."""

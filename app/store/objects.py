@@ -64,7 +64,7 @@ class WholeObject(StoredObject, frozen=True):
     turn: int
 
 
-class Edge(NamedTuple):
+class ObjectEdge(NamedTuple):
     """A relationship of an object."""
 
     source_id: UUID
@@ -143,13 +143,20 @@ class ObjectStore:
         self._sql = sql
 
     async def page(
-        self, tenant: UUID, user: UUID, wanted: ObjectFilter, *, after: tuple[datetime, int, UUID] | None, limit: int
+        self,
+        tenant: UUID,
+        user: UUID,
+        wanted: ObjectFilter,
+        *,
+        after: tuple[datetime, int, UUID] | None,
+        limit: int,
+        among: Sequence[UUID] | None = None,
     ) -> list[StoredObject]:
-        """Objects, newest first, after (created_at, ordinal, object_id)."""
+        """Objects, newest first, after (created_at, ordinal, object_id); only those `among` these, if any are named."""
         rows = await self._fetch(
             "objects.list",
             tenant, user, wanted.session, wanted.type, wanted.fidelity, wanted.tag, wanted.key, wanted.pinned,
-            *(after or (None, None, None)), limit,
+            *(after or (None, None, None)), limit, None if among is None else list(among),
         )  # fmt: skip
         return [StoredObject(**dict(row)) for row in rows]
 
@@ -158,9 +165,9 @@ class ObjectStore:
         rows = await self._fetch("objects.one", tenant, user, object_id)
         return WholeObject(**dict(rows[0])) if rows else None
 
-    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[Edge]:
+    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[ObjectEdge]:
         """From and to an object."""
-        return [Edge(*row) for row in await self._fetch("objects.relationships", tenant, user, object_id)]
+        return [ObjectEdge(*row) for row in await self._fetch("objects.relationships", tenant, user, object_id)]
 
     async def asked(self, tenant: UUID, user: UUID, object_id: UUID, since: int) -> list[tuple[int, str]]:
         """The questions about an object from a turn on, each with its turn."""

@@ -14,7 +14,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 
 
-class Outcome(Struct, frozen=True):
+class AnswerRating(Struct, frozen=True):
     """What an answer was worth, -1 to 1. `memories`: {id, change} of each memory in its prompt, change being what the outcome
     did to its importance."""
 
@@ -92,7 +92,7 @@ class Outcomes:
 
     async def page(
         self, tenant: UUID, user: UUID | None, *, before: UUID | None = None, limit: int = 1, call: UUID | None = None
-    ) -> list[Outcome]:
+    ) -> list[AnswerRating]:
         """Outcomes of a user, or of all, the latest calls first, before the call `before`; of that user's `call` only, if it
         is named."""
         async with self._pool.transaction(tenant) as connection:
@@ -100,7 +100,7 @@ class Outcomes:
                 rows = await connection.fetch(self._sql["outcomes.page_of_tenant"], tenant, before, limit)
             else:
                 rows = await connection.fetch(self._sql["outcomes.page"], tenant, user, before, limit, call)
-        return [Outcome(**dict(row)) for row in rows]
+        return [AnswerRating(**dict(row)) for row in rows]
 
     async def report(
         self, tenant: UUID, user: UUID | None, *, after: tuple[int, UUID] | None, limit: int

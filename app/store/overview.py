@@ -35,7 +35,7 @@ class Spread(Struct, frozen=True):
     p95: float | None = None
 
 
-class Figures(Struct, frozen=True, kw_only=True):
+class CallFigures(Struct, frozen=True, kw_only=True):
     """What calls came to. `degraded`: calls whose memory was, by reason; `memory_tokens`: what Mneme added to their prompts,
     `memory_prompts`: of how many, `memory_none`: to how many of those nothing;
     `eta`: the mean efficiency of their compiles (seed 000 §6.4); costs in micro-cents. `sampled`: not all calls were read, and
@@ -58,21 +58,21 @@ class Figures(Struct, frozen=True, kw_only=True):
     sampled: bool = False
 
 
-class Span(Struct, frozen=True):
+class Bucket(Struct, frozen=True):
     """A bucket: what began from `since` on, and before `until`."""
 
     since: datetime
     until: datetime
 
 
-def spans(hours: int, now: datetime) -> list[Span]:
+def spans(hours: int, now: datetime) -> list[Bucket]:
     """At most `MAX_BUCKETS` buckets of one width, oldest first, of the last `hours` (1 to 744) up to `now`; they begin when
     clocks strike, so the window may be up to one bucket longer, and the last is not over yet."""
     step = next(each for each in STEPS_S if hours * 3600 <= each * (MAX_BUCKETS - 1))
     width = timedelta(seconds=step)
     first = _EPOCH + (now - timedelta(hours=hours) - _EPOCH) // width * width
     starts = [first + n * width for n in range((now - first) // width + 1)]
-    return [Span(each, min(each + width, now + timedelta(milliseconds=1))) for each in starts]
+    return [Bucket(each, min(each + width, now + timedelta(milliseconds=1))) for each in starts]
 
 
 class OverviewStore:
@@ -82,7 +82,9 @@ class OverviewStore:
         self._pool = pool
         self._sql = queries
 
-    async def figures(self, tenant: UUID, user: UUID | None, of: Sequence[Span]) -> tuple[list[Figures], Figures]:
+    async def figures(
+        self, tenant: UUID, user: UUID | None, of: Sequence[Bucket]
+    ) -> tuple[list[CallFigures], CallFigures]:
         """Of each span, and of all together; of one user, or of the whole tenant. Raises StoreUnavailable."""
         lows, highs = [each.since for each in of], [each.until for each in of]
         async with self._pool.transaction(tenant) as connection:
@@ -95,19 +97,19 @@ class OverviewStore:
                 reasons.setdefault(row["span"], {})[row["why"] or "unknown"] = row["calls"]
         found = {row["span"]: row for row in rows if not row["by_reason"]}
         single = [
-            _figures(found[n], reasons.get(n, {}), of[n - 1]) if n in found else Figures()
+            _figures(found[n], reasons.get(n, {}), of[n - 1]) if n in found else CallFigures()
             for n in range(1, len(of) + 1)
         ]
-        return single, together(single, _figures(found[None], {}, None) if None in found else Figures())
+        return single, together(single, _figures(found[None], {}, None) if None in found else CallFigures())
 
 
-def together(single: Sequence[Figures], read: Figures) -> Figures:
+def together(single: Sequence[CallFigures], read: CallFigures) -> CallFigures:
     """The sums of all buckets, with the spreads of all that was read of them."""
     degraded: dict[str, int] = {}
     for each in single:
         for reason, many in each.degraded.items():
             degraded[reason] = degraded.get(reason, 0) + many
-    return Figures(
+    return CallFigures(
         calls=sum(each.calls for each in single),
         errors=sum(each.errors for each in single),
         streams=sum(each.streams for each in single),
@@ -126,7 +128,7 @@ def together(single: Sequence[Figures], read: Figures) -> Figures:
     )
 
 
-def scale(read: int, oldest: datetime, span: Span) -> float:
+def scale(read: int, oldest: datetime, span: Bucket) -> float:
     """How many calls of a span each one that was read stands for: the newest `read` of it go back to `oldest`, and it is taken
     that before then as many came in the same time. 1: all were read."""
     if read < MAX_CALLS:
@@ -135,14 +137,14 @@ def scale(read: int, oldest: datetime, span: Span) -> float:
     return max((span.until - span.since) / timedelta(milliseconds=1) / covered, 1.0)
 
 
-def _figures(row: Any, reasons: dict[str, int], span: Span | None) -> Figures:
+def _figures(row: Any, reasons: dict[str, int], span: Bucket | None) -> CallFigures:
     times = scale(row["read"], row["oldest"], span) if span is not None else 1.0
 
     def whole(value: float) -> int:
         return round(value * times)
 
     looked_into = row["looked_into"] or 1
-    return Figures(
+    return CallFigures(
         calls=whole(row["calls"]),
         errors=whole(row["errors"]),
         streams=whole(row["streams"]),

@@ -23,14 +23,14 @@ from app.store.paging_values import (
     SATURATION,
     WEIGHTS,
     WINDOW_TURNS,
-    Asked,
     ContentKind,
+    FaultRecord,
     Fidelity,
     Levels,
+    ObjectSpan,
     ObjectType,
     Paged,
     PagingRecord,
-    Part,
     Relationship,
     RelationType,
     SemanticObject,
@@ -52,7 +52,7 @@ _RELATIONS = {each.value: each for each in RelationType}
 _LEVELS = tuple(Fidelity)
 
 
-class Hit(NamedTuple):
+class ObjectHit(NamedTuple):
     """An object that may answer a question, with its whole content; `vector` and `text`: how like the question it is, 0 to 1
     each."""
 
@@ -103,7 +103,7 @@ class PagingStore:
         vector: Vector | None,
         space: int | None,
         limit: int,
-    ) -> list[Hit]:
+    ) -> list[ObjectHit]:
         """The objects of a session that answer best, evicted ones too (seed 002 §2.3: likeness and words, weighted). Without a
         vector, and for objects that have none in this space, by words alone."""
         packed = halfvec(vector) if vector is not None and space is not None else None
@@ -113,7 +113,7 @@ class PagingStore:
                 tenant, user, session, storable(question), packed, space if packed is not None else None,
                 *WEIGHTS, SATURATION, limit,
             )  # fmt: skip
-        return [Hit(_object(row), row["likeness"], row["words"]) for row in rows]
+        return [ObjectHit(_object(row), row["likeness"], row["words"]) for row in rows]
 
     async def keep(self, tenant: UUID, user: UUID, call_id: UUID | None, record: PagingRecord) -> None:
         """Write by itself what is no decision: what was segmented late, and what was asked through the API. Of an erased user
@@ -282,9 +282,9 @@ def _list(texts: Sequence[str]) -> str:
 
 def _paged(row: Any) -> Paged:
     objects, wanted = _objects(row)
-    asked: dict[UUID, list[Asked]] = {}
+    asked: dict[UUID, list[FaultRecord]] = {}
     for of, turn, question in zip(row["asked"] or (), row["asked_turns"] or (), row["questions"] or (), strict=True):
-        asked.setdefault(of, []).append(Asked(turn, question))
+        asked.setdefault(of, []).append(FaultRecord(turn, question))
     marks = row["marks"]
     edges = zip(row["sources"] or (), row["targets"] or (), row["relations"] or (), strict=True)
     return Paged(
@@ -394,5 +394,5 @@ def _level(row: Any, name: str, level: str) -> Shrunk | None:
     )
 
 
-def _parts(parts: Sequence[Sequence[Any]]) -> tuple[Part, ...]:
-    return tuple(Part(bytes.fromhex(mark), start, stop) for mark, start, stop in parts)
+def _parts(parts: Sequence[Sequence[Any]]) -> tuple[ObjectSpan, ...]:
+    return tuple(ObjectSpan(bytes.fromhex(mark), start, stop) for mark, start, stop in parts)

@@ -103,7 +103,7 @@ class ContentKind(StrEnum):
     PROSE = "prose"
 
 
-class Part(Struct, frozen=True):
+class ObjectSpan(Struct, frozen=True):
     """`text[start:stop]` of the message with this mark (`mark_of`) in the transcript."""
 
     mark: bytes
@@ -141,7 +141,7 @@ class SemanticObject(Struct, frozen=True):
     stub: str
     tokens_l0: int
     tokens_l3: int
-    parts: tuple[Part, ...]
+    parts: tuple[ObjectSpan, ...]
     content_hash: bytes
     source_turn_start: int
     source_turn_end: int
@@ -209,7 +209,7 @@ class Transition(Struct, frozen=True):
     token_count: int
 
 
-class Admission(Struct, frozen=True):
+class ObjectAdmission(Struct, frozen=True):
     """A decision on whether a content becomes an object (seed 002 §1.6). Scores are 0 to 1; `object_id` is None when
     rejected."""
 
@@ -224,14 +224,14 @@ class Admission(Struct, frozen=True):
     content_preview: str
 
 
-class Asked(NamedTuple):
+class FaultRecord(NamedTuple):
     """A micro-fault on one object."""
 
     turn: int
     question: str
 
 
-NO_QUESTIONS: Mapping[UUID, tuple[Asked, ...]] = MappingProxyType({})
+NO_QUESTIONS: Mapping[UUID, tuple[FaultRecord, ...]] = MappingProxyType({})
 NO_EXCHANGES: Mapping[bytes, Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -254,7 +254,7 @@ class Paged(Struct, frozen=True):
     restored: frozenset[UUID] = frozenset()
     raised: frozenset[UUID] = frozenset()
     released: frozenset[UUID] = frozenset()
-    asked: Mapping[UUID, tuple[Asked, ...]] = field(default_factory=lambda: NO_QUESTIONS)
+    asked: Mapping[UUID, tuple[FaultRecord, ...]] = field(default_factory=lambda: NO_QUESTIONS)
     hidden: Mapping[bytes, Mapping[str, Any]] = field(default_factory=lambda: NO_EXCHANGES)
 
 
@@ -305,7 +305,7 @@ class PagingRecord(Struct, frozen=True):
     marks: frozenset[bytes] = frozenset()
     objects: tuple[SemanticObject, ...] = ()
     relationships: tuple[Relationship, ...] = ()
-    admissions: tuple[Admission, ...] = ()
+    admissions: tuple[ObjectAdmission, ...] = ()
     transitions: tuple[Transition, ...] = ()
     pinned: frozenset[UUID] = frozenset()
     uses: frozenset[UUID] = frozenset()

@@ -22,7 +22,7 @@ QUESTIONS = 2
 """Questions about an object whose answers its memory quotes, the latest."""
 
 
-class Reading(Struct, frozen=True):
+class ObjectEvidence(Struct, frozen=True):
     """An object of a session, without its content, and what speaks for it. `marks`: of the messages that it stands in
     (`segment.marks`). `asked_turns`: turns in which it was asked about. `again`: another conversation had the same before.
     `remembered`: evidence that has become memory."""
@@ -66,7 +66,7 @@ class LastingState(Struct, frozen=True):
     name: str
     since: datetime | None
     until: datetime
-    readings: tuple[Reading, ...]
+    readings: tuple[ObjectEvidence, ...]
     origins: tuple[Origin, ...]
 
 
@@ -188,8 +188,8 @@ class LastingWrites:
         return rows
 
 
-def _reading(row: Any) -> Reading:
-    return Reading(
+def _reading(row: Any) -> ObjectEvidence:
+    return ObjectEvidence(
         row["object_id"],
         row["object_type"],
         row["kind"],

@@ -67,7 +67,7 @@ class ItemRef(NamedTuple):
     at: datetime
 
 
-class Item(Struct, frozen=True):
+class ReembedItem(Struct, frozen=True):
     """The same with its words. `hash`: of them; None for a message without any."""
 
     kind: int
@@ -194,17 +194,17 @@ class ReembedStore:
             rows = await connection.fetch(self._sql["reembed.lacking"], user, self._space, *place, IDS_AT_ONCE)
         return [ItemRef(row["kind"], row["id"], row["at"]) for row in rows]
 
-    async def texts(self, tenant: UUID, user: UUID, items: Sequence[ItemRef]) -> list[Item]:
+    async def texts(self, tenant: UUID, user: UUID, items: Sequence[ItemRef]) -> list[ReembedItem]:
         """The words of items, as far as they are still there."""
         messages = [each.id for each in items if each.kind == 0]
         memories = [each.id for each in items if each.kind == 1]
         ats = [each.at for each in items]
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["reembed.texts"], user, messages, memories, min(ats), max(ats))
-        return [Item(**dict(row)) for row in rows]
+        return [ReembedItem(**dict(row)) for row in rows]
 
     async def add(
-        self, tenant: UUID, user: UUID, epoch: int, items: Sequence[Item], vectors: Sequence[Vector]
+        self, tenant: UUID, user: UUID, epoch: int, items: Sequence[ReembedItem], vectors: Sequence[Vector]
     ) -> int | None:
         """Write the vectors of items that are still what they were; how many. None: the user was erased meanwhile."""
         async with self._pool.transaction(tenant) as connection:

@@ -379,7 +379,7 @@ POLL_S = 0.005
 _AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
-class Server(Struct, frozen=True):
+class PoolServer(Struct, frozen=True):
     """A server of a pool. `away`: why it says nothing. `ours`: a copy of the primary. `lag_s`: after which it had replayed what
     the primary had written; None: not within `CATCH_UP_S`."""
 
@@ -393,17 +393,17 @@ class Server(Struct, frozen=True):
     lag_s: float | None = 0.0
 
 
-async def servers_of(primary_dsn: str, urls: Mapping[str, str]) -> tuple[Server, bool, list[Server]]:
+async def servers_of(primary_dsn: str, urls: Mapping[str, str]) -> tuple[PoolServer, bool, list[PoolServer]]:
     """The primary; whether it marks its writers; and each server of the pools that have URLs of their own."""
     sql = Queries.load()
     try:
         connection = await asyncpg.connect(primary_dsn, timeout=ASK_S)
     except _AWAY as error:
-        return Server("write", "primary", away=_why(error)), False, []
+        return PoolServer("write", "primary", away=_why(error)), False, []
     try:
         told = await connection.fetchrow(sql["replicas.server"])
         assert told is not None, "a query without FROM has one row"
-        primary = Server("write", "primary", standby=told["standby"])
+        primary = PoolServer("write", "primary", standby=told["standby"])
         marking = await _marks(connection, sql)
         found = [
             await _server(pool, name, dsn, connection, told["cluster"], sql)
@@ -424,11 +424,11 @@ async def _marks(primary: asyncpg.Connection[Any], sql: Queries) -> bool:
 
 async def _server(
     pool: str, name: str, dsn: str, primary: asyncpg.Connection[Any], cluster: int, sql: Queries
-) -> Server:
+) -> PoolServer:
     try:
         connection = await asyncpg.connect(dsn, timeout=ASK_S, statement_cache_size=0)
     except _AWAY as error:
-        return Server(pool, name, away=_why(error))
+        return PoolServer(pool, name, away=_why(error))
     try:
         written = (await primary.fetchrow(sql["replicas.server"]))["position"]  # type: ignore[index]  # as above
         began = time.monotonic()
@@ -439,13 +439,17 @@ async def _server(
             if not told["standby"] or told["position"] >= written:
                 break
             if lag_s > CATCH_UP_S:
-                return Server(pool, name, "", True, told["cluster"] == cluster, told["paused"], told["feedback"], None)
+                return PoolServer(
+                    pool, name, "", True, told["cluster"] == cluster, told["paused"], told["feedback"], None
+                )
             await asyncio.sleep(POLL_S)
     except _AWAY as error:
-        return Server(pool, name, away=_why(error))
+        return PoolServer(pool, name, away=_why(error))
     finally:
         await connection.close()
-    return Server(pool, name, "", told["standby"], told["cluster"] == cluster, told["paused"], told["feedback"], lag_s)
+    return PoolServer(
+        pool, name, "", told["standby"], told["cluster"] == cluster, told["paused"], told["feedback"], lag_s
+    )
 
 
 def _why(error: Exception) -> str:

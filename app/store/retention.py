@@ -54,7 +54,7 @@ _MILLISECONDS = 80
 """Bits of a uuid of version 7 behind its time."""
 
 
-class Limits(Struct, frozen=True):
+class RetentionLimits(Struct, frozen=True):
     """How much of the captures stays. `days`: their age; `bytes`: all of them together; None: no limit."""
 
     days: int | None = None
@@ -66,7 +66,7 @@ class Limits(Struct, frozen=True):
         return self.days is not None or self.bytes is not None
 
 
-class Outcome(Struct):
+class RetentionRun(Struct):
     """What a run did, or, if it was only asked, would do. `before`: calls older than that go; None: all stay. `months`: dropped
     whole; `calls`: deleted one by one; `collected`: rows of blobs, chains, keys and prompts that nothing referred to, and
     sessions whose paging was forgotten."""
@@ -83,7 +83,7 @@ class Outcome(Struct):
         return len(self.months) + self.calls + self.collected
 
 
-class Stored(Struct, frozen=True):
+class StoredTables(Struct, frozen=True):
     """A group of tables, or one month of it: bytes of files, and rows as estimated. `month`: 2026-11, None: no month's."""
 
     group: str
@@ -104,13 +104,13 @@ class Ran(Struct, frozen=True):
 class Retention:
     """Drops captures whose time is over, and collects what only they needed."""
 
-    def __init__(self, sql: Queries, limits: Limits) -> None:
+    def __init__(self, sql: Queries, limits: RetentionLimits) -> None:
         self._sql = sql
         self._limits = limits
 
-    async def run(self, connection: Connection[Any], now: datetime, *, dry: bool = False) -> Outcome:
+    async def run(self, connection: Connection[Any], now: datetime, *, dry: bool = False) -> RetentionRun:
         """Once. `connection`: as mneme_owner. `dry`: only say what would go (of the calls, not of what they leave behind)."""
-        outcome = Outcome()
+        outcome = RetentionRun()
         cut = await self._cut(connection, now)
         if cut is not None:
             outcome.before = _time_of(cut)
@@ -132,7 +132,7 @@ class Retention:
                 cuts.append(UUID(int=last.int + 1))
         return max(cuts, default=None)
 
-    async def _drop(self, connection: Connection[Any], cut: UUID, outcome: Outcome, *, dry: bool) -> None:
+    async def _drop(self, connection: Connection[Any], cut: UUID, outcome: RetentionRun, *, dry: bool) -> None:
         before = _time_of(cut)
         for row in await connection.fetch(self._sql["retention.months"], timeout=STATEMENT_S):
             if _end_of(row["month"]) > before:
@@ -193,7 +193,7 @@ class Storage:
         self._pool = pool
         self._sql = sql
 
-    async def figures(self) -> list[Stored]:
+    async def figures(self) -> list[StoredTables]:
         """Every group of tables by month. Of the whole database: files do not know tenants."""
         async with self._pool.acquire() as connection:
             rows = await connection.fetch(self._sql["retention.storage"])
@@ -205,12 +205,12 @@ class Storage:
             return [Ran(**dict(row)) for row in await connection.fetch(self._sql["retention.ticks"])]
 
 
-async def storage_of(connection: Connection[Any], sql: Queries) -> list[Stored]:
+async def storage_of(connection: Connection[Any], sql: Queries) -> list[StoredTables]:
     """The same on a plain connection."""
     return [_stored(row) for row in await connection.fetch(sql["retention.storage"])]
 
 
-def by_group(figures: Sequence[Stored]) -> dict[str, int]:
+def by_group(figures: Sequence[StoredTables]) -> dict[str, int]:
     """Bytes of each group."""
     groups: dict[str, int] = {}
     for each in figures:
@@ -218,9 +218,9 @@ def by_group(figures: Sequence[Stored]) -> dict[str, int]:
     return groups
 
 
-def _stored(row: Any) -> Stored:
+def _stored(row: Any) -> StoredTables:
     month = row["month"]
-    return Stored(row["group"], f"{month[:4]}-{month[4:]}" if month else None, row["bytes"], row["rows"])
+    return StoredTables(row["group"], f"{month[:4]}-{month[4:]}" if month else None, row["bytes"], row["rows"])
 
 
 def _end_of(month: str) -> datetime:

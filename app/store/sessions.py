@@ -175,10 +175,13 @@ class Sessions:
                 self._sql["sessions.close"], tenant, ref.user_id, ref.session_id, self._clock.now()
             )
 
-    async def configure(self, tenant: UUID, ref: SessionRef, change: Mapping[str, Any]) -> None:
-        """Choose for a session; None takes a choice back."""
+    async def change(self, tenant: UUID, ref: SessionRef, config: Mapping[str, Any], status: str | None) -> bool:
+        """Choose for a session, where None takes a choice back; pause it (`paused`) or let it go on (`active`). False: it is
+        over, and has no such status; nothing is changed then."""
+        number = STATUSES[status] if status is not None else None
         async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["sessions.configure"], tenant, ref.user_id, ref.session_id, dict(change))
+            arguments = (tenant, ref.user_id, ref.session_id, dict(config), number, self._clock.now())
+            return bool(await connection.fetchval(self._sql["sessions.change"], *arguments))
 
 
 def _session(tenant: UUID, row: Any) -> Session:
@@ -195,7 +198,7 @@ MAX_LINEAGE = 100
 """Branches of branches followed; a conversation edited more often than this shows its newest hundred stretches."""
 
 
-class Line(NamedTuple):
+class Ancestry(NamedTuple):
     """Sessions, nearest first, each with the turns that it gives, above `lows` up to `highs` (None: open); and the time of the
     first and the last message of all."""
 
@@ -205,7 +208,7 @@ class Line(NamedTuple):
     first: datetime
     last: datetime
 
-    def upto(self, turn: int | None) -> Line:
+    def upto(self, turn: int | None) -> Ancestry:
         """Of it what was there when this turn was the last one; None: all."""
         if turn is None:
             return self
@@ -214,7 +217,7 @@ class Line(NamedTuple):
 
 async def line_of(
     connection: PoolConnectionProxy[Any] | Connection[Any], sql: Queries, tenant: UUID, ref: SessionRef
-) -> Line | None:
+) -> Ancestry | None:
     """The line of a session; None where nothing was said."""
     rows = await connection.fetch(sql["history.lineage"], tenant, ref.user_id, ref.session_id, MAX_LINEAGE)
     times = [row["first_message_at"] for row in rows] + [row["last_message_at"] for row in rows]
@@ -222,4 +225,4 @@ async def line_of(
     if not known:
         return None
     lows, highs = [row["low"] for row in rows], [row["high"] for row in rows]
-    return Line([row["session_id"] for row in rows], lows, highs, min(known), max(known))
+    return Ancestry([row["session_id"] for row in rows], lows, highs, min(known), max(known))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.errors import BadRequest, Conflict
 from app.store import ids
-from app.store.limits import NO_LIMITS, Limits
+from app.store.limits import NO_LIMITS, KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
 
@@ -40,7 +40,7 @@ class KeyRow(Struct, frozen=True):
     scopes: list[str]
     expires_at: datetime | None
     revoked_at: datetime | None
-    limits: Limits | None = None
+    limits: KeyLimits | None = None
 
 
 class KeyInfo(Struct, frozen=True):
@@ -56,7 +56,7 @@ class KeyInfo(Struct, frozen=True):
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
-    limits: Limits = NO_LIMITS
+    limits: KeyLimits = NO_LIMITS
 
 
 class UserRef(Struct, frozen=True):
@@ -100,7 +100,7 @@ class Tenancy:
         """The key with this SHA-256. Raises StoreUnavailable."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["tenancy.key"], key_hash)
-        return KeyRow(**{**dict(row), "limits": Limits.of(row["limits"])}) if row is not None else None
+        return KeyRow(**{**dict(row), "limits": KeyLimits.of(row["limits"])}) if row is not None else None
 
     async def create_key(
         self,
@@ -110,7 +110,7 @@ class Tenancy:
         user: str | None = None,
         expires_at: datetime | None = None,
         scopes: Collection[str] = (),
-        limits: Limits = NO_LIMITS,
+        limits: KeyLimits = NO_LIMITS,
     ) -> tuple[str, KeyInfo]:
         """A new key, shown this once, and its row. The tenant is made where it is missing.
 
@@ -132,7 +132,7 @@ class Tenancy:
         user: str | None = None,
         expires_at: datetime | None = None,
         scopes: Collection[str] = (),
-        limits: Limits = NO_LIMITS,
+        limits: KeyLimits = NO_LIMITS,
         tenant_name: str = "",
     ) -> tuple[str, KeyInfo]:
         """The same for a tenant that is there."""
@@ -168,7 +168,7 @@ class Tenancy:
         tenant: UUID | None = None,
         expires_at: datetime | None = None,
     ) -> KeyInfo | None:
-        """Set what `limits` names, by the fields of `Limits`, and the expiry where it is given; servers notice within
+        """Set what `limits` names, by the fields of `KeyLimits`, and the expiry where it is given; servers notice within
         MNEME_KEY_CACHE_S. None: there is no such key (of `tenant`, if given). Raises BadRequest."""
         async with self._pool.acquire() as connection, connection.transaction():
             row = await connection.fetchrow(self._sql["tenancy.key_lock"], key_id, tenant)
@@ -259,7 +259,7 @@ def known_scopes(scopes: Collection[str]) -> list[str]:
 
 
 def _key_info(row: Any) -> KeyInfo:
-    return KeyInfo(**{**dict(row), "limits": Limits.of(row["limits"]) or NO_LIMITS})
+    return KeyInfo(**{**dict(row), "limits": KeyLimits.of(row["limits"]) or NO_LIMITS})
 
 
 # What a tenant tells in its own words: to extraction, and to every prompt.

@@ -38,7 +38,7 @@ class StandingFact(NamedTuple):
     doubted: bool = False
 
 
-class Wish(NamedTuple):
+class StandingWish(NamedTuple):
     """What the user has asked for always, in their own words. `memory`: its id; `session`, `turn`: where it was said first;
     `messages`: those that say it."""
 
@@ -49,7 +49,7 @@ class Wish(NamedTuple):
     messages: tuple[UUID, ...] = ()
 
 
-class Ended(NamedTuple):
+class EndedFact(NamedTuple):
     """Something that an item says, and that is so no more (`agent_data.ended_since`). `memory`: the one that said so;
     `quote`: the words that it was learned from, None where the item is that memory. `heir`, `now`: the memory that
     took its place, and what it says; None where none did."""
@@ -63,7 +63,7 @@ class Ended(NamedTuple):
     now: str | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Ended:
+    def of(cls, row: Mapping[str, Any]) -> EndedFact:
         """A row of it, as JSON."""
         heir, at = row["heir_id"], row["ended_at"]
         return cls(
@@ -90,7 +90,7 @@ class Standing(Struct, frozen=True, dict=True):
     due: Mapping[UUID, datetime] | None = None
     procedures: tuple[Procedure, ...] = ()
     kept: frozenset[UUID] = frozenset()
-    wishes: tuple[Wish, ...] = ()
+    wishes: tuple[StandingWish, ...] = ()
     borne: frozenset[UUID] = frozenset()
     doubted: frozenset[UUID] = frozenset()
 
@@ -129,7 +129,7 @@ def take_standing(fields: dict[str, Any]) -> Standing:
         if procedures
         else (),
         frozenset(kept or ()),
-        tuple(map(Wish._make, wishes)),
+        tuple(map(StandingWish._make, wishes)),
         doubted=doubted,
     )
 

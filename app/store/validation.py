@@ -32,7 +32,7 @@ class Due(Struct, frozen=True):
     importance: float
 
 
-class Pending(Struct, frozen=True):
+class PendingValidation(Struct, frozen=True):
     """A memory that the user was asked about. `said`: what the assistant said last."""
 
     memory_id: UUID
@@ -44,7 +44,7 @@ class Pending(Struct, frozen=True):
     said: str
 
 
-class Answered(Struct, frozen=True):
+class ValidationAnswer(Struct, frozen=True):
     """What the user said of a memory. `text`, `value`: what is right instead; `said`: content hashes of what else the same
     message says about it, which comes first."""
 
@@ -77,11 +77,11 @@ class Validation:
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["lifecycle.asked"], tenant, user, list(memories), self._clock.now())
 
-    async def pending(self, tenant: UUID, user: UUID, session: UUID, turn: int) -> list[Pending]:
+    async def pending(self, tenant: UUID, user: UUID, session: UUID, turn: int) -> list[PendingValidation]:
         """What this session asked about and has no answer to yet, where the message before `turn` is the assistant's."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["lifecycle.pending"], user, session, turn)
-        return [Pending(**dict(row)) for row in rows]
+        return [PendingValidation(**dict(row)) for row in rows]
 
     async def confirm(self, tenant: UUID, user: UUID, memory: UUID) -> None:
         """It is right. Raises NotFound, or Conflict where it is not in force."""
@@ -118,7 +118,7 @@ class Validation:
         return await self._correct(connection, tenant, user, memory, held, text, value)
 
     async def settle(
-        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID, answer: Answered
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID, answer: ValidationAnswer
     ) -> bool:
         """Do what the user's answer in a conversation says, within the caller's transaction, in which nobody else learns about
         the user. False: it is in doubt no more, for the same message said so in other words."""

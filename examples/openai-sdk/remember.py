@@ -39,11 +39,11 @@ def main() -> None:
     response = client.responses.create(model=MODEL, input=question)
     print("response:", response.output_text)
 
-    # Why did it know? Each call has its account.
+    # Why did it know? Each call has its account. (What a fact says already is "visible", and not said again.)
     api = httpx.Client(base_url=str(client.base_url).removesuffix("v1/") + "api/v1")
     account = api.get(f"/calls/{raw.headers['x-mneme-call-id']}/context").raise_for_status().json()
     for item in account["items"]:
-        if item["chosen"]:
+        if item["chosen"] or item["reason"] == "visible":
             print("because: ", item["text"])
 
 

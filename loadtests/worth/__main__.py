@@ -28,16 +28,15 @@ import orjson
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry  # noqa: F401  (evaluating wires with it)
 
-from app.cli.evaluate import Sheet, fill
+from app.cli.evaluate import EvalFile, fill
 from app.clock import SystemClock
 from app.context import worth
 from app.context.question import understand
 from app.context.rank import rank
 from app.context.retrieve import LIMITS, Retriever, ranked_by
 from app.context.score import AUTO
-from app.index.indexes import Part
+from app.index.indexes import IndexScope
 from app.server.core import open_core, prepare_database
-from app.server.knowledge import open_knowledge
 from app.server.supervise import database
 from app.settings import Settings
 from app.store import ids
@@ -191,7 +190,7 @@ async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rn
         for ask in asks:
             asked = understand(ask.text, now)
             scan = await indexes.scan(
-                ids.LOCAL_TENANT, user, ask.text, await retriever.vector(ask.text), Part(), vectors=LIMITS.vectors,
+                ids.LOCAL_TENANT, user, ask.text, await retriever.vector(ask.text), IndexScope(), vectors=LIMITS.vectors,
                 texts=LIMITS.texts,
             )  # fmt: skip
             ranking = rank(scan, ask.text, span=asked.span, recap=asked.recap)
@@ -245,13 +244,10 @@ def as_data(model: worth.Logistic) -> dict[str, Any]:
 async def run(settings: Settings, dsn: str, folder: Path, write: bool) -> None:
     sentences, rng = Sentences.read(), random.Random(7)
     persons = people(folder, sentences, rng)
-    sheet = Sheet(lines=[orjson.dumps(line) for person in persons for line in person.lines])
+    sheet = EvalFile(lines=[orjson.dumps(line) for person in persons for line in person.lines])
     await prepare_database(settings, dsn)
-    async with (
-        open_core(settings, dsn, SystemClock()) as core,
-        open_knowledge(core, core.pools.background) as knowledge,
-    ):
-        await fill(core, knowledge, sheet, print)
+    async with open_core(settings, dsn, SystemClock()) as core:
+        await fill(core, sheet, print)
         rows = await rows_of(core, persons, sentences, rng)
     print(Counter((row.set, row.ask.kind) for row in rows))
     text = report(rows, print)

@@ -181,6 +181,15 @@ WHERE e.user_id = $1 AND NOT EXISTS (
     SELECT FROM agent_data.suppressions x WHERE x.user_id = $1 AND x.item_id = e.message_id)
 ORDER BY e.message_id DESC LIMIT $2
 
+-- name: rated
+-- What the answers of a user's newest $2 episodes were worth, where somebody said so.
+SELECT e.message_id, o.score
+FROM (SELECT x.message_id, x.at FROM agent_data.episodes x
+      WHERE x.user_id = $1 AND EXISTS (SELECT FROM agent_data.answer_outcomes r WHERE r.user_id = $1)
+      ORDER BY x.message_id DESC LIMIT $2) e
+JOIN agent_data.conversation_history h ON h.user_id = $1 AND h.message_id = e.message_id AND h.created_at = e.at
+JOIN agent_data.answer_outcomes o ON o.user_id = $1 AND o.call_id = h.call_id
+
 -- name: known_memories
 -- A user's memories in force that an entity may be summarised from, most important first; none of a session alone (L1), none that
 -- was drawn from others. Without those of its messages that must not surface, because of something else that they say.

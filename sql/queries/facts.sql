@@ -1,12 +1,13 @@
 -- The persona of a user (seed 003 §6).
 
 -- name: page
--- A user's facts by category and key, after ($4, $5), of category $3 if one is named.
+-- A user's facts by category and key, after ($4, $5), of category $3 if one is named, whose value contains $7 if it is given.
 SELECT f.fact_id, f.category, f.fact_key, f.is_many, f.fact_value, f.confidence_score, f.source_memory_ids, f.said_at,
        f.first_mentioned, f.last_updated
 FROM agent_data.user_facts f
 WHERE f.tenant_id = $1 AND f.user_id = $2 AND ($3::text IS NULL OR f.category = $3)
   AND ($4::text IS NULL OR (f.category, f.fact_key) > ($4, $5::text))
+  AND ($7::jsonb IS NULL OR f.fact_id = ANY ((SELECT agent_data.facts_holding($1, $2, $7))::uuid[]))
 ORDER BY f.category, f.fact_key
 LIMIT $6
 

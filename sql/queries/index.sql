@@ -18,6 +18,15 @@ SELECT r.*, c.* FROM agent_data.index_read($1, $2, NULL, NULL) r,
 -- Of the messages that are too old for a user's index (before $7) those that are nearest to a vector ($6), at most $8.
 SELECT c.* FROM agent_data.index_rows($1, $2, $3, $4, $5, agent_data.index_beside($1, $2, $3, $6, $7, $8)) c
 
+-- name: recall
+-- A question as `beside` asks it of the graph (at most $6), and the nearest $7 of all vectors (the sum keeps the graph out of it).
+SELECT agent_data.index_beside($1, $2, $3, $4, $5, $6) AS found, array_agg(x.item_id) AS wanted FROM (
+    SELECT e.item_id FROM agent_data.embeddings e
+    WHERE e.tenant_id = $1 AND e.user_id = $2 AND e.space = $3 AND e.in_hnsw AND e.item_kind = 0
+      AND e.item_at < CASE $5::bigint WHEN 9223372036854775807 THEN 'infinity'
+                      ELSE timestamptz '2000-01-01 00:00:00+00' + $5 * interval '1 microsecond' END
+    ORDER BY (e.vector <=> $4::halfvec) + 0 LIMIT $7) x
+
 -- name: recent
 -- Of which users something changed lately, the latest first.
 SELECT tenant_id, user_id FROM agent_data.index_recent($1)

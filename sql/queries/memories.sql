@@ -36,7 +36,8 @@ LEFT JOIN agent_data.sessions s ON s.user_id = m.user_id AND s.session_id = m.se
 WHERE m.tenant_id = $1 AND m.user_id = $3
   AND ($4::smallint[] IS NULL OR m.memory_tier = ANY ($4)) AND ($5::text[] IS NULL OR m.kind = ANY ($5))
   AND (CASE WHEN m.is_active AND m.expires_at <= $2 THEN 'expired' ELSE m.status END) = ANY ($6::text[])
-  AND ($7::text[] IS NULL OR m.tags @> $7) AND ($8::jsonb IS NULL OR m.metadata @> $8)
+  AND ($7::text[] IS NULL AND $8::jsonb IS NULL
+       OR m.memory_id = ANY ((SELECT agent_data.memories_holding($1, $3, $7, $8))::uuid[]))
   AND ($9::uuid IS NULL OR m.superseded_by = $9)
   AND ($10::timestamptz IS NULL OR (m.created_at, m.memory_id) < ($10, $11::uuid))
 ORDER BY m.created_at DESC, m.memory_id DESC

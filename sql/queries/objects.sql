@@ -1,16 +1,18 @@
 -- Semantic objects for whoever looks at them from outside (app/store/objects.py); what a request reads is in paging.sql.
 
 -- name: list
--- Objects of a user, newest first, after ($9, $10, $11): of a session ($3), a type, a fidelity, with a tag, of a key, pinned or not.
+-- Objects of a user, newest first, after ($9, $10, $11): of a session ($3), a type, a fidelity, with a tag, of a key, pinned or not; if $13 is
+-- given, those of these alone.
 SELECT o.object_id, o.session_id, o.ordinal, o.object_type, o.kind, o.source_tool, o.source_key, o.stub, o.key_entities, o.tags,
        o.current_fidelity, o.wanted, o.pinned, o.pin_reason, o.created_at, o.last_accessed, o.accessed_turn, o.access_count,
        o.fault_count, o.micro_fault_count, o.tokens_l0, o.tokens_l1, o.tokens_l2, o.tokens_l3, o.source_turn_start,
        o.source_turn_end, o.shrunk_at
 FROM agent_data.semantic_objects o
 WHERE o.tenant_id = $1 AND o.user_id = $2 AND ($3::uuid IS NULL OR o.session_id = $3) AND ($4::text IS NULL OR o.object_type = $4)
-  AND ($5::smallint IS NULL OR o.current_fidelity = $5) AND ($6::text IS NULL OR $6 = ANY (o.tags))
+  AND ($5::smallint IS NULL OR o.current_fidelity = $5) AND ($6::text IS NULL OR o.object_id = ANY ((SELECT agent_data.objects_tagged($1, $2, $3, $6))::uuid[]))
   AND ($7::text IS NULL OR o.source_key = $7) AND ($8::boolean IS NULL OR o.pinned = $8)
   AND ($9::timestamptz IS NULL OR (o.created_at, o.ordinal, o.object_id) < ($9, $10::integer, $11::uuid))
+  AND ($13::uuid[] IS NULL OR o.object_id = ANY ($13))
 ORDER BY o.created_at DESC, o.ordinal DESC, o.object_id DESC
 LIMIT $12
 

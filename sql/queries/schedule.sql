@@ -24,15 +24,8 @@ SELECT agent_data.ensure_history_partitions($1, $2) + agent_data.ensure_capture_
 SELECT agent_data.expire_memories($1, $2)
 
 -- name: expire_sessions
--- Sessions untouched for too long, some at a time (seed 000 §9.2; status 4 is expired); how many.
-WITH due AS (
-    SELECT s.user_id, s.session_id FROM agent_data.sessions s
-    WHERE s.expires_at < $1 AND s.status <> 4 ORDER BY s.expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
-), expired AS (
-    UPDATE agent_data.sessions s SET status = 4, updated_at = $1
-    FROM due d WHERE s.user_id = d.user_id AND s.session_id = d.session_id RETURNING 1
-)
-SELECT count(*) FROM expired
+-- Sessions untouched for too long, some at a time (seed 000 §9.2); how many.
+SELECT agent_data.expire_sessions($1, $2)
 
 -- name: crowded
 -- Users who have more than so many vectors, of whom something changed lately, and who are not in the graph.

@@ -84,7 +84,10 @@ ON CONFLICT DO NOTHING
 UPDATE agent_data.sessions SET status = 3, ended_at = $4, updated_at = $4
 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND status <> 3
 
--- name: configure
--- Its owner's choices ($4): what is null there goes back to what key and server say.
-UPDATE agent_data.sessions SET config = jsonb_strip_nulls(config || $4::jsonb)
-WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
+-- name: change
+-- Its owner's choices ($4): what is null there goes back to what key and server say; and its status $5, paused or active, if one is
+-- named: NULL where it is over, and has neither.
+UPDATE agent_data.sessions SET config = jsonb_strip_nulls(config || $4::jsonb),
+    updated_at = CASE WHEN $5::smallint IS NULL OR status = $5::smallint THEN updated_at ELSE $6::timestamptz END, status = COALESCE($5::smallint, status)
+WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND ($5::smallint IS NULL OR status IN (1, 2))
+RETURNING true

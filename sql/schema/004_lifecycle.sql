@@ -434,6 +434,18 @@ BEGIN
     RETURN cardinality(items);
 END $$;
 
+-- Sessions untouched for too long, some at a time (seed 000 §9.2; status 4 is expired); how many. One that is paused waits.
+CREATE FUNCTION agent_data.expire_sessions(p_now timestamptz, p_limit integer) RETURNS bigint LANGUAGE sql AS $$
+    WITH due AS (
+        SELECT s.user_id, s.session_id FROM agent_data.sessions s
+        WHERE s.expires_at < p_now AND s.status NOT IN (2, 4) ORDER BY s.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ), expired AS (
+        UPDATE agent_data.sessions s SET status = 4, updated_at = p_now
+        FROM due d WHERE s.user_id = d.user_id AND s.session_id = d.session_id RETURNING 1
+    )
+    SELECT count(*) FROM expired
+$$;
+
 -- Runs a sweep to its end, for pg_cron and by hand; nothing, where a worker or another session is at it. What it changed stands in
 -- `ticks`, as after a run by the worker, which then waits for its next turn.
 CREATE PROCEDURE agent_data.sweep(p_name text, p_now timestamptz DEFAULT now(), p_limit integer DEFAULT 2000)
@@ -455,7 +467,8 @@ BEGIN
         CASE p_name
             WHEN 'promotion' THEN n := agent_data.promote_memories(p_now, p_limit);
             WHEN 'aging' THEN n := agent_data.age_memories(p_now, p_limit);
-            WHEN 'expiry' THEN n := agent_data.expire_memories(p_now, p_limit);
+            -- All that the worker's task of this name does, for its time is noted as the worker's is.
+            WHEN 'expiry' THEN n := agent_data.expire_memories(p_now, p_limit) + agent_data.expire_sessions(p_now, p_limit);
             WHEN 'removal' THEN n := agent_data.remove_memories(p_now, p_limit);
             WHEN 'demotion' THEN SELECT * INTO at_user, at_item, n FROM agent_data.demote_memories(p_now, p_limit, at_user, at_item);
             WHEN 'decay' THEN SELECT * INTO at_user, at_item, n FROM agent_data.decay_memories(p_now, p_limit, at_user, at_item);
@@ -463,7 +476,8 @@ BEGIN
             ELSE
                 PERFORM pg_advisory_unlock(28014, hashtext(p_name));
                 RAISE EXCEPTION 'there is no sweep %', p_name USING
-                    ERRCODE = 'undefined_object', HINT = 'There are promotion, aging, expiry, demotion, decay, prune and removal.';
+                    ERRCODE = 'undefined_object', HINT = 'There are promotion, aging, expiry, demotion, decay, prune and removal. Compaction, session ends and '
+                        'consolidation are jobs of a worker, which writes summaries.';
         END CASE;
         total := total + n;
         COMMIT;

@@ -263,7 +263,8 @@ BEGIN
             SELECT w.*, row_number() OVER (PARTITION BY w.user_id ORDER BY w.touched_at, w.session_id) AS n
             FROM agent_data.session_work w
             JOIN agent_data.sessions s ON s.user_id = w.user_id AND s.session_id = w.session_id
-            WHERE w.pending AND CASE p_entrypoint
+            WHERE w.pending AND s.status <> 2  -- one that is paused waits
+              AND CASE p_entrypoint
                   WHEN 'session_end' THEN w.touched_at <= p_before
                   ELSE s.context_window_size > 0 AND w.active_tokens > 2 * s.context_window_size END
               -- One that waits or runs stands for both; one that failed for good is not tried again and again.

@@ -408,6 +408,9 @@ BEGIN
     IF p_score IS NULL THEN
         DELETE FROM agent_data.memory_outcomes o WHERE o.user_id = p_user AND o.call_id = p_call;
     END IF;
+    -- There may be a pattern in it (seed 001 §4.1).
+    INSERT INTO agent_data.consolidation_state AS c (user_id, tenant_id, due_at) VALUES (p_user, p_tenant, p_now)
+    ON CONFLICT (user_id) DO UPDATE SET due_at = EXCLUDED.due_at WHERE c.due_at IS NULL;
     RETURN known;
 END $$;
 
@@ -674,6 +677,15 @@ BEGIN
     RETURN (SELECT array_agg(u.note_id) FROM agent_data.user_facts u
             WHERE u.user_id = p_user AND u.tenant_id = p_tenant AND u.note_id = ANY (p_items) AND u.confidence_score >= p_floor);
 END $$;
+-- A user's facts whose value contains this; as `memories_holding`.
+CREATE FUNCTION agent_data.facts_holding(p_tenant uuid, p_user uuid, p_value jsonb) RETURNS uuid[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN ARRAY(SELECT f.fact_id FROM agent_data.user_facts f
+                 WHERE f.user_id = p_user AND f.tenant_id = p_tenant AND f.fact_value @> p_value);
+END $$;
+CREATE INDEX user_facts_value ON agent_data.user_facts USING gin (user_id, fact_value jsonb_path_ops);
 CREATE INDEX user_facts_note ON agent_data.user_facts (user_id, note_id);
 
 -- Standing wishes: a few of a user's memories, or none.

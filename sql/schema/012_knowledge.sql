@@ -9,7 +9,7 @@ CREATE TABLE agent_data.canonical_entities (
     entity_id       text NOT NULL,              -- "customer:gai_123": the type, and the key of its row
     entity_type     text NOT NULL,
     canonical_name  text NOT NULL,
-    name_norm       text NOT NULL,              -- as mentions are compared (app/knowledge/mentions.py)
+    name_norm       text NOT NULL,              -- as mentions are compared (app/features/knowledge/mentions.py)
     external_ref    jsonb NOT NULL DEFAULT '{}', -- {"domain", "table", "column", "key"}; {}: no row
     properties      jsonb NOT NULL DEFAULT '{}', -- to tell it from others; never an authority
     last_referenced timestamptz,
@@ -18,7 +18,6 @@ CREATE TABLE agent_data.canonical_entities (
     PRIMARY KEY (user_id, tenant_id, entity_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('canonical_entities', current_setting('mneme.hash_partitions')::int);
-CREATE INDEX entities_name ON agent_data.canonical_entities (user_id, tenant_id, name_norm);
 CREATE INDEX entities_type ON agent_data.canonical_entities (user_id, tenant_id, entity_type, entity_id);
 CREATE INDEX entities_trigram ON agent_data.canonical_entities USING gin (tenant_id, name_norm gin_trgm_ops);
 
@@ -52,7 +51,7 @@ CREATE TABLE agent_data.ontologies (
     PRIMARY KEY (tenant_id, domain)
 );
 
--- Types of things and the tables that they stand in: `spec` as app/knowledge/ontology.py writes it.
+-- Types of things and the tables that they stand in: `spec` as app/features/knowledge/ontology.py writes it.
 CREATE TABLE agent_data.ontology_types (
     tenant_id   uuid NOT NULL,
     entity_type text NOT NULL,

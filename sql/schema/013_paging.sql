@@ -70,6 +70,7 @@ CREATE TABLE agent_data.semantic_objects (
 SELECT agent_data.make_hash_partitions('semantic_objects', current_setting('mneme.hash_partitions')::int);
 CREATE INDEX objects_session ON agent_data.semantic_objects (user_id, session_id, ordinal);
 CREATE INDEX objects_source_key ON agent_data.semantic_objects (user_id, session_id, source_key) WHERE source_key IS NOT NULL;
+CREATE INDEX objects_found ON agent_data.semantic_objects USING gin (user_id, session_id, content_tsv, tags);
 CREATE INDEX objects_unshrunk ON agent_data.semantic_objects (user_id, session_id, ordinal) WHERE shrunk_at IS NULL;
 
 CREATE TABLE agent_data.object_relationships (
@@ -290,18 +291,27 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER
 SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     asked tsquery[] := ARRAY(SELECT quote_literal(q.lexeme)::tsquery FROM unnest(agent_data.object_words(NULL, p_query)) AS q);
+    any_of_them tsquery := array_to_string(asked, ' | ')::tsquery;
 BEGIN
     RETURN QUERY
     WITH compared AS MATERIALIZED (
         SELECT c.object_id, c.ordinal,
-               CASE WHEN c.space = p_space THEN greatest(0, 1 - (c.embedding <=> p_vector)) ELSE 0 END AS likeness,
-               -- Put together with nothing it is unpacked once, and not for each word.
-               COALESCE(c.content_tsv, agent_data.object_words(c.source_key, c.content_full)) || ''::tsvector AS content
+               CASE WHEN c.space = p_space THEN greatest(0, 1 - (c.embedding <=> p_vector)) ELSE 0 END AS likeness
         FROM agent_data.semantic_objects c
         WHERE c.user_id = p_user AND c.session_id = p_session AND c.tenant_id = p_tenant
+    ), spoken AS MATERIALIZED (
+        -- The contents that have one of the words, by their index; put together with nothing one is unpacked once, and not for each word.
+        SELECT c.object_id, c.content_tsv || ''::tsvector AS content
+        FROM agent_data.semantic_objects c
+        WHERE c.user_id = p_user AND c.session_id = p_session AND c.tenant_id = p_tenant AND c.content_tsv @@ any_of_them
+        UNION ALL
+        SELECT c.object_id, agent_data.object_words(c.source_key, c.content_full)
+        FROM agent_data.semantic_objects c
+        WHERE c.user_id = p_user AND c.session_id = p_session AND c.tenant_id = p_tenant AND c.content_tsv IS NULL
+          AND c.shrunk_at IS NULL
     ), held AS MATERIALIZED (
         SELECT c.object_id, a.n AS word, t.times
-        FROM compared c, unnest(asked) WITH ORDINALITY AS a (word, n),
+        FROM spoken c, unnest(asked) WITH ORDINALITY AS a (word, n),
              LATERAL (SELECT agent_data.times_said(c.content, a.word) AS times) t
         WHERE t.times > 0
     ), rare AS (
@@ -319,6 +329,16 @@ BEGIN
     SELECT b.likeness, b.words, o
     FROM best b JOIN agent_data.semantic_objects o ON o.user_id = p_user AND o.object_id = b.object_id
     ORDER BY b.score DESC, b.ordinal DESC;
+END $$;
+
+-- A user's objects with a tag, of a session or of all (NULL); as `memories_holding`.
+CREATE FUNCTION agent_data.objects_tagged(p_tenant uuid, p_user uuid, p_session uuid, p_tag text) RETURNS uuid[]
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp
+SET plan_cache_mode = force_custom_plan AS $$
+BEGIN
+    RETURN ARRAY(SELECT o.object_id FROM agent_data.semantic_objects o
+                 WHERE o.user_id = p_user AND o.tenant_id = p_tenant AND (p_session IS NULL OR o.session_id = p_session)
+                   AND o.tags @> ARRAY[p_tag]);
 END $$;
 
 -- --- writing -------------------------------------------------------------------------------------------------------------

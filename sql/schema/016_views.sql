@@ -1,4 +1,4 @@
--- Seeds 003 and 004 as views, with the columns that their own example queries use: for reports, and for tools that were written for
+-- The seeds as views, with the columns that their own example queries use: for reports, and for tools that were written for
 -- them. docs/reference/views.md says what is what.
 --
 -- They are read-only, and `security_invoker`: whoever reads them sees what the tables show to that role, under row-level security
@@ -280,6 +280,25 @@ FROM agent_data.users u
 JOIN agent_data.memory_store m ON m.user_id = u.user_id
 WHERE m.details ? 'object' AND m.is_active AND (m.expires_at IS NULL OR m.expires_at > now());
 
+-- --- seed 001: its one table ---------------------------------------------------------------------------------------------
+CREATE SCHEMA seed_001 AUTHORIZATION mneme_owner;
+
+-- What is in force or has expired, in the seed's five types; `accessed_at`: when it was made, where nothing has used it yet.
+CREATE VIEW seed_001.ai_memory WITH (security_invoker = true) AS
+SELECT m.memory_id AS id, m.tenant_id, u.external_id AS user_id, m.content_text AS content,
+       CASE WHEN m.kind IN ('preference', 'instruction') THEN 'preference'
+            WHEN m.kind IN ('pattern', 'procedure') THEN 'pattern'
+            WHEN m.kind IN ('episode', 'event', 'tool_outcome') THEN 'episode'
+            WHEN m.kind = 'entity_profile' OR m.kind = 'summary' AND m.details ->> 'scope_type' = 'entity' THEN 'entity'
+            ELSE 'fact' END AS memory_type,
+       m.importance, m.access_count, m.entity_ids,
+       CASE WHEN m.source_message_ids <> '{}' THEN 'conversation' WHEN m.details ? 'insight' THEN 'insight' ELSE 'api' END AS source_type,
+       (SELECT v.vector::vector FROM agent_data.embeddings v
+        WHERE v.user_id = m.user_id AND v.item_id = m.memory_id AND v.space = (SELECT agent_data.shown_space())) AS embedding,
+       COALESCE(m.last_accessed_at, m.created_at) AS accessed_at, m.created_at, m.expires_at
+FROM agent_data.memory_store m JOIN agent_data.users u ON u.user_id = m.user_id
+WHERE m.is_active;
+
 DO $$
 DECLARE
     v record;
@@ -289,5 +308,5 @@ BEGIN
         EXECUTE format('ALTER VIEW %s OWNER TO mneme_owner', v.name);
     END LOOP;
 END $$;
-GRANT USAGE ON SCHEMA seed_002, seed_003, seed_004 TO mneme_app;
-GRANT SELECT ON ALL TABLES IN SCHEMA seed_002, seed_003, seed_004 TO mneme_app;
+GRANT USAGE ON SCHEMA seed_001, seed_002, seed_003, seed_004 TO mneme_app;
+GRANT SELECT ON ALL TABLES IN SCHEMA seed_001, seed_002, seed_003, seed_004 TO mneme_app;

@@ -24,9 +24,9 @@ ALTER FUNCTION agent_data.session_root(uuid, uuid) OWNER TO mneme_owner;
 -- What the server and the worker call.
 SELECT agent_data.give_functions('mneme_definer', ARRAY[
     'add_missing_vectors', 'add_vectors', 'admit_call', 'append_messages', 'ended_since', 'fetch_chosen',
-    'find_cards', 'has_things', 'idempotent_call', 'index_all', 'index_beside', 'index_read', 'index_recent', 'index_rows',
-    'index_session', 'index_terms', 'label_call', 'look_up_mentions', 'memory_claims', 'near_memories', 'note_asked', 'note_degradation',
-    'note_key', 'notes_in_force', 'object_texts', 'rate_answer', 'read_paging', 'recognise', 'record_paging',
+    'facts_holding', 'find_cards', 'has_things', 'idempotent_call', 'index_all', 'index_beside', 'index_read', 'index_recent', 'index_rows',
+    'index_session', 'index_terms', 'label_call', 'look_up_mentions', 'memories_holding', 'memory_claims', 'near_memories', 'note_asked', 'note_degradation',
+    'note_key', 'notes_in_force', 'object_texts', 'objects_tagged', 'rate_answer', 'read_paging', 'recognise', 'record_paging',
     'record_turns', 'request_elements', 'retry_webhook', 'search_objects', 'session_config',
     'session_messages', 'settle_call', 'standing', 'tied_memories', 'update_fact_confidence'
 ], ARRAY['mneme_app']);
@@ -50,7 +50,7 @@ SELECT agent_data.give_functions('mneme_definer', ARRAY[
 -- The schedule's and the migrations', for every tenant.
 SELECT agent_data.give_functions('mneme_owner', ARRAY[
     'age_memories', 'blobs_of', 'bury_webhook', 'chains_in_use', 'collect_captures', 'decay_memories', 'demote_memories',
-    'drop_capture_month', 'drop_embedding_space', 'enqueue_objects', 'enqueue_sessions', 'enqueue_users', 'expire_memories',
+    'drop_capture_month', 'drop_embedding_space', 'enqueue_objects', 'enqueue_sessions', 'enqueue_users', 'expire_memories', 'expire_sessions',
     'forget_aliases', 'index_anew', 'index_cut_some', 'mark_table', 'marks_begin', 'marks_end', 'note_capture_month', 'promote_memories',
     'prune_memories', 'remove_memories', 'space_index_statements', 'sweep', 'take_marks', 'tell_degraded', 'unmarked_tables'
 ]);

@@ -44,8 +44,10 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     assert mneme.http.get("/healthz").json() == {"status": "alive"}
     assert mneme.http.get("/readyz").json()["ready"]
     assert "mneme_webhooks{" not in mneme.http.get("/metrics").text
-    assert mneme.http.get("/ui").status_code == mneme.http.post("/mcp").status_code == 404
-    assert {each["feature"] for each in mneme.said("a feature is not there")} == {"ui", "webhooks"}
+    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology"):
+        assert mneme.http.get(path).status_code == 404
+    absent = {each["feature"] for each in mneme.said("a feature is not there")}
+    assert absent == {"knowledge", "ui", "webhooks", "insights"}
 
 
 def test_its_worker_learns(mneme: MnemeServer) -> None:
@@ -64,3 +66,10 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     done = run(["serve"], environment=mneme.environment | {"MNEME_UI": "on"}, folder=mneme.folder, program=PROGRAM)
     assert done.returncode != 0
     assert "MNEME_UI: this installation has no app.features.ui." in done.stderr
+
+
+def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
+    done = run(["ontology", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.knowledge.\n")
+    done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert "✓ Stored: captures" in done.stdout

@@ -14,7 +14,7 @@ from tests.support.server import MnemeServer
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return {"CAPTURE_SAMPLE": "0", "CAPTURE_DAYS": "30", "CAPTURE_DAYZ": "3"}
+    return {"CAPTURE_SAMPLE": "0", "CAPTURE_DAYS": "30", "HISTORY_DAYS": "31", "CAPTURE_DAYZ": "3"}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +46,17 @@ def test_retention_by_the_command(mneme: MnemeServer) -> None:
         assert (told["months"], told["calls"]) == ([], 0)
         assert told["before"] is not None
     assert "Of the captures before" in mneme.command("retention").stdout
+
+
+def test_archives_by_the_commands(mneme: MnemeServer) -> None:
+    done = mneme.command("archive", "run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["months"] == []
+    assert "archive: 0 changed." in mneme.command("sweep", "archive").stdout
+    assert "Nothing is archived." in mneme.command("archive", "list", "--check").stdout
+    absent = mneme.command("archive", "restore", "2020-01")
+    assert (absent.returncode, "Nothing of 2020-01 is archived." in absent.stderr) == (1, True)
+    assert mneme.command("archive", "restore", "2020-13").returncode == 2
 
 
 def test_a_name_that_no_setting_has_is_told_at_the_start_and_by_the_doctor(mneme: MnemeServer) -> None:

@@ -65,11 +65,40 @@ def test_a_visit_and_an_outage(mneme: MnemeServer, browser: httpx.Client, module
 
 def test_names_in_open_mode(own_server: OwnServers, upstream: ScriptedUpstream) -> None:
     server = own_server(upstream.url, HOSTS='["mneme.example"]')
-    for path in ("/api/v1/me", "/ui"):
+    for path in ("/api/v1/me", "/ui", "/metrics", "/v1/models", "/api/v1/queue"):
         for host, status in {
-            f"localhost:{server.port}": 200, "mneme:8080": 200, "10.0.0.1": 200, "mneme.example": 200, "evil.example": 400,
+            f"localhost:{server.port}": 200, "mneme:8080": 200, "10.0.0.1": 200, "mneme.example": 200, "evil.example": 403,
         }.items():  # fmt: skip
             answer = server.http.get(path, headers={"host": host})
             assert answer.status_code == status, (path, host)
-    assert "MNEME_HOSTS" in error_of(server.http.get("/api/v1/me", headers={"host": "evil.example"}))["message"]
+        assert "MNEME_HOSTS" in error_of(server.http.get(path, headers={"host": "evil.example"}))["message"]
+        for origin, status in {"http://localhost:5173": 200, "http://evil.example": 403, "null": 403}.items():
+            answer = server.http.get(path, headers={"origin": origin})
+            assert answer.status_code == status, (path, origin)
+            assert "access-control-allow-origin" not in answer.headers
     assert server.http.get("/healthz", headers={"host": "evil.example"}).status_code == 200
+    asked = len(upstream.requests)
+    chat = {"model": "m", "messages": [{"role": "user", "content": "What do you know about me?"}]}
+    refused = server.http.post("/v1/chat/completions", json=chat, headers={"origin": "https://evil.example"})
+    assert (refused.status_code, len(upstream.requests)) == (403, asked)
+
+
+def test_a_page_may_ask_with_a_key(own_server: OwnServers, upstream: ScriptedUpstream) -> None:
+    """Its preflight has none."""
+    page = "https://app.example"
+    server = own_server(upstream.url, AUTH="keys", CORS_ORIGINS=f'["{page}"]')
+    asks = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization,content-type,x-mneme-user",
+    }
+    for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/v1/context"):
+        answer = server.http.request("OPTIONS", path, headers={"origin": page, **asks})
+        assert answer.status_code == 200, path
+        assert answer.headers["access-control-allow-origin"] == page
+        assert "x-mneme-user" in answer.headers["access-control-allow-headers"]
+        assert (
+            server.http.request("OPTIONS", path, headers={"origin": "https://evil.example", **asks}).status_code == 400
+        )
+        unknown = server.http.post(path, json={}, headers={"origin": page, "host": "any.name.will.do"})
+        assert (unknown.status_code, unknown.headers["access-control-allow-origin"]) == (401, page)
+        assert "access-control-allow-origin" not in server.http.post(path, json={}).headers

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from app.index.analyse import asked
-from app.index.user_index import Row, UserIndex
+from app.index.user_index import ItemRow, UserIndex
 from tests.support.clients import Api, ask
 from tests.support.database import connected
 from tests.support.replies import chat_script
@@ -74,8 +74,8 @@ async def held(database: str, who: str) -> dict[str, bytes]:
         )
     (row,) = (row for row in rows if row["wanted"])
     assert all(each["terms"] for each in rows), "a server has made the terms of all"
-    (alone,) = UserIndex.of([Row(row["place"], row["vector"], row["terms"])], row["dimensions"])._base.vectors
-    words = UserIndex.of([Row(each["place"], b"", each["terms"]) for each in rows], 0)._base.hashes
+    (alone,) = UserIndex.of([ItemRow(row["place"], row["vector"], row["terms"])], row["dimensions"])._base.vectors
+    words = UserIndex.of([ItemRow(each["place"], b"", each["terms"]) for each in rows], 0)._base.hashes
     (term,) = asked(who)
     at = int(np.searchsorted(words, np.uint64(term.hashes[0])))
     assert words[at] == term.hashes[0]

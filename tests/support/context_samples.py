@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.context.candidates import Candidate, Source
+from app.context.candidates import Candidate, ItemSource
 from app.context.score import Scored
 from app.memory.candidate import Provenance
 
@@ -67,6 +67,6 @@ def scored(candidate: Candidate, score: float) -> Scored:
     return Scored(candidate, score, max(0.0, score), ("similarity",), (score,))
 
 
-def source(number: int) -> Source:
+def source(number: int) -> ItemSource:
     """The message `number` as where something comes from."""
-    return Source("session", UUID(int=number), number, {})
+    return ItemSource("session", UUID(int=number), number, {})

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import asyncpg
 
+from app.context.knower import Who
 from app.context.resolution import Resolution
-from app.knowledge.mentions import normalise
-from app.knowledge.resolution import Who
-from app.knowledge.resolve import Resolver
+from app.features.knowledge.mentions import normalise
+from app.features.knowledge.resolve import Resolver
 from app.store.ids import NIL
 from tests.support.labelled_mentions import KNOWN, ONTOLOGY, OWN_ALIASES, TENANT_ALIASES, Labelled
 

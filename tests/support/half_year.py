@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
+from statistics import mean
 from typing import Any
 from uuid import UUID
 
@@ -23,12 +24,11 @@ import orjson
 
 from app.clock import FakeClock
 from app.context.compile import Compiler
-from app.context.request import SearchRequest
+from app.context.request import CompileRequest, SearchRequest
 from app.context.retrieve import Retriever, Scope
+from app.context.transcript import Transcript
 from app.jobs.schedule import Schedule, life_ticks
 from app.jobs.worker import connector
-from app.memory.candidate import Candidate, Exchange, Provenance
-from app.memory.extract import extract
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
@@ -105,6 +105,21 @@ TOPICS = (
     Topic("What do I like to do outdoors?", ((33, "I like hiking.", "Likes hiking"),)),
     Topic("How should you write to me?", ((8, "Don't use emojis.", "Don't use emojis"),)),
     Topic("What am I training for?", ((60, "I'm training for a marathon.", "Is training for a marathon"),)),
+    Topic("What is my favourite team?", ((92, "My favourite team is Benfica.", "Favourite team is Benfica"),)),
+    Topic("What is my brother called?", ((96, "My brother's name is Tiago.", "Brother's name is Tiago"),)),
+    Topic("What is my favourite book?", (
+        (104, "My favourite book is Dune.", "Favourite book is Dune"),)),
+    Topic("What car do I drive?", ((115, "I drive a Fiat Panda.", "Drives a Fiat Panda"),)),
+    Topic("Do I smoke?", ((118, "I don't smoke.", "Does not smoke"),)),
+    Topic("What is my mother's name?", ((122, "My mother's name is Lurdes.", "Mother's name is Lurdes"),)),
+    Topic("What is my favourite film?", (
+        (128, "My favourite film is Alien.", "Favourite film is Alien"),)),
+    Topic("Which cat do I have?", ((133, "I have a cat named Miso.", "Has a cat named Miso"),)),
+    Topic("What is my boss's name?", ((138, "My boss's name is Vera.", "Boss's name is Vera"),)),
+    Topic("What is my favourite season?", (
+        (142, "My favourite season is autumn.", "Favourite season is autumn"),)),
+    Topic("Which games do I like?", ((147, "I like board games.", "Likes board games"),)),
+    Topic("When is my birthday?", ((152, "My birthday is on 4 May.", "Birthday is 4 May"),)),
     Topic("When do I usually run?", ((7, "I usually run on Monday mornings.", "Usually runs on Monday mornings"),)),
 )  # fmt: skip
 _TOLD = frozenset(text for topic in TOPICS for _, text, _ in topic.said)
@@ -150,6 +165,8 @@ class Sample:
     learned: int
     stored: int
     in_force: int
+    about_her: int
+    """Facts and preferences in force, of which seed 001 §7 counts 5 to 10 in the first week."""
     by_tier: dict[int, int]
     missing: list[str]
     stale_found: list[str]
@@ -166,16 +183,6 @@ class Story:
     answers: dict[str, int] = field(default_factory=lambda: {"yes": 0, "no": 0})
 
 
-async def _guesses(exchange: Exchange) -> Sequence[Candidate]:
-    """The rules, and what a helper LLM might conclude from a question: nothing that the user said."""
-    said = exchange.user_text
-    return list(extract(exchange)) + [
-        Candidate(f"May be interested in {each}", "fact", Provenance.SYSTEM_INFERRED, said, (0, len(said)), 0.6, 0.4)
-        for each in (*PASSING, RECURRING)
-        if each in said
-    ]
-
-
 class HalfYear:
     """The persona and her assistant."""
 
@@ -189,7 +196,7 @@ class HalfYear:
         self._dice = Random(seed)
         self._look_every = look_every
         self._looks_next = START
-        self._learn = learner(pool, words, space, clock=self.clock, extract=_guesses)
+        self._learn = learner(pool, words, space, clock=self.clock)
         connect = connector(dsn, role="mneme_owner", name="mneme schedule")
         self._schedule = Schedule(connect, SQL, self.clock, further=life_ticks(SQL))
         self._validation = Validation(pool, SQL, self.clock, space=space, actor="user")
@@ -237,9 +244,9 @@ class HalfYear:
         if dice.random() < 0.4:
             lines.append(f"I bought a {dice.choice(BOUGHT)} yesterday.")
         if dice.random() < 0.35:
-            lines.append(f"What do you know about {dice.choice(PASSING)}?")
+            lines.append(f"I might read up on {dice.choice(PASSING)}.")
         if self.day in RECURRING_DAYS:
-            lines.append(f"Tell me more about {RECURRING}?")
+            lines.append(f"I'm thinking about studying {RECURRING}.")
         lines.append(dice.choice(CHATTER))
         said = []
         for line in lines:
@@ -296,7 +303,9 @@ class HalfYear:
 
     async def _sample(self) -> Sample:
         rows = await self.admin.fetch(
-            "SELECT memory_tier AS tier, count(*) AS n FROM agent_data.memory_store WHERE is_active GROUP BY 1"
+            "SELECT memory_tier AS tier, count(*) AS n,"
+            " count(*) FILTER (WHERE kind IN ('fact', 'preference', 'instruction', 'correction') AND memory_tier >= 3) AS told"
+            " FROM agent_data.memory_store WHERE is_active GROUP BY 1"
         )
         by_tier = {row["tier"]: row["n"] for row in rows}
         missing: list[str] = []
@@ -320,10 +329,26 @@ class HalfYear:
             learned=stored + self.story.swept.get("removal", 0),
             stored=stored,
             in_force=sum(by_tier.values()),
+            about_her=sum(row["told"] for row in rows),
             by_tier=by_tier,
             missing=missing,
             stale_found=stale,
         )
+
+    async def efficiencies(self) -> list[dict[str, float]]:
+        """η of a prompt for each question, asked in a session of its own (seed 000 §8.4); of those that memory answers."""
+        found = []
+        for n, topic in enumerate(TOPICS):
+            messages = [{"role": "user", "content": topic.question}]
+            session = ids.session_id(TENANT, self.user, f"asked-{n}")
+            asked = CompileRequest(
+                scope=Scope(TENANT, self.user, session=session), session_id=session, new_session=True, messages=messages,
+                transcript=Transcript.of(messages), model="gpt-4o", now=self.clock.now(), placement="tail",
+            )  # fmt: skip
+            compiled = await self._compiler.compile(asked)
+            if compiled.memories:
+                found.append(compiled.audit["eta"])
+        return found
 
     async def statuses(self, question: str) -> dict[str, str]:
         """What a search with history finds, and its status."""
@@ -375,7 +400,7 @@ def plot(samples: Sequence[Sample]) -> str:
     return "\n".join(parts) + "\n"
 
 
-async def _main() -> Story:
+async def _main() -> tuple[Story, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder, shared_server(Path(folder)) as server:
         template = await make_template(server, Path(folder))
         async with fresh_database(server, template) as dsn, connected(dsn) as admin:
@@ -387,14 +412,15 @@ async def _main() -> Story:
                 dsn, size=2, timeout_ms=5000, statement_timeout_ms=30_000, statement_cache_size=256, role="mneme_app",
                 application_name="half-year",
             )  # fmt: skip
-            story = await HalfYear(dsn, pool, admin, words, space).live()
+            live = HalfYear(dsn, pool, admin, words, space)
+            story, etas = await live.live(), await live.efficiencies()
             await pool.close()
-    return story
+    return story, {name: round(mean(each[name] for each in etas), 3) for name in etas[0]}
 
 
 if __name__ == "__main__":
-    lived = asyncio.run(_main())
+    lived, eta = asyncio.run(_main())
     Path(sys.argv[1]).write_text(plot(lived.samples))
     for each in lived.samples:
         print(each)
-    print(lived.sessions, lived.swept, lived.answers)
+    print(lived.sessions, lived.swept, lived.answers, eta)

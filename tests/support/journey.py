@@ -21,6 +21,7 @@ from app.context.cards import CardFinder
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
+from app.features.knowledge.inquiry import Knower
 from app.gateway.account import Accountant
 from app.gateway.card_preview import CardReader
 from app.gateway.headers import Headers
@@ -30,7 +31,6 @@ from app.gateway.redact import Redactor
 from app.gateway.spooling import Keeper
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
-from app.knowledge.inquiry import Knower
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.providers.models import ModelRegistry

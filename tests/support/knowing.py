@@ -14,12 +14,12 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec.structs import replace
 
 from app.clock import FakeClock
+from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Entity, Method, Resolution, RowValue
 from app.errors import Unavailable
-from app.jobs.learn import Answers, Learner, Notes
-from app.jobs.resolution import CHECK, Checker, Hearing
-from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
-from app.knowledge.resolution import Said, Who
+from app.features.knowledge.jobs import CHECK, Checker, ResolutionHearing
+from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
+from app.jobs.learn import Learner, Notes, ValidationAnswers
 from app.providers.embeddings import Embedder
 from app.store.learning import LearningStore
 from app.store.pools import Pool
@@ -53,9 +53,11 @@ class Names:
     """A resolver that knows names by tenant, and writes down what it was taught."""
 
     known: dict[UUID, dict[str, Entity]]
-    asked: list[tuple[Who, tuple[Said, ...]]] = field(default_factory=list)
+    asked: list[tuple[Who, tuple[EarlierMessage, ...]]] = field(default_factory=list)
 
-    async def study(self, who: Who, text: str, recent: Sequence[Said], ontology: Ontology, *, now: datetime) -> Study:
+    async def study(
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], ontology: Ontology, *, now: datetime
+    ) -> Study:
         self.asked.append((who, tuple(recent)))
         names = self.known.get(who.tenant, {})
         spelled = "|".join(rf"\b{re.escape(each)}\b" for each in sorted(names, key=len, reverse=True))
@@ -153,12 +155,12 @@ def knowing(
         count=lambda text: len(text.split()),
         clock=clock,
         note=Notes(SQL, clock),
-        answers=Answers(
+        answers=ValidationAnswers(
             Validation(pool, SQL, clock, space=space, actor="user"),
             embedder=embedder,
             count=lambda text: len(text.split()),
         ),
-        hearing=Hearing(store, SQL, clock, ontologies=cast(Any, ontologies), resolver=cast(Any, names)),
+        hearing=ResolutionHearing(store, SQL, clock, ontologies=cast(Any, ontologies), resolver=cast(Any, names)),
     )
     checker = Checker(learning, store, SQL, clock, ontologies=cast(Any, ontologies), rows=cast(Any, table), ask_s=ask_s)
     return Knowing(learner, checker, names, table, ontologies, clock, admin)

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from prometheus_client import CollectorRegistry
 
+from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
-from app.knowledge.inquiry import Knower, Sources
-from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Study
+from app.features.knowledge.inquiry import Knower, Sources
+from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
+from app.features.knowledge.resolve import Study
 from app.metrics import Metrics
 from app.store.resolution import Claim
 from app.tasks import Supervisor
@@ -109,7 +109,7 @@ class Business:
     hangs: set[str] = field(default_factory=set)
     fails: dict[str, Exception] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
-    heard: list[tuple[Who, tuple[Said, ...]]] = field(default_factory=list)
+    heard: list[tuple[Who, tuple[EarlierMessage, ...]]] = field(default_factory=list)
     widened: Sequence[str] = ()
     away: bool = False
     """Whether names that nobody knows cannot be looked for."""
@@ -135,7 +135,7 @@ class Business:
         self,
         who: Who,
         text: str,
-        recent: Sequence[Said],
+        recent: Sequence[EarlierMessage],
         ontology: Ontology,
         *,
         now: datetime,

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
+from app.context.knower import EarlierMessage
 from app.context.resolution import Entity
-from app.knowledge.mentions import normalise
-from app.knowledge.ontology import EntityType, Ontology
-from app.knowledge.resolution import Found, Said, Sought, Wanted
+from app.features.knowledge.mentions import normalise
+from app.features.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SETS = ("tuning", "heldout")
@@ -31,7 +32,7 @@ class Gold(NamedTuple):
 
 
 class Labelled(NamedTuple):
-    recent: tuple[Said, ...]
+    recent: tuple[EarlierMessage, ...]
     text: str
     gold: tuple[Gold, ...]
 
@@ -42,7 +43,7 @@ def labelled(name: str) -> list[Labelled]:
     for line in (FIXTURES / f"mentions-{name}.txt").read_text(encoding="utf-8").splitlines():
         said, _, names = line.partition(" ⇒")
         *before, text = said.split(" | ")
-        recent = tuple(Said("user" if each.startswith("U: ") else "assistant", each[3:]) for each in before)
+        recent = tuple(EarlierMessage("user" if each.startswith("U: ") else "assistant", each[3:]) for each in before)
         cases.append(Labelled(recent, text, tuple(_gold(each) for each in names.split(";") if each.strip())))
     return cases
 
@@ -132,10 +133,10 @@ class Rows:
 
     def __init__(self, rows: Sequence[tuple[str, str, str]] = ROWS) -> None:
         self._rows = rows
-        self.asked: list[Wanted] = []
+        self.asked: list[RowQuery] = []
         self.away = False
 
-    async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought:
+    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought:
         self.asked += mentions
         if self.away:
             return Sought(away=True)
@@ -149,6 +150,6 @@ class Rows:
         return Sought(found)
 
 
-def _found(wanted: Wanted, kind: str, key: str, name: str) -> Found:
+def _found(wanted: RowQuery, kind: str, key: str, name: str) -> FoundRow:
     entity = Entity(f"{kind}:{key.casefold().replace('-', '_')}", kind, name)
-    return Found(wanted.mention, entity, f"{kind}s", "id", key, "erp", {"name": name}, exact=bool(wanted.types))
+    return FoundRow(wanted.mention, entity, f"{kind}s", "id", key, "erp", {"name": name}, exact=bool(wanted.types))

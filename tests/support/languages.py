@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from app.memory.candidate import Candidate, Ended, Exchange
+from app.memory.candidate import Ended, MemoryCandidate, SourceExchange
 from app.memory.commands import Command, commands
 from app.memory.extract import extract
 
@@ -51,7 +51,7 @@ def score(of: Iterable[Case]) -> Score:
     right = wrong = hit = missed = 0
     report: list[str] = []
     for text, labels in of:
-        stated, ordered = extract(Exchange(text, NOW)), [each for each in commands(text) if each.plain]
+        stated, ordered = extract(SourceExchange(text, NOW)), [each for each in commands(text) if each.plain]
         ends = [end for each in stated for end in each.ends]
         doubted = {f"doubt {name}" for each in stated for name in each.doubts}
         good = [
@@ -80,7 +80,7 @@ def score(of: Iterable[Case]) -> Score:
 _OTHER = ("end", "doubt", "forget", "remember", "recall", "correct")
 
 
-def _states(label: str, candidate: Candidate) -> bool:
+def _states(label: str, candidate: MemoryCandidate) -> bool:
     name, _, value = label.partition("=")
     if label.split()[0] in _OTHER:
         return False

@@ -14,8 +14,8 @@ import orjson
 
 from app.clock import Clock, FakeClock
 from app.errors import Unavailable
-from app.jobs.learn import Answers, Comparing, Extract, Judge, Learner, TakingBack
-from app.memory.candidate import Candidate, Exchange
+from app.jobs.learn import Comparing, Extract, Judge, Learner, TakingBack, ValidationAnswers
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, Vectors
@@ -31,7 +31,7 @@ TENANT = UUID(int=0xA)
 OTHER_TENANT = UUID(int=0xB)
 
 
-async def by_rules(exchange: Exchange) -> Sequence[Candidate]:
+async def by_rules(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
     return extract(exchange)
 
 
@@ -114,7 +114,7 @@ def learner(
     refuses: Callable[[str], bool] = lambda _: False,
     helper: Extract | None = None,
     tokens: Callable[[str], int] = lambda text: len(text.split()),
-    answers: Answers | None = None,
+    answers: ValidationAnswers | None = None,
     judge: Judge | None = None,
 ) -> Learner:
     store, clock = LearningStore(pool, SQL), clock or FakeClock(NOW)

@@ -11,14 +11,14 @@ from uuid import UUID, uuid5
 from msgspec.structs import replace
 
 from app.store.paging_values import (
-    Admission,
     ContentKind,
     Fault,
     FaultType,
     Fidelity,
+    ObjectAdmission,
+    ObjectSpan,
     ObjectType,
     PagingRecord,
-    Part,
     Relationship,
     RelationType,
     SemanticObject,
@@ -45,7 +45,7 @@ def made(session: UUID, name: str, content: str = "", **given: Any) -> SemanticO
         stub=f"Read {name}",
         tokens_l0=300,
         tokens_l3=12,
-        parts=(Part(mark(name), 0, len(text)),),
+        parts=(ObjectSpan(mark(name), 0, len(text)),),
         content_hash=mark(text),
         source_turn_start=1,
         source_turn_end=1,
@@ -93,8 +93,8 @@ def moved(about: SemanticObject, after: Fidelity, before: Fidelity = Fidelity.FU
     return Transition(about.id, before, after, Trigger.PRESSURE, turn, Zone.WARNING, 8_000)
 
 
-def admitted(about: SemanticObject | None, preview: str = "what it begins with") -> Admission:
-    return Admission(about.id if about else None, about is not None, 0.5, 0.5, 1.0, 0.25, 1.0, 0.4, preview)
+def admitted(about: SemanticObject | None, preview: str = "what it begins with") -> ObjectAdmission:
+    return ObjectAdmission(about.id if about else None, about is not None, 0.5, 0.5, 1.0, 0.25, 1.0, 0.4, preview)
 
 
 def whole_record(session: UUID, pair: Sequence[SemanticObject] = (), **given: Any) -> PagingRecord:

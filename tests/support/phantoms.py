@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from app.paging.stream import Out, PhantomStream, Send
-from app.paging.tools import Names, NeedsLeg, Pending
+from app.paging.tools import Names, NeedsLeg, PendingCalls
 from tests.support.replies import CAPTURES, captured_cases
 
 OURS = ("memory_query", "memory_restore")
@@ -242,8 +242,8 @@ def asked(outs: Sequence[Out]) -> NeedsLeg | None:
     return next((each for each in outs if isinstance(each, NeedsLeg)), None)
 
 
-def pended(outs: Sequence[Out]) -> Pending | None:
-    return next((each for each in outs if isinstance(each, Pending)), None)
+def pended(outs: Sequence[Out]) -> PendingCalls | None:
+    return next((each for each in outs if isinstance(each, PendingCalls)), None)
 
 
 def merged(*legs: bytes, names: Names | None = None) -> bytes:

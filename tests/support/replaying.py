@@ -13,9 +13,9 @@ from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
+from app.features.knowledge.inquiry import Knower
 from app.gateway.pager import Pager
 from app.gateway.upstream import Router
-from app.knowledge.inquiry import Knower
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
 from app.replay.paging import PagedThen

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.knowledge.ontology import Ontology
-from app.knowledge.ontology_yaml import read
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.ontology_yaml import read
 from tests.support.database import connected, fresh_database
 
 SAMPLE = Path(__file__).parents[2] / "examples" / "sample-domain"

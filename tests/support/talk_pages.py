@@ -114,7 +114,6 @@ async def visiting(api: WiredApi) -> AsyncIterator[Visitor]:
         Cookies("a secret of this test alone", LIFE_S),
         [*sessions.ROUTES, *entities.ROUTES, *conflicts.ROUTES],
         open_mode=True,
-        hosts=["mneme"],
     )
     async with httpx.AsyncClient(transport=httpx.ASGITransport(site), base_url="http://mneme") as client:
         yield Visitor(client)

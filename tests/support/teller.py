@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 
 from app.capture import recipe
-from app.capture.facts import Answered, CallFacts, Exchange, Outcome, Said, Usage
+from app.capture.facts import AnsweredChoice, CallFacts, Exchange, NewTurnMessage, Outcome, Usage
 from app.capture.record import Recorder
 from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.gateway.reconcile import tails
@@ -65,7 +65,7 @@ class Teller:
         self.at += timedelta(seconds=1)
         seen = Transcript.of(transcript)
         whole = next((each for each in reversed(seen.chains) if each is not None), b"")
-        made = [Answered(m := said("assistant", text), hash_of(m), "stop") for text in answers]
+        made = [AnsweredChoice(m := said("assistant", text), hash_of(m), "stop") for text in answers]
         both = ([*seen.roles, "assistant"], [*seen.hashes, made[0].hash]) if made else ([], [])
         if new and "parent_message_id" not in given:
             tip = await self.rows("SELECT head_message_id FROM agent_data.sessions WHERE session_id = $1", session)
@@ -74,7 +74,7 @@ class Teller:
         plain: dict[str, Any] = {
             "session_id": session,
             "user": "ana",
-            "said": [Said(transcript[i], seen.hashes[i]) for i in fresh if seen.hashes[i] is not None],
+            "said": [NewTurnMessage(transcript[i], seen.hashes[i]) for i in fresh if seen.hashes[i] is not None],
             "answers": made,
             "question_chain": whole,
             "answer_chains": [chain([each.hash], whole)[0] for each in made],

@@ -14,7 +14,7 @@ from app.context.request import Compilation
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
-from app.gateway.idempotency import Replay
+from app.gateway.idempotency import EarlierAnswer
 from app.gateway.inject import weave
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
@@ -37,7 +37,7 @@ class StubPreparer:
 
     def __init__(self) -> None:
         self.fail: dict[str, BaseException | asyncio.Event] = {}
-        self.found: Replay | None = None
+        self.found: EarlierAnswer | None = None
         self.steps: list[str] = []
         self.reason: str | None = None
         """What the search had to do without."""
@@ -55,7 +55,7 @@ class StubPreparer:
     def late(self, identity: Any) -> None:
         self.late_of.append(identity.user_id)
 
-    async def replay(self, identity: Any, chat: ChatRequest) -> Replay | None:
+    async def replay(self, identity: Any, chat: ChatRequest) -> EarlierAnswer | None:
         await self._step("replay")
         return self.found
 

@@ -25,13 +25,11 @@ from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
-from app.api.entities import entities_router, without_ontology
 from app.api.facts import facts_router
 from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.objects import objects_router
-from app.api.ontology import ontology_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
@@ -47,16 +45,23 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
+from app.features.insights.asking import DomainAsker as DomainAsker
+from app.features.insights.routes import insights_router
+from app.features.insights.store import InsightStore
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.entity_routes import entities_router, without_ontology
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.ontology_routes import ontology_router
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.resolution import Finder
+from app.features.knowledge.resolve import Resolver
 from app.jobs.learn import WorkingMemory
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Finder
-from app.knowledge.resolve import Resolver
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.paging.faults import Writer
 from app.providers.tokens import CountCache
-from app.replay.ask_again import Asker
+from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
 from app.settings import Settings
 from app.store.captures import Captures, CassetteStore
@@ -64,16 +69,14 @@ from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
-from app.store.entities import EntityStore
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
-from app.store.learning import Learned
+from app.store.learning import LearnedTurns
 from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
-from app.store.ontology import OntologyStore
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
 from app.store.paging import PagingStore
@@ -282,7 +285,7 @@ async def build_api(
         lambda: chat_router(
             gate,
             journey.gateway,
-            Learned(pool, queries),
+            LearnedTurns(pool, queries),
             SystemClock(),
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
@@ -305,7 +308,7 @@ async def build_api(
         ),
         lambda: working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
-        lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Asker, NoReplays())),
+        lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         lambda: importer_router(gate, Importer(sessions, history, scribe)),
         lambda: queue_router(gate, queue),
@@ -318,6 +321,9 @@ async def build_api(
         lambda: outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         lambda: tenant_router(gate, Instructions(pool, queries, clock)),
         lambda: ontology_router(gate, OntologyStore(pool, queries, clock)),
+        lambda: insights_router(
+            gate, InsightStore(pool, queries, clock), DomainAsker(settings.domains, tenancy.tenant, queries), clock
+        ),
         lambda: conflicts_router(gate, ConflictStore(pool, queries, clock)),
         lambda: export_router(gate, Export(pool, queries), tenancy, clock),
         lambda: ops_router(Probes(checks, Exposition(registry))),

@@ -8,10 +8,10 @@ import pytest
 
 from app.api.search import Previewer
 from app.context.compile import Compiler
-from app.knowledge.conflict_log import ConflictLog
-from app.knowledge.domain import Domains
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.resolve import Resolver
+from app.features.knowledge.conflict_log import ConflictLog
+from app.features.knowledge.domain import Domains
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.resolve import Resolver
 from app.store.paging import PagingStore
 from app.store.resolution import KnowingStore
 from app.store.turns import TurnStore

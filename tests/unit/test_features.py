@@ -37,6 +37,17 @@ class Named(Feature):
         self.said.append(f"{self.name} ends")
 
     @asynccontextmanager
+    async def opened(self, process: Any) -> AsyncIterator[None]:
+        self.said.append(f"{self.name} is opened")
+        yield
+
+    def knower(self, process: Any, pool: Any) -> Any:
+        return None if self.name == "a" else f"knower of {self.name}"
+
+    def hearing(self, process: Any) -> Any:
+        return f"hearing of {self.name}"
+
+    @asynccontextmanager
     async def mounts(self, authenticator: Any, api: ASGIApp) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
         yield {f"/{self.name}": lambda: api}
         self.said.append(f"{self.name} is closed")
@@ -72,25 +83,29 @@ class Named(Feature):
 async def test_all_are_asked_in_order() -> None:
     said: list[str] = []
     both = Features({name: Named(name, said) for name in ("a", "b")})
-    async with both.running(), both.mounts(NOBODY, NOBODY) as mounts:
+    async with both.running(), both.opened(NOBODY), both.mounts(NOBODY, NOBODY) as mounts:
         assert list(mounts) == ["/a", "/b"]
         assert [each.prefix for each in both.routes(NOBODY, NOBODY)] == ["/a", "/b"]
         assert [both.gauges(NOBODY, NOBODY), both.ticks(NOBODY)] == [["a", "b"], ["a", "b"]]
         assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
-        metrics: Any = both.metrics(NOBODY)
-        assert metrics == "a"
+        first: list[Any] = [both.metrics(NOBODY), both.knower(NOBODY, NOBODY), both.hearing(NOBODY)]
+        assert first == ["a", "knower of b", "hearing of a"]
         wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
         assert [each("core") for each in wraps] == ["b(a(core))"] * 4
-    assert said == ["a begins", "b begins", "b is closed", "a is closed", "b ends", "a ends"]
+    opened = ["a is opened", "b is opened"]
+    assert said == ["a begins", "b begins", *opened, "b is closed", "a is closed", "b ends", "a ends"]
 
 
 async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
     for features in (Features({}), Features({"base": Feature(SETTINGS)})):
         features.check()
-        async with features.running(), features.mounts(NOBODY, NOBODY) as mounts:
+        async with features.running(), features.opened(NOBODY), features.mounts(NOBODY, NOBODY) as mounts:
             assert mounts == {}
         found = [features.routes(NOBODY, NOBODY), features.gauges(NOBODY, NOBODY), features.ticks(NOBODY)]
-        assert [*map(list, found), features.jobs(NOBODY), features.metrics(NOBODY)] == [[], [], [], {}, None]
+        assert [*map(list, found), features.jobs(NOBODY)] == [[], [], [], {}]
+        assert features.metrics(NOBODY) is None
+        assert features.knower(NOBODY, NOBODY) is None
+        assert features.hearing(NOBODY) is None
         core: Any = object()
         wraps: list[Callable[[Any], Any]] = [
             features.gateway,
@@ -104,7 +119,7 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
 
 
 def test_settings_choose() -> None:
-    assert list(dict(load(Settings(ui="off", mcp="off", otel="off")))) == ["webhooks"]
+    assert list(dict(load(Settings(ui="off", mcp="off", otel="off", insights="off")))) == ["knowledge", "webhooks"]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
 

@@ -41,6 +41,9 @@ def test_everything_is_counted() -> None:
     metrics.degraded("store")
     metrics.tokens(prompt=100, completion=7)
     metrics.tokens(prompt=1, injected=20)
+    metrics.cost("a", 150_000_000, priced=True)
+    metrics.cost("a", 0, priced=False)
+    metrics.graph_recall(0.97)
     metrics.utilisation(0.95)
     metrics.queue(queued=3, running=1, dead=2)
     metrics.pool("main", {"idle": 5, "used": 3})
@@ -63,6 +66,10 @@ def test_everything_is_counted() -> None:
         'mneme_tokens_total{kind="completion"} 7.0',
         'mneme_tokens_total{kind="injected"} 20.0',
         'mneme_context_utilisation_bucket{le="0.96"} 1.0',
+        'mneme_cost_dollars_total{upstream="a"} 1.5',
+        'mneme_unpriced_calls_total{upstream="a"} 1.0',
+        'mneme_graph_recall_bucket{le="0.98"} 1.0',
+        'mneme_graph_recall_bucket{le="0.96"} 0.0',
         'mneme_queue_jobs{state="queued"} 3.0',
         'mneme_queue_jobs{state="dead"} 2.0',
         'mneme_pool_connections{pool="main",state="used"} 3.0',

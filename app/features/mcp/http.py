@@ -12,8 +12,9 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.auth import Authenticator, check_origin, known_hosts
+from app.api.auth import Authenticator
 from app.api.common import error_response
+from app.api.origin import check_origin, known_hosts
 from app.errors import MnemeError
 from app.features.mcp.server import Context, build_server
 from app.features.mcp.tools import Asker

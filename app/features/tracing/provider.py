@@ -27,7 +27,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 from prometheus_client import CollectorRegistry
 
 from app.errors import NotReady
-from app.features.tracing.spans import Meter, TracedAuthenticator, TracedGateway, TracedTransport
+from app.features.tracing.spans import TracedAuthenticator, TracedGateway, TracedTransport, TracingMetrics
 from app.gateway.turn import Application, Authenticator
 from app.gateway.upstream import Transport
 from app.metrics import Metrics
@@ -51,7 +51,7 @@ class Tracing(Struct, frozen=True):
     users: bool
 
     def metrics(self, registry: CollectorRegistry) -> Metrics:
-        return Meter(registry)
+        return TracingMetrics(registry)
 
     def gateway(self, gateway: Application) -> Application:
         return TracedGateway(gateway, self.tracer, users=self.users)

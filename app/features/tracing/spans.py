@@ -1,7 +1,7 @@
 """The spans of a request, in OpenTelemetry's terms.
 
 Nothing of the pipeline knows of it. What stands at its edges is wrapped: the ASGI application, the authenticator, the
-transports. What lies between tells its stages to the metrics, in `seconds that have just passed`, and `Meter` hears that, too.
+transports. What lies between tells its stages to the metrics, in `seconds that have just passed`; `TracingMetrics` hears that.
 A span of a stage is made when the request has ended, of the times that were noted; only the root and the requests to upstreams
 begin at once, for their ids go upstream.
 
@@ -204,7 +204,7 @@ _CURRENT: ContextVar[Trace | None] = ContextVar("mneme_trace", default=None)
 """The request that this task works for. Tasks that it starts inherit it; what they tell when it has ended is not heard."""
 
 
-class Meter(Metrics):
+class TracingMetrics(Metrics):
     """The metrics of a process that traces: stages are spans, too."""
 
     def stage(self, name: str, seconds: float, began_ns: int | None = None) -> None:

@@ -74,6 +74,7 @@ NOTES: Mapping[str, tuple[str, str]] = {
     "domain": ("Business records", "What the business's own database says of the things that were named."),
     "conflicts": ("Conflicts", "Where a memory and the records contradict each other."),
     "unclear": ("Unclear names", "Which of several things is meant."),
+    "working": ("Working memory", "What tools gave in turns that the history leaves out."),
     "cards": ("Cards", "Cards that the message asks for."),
 }
 """Sections of a memory block beside the memories."""

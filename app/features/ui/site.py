@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.api.auth import Authenticator, Principal, check_name, known_hosts
+from app.api.auth import Authenticator, Principal
 from app.api.common import SLASH, ApiMiddleware
 from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
 from app.features.ui import calls, conflicts, entities, keys, look, memories, overview, sessions, users
@@ -50,15 +50,12 @@ class Site:
         routes: Iterable[Entry],
         *,
         open_mode: bool,
-        hosts: Iterable[str],
     ) -> None:
-        """`api`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback; they matter
-        in `open` mode only, for else the cookie is bound to the name under which one signed in."""
+        """`api`: what answers under /api/v1."""
         self._authenticator = authenticator
         self._api = api
         self._cookies = cookies
         self._open = open_mode
-        self._hosts = known_hosts(hosts)
         self._templates: Environment = environment()
         own = [Entry("/login", self._login, ("GET", "POST")), Entry("/theme", self._theme, ("POST",))]
         own.append(Entry("/logout", self._logout, ("POST",)))
@@ -103,8 +100,6 @@ class Site:
         """What `page` answers; in words, where it cannot."""
         visit = self._stranger(request)
         try:
-            if self._open:
-                check_name(request.headers.get("host"), self._hosts)
             visit = await self._visit(request, public=public)
             answer = await page(visit)
         except (Refused, MnemeError) as refused:
@@ -251,5 +246,4 @@ def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp, ga
         Cookies(secret, settings.ui_session_hours * 3600),
         routes,
         open_mode=settings.auth_mode == "open",
-        hosts=[settings.host, *settings.hosts],
     )

@@ -29,7 +29,7 @@ from msgspec import Struct
 from app.breaker import Breaker
 from app.clock import Clock
 from app.errors import BadBody, NotFound, StoreUnavailable
-from app.features.webhooks.outbox import Outbox, Waiting, WebhookFigures
+from app.features.webhooks.outbox import Outbox, WaitingMessage, WebhookFigures
 from app.jobs.schedule import Connection, Tick
 from app.sources import WebhookTarget
 from app.store.ids import NIL
@@ -82,7 +82,7 @@ def signature(secrets: Sequence[bytes], message_id: str, timestamp: int, body: b
     return " ".join("v1," + base64.b64encode(hmac.digest(each, signed, sha256)).decode() for each in secrets)
 
 
-def body_of(message: Waiting, *, text: bool) -> bytes:
+def body_of(message: WaitingMessage, *, text: bool) -> bytes:
     """What is sent: `type`, `timestamp` and `data`. `text`: the target asks for texts."""
     data: dict[str, Any] = {"tenant": message.tenant, **message.data}
     if message.user_id != NIL:
@@ -228,7 +228,7 @@ class Deliverer:
                 group.create_task(self._send(target, each))
         return len(found) == limit
 
-    async def _send(self, target: WebhookTarget, message: Waiting) -> None:
+    async def _send(self, target: WebhookTarget, message: WaitingMessage) -> None:
         body = body_of(message, text=target.text)
         now, message_id = int(self._clock.now().timestamp()), f"msg_{message.message_id.hex}"
         headers = {
@@ -251,7 +251,7 @@ class Deliverer:
                 "what became of a webhook could not be noted: it is sent once more", extra={"webhook_id": message_id}
             )
 
-    async def _note(self, target: WebhookTarget, message: Waiting, failed: Failed | None) -> None:
+    async def _note(self, target: WebhookTarget, message: WaitingMessage, failed: Failed | None) -> None:
         message_id = f"msg_{message.message_id.hex}"
         told = {"target": target.name, "event": message.event, "webhook_id": message_id, "attempt": message.attempts}
         if failed is None:

@@ -23,7 +23,7 @@ class Statements(Protocol):
     async def execute(self, query: str, *args: object) -> str: ...
 
 
-class Waiting(Struct, frozen=True):
+class WaitingMessage(Struct, frozen=True):
     """A message to one target. `attempts`: with the one that is about to be made; `text`: of the memory that it is about, where
     the target asks for it and it was not forgotten."""
 
@@ -68,11 +68,11 @@ class Outbox:
         """By target, those that are told no more and have something waiting among them."""
         return [TargetFigures(**row) for row in await self._statements.fetch(self._sql["webhooks.figures"])]
 
-    async def claim(self, target: str, limit: int, lease: timedelta, *, text: bool) -> list[Waiting]:
+    async def claim(self, target: str, limit: int, lease: timedelta, *, text: bool) -> list[WaitingMessage]:
         """What is due, oldest first; nobody else gets it within `lease`."""
         rows = await self._statements.fetch(self._sql["webhooks.claim"], target, limit, lease, text)
         return [
-            Waiting(
+            WaitingMessage(
                 message_id=row["message_id"],
                 tenant=row["tenant"],
                 user_id=row["user_id"],
@@ -87,18 +87,18 @@ class Outbox:
             for row in rows
         ]
 
-    async def delivered(self, target: str, message: Waiting) -> None:
+    async def delivered(self, target: str, message: WaitingMessage) -> None:
         await self._note("delivered", target, message)
 
-    async def later(self, target: str, message: Waiting, wait: timedelta) -> None:
+    async def later(self, target: str, message: WaitingMessage, wait: timedelta) -> None:
         """It failed, and is tried again after `wait`."""
         await self._note("later", target, message, wait)
 
-    async def bury(self, target: str, message: Waiting, error: str) -> None:
+    async def bury(self, target: str, message: WaitingMessage, error: str) -> None:
         """It failed for good: a dead letter of the queue."""
         await self._note("bury", target, message, error)
 
-    async def _note(self, what: str, target: str, message: Waiting, *more: object) -> None:
+    async def _note(self, what: str, target: str, message: WaitingMessage, *more: object) -> None:
         statement = self._sql[f"webhooks.{what}"]
         await self._statements.execute(statement, target, message.user_id, message.message_id, *more)
 

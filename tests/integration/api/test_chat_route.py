@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from app.store import ids
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from tests.support.jobs import until
 from tests.support.journey import Message, Reply, completion, error, stream
@@ -267,7 +267,7 @@ async def test_keys_may_do_here_what_they_may_do_on_v1(pool: Pool, admin: asyncp
 
 async def test_limits_hold_here_as_they_do_on_v1(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     api = await build_api(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
-    limited, _ = await api.tenancy.create_key("acme", "slow", limits=Limits(requests_per_minute=1))
+    limited, _ = await api.tenancy.create_key("acme", "slow", limits=KeyLimits(requests_per_minute=1))
     async with api.client(limited) as client:
         await chat(client, "Hello")
         refused = await client.post("/api/v1/chat", json={"message": "Hello", "user_id": "ana", "model": MODEL})

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from app.clock import FakeClock
-from app.knowledge.conflict_log import ConflictLog
+from app.features.knowledge.conflict_log import ConflictLog
 from app.store import ids
 from app.store.conflicts import ConflictStore
 from app.store.ids import LOCAL_TENANT

@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.api.entities import MAX_PROPERTY_BYTES
+from app.features.knowledge.entity_routes import MAX_PROPERTY_BYTES
 from app.store.pools import Pool
 from tests.support.labelled_mentions import ONTOLOGY, Rows
 from tests.support.wired_api import WiredApi, all_pages, build_api, error_of, make_space

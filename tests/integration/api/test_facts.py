@@ -40,6 +40,22 @@ async def test_the_seeds_example_is_kept_changed_and_told(client: httpx.AsyncCli
     assert told[0]["value"] == {"title": "Python Developer"}
 
 
+async def test_facts_are_found_by_what_their_value_contains(client: httpx.AsyncClient) -> None:
+    await put(client, "role", {"title": "Developer", "years": 5})
+    await put(client, "lives_in", "Lisbon")
+
+    async def found(value: str) -> list[str]:
+        answer = await client.get(FACTS, params={"value": value})
+        assert answer.status_code == 200, answer.text
+        return [each["key"] for each in answer.json()["facts"]]
+
+    assert await found('{"years": 5}') == ["role"]
+    assert await found('"Lisbon"') == ["lives_in"]
+    assert await found('{"years": 6}') == []
+    refused = await client.get(FACTS, params={"value": "{"})
+    assert (refused.status_code, error_of(refused)["param"]) == (400, "value")
+
+
 async def test_a_rating_changes_nothing_else(client: httpx.AsyncClient) -> None:
     made = await put(client, "lives_in", "Lisbon")
     rated = await client.patch(f"{FACTS}/lives_in", json={"confidence": 40})

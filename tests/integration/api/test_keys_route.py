@@ -8,7 +8,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 KEYS = "/api/v1/keys"
@@ -80,28 +80,28 @@ async def test_an_expiry_is_in_the_future(client: httpx.AsyncClient, expires_at:
 @pytest.mark.parametrize(
     ("scopes", "user", "limits", "status"),
     [
-        ([], None, None, 200), (["admin", "read"], None, None, 200), (["admin", "read"], None, Limits(token_budget=1), 200),
-        ([], None, Limits(token_budget=1), 403), (["read", "write"], None, None, 403), ([], "ana", None, 403),
-        ([], None, Limits(paging=True), 200),
+        ([], None, None, 200), (["admin", "read"], None, None, 200), (["admin", "read"], None, KeyLimits(token_budget=1), 200),
+        ([], None, KeyLimits(token_budget=1), 403), (["read", "write"], None, None, 403), ([], "ana", None, 403),
+        ([], None, KeyLimits(paging=True), 200),
         (["admin", "read"], "ana", None, 403),
     ],
 )  # fmt: skip
 async def test_who_may_manage_keys(
-    locked: WiredApi, scopes: list[str], user: str | None, limits: Limits | None, status: int
+    locked: WiredApi, scopes: list[str], user: str | None, limits: KeyLimits | None, status: int
 ) -> None:
     """A key with limits must not lift them."""
-    key, _ = await locked.tenancy.create_key("t", "k", scopes=scopes, user=user, limits=limits or Limits())
+    key, _ = await locked.tenancy.create_key("t", "k", scopes=scopes, user=user, limits=limits or KeyLimits())
     async with locked.client(key) as client:
         assert (await client.get(KEYS)).status_code == status
 
 
 async def test_another_tenants_keys_are_not_there(locked: WiredApi) -> None:
     key, _ = await locked.tenancy.create_key("one", "k")
-    _, other = await locked.tenancy.create_key("two", "other", limits=Limits(token_budget=1))
+    _, other = await locked.tenancy.create_key("two", "other", limits=KeyLimits(token_budget=1))
     async with locked.client(key) as client:
         assert [each["name"] for each in (await client.get(KEYS)).json()["keys"]] == ["k"]
         path = f"{KEYS}/{other.key_id}"
         assert (await client.patch(path, json={"limits": {"token_budget": None}})).status_code == 404
         assert (await client.delete(path)).status_code == 404
         assert (await client.patch(f"{KEYS}/{UUID(int=1)}", json={})).status_code == 404
-    assert [each.limits for each in await locked.tenancy.list_keys("two")] == [Limits(token_budget=1)]
+    assert [each.limits for each in await locked.tenancy.list_keys("two")] == [KeyLimits(token_budget=1)]

@@ -118,6 +118,8 @@ async def test_filters(client: httpx.AsyncClient) -> None:
     await add(client, "b", kind="preference", tags=["x", "y"], metadata={"deep": {"er": [1, 2]}})
     await add(client, "c", kind="procedure")
     gone = await add(client, "d")
+    everything = await client.get("/api/v1/memories", params={"user": "ana", "metadata": "{}"})
+    assert len(everything.json()["memories"]) == 4, "an empty object is in every one"
     await client.post(f"/api/v1/memories/{gone['id']}/invalidate")
 
     for scope in ({}, {"user": "ana"}):

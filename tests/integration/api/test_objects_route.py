@@ -102,6 +102,24 @@ async def test_objects_are_listed_and_read(stage: Stage, client: httpx.AsyncClie
     assert listed.items() <= whole.items(), "the list has the same without texts"
 
 
+async def test_objects_are_found_by_their_words(stage: Stage, client: httpx.AsyncClient) -> None:
+    ref = await stage.session("ana", "one")
+    auth, other = await stage.fill(ref)
+    await stage.fill(await stage.session("ana", "two"))
+
+    async def found(**params: Any) -> list[str]:
+        answer = await read(client, PATH, user="ana", session="one", **params)
+        assert answer["next"] is None
+        return [each["id"] for each in answer["objects"]]
+
+    assert await found(q="expired token, nothing else") == [str(auth.id), str(other.id)], "the best first"
+    assert await found(q="which token is expired?") == [str(auth.id)], "shown as its stub, and found by its content"
+    assert await found(q="expired token, nothing else", tag="log") == [str(other.id)]
+    assert await found(q="currency") == []
+    refused = await client.get(PATH, params={"user": "ana", "q": "token"})
+    assert (refused.status_code, error_of(refused)["param"]) == (400, "session")
+
+
 async def test_what_became_of_an_object_and_of_a_session(stage: Stage, client: httpx.AsyncClient) -> None:
     ref = await stage.session("ana", "one")
     auth, other = await stage.fill(ref)

@@ -64,7 +64,7 @@ async def rate(client: httpx.AsyncClient, call: str, status: int, **body: Any) -
 
 
 async def test_a_good_answer_makes_its_memories_more_important(
-    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, admin: asyncpg.Connection[Any]
 ) -> None:
     """Seed 001 §4.3: a positive outcome adds 0.1."""
     first, second, other = [await remember(client, text) for text in ("Likes recipes", "Sells bread", "Has a cat")]
@@ -79,6 +79,8 @@ async def test_a_good_answer_makes_its_memories_more_important(
     told = (await client.get(f"/api/v1/memories/{first}/history")).json()["events"][-1]
     assert (told["event"], told["actor"], told["after"]["call"]) == ("rated", "api", call)
     assert (await client.get(f"{OUTCOMES}/{call}")).json() == made
+    due = await admin.fetchval("SELECT count(*) FROM agent_data.consolidation_state WHERE due_at IS NOT NULL")
+    assert due == 1, "there may be a pattern in it"
 
 
 async def test_the_last_word_counts_once(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:

@@ -17,7 +17,7 @@ from app.context.assemble import WISHES
 from app.settings import Settings
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
@@ -111,7 +111,7 @@ async def test_the_price_of_a_key(locked: WiredApi, admin: asyncpg.Connection[An
     keys: dict[Price | None, str] = {}
     prices: tuple[Price | None, ...] = (None, *PRICE_NAMES)
     for price in prices:
-        keys[price], _ = await locked.tenancy.create_key("acme", "k", user="ana", limits=Limits(price=price))
+        keys[price], _ = await locked.tenancy.create_key("acme", "k", user="ana", limits=KeyLimits(price=price))
     await say(locked, admin, *many_things(), key=keys[None])
     said: dict[Price | None, int] = {}
     for price, key in keys.items():

@@ -22,10 +22,10 @@ from app.gateway.forward import Sender
 from app.gateway.upstream import Router
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
-from app.replay.ask_again import Asker
+from app.replay.ask_again import Replayer
 from app.settings import Settings
 from app.store.captures import Captures, ReplayStore
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.resolution import KnowingStore
@@ -50,7 +50,7 @@ class Desk:
         self.upstream = ScriptedTransport(lambda asked: completion("Chess, as ever."))
         captures, router = Captures(pool, sql), Router.from_settings(settings)
         transports = {False: self.upstream, True: self.upstream}
-        asker = Asker(
+        asker = Replayer(
             Sender(transports, router, Metrics(CollectorRegistry()), settings, stage.clock),
             captures,
             ReplayStore(pool, sql),
@@ -181,7 +181,7 @@ async def test_who_may_not(desk: Desk) -> None:
     call = (await desk.stage.ask([user("hi")])).headers["x-mneme-call-id"]
     stranger, _ = await desk.tenancy.create_key("acme", "k")
     reader, _ = await desk.tenancy.create_key("local", "r", scopes={"read"})
-    limited, _ = await desk.tenancy.create_key("local", "l", limits=Limits(requests_per_minute=5))
+    limited, _ = await desk.tenancy.create_key("local", "l", limits=KeyLimits(requests_per_minute=5))
     path = f"/api/v1/calls/{call}/replay"
     async with desk.client(stranger) as client:
         answer = await client.post(path)

@@ -132,6 +132,24 @@ async def test_listing_and_closing(client: httpx.AsyncClient, api: WiredApi) -> 
     assert ended["message_count"] == 2
 
 
+async def test_pausing(client: httpx.AsyncClient) -> None:
+    await append(client, "s", TURN, user="ana")
+    paused = await client.patch("/api/v1/sessions/s", json={"status": "paused"})
+    assert (paused.status_code, paused.json()["status"]) == (200, "paused")
+    await append(client, "s", TURN, user="ana")
+    (held,) = await all_pages(client, "/api/v1/sessions", "sessions", status="paused")
+    assert (held["external_id"], held["message_count"]) == ("s", 4)
+    again = await client.patch("/api/v1/sessions/s", json={"status": "active", "config": {"paging": "on"}})
+    assert (again.json()["status"], again.json()["config"]) == ("active", {"paging": "on"})
+    assert (await client.patch("/api/v1/sessions/s", json={})).status_code == 400
+    assert (await client.patch("/api/v1/sessions/s", json={"status": "closed"})).status_code == 400
+    await client.post("/api/v1/sessions/s/close")
+    refused = await client.patch("/api/v1/sessions/s", json={"status": "paused", "config": {"paging": "off"}})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (409, "status")
+    kept = (await client.get("/api/v1/sessions/s")).json()
+    assert (kept["status"], kept["config"]) == ("closed", {"paging": "on"})
+
+
 async def test_messages_are_added_and_read_back_whole(client: httpx.AsyncClient) -> None:
     parts = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}]
     calls = [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]

@@ -16,7 +16,7 @@ from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Estimate, Limits, LimitStore, Unrecorded
+from app.store.limits import Estimate, KeyLimits, LimitStore, Unrecorded
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
@@ -110,7 +110,7 @@ async def test_a_call_is_spent_once_and_outlives_its_record(
 
 async def test_a_call_that_is_not_recorded_is_spent_all_the_same(client: httpx.AsyncClient, pool: Pool) -> None:
     store, call = LimitStore(pool, Queries.load()), ids.uuid7(datetime.now(UTC))
-    standing = await store.admit(LOCAL_TENANT, KEY, call, Limits(money_budget=100), Estimate(1, 1, 1))
+    standing = await store.admit(LOCAL_TENANT, KEY, call, KeyLimits(money_budget=100), Estimate(1, 1, 1))
     told = Unrecorded(ANA, None, "m" * 10_000, datetime.now(UTC), 3, 4, 0, True)
     for _ in range(2):
         await store.settle(

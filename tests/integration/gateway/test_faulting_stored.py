@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.paging.faults import NOTHING, Faulter, Limits
+from app.paging.faults import NOTHING, Faulter, FaultTimeouts
 from app.paging.preview import handle_of
 from app.paging.state import Paging
 from app.paging.tools import Names, PhantomCall, unknown_object
@@ -31,7 +31,7 @@ COUNT = Tokenizers().for_model("gpt-4o").count
 TENANT, OTHER_TENANT = UUID(int=0xA), UUID(int=0xB)
 ANA, BO = UUID(int=0xA1), UUID(int=0xB0)
 MINE, ELSEWHERE, HIS, FOREIGN = (UUID(int=0x500 + n) for n in range(4))
-PATIENT = Limits(vector=20.0, find=20.0, quote=20.0)
+PATIENT = FaultTimeouts(vector=20.0, find=20.0, quote=20.0)
 """Seconds: what is found is tested here, and not how soon."""
 SECRET = "the vault's code is 4711\n" * 20
 

@@ -14,12 +14,12 @@ import pytest
 from msgspec.structs import replace
 
 from app.api.search import Previewer, PreviewRequest
+from app.context.knower import EarlierMessage, Who
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router
-from app.knowledge.resolution import Said, Who
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.resolution import KnowingStore
@@ -164,14 +164,14 @@ async def test_what_was_said_before_comes_with_the_question_whoever_supplies_it(
     _, before = told.business.heard[-1]
     assert len(before) == 10
     assert before[-2:] == (
-        Said("user", "Question 5, Gai Media?"),
-        Said("assistant", "You said: Question 5, Gai Media?"),
+        EarlierMessage("user", "Question 5, Gai Media?"),
+        EarlierMessage("assistant", "You said: Question 5, Gai Media?"),
     )
     for text in ("Gai Media, first", "Gai Media, second"):
         await told.stage.ask([user(text)], session="s")
     assert told.business.heard[-1][1] == (
-        Said("user", "Gai Media, first"),
-        Said("assistant", "You said: Gai Media, first"),
+        EarlierMessage("user", "Gai Media, first"),
+        EarlierMessage("assistant", "You said: Gai Media, first"),
     )
 
 

@@ -14,7 +14,7 @@ from app.store import ids
 from app.store.erasure import own_connection
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.retention import Limits, Retention
+from app.store.retention import Retention, RetentionLimits
 from tests.support.journey import (
     user,
 )
@@ -59,7 +59,7 @@ async def test_a_call_whose_time_is_over_says_so(pool: Pool, admin: asyncpg.Conn
     kept = await stage.ask([user("hello")])
     owner = await own_connection(database, "mneme_owner")()
     try:
-        await Retention(Queries.load(), Limits(days=1)).run(owner, stage.clock.now())
+        await Retention(Queries.load(), RetentionLimits(days=1)).run(owner, stage.clock.now())
     finally:
         await owner.close()
     with pytest.raises(NotFound, match="the time of its capture is over"):

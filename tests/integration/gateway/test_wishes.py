@@ -17,7 +17,7 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from app.store.user_profile import MAX_WISHES, Ended
+from app.store.user_profile import MAX_WISHES, EndedFact
 from tests.integration.gateway.test_journey import PATIENT, World
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
 from tests.support.wired_api import HashEmbedder, make_space
@@ -137,9 +137,9 @@ async def test_the_last_dozen_is_read(world: World, pool: Pool) -> None:
 # --- is it still true? ------------------------------------------------------------------------------------------------------
 
 
-async def ended(world: World, tenant: UUID, items: Sequence[UUID]) -> list[Ended]:
+async def ended(world: World, tenant: UUID, items: Sequence[UUID]) -> list[EndedFact]:
     rows = await world.rows("SELECT to_jsonb(e) AS row FROM agent_data.ended_since($1, $2, $3) e", tenant, USER, items)
-    return [Ended.of(json.loads(each["row"])) for each in rows]
+    return [EndedFact.of(json.loads(each["row"])) for each in rows]
 
 
 async def test_what_ended_is_told_with_what_is_so_since(world: World) -> None:

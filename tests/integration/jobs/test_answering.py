@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.jobs.learn import Answers, Learner
+from app.jobs.learn import Learner, ValidationAnswers
 from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
@@ -33,7 +33,7 @@ async def learn(pool: Pool, admin: asyncpg.Connection[Any], embedder: WordLlamaE
         "SELECT agent_data.ensure_embedding_space($1, $2)", embedder.space, embedder.dimensions
     )
     clock = FakeClock(NOW)
-    answers = Answers(
+    answers = ValidationAnswers(
         Validation(pool, SQL, clock, space=space, actor="user"),
         embedder=embedder,
         count=lambda text: len(text.split()),

@@ -16,7 +16,7 @@ from app.jobs.cards import CardTaker
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.sources import CardTool
-from app.store.cards import Cards, Filter
+from app.store.cards import CardFilter, Cards
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.pools import Pool
@@ -50,7 +50,9 @@ def call(name: str, number: str) -> str:
 
 
 async def cards(pool: Pool, talk: Talk) -> list[tuple[int, int, int, str, dict[str, Any], str | None]]:
-    found = await Cards(pool, SQL).page(TENANT, SessionRef(talk.user, talk.session), Filter(), after=None, limit=100)
+    found = await Cards(pool, SQL).page(
+        TENANT, SessionRef(talk.user, talk.session), CardFilter(), after=None, limit=100
+    )
     assert {each.source for each in found} <= {"tool"}
     return [(each.turn_index, each.question, each.order, each.kind, each.data, each.tool_call_id) for each in found]
 

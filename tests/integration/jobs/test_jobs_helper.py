@@ -16,7 +16,7 @@ import respx
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import MAX_CANDIDATES
 from app.memory.extract_llm import MAX_CONTENT_CHARS, extract_with_helper
 from app.providers.embeddings import NoEmbedder
@@ -86,7 +86,7 @@ async def test_a_failing_helper_ends_in_a_dead_letter_that_can_be_retried(
     how: str, database: str, pool: Pool, admin: asyncpg.Connection[Any], helper: HelperClient,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return await extract_with_helper(helper, exchange)
 
     queue, talk = Queue(pool, SQL), Talk()
@@ -168,7 +168,7 @@ async def test_a_hostile_answer_adds_nothing_that_was_not_said(
     """It is learned from at once, or refused as a whole: no part of it keeps the job from its end, and nothing leaves its
     user."""
 
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return await extract_with_helper(helper, exchange)
 
     talk = Talk()
@@ -195,7 +195,7 @@ async def test_a_hostile_answer_adds_nothing_that_was_not_said(
 async def test_the_helper_learns_with_the_exact_words_as_its_source(
     pool: Pool, admin: asyncpg.Connection[Any], helper: HelperClient
 ) -> None:
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return await extract_with_helper(helper, exchange)
 
     talk = Talk()
@@ -213,7 +213,7 @@ async def test_the_helper_learns_with_the_exact_words_as_its_source(
 async def test_the_helper_is_told_what_the_tenant_wants(
     pool: Pool, admin: asyncpg.Connection[Any], helper: HelperClient
 ) -> None:
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return await extract_with_helper(helper, exchange)
 
     talk = Talk()
@@ -251,7 +251,7 @@ async def test_a_real_vllm_is_asked_for_the_schema_and_keeps_to_it(
     an answer may be cut off; it is then an error of the helper, of which nothing is kept either."""
     client = HelperClient(VLLM_URL, model="tiny", timeout_s=120.0)
 
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return await extract_with_helper(client, exchange, max_tokens=WORDS)
 
     talk = Talk()

@@ -16,7 +16,7 @@ from app.errors import BadBody, HelperError
 from app.jobs.consolidation import SessionKeeper, consolidation_ticks
 from app.jobs.learn import Learner, Notes
 from app.jobs.schedule import Schedule
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 from app.providers.embeddings import NoEmbedder
 from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore
@@ -37,7 +37,7 @@ def count(text: str) -> int:
 
 
 def build_learner(pool: Pool, clock: FakeClock) -> Learner:
-    async def by_rules(exchange: Exchange) -> list[Candidate]:
+    async def by_rules(exchange: SourceExchange) -> list[MemoryCandidate]:
         return extract(exchange)
 
     return Learner(
@@ -131,7 +131,13 @@ async def test_tools_called_in_a_loop_belong_to_the_question_that_began_it(pool:
 async def test_the_end_of_a_session_leaves_its_summary(pool: Pool, admin: Admin) -> None:
     talk = Talk()
     await long_talk(pool, talk)
+    await admin.execute(
+        "INSERT INTO agent_data.memory_store_working (user_id, tenant_id, session_id) VALUES ($1, $2, $3)"
+        " ON CONFLICT DO NOTHING",
+        talk.user, talk.tenant, talk.session,
+    )  # fmt: skip
     await keeper(pool).end(payload(talk))
+    assert await rows(admin, "SELECT FROM agent_data.memory_store_working") == [], "working memory goes with it"
     row = await session_row(admin, talk)
     assert "Lisbon" in row["summary_text"]
     assert "peanuts" in row["summary_text"]

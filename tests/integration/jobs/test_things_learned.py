@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import BadBody
+from app.features.knowledge.jobs import LATER_S, CheckJob
 from app.jobs.consolidation import Consolidator
-from app.jobs.resolution import LATER_S, CheckJob
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.consolidation import ConsolidationStore, DrawingStore

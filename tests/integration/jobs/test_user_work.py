@@ -110,6 +110,44 @@ async def test_five_episodes_with_one_theme_become_a_pattern_and_more_of_them_a_
     assert newer["details"]["observed_count"] == 9
 
 
+async def rate(pool: Pool, admin: Admin, scores: list[float]) -> None:
+    """Each question of the history was answered by a call, which is rated."""
+    asked = await rows(
+        admin, "SELECT message_id FROM agent_data.conversation_history WHERE role = 1 ORDER BY created_at"
+    )
+    assert len(asked) == len(scores)
+    await admin.execute("SET session_replication_role = replica")  # history is only added to, by servers with the call
+    await admin.execute("UPDATE agent_data.conversation_history SET call_id = message_id WHERE role = 1")
+    for row, score in zip(asked, scores, strict=True):
+        await admin.execute(
+            "INSERT INTO agent_data.answer_outcomes (user_id, tenant_id, call_id, score, answered_at, created_at, updated_at)"
+            " VALUES ($1, $2, $3, $4, $5, $5, $5) ON CONFLICT (user_id, call_id) DO UPDATE SET score = $4",
+            Talk().user, TENANT, row["message_id"], score, NOW,
+        )  # fmt: skip
+    await admin.execute("RESET session_replication_role")
+
+
+async def test_rated_answers_with_one_theme_become_a_pattern_and_change_with_the_rating(
+    pool: Pool, admin: Admin
+) -> None:
+    await tell(pool, Talk(), "Write a recipe for soup", "A recipe of bread please", "One more recipe with rice")
+    do = consolidator(pool)
+    await rate(pool, admin, [1, 1, 0])
+    await do.consolidate(payload(Talk()))
+    assert not await drawn(admin, "pattern")
+    await rate(pool, admin, [1, 1, 0.5])
+    await do.consolidate(payload(Talk()))
+    (good,) = await drawn(admin, "pattern")
+    assert good["content_text"] == "Answers about recipe were rated good 3 of 3 times"
+    assert len(good["source_message_ids"]) == 3
+    await rate(pool, admin, [-1, -1, -1])
+    await do.consolidate(payload(Talk()))
+    (bad,) = await drawn(admin, "pattern")
+    assert bad["content_text"] == "Answers about recipe were rated bad 3 of 3 times"
+    (older,) = await drawn(admin, "pattern", "superseded")
+    assert older["superseded_by"] == bad["memory_id"]
+
+
 async def test_three_sessions_about_an_entity_become_a_summary_that_confirms_its_facts(
     pool: Pool, admin: Admin
 ) -> None:

@@ -13,15 +13,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.clock import FakeClock, SystemClock
-from app.knowledge.domain import Domains
-from app.knowledge.ontologies import Ontologies
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Who
-from app.knowledge.resolve import Resolver
+from app.context.knower import Who
+from app.features.knowledge.domain import Domains
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolve import Resolver
 from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store import ids
-from app.store.entities import EntityStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.entities import add_business, add_user

@@ -8,9 +8,11 @@ from typing import Any
 import asyncpg
 
 from app.clock import FakeClock
-from app.jobs.schedule import ALIAS_FLOOR, ALIAS_IDLE, Schedule, alias_ticks
+from app.context.knower import Who
+from app.features.knowledge.jobs import ALIAS_FLOOR, ALIAS_IDLE, alias_ticks
+from app.features.knowledge.resolution import faded
+from app.jobs.schedule import Schedule
 from app.jobs.worker import connector
-from app.knowledge.resolution import Who, faded
 from tests.support.entities import add_alias
 from tests.support.jobs import SQL
 

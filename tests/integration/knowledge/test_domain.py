@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from app.context.question import asked_time
 from app.context.resolution import Entity, Resolution
 from app.errors import DomainAway
-from app.knowledge.domain import Answer
-from app.knowledge.domain_pool import AT_ONCE
-from app.knowledge.graph_traversal import WalkLimits, plan
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Found, Sought, Wanted
+from app.features.knowledge.domain import PlanResult
+from app.features.knowledge.domain_pool import AT_ONCE
+from app.features.knowledge.graph_traversal import WalkLimits, plan
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
 from app.store.ids import LOCAL_TENANT
 from tests.integration.knowledge.conftest import Bench, Benches, source
 from tests.support.database import connected
@@ -26,7 +26,7 @@ GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
 ONTOLOGY = sample_ontology()
 
 
-async def asked(bench: Bench, question: str, *entities: Entity, limits: WalkLimits | None = None) -> Answer:
+async def asked(bench: Bench, question: str, *entities: Entity, limits: WalkLimits | None = None) -> PlanResult:
     found = [Resolution("Gai Media", max(question.find("Gai Media"), 0), each, 0.95) for each in entities or (GAI,)]
     asks = plan(found, question, asked_time(question, NOW), ONTOLOGY, limits or WalkLimits())
     return await bench.domains.ask(LOCAL_TENANT, asks, ONTOLOGY, deadline_s=20)
@@ -60,6 +60,21 @@ async def test_what_did_gai_media_order_last_month(bench: Bench) -> None:
     assert answer.rows["work_order:WO-503"]["status"].value == "in_progress"
     assert answer.reason is None
     assert bench.counted("answered") >= 3
+
+
+async def test_a_row_that_breaks_a_rule_is_a_finding_and_decides_nothing(bench: Bench) -> None:
+    kind = ONTOLOGY.types["customer"]
+    rules = {"payment_terms": {"one_of": ["NET30"]}, "industry": {"required": True}}
+    strict = replace(ONTOLOGY, types={**ONTOLOGY.types, "customer": replace(kind, rules=rules)})
+    found = [Resolution("Gai Media", 0, GAI, 0.95)]
+    answer = await bench.domains.ask(LOCAL_TENANT, plan(found, "Gai Media?", None, strict), strict, deadline_s=20)
+    assert answer.queries[0].findings == ("customer gai_123: payment_terms is NET15, none of NET30",)
+    assert (answer.rows[GAI.id]["payment_terms"].value, answer.rows[GAI.id]["payment_terms"].strategy) == (
+        "NET15", "ask_user",
+    )  # fmt: skip
+    assert {each.strategy for name, each in answer.rows[GAI.id].items() if name != "payment_terms"} <= {
+        kind.conflicts.get(name, "trust_db") for name in kind.predicates
+    }
 
 
 async def test_two_hops_lead_to_what_is_asked_for(bench: Bench) -> None:
@@ -105,7 +120,7 @@ async def test_a_thing_without_a_row_is_told_nothing_of(bench: Bench) -> None:
     assert answer.reason is None
 
 
-def ids_of(found: Sequence[Found]) -> list[tuple[str, str, bool]]:
+def ids_of(found: Sequence[FoundRow]) -> list[tuple[str, str, bool]]:
     return sorted((each.mention, each.entity.id, each.exact) for each in found)
 
 
@@ -113,8 +128,8 @@ async def test_things_are_found_by_key_and_by_name(bench: Bench) -> None:
     found, _ = await bench.domains.find(
         LOCAL_TENANT,
         [
-            Wanted("so-1045", ("sales_order",)), Wanted("SO-9999", ("sales_order",)), Wanted("gai media  ENTERTAINMENT", ()),
-            Wanted("Gai", ()), Wanted("LED-PANEL", ()), Wanted("priya", ()),
+            RowQuery("so-1045", ("sales_order",)), RowQuery("SO-9999", ("sales_order",)),
+            RowQuery("gai media  ENTERTAINMENT", ()), RowQuery("Gai", ()), RowQuery("LED-PANEL", ()), RowQuery("priya", ()),
         ],
     )  # fmt: skip
     assert ids_of(found) == [
@@ -151,14 +166,14 @@ async def test_things_are_found_by_key_and_by_name(bench: Bench) -> None:
     ],
 )
 async def test_hostile_mentions_find_nothing_and_break_nothing(bench: Bench, mention: str) -> None:
-    wanted = [Wanted(mention, ()), Wanted(mention, ("customer", "contact", "payment"))]
+    wanted = [RowQuery(mention, ()), RowQuery(mention, ("customer", "contact", "payment"))]
     assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought()
     assert bench.counted("changed") + bench.counted("unreachable") + bench.counted("refused") == 0
-    assert len((await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])).found) == 1
+    assert len((await bench.domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())])).found) == 1
 
 
 async def test_ten_thousand_names_cost_as_much_as_a_few(bench: Bench) -> None:
-    flood = [Wanted(f"name {n}", ()) for n in range(10_000)]
+    flood = [RowQuery(f"name {n}", ()) for n in range(10_000)]
     assert await bench.domains.find(LOCAL_TENANT, flood) == Sought()
     # Three tables are searched by whole names, then in part: and their catalog is read once for each.
     assert bench.counted("answered") <= 3 * 4

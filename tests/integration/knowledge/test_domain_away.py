@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from app.context.resolution import Entity, Resolution
 from app.errors import DomainAway
-from app.knowledge.domain import Answer
-from app.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
-from app.knowledge.domain_sql import Statement
-from app.knowledge.graph_traversal import plan
-from app.knowledge.ontology import Ontology
-from app.knowledge.resolution import Sought, Wanted
+from app.features.knowledge.domain import PlanResult
+from app.features.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
+from app.features.knowledge.domain_sql import SelectStatement
+from app.features.knowledge.graph_traversal import plan
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.resolution import RowQuery, Sought
 from app.sources import DomainSource
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
@@ -34,12 +34,12 @@ NOBODY = f"postgresql://mneme_reader:{SECRET}@127.0.0.1:1/erp"
 
 async def asked(
     bench: Bench, ontology: Ontology = ONTOLOGY, deadline_s: float = 20, tenant: object = LOCAL_TENANT
-) -> Answer:
+) -> PlanResult:
     asks = plan([Resolution("Gai Media", 9, GAI)], QUESTION, None, ontology)
     return await bench.domains.ask(tenant, asks, ontology, deadline_s=deadline_s)  # type: ignore[arg-type]
 
 
-def errors(answer: Answer) -> set[str]:
+def errors(answer: PlanResult) -> set[str]:
     return {(each.error or "").split(" ")[0] for each in answer.queries}
 
 
@@ -51,7 +51,7 @@ async def test_a_domain_that_is_not_there_is_left_alone_for_a_while(
     answer = await asked(bench)
     assert (answer.facts, answer.related, answer.reason) == ((), frozenset(), "domain")
     assert errors(answer) == {"unreachable"}
-    wanted = [Wanted("Gai", ()), Wanted("SO-1045", ("sales_order",))]
+    wanted = [RowQuery("Gai", ()), RowQuery("SO-1045", ("sales_order",))]
     assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought((), away=True)
     tried = bench.counted("unreachable")
     assert tried >= FAILURES
@@ -128,12 +128,12 @@ async def test_names_that_are_not_looked_for_in_time_are_not_waited_for(
         await owner.execute("LOCK TABLE domain.products IN ACCESS EXCLUSIVE MODE")
         for _ in range(FAILURES):
             began = time.monotonic()
-            found, away = await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])
+            found, away = await bench.domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())])
             assert time.monotonic() - began < 5
             assert [each.key for each in found] == ["del_789"]
             assert away
         assert (await asked(bench)).reason is None
-    assert not (await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])).away
+    assert not (await bench.domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())])).away
     assert [each for each in caplog.records if each.name == "asyncio"] == []
 
 
@@ -168,7 +168,7 @@ async def test_a_row_without_a_key_that_can_be_told_is_no_row(benches: Benches, 
     bench = benches(erp=source(sample.dsn))
     odd = replace(ONTOLOGY.types["customer"], table="domain.odd")
     bench.ontologies.held[LOCAL_TENANT] = Ontology({"customer": odd}, (), 1)
-    found, away = await bench.domains.find(LOCAL_TENANT, [Wanted("Odd", ())])
+    found, away = await bench.domains.find(LOCAL_TENANT, [RowQuery("Odd", ())])
     assert ([each.key for each in found], away) == (["odd_005"], False)
 
 
@@ -206,7 +206,7 @@ async def test_a_table_that_is_gone_is_said_and_the_rest_is_told(benches: Benche
 async def test_a_role_that_could_write_is_not_used(benches: Benches, sample: SampleDomain) -> None:
     bench = benches(erp=source(sample.owner))
     assert errors(await asked(bench)) == {"writer"}
-    assert await bench.domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())]) == Sought((), away=True)
+    assert await bench.domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())]) == Sought((), away=True)
     assert (await asked(benches(erp=source(sample.owner, allow_writer=True)))).reason is None
     async with connected(sample.owner) as owner:
         await owner.execute("GRANT UPDATE (industry) ON domain.customers TO mneme_reader")
@@ -231,7 +231,7 @@ async def test_nothing_can_be_written(sample: SampleDomain, statement: str, supe
     pool = DomainPool("erp", source(sample.owner if superuser else sample.dsn, allow_writer=True), Queries.load())
     try:
         with pytest.raises(DomainAway):
-            await pool.read(Statement(statement, (), ()), 20)
+            await pool.read(SelectStatement(statement, (), ()), 20)
     finally:
         await pool.close()
     async with connected(sample.dsn) as reader:
@@ -263,15 +263,15 @@ async def test_no_tenants_question_reaches_anothers_domain(
         with pytest.raises(DomainAway, match="no domain of this tenant's"):
             await bench.domains.rows(LOCAL_TENANT, GAI, theirs)
         bench.ontologies.held[LOCAL_TENANT] = theirs
-        wanted = [Wanted("Delta Logistics", ()), Wanted("SO-1045", ("sales_order",))]
+        wanted = [RowQuery("Delta Logistics", ()), RowQuery("SO-1045", ("sales_order",))]
         assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought()
         assert bench.counted("answered", "crm") == before
 
 
 async def test_a_tenant_without_an_ontology_asks_nothing(benches: Benches) -> None:
     bench = benches(erp=source(NOBODY))
-    assert await bench.domains.find(ACME, [Wanted("Gai", ())]) == Sought()
-    assert await bench.domains.ask(ACME, (), Ontology(), deadline_s=1) == Answer()
+    assert await bench.domains.find(ACME, [RowQuery("Gai", ())]) == Sought()
+    assert await bench.domains.ask(ACME, (), Ontology(), deadline_s=1) == PlanResult()
     assert bench.counted("unreachable") == 0
 
 

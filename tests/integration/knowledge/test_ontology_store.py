@@ -11,10 +11,10 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import Conflict, StoreUnavailable
-from app.knowledge.ontologies import FRESH_S, Ontologies, rows_of
-from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.ontology_yaml import Draft, read
-from app.store.ontology import OntologyRows, OntologyStore
+from app.features.knowledge.ontologies import FRESH_S, Ontologies, rows_of
+from app.features.knowledge.ontology import NO_ONTOLOGY
+from app.features.knowledge.ontology_store import OntologyRows, OntologyStore
+from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
@@ -22,7 +22,7 @@ from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
 ANA, BOB = UUID(int=11), UUID(int=12)
 
 
-def draft(text: str = ONTOLOGY_YAML) -> Draft:
+def draft(text: str = ONTOLOGY_YAML) -> OntologyDraft:
     found = read(text).draft
     assert found is not None
     return found
@@ -132,7 +132,7 @@ async def test_while_the_database_is_away_the_last_one_counts() -> None:
 
 async def test_not_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     few = 3
-    monkeypatch.setattr("app.knowledge.ontologies.TENANTS", few)
+    monkeypatch.setattr("app.features.knowledge.ontologies.TENANTS", few)
     store = Away()
     ontologies = Ontologies(store, now=lambda: 0.0)
     for n in range(few + 1):

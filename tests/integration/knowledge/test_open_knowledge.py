@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from app.clock import SystemClock
-from app.knowledge.ontologies import rows_of
-from app.knowledge.ontology_yaml import read
-from app.knowledge.resolution import Wanted
-from app.server.core import open_core
-from app.server.knowledge import open_knowledge
+from app.features.knowledge import Knowledge
+from app.features.knowledge.ontologies import rows_of
+from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontology_yaml import read
+from app.features.knowledge.resolution import RowQuery
+from app.server.core import open_core, process_of
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.ontology import OntologyStore
 from tests.integration.knowledge.conftest import source
 from tests.support.sample_domain import ONTOLOGY_YAML, SampleDomain
 
@@ -24,8 +24,9 @@ async def test_what_is_loaded_is_asked_where_the_settings_say(database: str, sam
         assert draft is not None
         store = OntologyStore(core.pools.background, core.queries, core.clock)
         await store.load(LOCAL_TENANT, "erp", ONTOLOGY_YAML, *rows_of(draft))
-        async with open_knowledge(core, core.pools.background) as knowledge:
-            ontologies, domains = knowledge.ontologies, knowledge.domains
+        knowledge, process = Knowledge(settings), process_of(core)
+        async with knowledge.opened(process):
+            ontologies, domains = knowledge.things(process).ontologies, knowledge.things(process).domains
             assert set((await ontologies.of(LOCAL_TENANT)).types) == set(draft.types)
-            ((found,), _) = await domains.find(LOCAL_TENANT, [Wanted("Delta Logistics", ())])
+            ((found,), _) = await domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())])
             assert found.entity == ("customer:del_789", "customer", "Delta Logistics")

@@ -9,10 +9,10 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
-from app.knowledge.resolution import Who
-from app.knowledge.resolve import Resolver
+from app.context.knower import Who
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.resolve import Resolver
 from app.store import ids
-from app.store.entities import EntityStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.entities import STAGES, add_business, measure

@@ -13,12 +13,12 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
+from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
-from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolution import Said, Who
-from app.knowledge.resolve import Resolver, things_of
-from app.store.entities import EntityStore
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.ontology import NO_ONTOLOGY
+from app.features.knowledge.resolve import Resolver, things_of
 from app.store.ids import NIL
 from app.store.pools import Pool
 from tests.support.entities import add_alias, add_entity, alias_rows
@@ -34,7 +34,7 @@ def asking(resolver: Resolver, clock: FakeClock) -> Any:
     """Resolves a text."""
 
     async def ask(
-        who: Who, text: str, recent: Sequence[Said] = (), *, teach: bool = False, ontology: Any = ONTOLOGY
+        who: Who, text: str, recent: Sequence[EarlierMessage] = (), *, teach: bool = False, ontology: Any = ONTOLOGY
     ) -> tuple[Resolution, ...]:
         return await resolver.resolve_text(who, text, recent, ontology, now=clock.now(), teach=teach)
 
@@ -157,7 +157,10 @@ async def test_a_choice_is_kept_and_the_last_one_counts(asking: Any, ana: Who, b
     assert tuple(each.entity.id for each in asked.alternatives) == DELTAS
     assert await alias_rows(admin, "Delta") == []
 
-    recent = [Said("user", "Has Delta paid?"), Said("assistant", "Delta Foods or Delta Industries?")]
+    recent = [
+        EarlierMessage("user", "Has Delta paid?"),
+        EarlierMessage("assistant", "Delta Foods or Delta Industries?"),
+    ]
     (chosen,) = await asking(ana, "The second one.", recent, teach=True)
     assert (chosen.entity.id, chosen.confidence, chosen.method) == (DELTAS[1], 0.85, "disambiguation")
     (alias,) = await alias_rows(admin, "Delta")
@@ -171,7 +174,9 @@ async def test_a_choice_is_kept_and_the_last_one_counts(asking: Any, ana: Who, b
     await asking(ana, "Has Delta paid?", teach=True)
     await add_alias(admin, ana.tenant, "Delta", DELTAS[0], ana.user, source="user_stated", confidence=0.85)
     assert (await asking(ana, "Has Delta paid?"))[0].requires_disambiguation
-    await asking(ana, "foods", [Said("user", "Has Delta paid?"), Said("assistant", "Which one?")], teach=True)
+    await asking(
+        ana, "foods", [EarlierMessage("user", "Has Delta paid?"), EarlierMessage("assistant", "Which one?")], teach=True
+    )
     found = {row["entity_id"]: row["alias_source"] for row in await alias_rows(admin, "Delta")}
     assert found == {DELTAS[0]: "user_stated", DELTAS[1]: "learned"}
     assert (await asking(ana, "Has Delta paid?"))[0].entity.id == DELTAS[0]
@@ -189,15 +194,18 @@ async def test_what_the_domain_has_several_of_stays_ambiguous_without_asking_aga
     assert [each.entity.id for each in second.alternatives] == [each.entity.id for each in first.alternatives]
     assert rows.asked == []
     (chosen,) = await asking(
-        ana, "the last one", [Said("user", "Did Orion sign?"), Said("assistant", "Which?")], teach=True
+        ana,
+        "the last one",
+        [EarlierMessage("user", "Did Orion sign?"), EarlierMessage("assistant", "Which?")],
+        teach=True,
     )
     assert chosen.entity.id == "customer:orion_2"
     assert (await asking(ana, "Did Orion sign?"))[0].entity.id == "customer:orion_2"
 
 
 async def test_they_are_looked_for_in_ten_messages_and_no_further(asking: Any, ana: Who) -> None:
-    def later(number: int) -> list[Said]:
-        return [Said("user", "Gai Media called."), *[Said("assistant", "I see.")] * (number - 1)]
+    def later(number: int) -> list[EarlierMessage]:
+        return [EarlierMessage("user", "Gai Media called."), *[EarlierMessage("assistant", "I see.")] * (number - 1)]
 
     (found,) = await asking(ana, "Do they pay?", later(1))
     assert (found.mention, found.entity.id, found.method) == ("they", "customer:gai_123", "coreference")
@@ -208,7 +216,7 @@ async def test_they_are_looked_for_in_ten_messages_and_no_further(asking: Any, a
 
 
 async def test_what_is_pointed_to_was_spoken_of(asking: Any, ana: Who, admin: Admin[Any], clock: FakeClock) -> None:
-    await asking(ana, "Do they pay?", [Said("user", "Gai Media called.")], teach=True)
+    await asking(ana, "Do they pay?", [EarlierMessage("user", "Gai Media called.")], teach=True)
     query = "SELECT entity_id FROM agent_data.canonical_entities WHERE last_referenced = $1"
     assert [row[0] for row in await admin.fetch(query, clock.now())] == ["customer:gai_123"]
     (alias,) = await alias_rows(admin, "Gai Media")
@@ -266,7 +274,7 @@ async def test_two_who_teach_at_once_wait_for_each_other(
 
 
 async def test_two_choices_at_once(asking: Any, ana: Who, admin: Admin[Any]) -> None:
-    recent = [Said("user", "Has Delta paid?"), Said("assistant", "Which one?")]
+    recent = [EarlierMessage("user", "Has Delta paid?"), EarlierMessage("assistant", "Which one?")]
     await asyncio.gather(*(asking(ana, text, recent, teach=True) for text in ("the first one", "the second one") * 5))
     stated = [row["entity_id"] for row in await alias_rows(admin, "Delta") if row["alias_source"] == "user_stated"]
     assert 1 <= len(stated) <= 2
@@ -283,7 +291,7 @@ async def test_two_choices_at_once(asking: Any, ana: Who, admin: Admin[Any]) -> 
 )  # fmt: skip
 async def test_hostile_texts_are_harmless(asking: Any, ana: Who, rows: Rows, admin: Admin[Any], text: str) -> None:
     before = await everything(admin)
-    found = await asking(ana, text, [Said("user", text), Said("assistant", text)], teach=True)
+    found = await asking(ana, text, [EarlierMessage("user", text), EarlierMessage("assistant", text)], teach=True)
     assert len(rows.asked) <= 8
     assert all(each.entity and each.entity.id in ("customer:gai_123", "customer:acme_1") for each in found)
     if not found:
@@ -291,13 +299,13 @@ async def test_hostile_texts_are_harmless(asking: Any, ana: Who, rows: Rows, adm
 
 
 async def test_a_mention_alone(resolver: Resolver, ana: Who, clock: FakeClock) -> None:
-    async def one(mention: str, *recent: Said) -> Resolution:
+    async def one(mention: str, *recent: EarlierMessage) -> Resolution:
         return await resolver.resolve_mention(ana, mention, recent, ONTOLOGY, now=clock.now())
 
     assert (await one("acme corporaton")).method == "fuzzy", "in lower case, too"
     assert (await one("so-1001")).entity == (await one("SO-1001")).entity
-    assert (await one("they", Said("user", "Gai Media called."))).method == "coreference"
-    assert (await one("the first one", Said("user", "Has Delta paid?"))).method == "disambiguation"
+    assert (await one("they", EarlierMessage("user", "Gai Media called."))).method == "coreference"
+    assert (await one("the first one", EarlierMessage("user", "Has Delta paid?"))).method == "disambiguation"
     unknown = await one("Blorb")
     assert (unknown.mention, unknown.entity, unknown.method, unknown.alternatives) == ("Blorb", None, None, ())
     assert (await one("%%%")).entity is None

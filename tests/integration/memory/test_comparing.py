@@ -15,7 +15,7 @@ import respx
 from app.api.conflicts import conflict_out
 from app.clock import FakeClock
 from app.jobs.learn import Learner
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import judged
 from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
@@ -85,10 +85,10 @@ async def do(pool: Pool, words: WordLlamaEmbedder, space: int, script: Scripted)
     """Learns by the rules' one answer for `BEFORE`, and by the scripted helper."""
     client = HelperClient(URL, model="helper", timeout_s=5.0)
 
-    async def by_helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return await extract_with_helper(client, exchange)
 
-    async def no_steak(exchange: Exchange) -> Sequence[Candidate]:
+    async def no_steak(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return [] if SAID in exchange.user_text else extract(exchange)
 
     with respx.mock() as upstream:

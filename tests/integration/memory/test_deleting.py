@@ -14,13 +14,13 @@ from app.clock import FakeClock
 from app.errors import StoreUnavailable
 from app.index import indexes
 from app.jobs.learn import Learner
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.erasure import ERASER_ROLE, Deleter, Deletion, own_connection
 from app.store.memories import Memories, NewMemory
 from app.store.paging import PagingStore
-from app.store.paging_values import Part, mark_of
+from app.store.paging_values import ObjectSpan, mark_of
 from app.store.pools import Pool
 from app.store.records import MessageRecord
 from app.store.sessions import SessionRef
@@ -227,7 +227,7 @@ async def test_the_same_words_are_neither_found_nor_learned_again(
     assert await texts(admin) == ["Lives in Lisbon"]
     scope: dict[str, Any] = {"confine": None, "session": None, "visible": 1, "ancestors": [], "history": True}
     scan = await indexes_of(pool, 0).scan(
-        TENANT, talk.user, "cat Lisbon", None, indexes.Part(history=True), vectors=0, texts=10
+        TENANT, talk.user, "cat Lisbon", None, indexes.IndexScope(history=True), vectors=0, texts=10
     )
     rows = await TurnStore(pool, SQL).fetch_items(TENANT, talk.user, scan.places, **scope)
     assert {row.content for row in rows} == {"I live in Lisbon", "Lives in Lisbon"}
@@ -253,7 +253,7 @@ async def test_a_job_that_has_read_it_writes_nothing_of_it(
     said = await talk.say(pool, "I have a cat", "I live in Lisbon")
     read: list[str] = []
 
-    async def extract(exchange: Exchange) -> Sequence[Candidate]:
+    async def extract(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         read.append(exchange.user_text)
         if len(read) == 2:
             await delete(deleter, talk, said[0])
@@ -371,7 +371,7 @@ async def test_objects_that_stand_in_it_go_with_what_was_asked_of_them(
     )  # fmt: skip
     for session in (talk.session, branch, other.session):
         canary, heron, repeated = (
-            made(session, name, f"words of {name}", parts=(Part(where, 0, 5), Part(mark("beside"), 0, 5)))
+            made(session, name, f"words of {name}", parts=(ObjectSpan(where, 0, 5), ObjectSpan(mark("beside"), 0, 5)))
             for name, where in (("canary", hashes[0]), ("heron", hashes[1]), ("repeated", mark_of(hashes[0], 1)))
         )
         kept = whole_record(session, (canary, heron), objects=(canary, heron, repeated))

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.errors import BadBody, HelperError, Unavailable
 from app.jobs.learn import Learner
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.jobs import SQL, rows
@@ -50,7 +50,7 @@ async def test_a_helper_adds_to_the_rules_and_is_not_waited_for(
 ) -> None:
     away = True
 
-    async def helper(exchange: Exchange) -> list[Candidate]:
+    async def helper(exchange: SourceExchange) -> list[MemoryCandidate]:
         if away:
             raise HelperError("down")
         found = list(await by_rules(exchange))

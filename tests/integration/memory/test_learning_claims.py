@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.jobs.learn import Learner
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.memories import Memories, MemoryChange, MemoryText
@@ -195,7 +195,7 @@ async def test_a_helper_that_words_it_otherwise_does_not_bring_it_back(
 ) -> None:
     wordings = iter(["Keeps two bees in a hive on the roof", "Has a beehive up on top of the house"])
 
-    async def helper(exchange: Exchange) -> Sequence[Candidate]:
+    async def helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return [replace(each, content=next(wordings)) for each in await by_rules(exchange)]
 
     do = learner(pool, words, space, extract=helper)

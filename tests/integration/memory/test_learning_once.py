@@ -11,7 +11,7 @@ import pytest
 
 from app.errors import StoreUnavailable
 from app.jobs.learn import Learner
-from app.memory.candidate import Candidate, Exchange
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.learning import Effect
 from app.store.pools import Pool
@@ -203,7 +203,7 @@ async def test_an_erasure_during_the_job_leaves_nothing_behind(
 ) -> None:
     talk = Talk()
 
-    async def erased_meanwhile(exchange: Exchange) -> Sequence[Candidate]:
+    async def erased_meanwhile(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         await admin.execute("UPDATE agent_data.users SET erasure_epoch = erasure_epoch + 1")
         return await by_rules(exchange)
 

@@ -10,32 +10,32 @@ import pytest
 
 from app.clock import FakeClock
 from app.jobs.learn import Learner
-from app.memory.candidate import Candidate, Ended, Exchange, Provenance, Triple
+from app.memory.candidate import Ended, MemoryCandidate, Provenance, SourceExchange, Triple
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
 
-WORKS = Candidate(
+WORKS = MemoryCandidate(
     "Works as a data engineer at Acme", "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5,
     triple=Triple("user", "occupation", "a data engineer at Acme"),
 )  # fmt: skip
-COMMUTES = Candidate(
+COMMUTES = MemoryCandidate(
     "Commutes by tram", "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5, triple=Triple("user", "commute", "by tram")
 )
-MARIA = Candidate(
+MARIA = MemoryCandidate(
     "Wife works at Acme", "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5, triple=Triple("wife", "works_at", "Acme")
 )
-LEFT = Candidate(
+LEFT = MemoryCandidate(
     "No longer works at Acme", "correction", Provenance.CORRECTION, "", (0, 0), 0.9, 0.5,
     triple=Triple("user", "not_works_at", "Acme"), ends=(Ended("user", "works_at", "Acme"),), doubts=("commute",),
 )  # fmt: skip
 SAYS = {"I work": WORKS, "By tram": COMMUTES, "My wife": MARIA, "I left": LEFT}
 
 
-def scripted(says: Mapping[str, Candidate]) -> Any:
-    async def extract(exchange: Exchange) -> Sequence[Candidate]:
+def scripted(says: Mapping[str, MemoryCandidate]) -> Any:
+    async def extract(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return [each for begin, each in says.items() if exchange.user_text.startswith(begin)]
 
     return extract
@@ -160,7 +160,7 @@ async def test_a_denial_in_other_words_stands_against_what_it_denies(
     strategy: str,
 ) -> None:
     says = {
-        name: Candidate(text, "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5)
+        name: MemoryCandidate(text, "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5)
         for name, text in (("First", before), ("Then", after))
     }
     do, talk = learner(pool, words, space, extract=scripted(says)), Talk()

@@ -12,7 +12,7 @@ import pytest
 
 from app.errors import BadRequest, Conflict
 from app.store import ids
-from app.store.cards import MAX_ORDER, Cards, Filter, NewCard
+from app.store.cards import MAX_ORDER, CardFilter, Cards, NewCard
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from tests.support.jobs import SQL
@@ -40,7 +40,7 @@ async def test_cards_that_come_together_stand_one_after_the_other(talk: Talk, ca
     async with asyncio.TaskGroup() as group:
         for _ in range(6):
             group.create_task(cards.add(TENANT, ref, [(None, CARD), (2, CARD)]))
-    found = await cards.page(TENANT, ref, Filter(), after=None, limit=100)
+    found = await cards.page(TENANT, ref, CardFilter(), after=None, limit=100)
     assert [each.order for each in found] == list(range(1, 13))
     assert {(each.turn_index, each.question, each.tokens, each.data["n"]) for each in found} == {(2, 1, 3, 1)}
 

@@ -16,7 +16,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
-from app.index.indexes import Part
+from app.index.indexes import IndexScope
 from app.jobs.schedule import Schedule, privacy_ticks
 from app.jobs.worker import connector
 from app.store import ids
@@ -26,7 +26,7 @@ from app.store.learning import LearningStore
 from app.store.limits import LimitStore, SpendStore, Unrecorded
 from app.store.pools import Pool
 from app.store.records import StreamRecord
-from app.store.retention import Limits, Retention
+from app.store.retention import Retention, RetentionLimits
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL, until
 from tests.support.paged import whole_record
@@ -145,6 +145,11 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             "command_id, session_id, mark, kind, scope, outcome, at",
             "$3, $3, '', 'forget', 'thing', 'done', now()",
             [session],
+        ),
+        "insights": (
+            "name, domain, title, source, period_days, every_hours, due_at, created_at, updated_at",
+            "'orders', 'erp', $3, 'SELECT 1 AS value', 7, 6, now(), now(), now()",
+            [name],
         ),
         "webhook_outbox": ("message_id, target, event", "gen_random_uuid(), 'crm', 'memory.created'", []),
         "webhook_degradations": ("call_id, reason, at", "$3, 'store', now()", [call]),
@@ -364,7 +369,7 @@ async def test_what_is_sent_again_stays_in_its_session_and_is_neither_learned_fr
     assert sorted((each.content or "", each.hidden) for each in stored) == [
         ("a pelican", False), ("an ibis", False), ("and a heron", False), ("the flamingo", False),
     ]  # fmt: skip
-    scan = await indexes_of(pool, 0).scan(TENANT, ANA, "flamingo heron", None, Part(), vectors=0, texts=10)
+    scan = await indexes_of(pool, 0).scan(TENANT, ANA, "flamingo heron", None, IndexScope(), vectors=0, texts=10)
     stated = await admin.fetch(
         "SELECT message_id, content FROM agent_data.conversation_history WHERE user_id = $1", ANA
     )
@@ -418,7 +423,7 @@ async def test_what_stopped_goes_on_by_itself_and_the_receipt_is_right(
         with pytest.raises(Stop):
             await eraser.erase(TENANT, ANA, progress=stopping(after))
         assert await teller.tell(talk("meanwhile"), "a", session=S2) is False, "the fence stands"
-    ticks = privacy_ticks(Retention(SQL, Limits()), eraser, SQL)
+    ticks = privacy_ticks(Retention(SQL, RetentionLimits()), eraser, SQL)
     schedule = Schedule(connector(database, role="mneme_owner", name="t"), SQL, clock, further=ticks)
     assert await schedule.sweep("erasures") == 1
     assert await schedule.sweep("erasures") == 0

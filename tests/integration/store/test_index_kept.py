@@ -13,7 +13,7 @@ import pytest
 
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
-from app.index.indexes import Indexes, Part
+from app.index.indexes import Indexes, IndexScope
 from app.server.core import APP_ROLE
 from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
 from app.store.indexed import IndexAsk, IndexRead, IndexStore
@@ -37,12 +37,16 @@ class Told:
         self.asked: list[str] = []
         self.loaded: list[int] = []
         self.unreadable = 0
+        self.recalls: list[float] = []
 
     def index_asked(self, how: str) -> None:
         self.asked.append(how)
 
     def index_loaded(self, seconds: float, items: int) -> None:
         self.loaded.append(items)
+
+    def graph_recall(self, recall: float) -> None:
+        self.recalls.append(recall)
 
     def index_unreadable(self, items: int) -> None:
         self.unreadable += items
@@ -81,7 +85,7 @@ def store(pool: Pool) -> Slow:
 
 
 async def ask(indexes: Indexes, question: str = "cats") -> Scan:
-    return await indexes.scan(TENANT, ANA, question, None, Part(), vectors=100, texts=100)
+    return await indexes.scan(TENANT, ANA, question, None, IndexScope(), vectors=100, texts=100)
 
 
 async def found(indexes: Indexes, question: str = "cats") -> int:

@@ -20,8 +20,8 @@ import pytest
 from app.clock import SystemClock
 from app.index import user_index
 from app.index.analyse import asked, pack
-from app.index.indexes import Fresh, Indexes, Part
-from app.index.user_index import NEVER, Row, UserIndex
+from app.index.indexes import Fresh, Indexes, IndexScope
+from app.index.user_index import NEVER, ItemRow, UserIndex
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.indexed import IndexStore
@@ -256,7 +256,7 @@ class World:
         """All readers have what the tables have."""
         for user in USERS:
             question, vector = self.text(), (await HashEmbedder().embed([self.text()]))[0]
-            scope = Part(
+            scope = IndexScope(
                 self.random.choice([None, *SESSIONS]), self.random.randint(1, 4), self.random.choice([[], [SESSIONS[2]]]),
                 history=self.random.random() < 0.3, only=self.random.choice([None, None, 0, 1]),
             )  # fmt: skip
@@ -292,7 +292,7 @@ class World:
         rows = await self.admin.fetch(TRUTH, user, SPACE)
         return UserIndex.of(
             [
-                Row(
+                ItemRow(
                     row["place"],
                     row["vector"] or b"",
                     pack(row["text"]),
@@ -370,7 +370,7 @@ async def test_what_many_write_at_once_is_all_there_once_they_are_done(
             (vector,) = await HashEmbedder().embed(["cats"])
             for _ in range(12):
                 for user in USERS:
-                    await server.scan(TENANT, user, "cats", vector, Part(), vectors=9, texts=9)
+                    await server.scan(TENANT, user, "cats", vector, IndexScope(), vectors=9, texts=9)
 
         for _ in range(rounds):
             await asyncio.gather(*map(write, writers), *map(read, world.servers))

@@ -13,7 +13,7 @@ import pytest
 from app.capture.record import Recorder
 from app.providers.tokens import CountCache
 from app.store import ids
-from app.store.learning import Learned, MadeMemory, Said
+from app.store.learning import LearnedTurns, MadeMemory, TurnMessages
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
@@ -29,22 +29,22 @@ LATER = NOW + timedelta(minutes=5)
 
 
 @pytest.fixture
-async def learned(pool: Pool, admin: Admin) -> Learned:
+async def learned(pool: Pool, admin: Admin) -> LearnedTurns:
     """After one turn of ana's."""
     await make_space(admin)
     store = TurnStore(pool, SQL)
     teller = Teller(store, Recorder(store, HashEmbedder(), CountCache(), WordCounter()), admin)
     await teller.tell(talk("Remember, it is Friday"), "All right", session=SESSION, call=CALL)
-    return Learned(pool, SQL)
+    return LearnedTurns(pool, SQL)
 
 
-async def told(learned: Learned) -> Said:
+async def told(learned: LearnedTurns) -> TurnMessages:
     said = await learned.said(TENANT, ANA, SESSION, CALL, NOW, LATER)
     assert said is not None
     return said
 
 
-async def test_a_turn_is_found_by_its_call(learned: Learned) -> None:
+async def test_a_turn_is_found_by_its_call(learned: LearnedTurns) -> None:
     said = await told(learned)
     assert len(said.messages) == 2
     assert said.question == said.messages[0]
@@ -58,7 +58,7 @@ def made_at(n: int, at: datetime = NOW) -> int:
     return ids.uuid7_of(at, n).int
 
 
-async def test_what_was_made_of_it(learned: Learned, admin: Admin) -> None:
+async def test_what_was_made_of_it(learned: LearnedTurns, admin: Admin) -> None:
     said = await told(learned)
     assert not await learned.done(TENANT, ANA, said)
     nothing = await learned.made(TENANT, ANA, said, NOW)
@@ -103,7 +103,7 @@ async def test_what_was_made_of_it(learned: Learned, admin: Admin) -> None:
     )
 
 
-async def test_each_look_reads_one_partition_by_an_index(learned: Learned, pool: Pool, admin: Admin) -> None:
+async def test_each_look_reads_one_partition_by_an_index(learned: LearnedTurns, pool: Pool, admin: Admin) -> None:
     said = await told(learned)
     bound: dict[str, list[Any]] = {
         "said": [ANA, SESSION, CALL, NOW, LATER],

@@ -380,6 +380,26 @@ async def test_a_sweep_by_hand_runs_to_its_end_and_is_noted(admin: Admin) -> Non
         assert (ran["last_run"], ran["changed"]) == (at, changed), name
 
 
+async def test_an_expiry_by_hand_is_of_sessions_too(admin: Admin) -> None:
+    """Its time is the worker's: what it left undone would wait for an hour."""
+    user = UUID(int=0x77)
+    await admin.execute(
+        "INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, expires_at, status)"
+        " SELECT gen_random_uuid(), $1, $1, $2::timestamptz - n * interval '1 minute', CASE n WHEN 9 THEN 2 ELSE 1 END"
+        " FROM generate_series(1, 9) AS n",
+        user, NOW,
+    )  # fmt: skip
+    await admin.execute("SET ROLE mneme_owner")
+    await admin.execute(f"CALL agent_data.sweep('expiry', '{NOW.isoformat()}', 3)")
+    states = await admin.fetch("SELECT status, count(*) FROM agent_data.sessions GROUP BY 1 ORDER BY 1")
+    assert [tuple(row) for row in states] == [(2, 1), (4, 8)]  # all but the one that is paused
+    ran = await admin.fetchval("SELECT changed FROM agent_data.ticks WHERE name = 'expiry'")
+    assert ran == 8
+    with pytest.raises(asyncpg.UndefinedObjectError) as refused:
+        await admin.execute("CALL agent_data.sweep('compaction')")
+    assert "jobs of a worker" in str(refused.value.hint)
+
+
 async def test_a_sweep_that_runs_already_is_left_alone(database: str, admin: Admin) -> None:
     async with connected(database) as other:
         await other.execute("SELECT pg_advisory_lock($1, hashtext('prune'))", LOCK_CLASS)

@@ -14,7 +14,7 @@ import pytest
 from app.clock import FakeClock
 from app.errors import BadRequest
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import NO_LIMITS, RESERVATION_S, Estimate, Limits, LimitStore, Standing, Unrecorded
+from app.store.limits import NO_LIMITS, RESERVATION_S, AdmitAnswer, Estimate, KeyLimits, LimitStore, Unrecorded
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy
@@ -31,10 +31,10 @@ class Keeper:
         self.clock = clock
         self.store = LimitStore(pool, Queries.load(), clock)
 
-    async def admit(self, limits: Limits, *estimate: int, key: UUID = KEY, call: UUID | None = None) -> Standing:
+    async def admit(self, limits: KeyLimits, *estimate: int, key: UUID = KEY, call: UUID | None = None) -> AdmitAnswer:
         return await self.store.admit(LOCAL_TENANT, key, call or uuid4(), limits, Estimate(*estimate))
 
-    async def call(self, limits: Limits, *estimate: int) -> tuple[UUID, int]:
+    async def call(self, limits: KeyLimits, *estimate: int) -> tuple[UUID, int]:
         """An admitted call, and its slot."""
         call = uuid4()
         standing = await self.admit(limits, *estimate, call=call)
@@ -68,7 +68,7 @@ def keeper(pool: Pool) -> Keeper:
 
 
 async def test_a_minute_holds_no_more_than_the_rate(keeper: Keeper) -> None:
-    limits = Limits(requests_per_minute=3)
+    limits = KeyLimits(requests_per_minute=3)
     lefts = [(await keeper.admit(limits)).requests_left for _ in range(3)]
     assert lefts == [2, 1, 0]
     refused = await keeper.admit(limits)
@@ -81,7 +81,7 @@ async def test_a_minute_holds_no_more_than_the_rate(keeper: Keeper) -> None:
 
 
 async def test_no_sixty_seconds_hold_more_whenever_they_begin(keeper: Keeper) -> None:
-    limits, at = Limits(requests_per_minute=5), [0.0]
+    limits, at = KeyLimits(requests_per_minute=5), [0.0]
     passed: list[float] = []
     for step in range(400):
         seconds = (0.07, 3.3, 11.9, 0.5)[step % 4]
@@ -94,7 +94,7 @@ async def test_no_sixty_seconds_hold_more_whenever_they_begin(keeper: Keeper) ->
 
 
 async def test_the_wait_that_is_told_is_enough_and_not_too_long(keeper: Keeper) -> None:
-    limits = Limits(requests_per_minute=2)
+    limits = KeyLimits(requests_per_minute=2)
     await keeper.admit(limits)
     keeper.move(20.5)
     await keeper.admit(limits)
@@ -107,7 +107,7 @@ async def test_the_wait_that_is_told_is_enough_and_not_too_long(keeper: Keeper) 
 
 
 async def test_tokens_are_counted_as_guessed_and_then_as_they_were(keeper: Keeper) -> None:
-    limits = Limits(tokens_per_minute=100)
+    limits = KeyLimits(tokens_per_minute=100)
     first = await keeper.call(limits, 60)
     refused = await keeper.admit(limits, 60)
     assert (refused.refused, refused.tokens_left) == ("tokens", 40)
@@ -121,7 +121,7 @@ async def test_tokens_are_counted_as_guessed_and_then_as_they_were(keeper: Keepe
 
 
 async def test_a_call_larger_than_the_rate_passes_alone(keeper: Keeper) -> None:
-    limits = Limits(tokens_per_minute=100)
+    limits = KeyLimits(tokens_per_minute=100)
     await keeper.call(limits, 10_000)
     assert (await keeper.admit(limits, 1)).refused == "tokens"
     keeper.move(61)
@@ -130,7 +130,7 @@ async def test_a_call_larger_than_the_rate_passes_alone(keeper: Keeper) -> None:
 
 
 async def test_what_never_got_to_an_upstream_was_no_request(keeper: Keeper) -> None:
-    limits = Limits(requests_per_minute=1)
+    limits = KeyLimits(requests_per_minute=1)
     call = await keeper.call(limits)
     await keeper.settle(call, unasked=True)
     again = await keeper.call(limits)
@@ -139,7 +139,7 @@ async def test_what_never_got_to_an_upstream_was_no_request(keeper: Keeper) -> N
 
 
 async def test_a_clock_that_goes_back_or_ran_ahead_locks_nobody_out(keeper: Keeper) -> None:
-    limits = Limits(requests_per_minute=2)
+    limits = KeyLimits(requests_per_minute=2)
     await keeper.admit(limits)
     keeper.move(-30)
     assert (await keeper.admit(limits)).refused is None
@@ -158,7 +158,7 @@ async def test_a_clock_that_goes_back_or_ran_ahead_locks_nobody_out(keeper: Keep
     [("day", NOON.replace(day=21, hour=0)), ("month", datetime(2026, 12, 1, tzinfo=UTC)), ("ever", None)],
 )
 async def test_a_budget_is_of_its_period(keeper: Keeper, period: Any, until: datetime | None) -> None:
-    limits = Limits(money_budget=100, money_period=period)
+    limits = KeyLimits(money_budget=100, money_period=period)
     await keeper.settle(await keeper.call(limits, 0, 0, 10), 5, 100)
     refused = await keeper.admit(limits)
     assert refused.refused == "money_budget"
@@ -168,7 +168,7 @@ async def test_a_budget_is_of_its_period(keeper: Keeper, period: Any, until: dat
 
 
 async def test_a_budget_is_exceeded_by_what_was_in_flight_and_not_by_more(keeper: Keeper) -> None:
-    limits = Limits(token_budget=100, token_period="day")
+    limits = KeyLimits(token_budget=100, token_period="day")
     flying = [await keeper.call(limits, 0, 40) for _ in range(3)]
     assert (await keeper.admit(limits, 0, 1)).refused == "token_budget"
     await keeper.settle(flying[0], 50)
@@ -178,12 +178,12 @@ async def test_a_budget_is_exceeded_by_what_was_in_flight_and_not_by_more(keeper
 
 
 async def test_nothing_may_be_spent_of_nothing(keeper: Keeper) -> None:
-    assert (await keeper.admit(Limits(token_budget=0))).refused == "token_budget"
-    assert (await keeper.admit(Limits(money_budget=0))).refused == "money_budget"
+    assert (await keeper.admit(KeyLimits(token_budget=0))).refused == "token_budget"
+    assert (await keeper.admit(KeyLimits(money_budget=0))).refused == "money_budget"
 
 
 async def test_what_a_dead_server_reserved_comes_free(keeper: Keeper) -> None:
-    limits = Limits(money_budget=100, money_period="ever")
+    limits = KeyLimits(money_budget=100, money_period="ever")
     await keeper.call(limits, 0, 0, 100)
     assert (await keeper.admit(limits)).refused == "money_budget"
     keeper.move(RESERVATION_S + 1)
@@ -191,7 +191,7 @@ async def test_what_a_dead_server_reserved_comes_free(keeper: Keeper) -> None:
 
 
 async def test_a_call_is_settled_once(keeper: Keeper, admin: asyncpg.Connection[Any]) -> None:
-    limits = Limits(money_budget=100, tokens_per_minute=100)
+    limits = KeyLimits(money_budget=100, tokens_per_minute=100)
     call = await keeper.call(limits, 30, 30, 30)
     for _ in range(3):
         await keeper.settle(call, 20, 20)
@@ -206,16 +206,16 @@ async def test_a_new_budget_knows_what_was_spent_before(keeper: Keeper, admin: a
     await spend(admin, KEY, day="2026-11-19", microcents=70)
     await spend(admin, KEY, day="2026-11-20", microcents=30, folded=False)
     await spend(admin, UUID(int=9), day="2026-11-20", microcents=1000)
-    assert (await keeper.admit(Limits(money_budget=100))).refused == "money_budget"
-    assert (await keeper.admit(Limits(money_budget=101))).refused is None
-    assert (await keeper.admit(Limits(money_budget=31, money_period="day"))).refused is None
+    assert (await keeper.admit(KeyLimits(money_budget=100))).refused == "money_budget"
+    assert (await keeper.admit(KeyLimits(money_budget=101))).refused is None
+    assert (await keeper.admit(KeyLimits(money_budget=31, money_period="day"))).refused is None
 
 
 async def test_a_budget_that_was_lifted_for_a_while_is_counted_anew(
     pool: Pool, keeper: Keeper, admin: asyncpg.Connection[Any]
 ) -> None:
     tenancy = Tenancy(pool, Queries.load(), FakeClock(NOON))
-    _, row = await tenancy.create_key("local", "k", limits=Limits(money_budget=100))
+    _, row = await tenancy.create_key("local", "k", limits=KeyLimits(money_budget=100))
     assert (await keeper.admit(row.limits, key=row.key_id)).refused is None
     await tenancy.change_key(row.key_id, {"money_budget": None})
     await spend(admin, row.key_id, day="2026-11-20", microcents=100)
@@ -227,7 +227,7 @@ async def test_a_budget_that_was_lifted_for_a_while_is_counted_anew(
 async def test_what_was_not_settled_comes_in_from_what_was_spent(
     keeper: Keeper, admin: asyncpg.Connection[Any]
 ) -> None:
-    limits = Limits(money_budget=100, money_period="ever")
+    limits = KeyLimits(money_budget=100, money_period="ever")
     call, _ = await keeper.call(limits, 0, 0, 10)
     await spend(admin, KEY, day="2026-11-20", microcents=99, call=call, folded=False)
     await admin.execute("SELECT agent_data.refresh_budget($1, $2)", KEY, NOON)
@@ -271,7 +271,7 @@ async def wide(database: str) -> AsyncIterator[Pool]:
 async def test_of_many_at_once_the_rate_lets_exactly_so_many_through(pool: Pool, wide: Pool) -> None:
     """Under the database's own clock, well within a minute."""
     servers = [Keeper(pool, None), Keeper(wide, None)]
-    limits = Limits(requests_per_minute=30)
+    limits = KeyLimits(requests_per_minute=30)
     found = await asyncio.gather(*(servers[n % 2].admit(limits) for n in range(100)))
     assert sum(each.refused is None for each in found) == 30
 
@@ -280,7 +280,7 @@ async def test_of_many_at_once_a_budget_lets_through_what_fits(
     pool: Pool, wide: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
     servers = [Keeper(pool, None), Keeper(wide, None)]
-    limits, cost = Limits(money_budget=1000, money_period="ever"), 90
+    limits, cost = KeyLimits(money_budget=1000, money_period="ever"), 90
 
     async def one(n: int) -> bool:
         call = uuid4()
@@ -300,7 +300,7 @@ async def test_of_many_at_once_a_budget_lets_through_what_fits(
 
 async def test_a_key_of_another_tenant_has_nothing_to_do_with_it(pool: Pool) -> None:
     store = LimitStore(pool, Queries.load(), FakeClock(NOON))
-    limits = Limits(requests_per_minute=1)
+    limits = KeyLimits(requests_per_minute=1)
     assert (await store.admit(LOCAL_TENANT, KEY, uuid4(), limits, Estimate())).refused is None
     assert (await store.admit(LOCAL_TENANT, UUID(int=0xE2), uuid4(), limits, Estimate())).refused is None
     async with pool.transaction(OTHER_TENANT) as connection:
@@ -313,10 +313,10 @@ async def test_a_key_of_another_tenant_has_nothing_to_do_with_it(pool: Pool) -> 
 
 async def test_limits_are_stored_and_changed(pool: Pool) -> None:
     tenancy = Tenancy(pool, Queries.load(), FakeClock(NOON))
-    _, row = await tenancy.create_key("local", "k", limits=Limits(requests_per_minute=7, models=("gpt-*",)))
+    _, row = await tenancy.create_key("local", "k", limits=KeyLimits(requests_per_minute=7, models=("gpt-*",)))
     changed = await tenancy.change_key(row.key_id, {"requests_per_minute": None, "token_budget": 9, "paging": True})
     assert changed is not None
-    assert changed.limits == Limits(token_budget=9, models=("gpt-*",), paging=True)
+    assert changed.limits == KeyLimits(token_budget=9, models=("gpt-*",), paging=True)
     assert [each.limits for each in await tenancy.list_keys()] == [changed.limits]
     assert await tenancy.change_key(UUID(int=1), {}) is None
     assert await tenancy.change_key(row.key_id, {}, tenant=OTHER_TENANT) is None

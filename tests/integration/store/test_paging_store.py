@@ -20,7 +20,17 @@ from app.metrics import Metrics
 from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.paging import PagingStore
-from app.store.paging_values import NOTHING_PAGED, Asked, FaultType, Fidelity, Levels, Paged, PagingRecord, Shrunk, Zone
+from app.store.paging_values import (
+    NOTHING_PAGED,
+    FaultRecord,
+    FaultType,
+    Fidelity,
+    Levels,
+    Paged,
+    PagingRecord,
+    Shrunk,
+    Zone,
+)
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor
@@ -70,7 +80,7 @@ async def test_what_a_turn_changes_is_read_by_the_next(teller: Teller, store: Pa
         replace(two, content="", access_count=1),
     )
     assert found.relationships == kept.relationships
-    assert found.asked == {one.id: (Asked(1, "where?"),)}
+    assert found.asked == {one.id: (FaultRecord(1, "where?"),)}
     assert found.hidden == kept.hidden
     assert (await store.read(TENANT, ANA, S1)).hidden == {}, "of those answers that were asked for"
     session = dict((await teller.rows("SELECT * FROM agent_data.paged_sessions"))[0])
@@ -195,7 +205,7 @@ async def test_faults_ask_the_next_decision_for_something_and_are_heard_once(
     }  # fmt: skip
     assert found.objects[0].pin_reason == f"fault {back.content_hash.hex()}"
     assert found.asked == {
-        more.id: (Asked(1, "where?"),), told.id: (Asked(1, "again?"),), back.id: (Asked(1, "and this?"),)
+        more.id: (FaultRecord(1, "where?"),), told.id: (FaultRecord(1, "again?"),), back.id: (FaultRecord(1, "and this?"),)
     }  # fmt: skip
     await admin.execute("UPDATE agent_data.semantic_objects SET wanted = 'release' WHERE object_id = $1", idle.id)
     assert (await store.read(TENANT, ANA, S1)).released == {idle.id}
@@ -219,7 +229,7 @@ async def test_only_the_questions_of_the_last_turns_count(teller: Teller, store:
     one = made(S1, "one")
     for turn in (1, 2, 12):
         await tell(teller, record(S1, one, turn=turn, faults=(fault(turn, one, f"at {turn}?", turn=turn),)))
-    assert (await store.read(TENANT, ANA, S1)).asked == {}.fromkeys([one.id], (Asked(12, "at 12?"),))
+    assert (await store.read(TENANT, ANA, S1)).asked == {}.fromkeys([one.id], (FaultRecord(12, "at 12?"),))
 
 
 async def test_an_exchange_that_is_completed_later_is_replaced(teller: Teller, store: PagingStore, admin: Any) -> None:
@@ -373,7 +383,7 @@ async def test_what_is_kept_by_itself_decides_nothing(teller: Teller, store: Pag
     found = await store.read(TENANT, ANA, S1)
     assert found.zone == Zone.WARNING
     assert [each.id for each in found.objects] == [one.id, two.id]
-    assert found.asked == {one.id: (Asked(1, "where?"),)}
+    assert found.asked == {one.id: (FaultRecord(1, "where?"),)}
     row = dict(await admin.fetchrow("SELECT turn, tokens, avoided_tokens FROM agent_data.paged_sessions"))
     assert row == {"turn": 3, "tokens": 7_000, "avoided_tokens": 1_000 + 295}
 

@@ -17,7 +17,7 @@ import pytest
 
 from app.capture.record import Recorder
 from app.clock import SystemClock
-from app.index.indexes import Indexes, Part
+from app.index.indexes import Indexes, IndexScope
 from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -114,7 +114,7 @@ async def found(scene: Scene, who: UUID, question: str) -> list[str]:
         IndexStore(scene.pools.reads("memory"), scene.pools.background, SQL), Supervisor(), space=space,
         dimensions=HashEmbedder().dimensions, limit=0,
     )  # fmt: skip
-    scan = await indexes.scan(TENANT, who, question, vector, Part(), vectors=100, texts=100)
+    scan = await indexes.scan(TENANT, who, question, vector, IndexScope(), vectors=100, texts=100)
     rows = await scene.store.fetch_items(TENANT, who, scan.places, **where) if len(scan.places) else []
     return sorted({row.content for row in rows})
 

@@ -18,7 +18,7 @@ from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.records import StreamRecord
-from app.store.retention import GB, Limits, Outcome, Retention, Storage, by_group
+from app.store.retention import GB, Retention, RetentionLimits, RetentionRun, Storage, by_group
 from tests.support.jobs import SQL
 from tests.support.paged import whole_record
 from tests.support.teller import ANA, TENANT, Teller, recipe_of, talk
@@ -77,7 +77,7 @@ KEPT = [NOW - 2 * DAY, NOW - DAY]
 async def test_by_age_whole_months_are_dropped_and_the_rest_deleted(teller: Teller, admin: Admin, owner: Any) -> None:
     for at in (*OLD, *EDGE, *KEPT):
         await call(teller, at, b'"m%d"' % at.day)
-    retain = Retention(SQL, Limits(days=10))
+    retain = Retention(SQL, RetentionLimits(days=10))
     said = await retain.run(owner, NOW, dry=True)
     assert (said.months, said.calls, said.before) == (["203101", "203102"], 1, NOW - 10 * DAY)
     assert await times(admin) == [*OLD, *EDGE, *KEPT], "a dry run changes nothing"
@@ -97,7 +97,7 @@ async def test_calls_outside_of_all_months_go_as_well(teller: Teller, admin: Adm
     for at in (datetime(2030, 6, 1, tzinfo=UTC), KEPT[0]):
         await call(teller, at, b'"m"')
     assert await admin.fetchval("SELECT count(*) FROM ONLY agent_data.upstream_calls_rest") == 1
-    done = await Retention(SQL, Limits(days=10)).run(owner, NOW)
+    done = await Retention(SQL, RetentionLimits(days=10)).run(owner, NOW)
     assert (done.calls, await times(admin)) == (1, [KEPT[0]])
 
 
@@ -108,7 +108,7 @@ async def test_by_size_the_oldest_go_and_no_more_than_needed(teller: Teller, adm
     moments = [OLD[1] + n * DAY for n in range(20)]
     for n, at in enumerate(moments):
         await call(teller, at, b'"m%d"' % n, size=200_000)
-    retain = Retention(SQL, Limits(bytes=2_000_000))
+    retain = Retention(SQL, RetentionLimits(bytes=2_000_000))
     done = await retain.run(owner, NOW)
     left = await times(admin)
     assert left == moments[-len(left) :]
@@ -117,12 +117,12 @@ async def test_by_size_the_oldest_go_and_no_more_than_needed(teller: Teller, adm
     for _ in range(2):
         again = await retain.run(owner, NOW)
         assert (again.calls, again.months) == (0, [])
-    assert await Retention(SQL, Limits(bytes=GB)).run(owner, NOW) == Outcome()
+    assert await Retention(SQL, RetentionLimits(bytes=GB)).run(owner, NOW) == RetentionRun()
 
 
 async def test_without_limits_everything_stays(teller: Teller, admin: Admin, owner: Any) -> None:
     await call(teller, OLD[0], b'"m"')
-    assert await Retention(SQL, Limits()).run(owner, NOW) == Outcome()
+    assert await Retention(SQL, RetentionLimits()).run(owner, NOW) == RetentionRun()
     assert await count(admin, "upstream_calls") == 1
 
 
@@ -136,7 +136,7 @@ async def test_what_only_old_calls_needed_is_collected_and_what_new_ones_need_is
     kept = teller.calls[-1]
     await call(teller, OLD[1], b'"hers"', session=3, user=BEN)
     await admin.execute("UPDATE agent_data.session_heads SET created_at = $1", OLD[1] + DAY)
-    retain = Retention(SQL, Limits(days=10))
+    retain = Retention(SQL, RetentionLimits(days=10))
     assert (await retain.run(owner, NOW)).collected == 0, "calls may be on their way that build on it"
     heads = "SELECT count(*) FROM agent_data.session_heads WHERE request_chain IS NOT NULL"
     assert await admin.fetchval(heads) == 0, "but no new one will"
@@ -154,7 +154,7 @@ async def test_what_comes_into_use_again_is_not_collected(teller: Teller, admin:
     """The same words are said again after their chain was given up: only the new call leads to it."""
     await call(teller, OLD[1], b'"again"')
     await admin.execute("UPDATE agent_data.session_heads SET created_at = $1", OLD[1])
-    retain = Retention(SQL, Limits(days=10))
+    retain = Retention(SQL, RetentionLimits(days=10))
     await retain.run(owner, NOW)
     await call(teller, NOW + DAY, b'"again"', session=2)
     again = teller.calls[-1]
@@ -168,7 +168,7 @@ async def test_a_user_whose_call_is_being_recorded_is_left_for_later(
 ) -> None:
     await call(teller, OLD[1], b'"old"')
     await admin.execute("UPDATE agent_data.session_heads SET created_at = $1", OLD[1])
-    retain = Retention(SQL, Limits(days=10))
+    retain = Retention(SQL, RetentionLimits(days=10))
     await retain.run(owner, NOW)
     other = await asyncpg.connect(database)
     transaction = other.transaction()
@@ -189,7 +189,7 @@ async def test_keys_and_prompts_of_what_is_gone_go(teller: Teller, admin: Admin,
         )
     for table in ("idempotency_keys", "system_prompts"):
         await admin.execute(f"UPDATE agent_data.{table} SET created_at = $1", OLD[1])
-    done = await Retention(SQL, Limits(days=10)).run(owner, NOW)
+    done = await Retention(SQL, RetentionLimits(days=10)).run(owner, NOW)
     assert done.collected == 2
     assert await count(admin, "idempotency_keys") == 1
     assert await admin.fetchval("SELECT prompt FROM agent_data.system_prompts") == f"It is {KEPT[0]}."
@@ -205,11 +205,11 @@ async def test_a_month_that_is_in_use_is_deleted_row_by_row(
     transaction = other.transaction()
     await transaction.start()
     await other.fetch("SELECT * FROM agent_data.upstream_calls")
-    done = await Retention(SQL, Limits(days=10)).run(owner, NOW)
+    done = await Retention(SQL, RetentionLimits(days=10)).run(owner, NOW)
     assert (done.months, done.calls) == ([], 1)
     await transaction.rollback()
     await other.close()
-    assert (await Retention(SQL, Limits(days=10)).run(owner, NOW)).months == ["203101", "203102"]
+    assert (await Retention(SQL, RetentionLimits(days=10)).run(owner, NOW)).months == ["203101", "203102"]
 
 
 async def test_the_schedule_runs_it_and_the_book_shows_it(
@@ -218,7 +218,7 @@ async def test_the_schedule_runs_it_and_the_book_shows_it(
     await call(teller, OLD[1], b'"old"')
     clock = FakeClock(NOW)
     eraser = Eraser(own_connection(database, ERASER_ROLE), SQL, clock)
-    ticks = privacy_ticks(Retention(SQL, Limits(days=10)), eraser, SQL)
+    ticks = privacy_ticks(Retention(SQL, RetentionLimits(days=10)), eraser, SQL)
     schedule = Schedule(connector(database, role="mneme_owner", name="t"), SQL, clock, further=ticks)
     done = await schedule.look()
     assert (done["retention"], done["erasures"]) == (2, 0)
@@ -255,7 +255,7 @@ async def test_the_paging_of_expired_sessions_goes_and_of_those_that_never_began
     for session, late in ((begun, 25), (fresh, 1)):
         early = PagingStore(pool, SQL, FakeClock(NOW - timedelta(hours=late)))
         await early.keep(TENANT, ANA, UUID(int=1), whole_record(session))
-    assert (await Retention(SQL, Limits()).run(owner, NOW)).collected == 2
+    assert (await Retention(SQL, RetentionLimits()).run(owner, NOW)).collected == 2
     left = {each for each in (expired, going_on, begun, fresh) if (await store.read(TENANT, ANA, each)).marks}
     assert left == {going_on, fresh}
     for table in ("semantic_objects", "object_relationships", "fault_history", "fidelity_transitions", "admission_scores",

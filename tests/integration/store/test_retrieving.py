@@ -14,7 +14,7 @@ import pytest
 
 from app.context.rank import Ranking, rank
 from app.index import analyse
-from app.index.indexes import Part
+from app.index.indexes import IndexScope
 from app.store import ids
 from app.store.turns import RetrievedRow
 from tests.support.indexes import indexes_of
@@ -64,7 +64,7 @@ async def retrieve(teller: Teller, query: str, **given: Any) -> list[Found]:
         "vector": None, "space": 1, "confine": None, "session": None, "visible": 1, "ancestors": [], "history": False,
         "limits": (10, 10), "only": None, "tenant": TENANT, "user": ANA, "dimensions": HashEmbedder().dimensions,
     } | given  # fmt: skip
-    where = Part(
+    where = IndexScope(
         asked["session"], asked["visible"], asked["ancestors"], asked["history"], asked["only"], asked["confine"]
     )
     vectors, texts = asked["limits"]

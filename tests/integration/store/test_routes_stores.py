@@ -17,7 +17,7 @@ from app.errors import Conflict
 from app.store import ids
 from app.store.captures import CallFilter, Captures
 from app.store.history import History, NewMessage
-from app.store.memories import Filter, Memories, MemoryChange, MemoryText, NewMemory, content_hmac
+from app.store.memories import Memories, MemoryChange, MemoryFilter, MemoryText, NewMemory, content_hmac
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import NewSession, Sessions
@@ -152,8 +152,8 @@ async def test_row_level_security_stands_beneath_the_stores(stores: Stores) -> N
 
     assert await stores.memories.one(other, ANA.id, made.memory_id) is None
     assert await stores.memories.owner(other, made.memory_id) is None
-    assert await stores.memories.page(other, ANA.id, Filter(), after=None, limit=10) == []
-    assert await stores.memories.page(other, None, Filter(), after=None, limit=10) == []
+    assert await stores.memories.page(other, ANA.id, MemoryFilter(), after=None, limit=10) == []
+    assert await stores.memories.page(other, None, MemoryFilter(), after=None, limit=10) == []
     assert await stores.memories.forget(other, ANA.id, made.memory_id) is False
     assert await stores.memories.change(other, ANA.id, made.memory_id, MemoryChange(importance=0.0)) is None
     assert await stores.memories.events(other, ANA.id, made.memory_id, after=0, limit=10) == []

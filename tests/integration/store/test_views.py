@@ -30,6 +30,7 @@ BO = ids.user_id(OTHER_TENANT, "ana")
 """Of another tenant, and called alike."""
 MINE, THEIRS = 0x1000, 0x2000
 VIEWS = {
+    "seed_001": {"ai_memory"},
     "seed_003": {"users", "sessions", "session_messages", "ui_cards_shown", "user_memories", "user_facts"},
     "seed_004": {
         "chat_events", "canonical_entities", "entity_aliases", "episodic_memories", "semantic_memories",
@@ -77,6 +78,33 @@ async def test_the_second_card_from_three_questions_ago(pool: Pool, filled: Admi
         SESSION,
     )
     assert [each["card_data"] for each in found] == [{"title": "mine card 2 of 1"}]
+
+
+async def test_candidates_of_the_tri_layer_memory(pool: Pool, filled: Admin) -> None:
+    """Seed 001 §3.3, step 2."""
+    found = await run(
+        pool,
+        "seed_001",
+        """
+        SELECT id, content, memory_type, importance, access_count,
+        entity_ids, accessed_at, created_at,
+        1 - (embedding <=> $1::text::vector) AS similarity
+        FROM ai_memory
+        WHERE tenant_id = $2
+        AND (expires_at IS NULL OR expires_at > NOW())
+        AND importance >= 0.1
+        ORDER BY embedding <=> $1::text::vector
+        LIMIT 30
+        """,
+        await query_vector("mine likes numbers"),
+        TENANT,
+    )
+    assert found[0]["content"] == "mine likes numbers"
+    assert found[0]["similarity"] == pytest.approx(1.0, abs=1e-3)
+    assert {each["memory_type"] for each in found} <= {"fact", "preference", "pattern", "episode", "entity"}
+    assert len({each["memory_type"] for each in found}) > 1
+    assert all(each["accessed_at"] >= each["created_at"] for each in found)
+    assert "mine was wrong" not in [each["content"] for each in found]
 
 
 async def test_similar_memories(pool: Pool, filled: Admin) -> None:
@@ -442,7 +470,8 @@ async def test_a_view_shows_nothing_of_another_tenant(pool: Pool, filled: Admin)
 async def test_views_are_read_only_and_run_as_who_asks(pool: Pool, filled: Admin) -> None:
     options = await filled.fetch(
         "SELECT c.relname, c.reloptions, pg_get_userbyid(c.relowner) AS owner FROM pg_class c"
-        " WHERE c.relnamespace IN ('seed_003'::regnamespace, 'seed_004'::regnamespace) AND c.relkind = 'v'"
+        " WHERE c.relnamespace::regnamespace::text = ANY ($1) AND c.relkind = 'v'",
+        list(VIEWS),
     )
     assert len(options) == sum(map(len, VIEWS.values()))
     for each in options:

@@ -201,31 +201,6 @@ async def test_numbers_of_thousands_of_digits(page: Page) -> None:
 # --- names -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("host", "known"),
-    [
-        ("127.0.0.1:8080", True), ("localhost", True), ("[::1]:8080", True), ("10.1.2.3", True), ("mneme", True),
-        ("Memory.Example:80", True), ("evil.example", False), ("localhost.evil.example", False), ("127.0.0.1.nip.io", False),
-        ("", False), ("a@evil.example", False), ("[::1", False),
-    ],
-)  # fmt: skip
-async def test_names_in_open_mode(page: Page, host: str, known: bool) -> None:
-    site = Page(page.api, auth="open", hosts=["Memory.Example"])
-    async with site.browser(host=host) as client:
-        answer = await client.get("/ui")
-        assert (answer.status_code == 200) is known
-        if not known:
-            in_words(answer, 400)
-            assert "MNEME_HOSTS" in told(answer)
-            assert "set-cookie" not in answer.headers
-            assert "csrf" not in answer.text
-
-
-async def test_with_keys_any_name_will_do(locked: Page) -> None:
-    async with locked.browser(host="mneme.example") as client:
-        assert (await client.get("/ui/login")).status_code == 200
-
-
 async def test_names_that_browsers_would_walk(page: Page) -> None:
     """httpx, too, takes a segment of dots out of a path."""
     for name in (".", ".."):
@@ -257,7 +232,7 @@ async def test_errors_are_pages(page: Page) -> None:
     site = Page(page.api, auth="open")
     site.site = Site(
         page.api.authenticator, page.api.app, page.site._cookies, [Entry("/broken", broken), Entry("/away", away)],
-        open_mode=True, hosts=[],
+        open_mode=True,
     )  # fmt: skip
     async with site.browser() as client:
         in_words(await client.get("/ui/nothing"), 404)

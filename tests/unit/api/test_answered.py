@@ -21,7 +21,7 @@ from app.api.chat import (
     retrieved,
 )
 from app.context.candidates import Candidate
-from app.store.learning import Made, MadeMemory, Said
+from app.store.learning import Made, MadeMemory, TurnMessages
 
 ROOT = Path(__file__).parents[3]
 AUGUST = datetime(2024, 8, 1, 10, tzinfo=UTC)
@@ -129,7 +129,7 @@ def test_the_worked_example_of_seed_004() -> None:
             "method": "known_alias",
         }
     ]
-    said = Said((UUID(int=1001), UUID(int=1002)), UUID(int=1001))
+    said = TurnMessages((UUID(int=1001), UUID(int=1002)), UUID(int=1001))
     question = "What did Gai Media order last month?"
     assert memories_created(question, said, Made("question", ())) == [
         {
@@ -181,7 +181,7 @@ def test_a_query_without_an_answer_says_why() -> None:
 
 
 def test_memories_follow_their_episode() -> None:
-    said = Said((UUID(int=1), UUID(int=2)), UUID(int=1))
+    said = TurnMessages((UUID(int=1), UUID(int=2)), UUID(int=1))
     made = Made("statement", (MadeMemory(UUID(int=7), "preference", "Gai Media prefers Friday", 0.7),))
     told = memories_created("Remember,\n Gai Media  prefers Friday " + "x" * 300, said, made)
     assert [each["memory_id"] for each in told] == [f"episodic:{UUID(int=1)}", f"semantic:{UUID(int=7)}"]

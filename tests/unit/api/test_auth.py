@@ -16,7 +16,7 @@ from app.clock import FakeClock
 from app.errors import StoreUnavailable, Unauthenticated
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 from app.store.tenancy import KeyRow, Tenancy
 
 KEY = "mneme_" + "k" * 43
@@ -78,16 +78,16 @@ async def test_a_known_key_is_looked_up_once_in_its_time(keys: Keys, clock: Fake
 
 @pytest.mark.parametrize(
     "change",
-    [{"limits": Limits(token_budget=1)}, {"revoked_at": datetime(2026, 11, 1, tzinfo=UTC)}, {"scopes": ["read"]},
+    [{"limits": KeyLimits(token_budget=1)}, {"revoked_at": datetime(2026, 11, 1, tzinfo=UTC)}, {"scopes": ["read"]},
      {"expires_at": datetime(2026, 11, 1, tzinfo=UTC)}],
     ids=lambda change: next(iter(change)),
 )  # fmt: skip
 async def test_a_changed_key_lives_no_longer_than_the_cache(
     keys: Keys, clock: FakeClock, change: dict[str, object]
 ) -> None:
-    row = keys.add(KEY, limits=Limits(requests_per_minute=5))
+    row = keys.add(KEY, limits=KeyLimits(requests_per_minute=5))
     gate = authenticator(keys, clock, key_cache_s=10)
-    assert (await gate.check({"x-mneme-key": KEY})).limits == Limits(requests_per_minute=5)
+    assert (await gate.check({"x-mneme-key": KEY})).limits == KeyLimits(requests_per_minute=5)
     keys.rows[row.key_hash] = replace(row, **change)
     for _ in range(9):
         clock.move(timedelta(seconds=1))

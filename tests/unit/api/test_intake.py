@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.api.intake import EMBED_SLICE, FUTURE, MessageIn, Said, Scribe, Welcome, check_time, plain_text
+from app.api.intake import EMBED_SLICE, FUTURE, IntakeMessage, MessageIn, Scribe, Welcome, check_time, plain_text
 from app.clock import FakeClock
 from app.context.transcript import Transcript
 from app.errors import BadBody, BadRequest, Unavailable
@@ -38,8 +38,8 @@ def scribe(embedder: HashEmbedder) -> Scribe:
     return Scribe(embedder, WordCounter(), FakeClock(NOW))
 
 
-def said(**fields: Any) -> Said:
-    return Said(ids.uuid7(NOW), NOW, MessageIn.model_validate({"role": "user", "content": "x"} | fields))
+def said(**fields: Any) -> IntakeMessage:
+    return IntakeMessage(ids.uuid7(NOW), NOW, MessageIn.model_validate({"role": "user", "content": "x"} | fields))
 
 
 async def test_what_is_stored_of_a_message() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.auth import check_name, check_origin, known_hosts
-from app.errors import BadHeader, Forbidden
+from app.api.origin import check_origin, check_page, known_hosts
+from app.errors import Forbidden
 
 ALLOWED = known_hosts(["Memory.Example"])
+ORIGINS = frozenset({"https://app.example:8443"})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8080", "localhost", "[::1]:80", "[::1]", "Memory.Example:443"])
@@ -22,7 +23,7 @@ def test_its_own_names_may_be_asked(host: str, origin: str | None) -> None:
      "memory.example.", "a/memory.example", "memory.example\\@evil.example"],
 )  # fmt: skip
 def test_another_name_is_refused(host: str | None) -> None:
-    with pytest.raises(BadHeader, match="MNEME_HOSTS"):
+    with pytest.raises(Forbidden, match="MNEME_HOSTS"):
         check_origin(host, None, ALLOWED)
 
 
@@ -47,10 +48,12 @@ def test_a_page_of_another_site_is_refused(origin: str) -> None:
         "mneme",
         "mneme:8080",
         "memory.example",
+        "host.docker.internal:8080",
+        "mneme.localhost",
     ],
 )
 def test_names_that_no_page_elsewhere_can_have(host: str) -> None:
-    check_name(host, ALLOWED)
+    check_page(host, None, ALLOWED, ORIGINS)
 
 
 @pytest.mark.parametrize(
@@ -59,5 +62,32 @@ def test_names_that_no_page_elsewhere_can_have(host: str) -> None:
      "[", "a b.c"],
 )  # fmt: skip
 def test_names_that_one_may_have(host: str) -> None:
-    with pytest.raises(BadHeader, match="MNEME_HOSTS"):
-        check_name(host, ALLOWED)
+    with pytest.raises(Forbidden, match="MNEME_HOSTS"):
+        check_page(host, None, ALLOWED, ORIGINS)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("localhost:8080", "http://localhost:5173"),
+        ("10.1.2.3:8080", "http://10.1.2.3:8080"),
+        ("mneme", "http://mneme"),
+        ("localhost", "https://memory.example"),
+        ("localhost", "https://app.example:8443"),
+        ("localhost", "vscode-webview://0abc"),
+        ("localhost", "app://obsidian.md"),
+        ("localhost", "chrome-extension://abcdef"),
+    ],
+)
+def test_pages_that_may_ask(host: str, origin: str) -> None:
+    check_page(host, origin, ALLOWED, ORIGINS)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["null", "http://evil.example", "https://evil.example:8080", "http://10.1.2.3", "http://localhost.evil.example",
+     "http://localhost@evil.example", "http://[::1", "https://app.example", "https://host.docker.internal.evil.example"],
+)  # fmt: skip
+def test_pages_that_may_not(origin: str) -> None:
+    with pytest.raises(Forbidden, match="MNEME_HOSTS"):
+        check_page("localhost:8080", origin, ALLOWED, ORIGINS)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.capture import recipe
-from app.capture.facts import Answered, CallFacts, CompileFacts, Exchange, Outcome, Said, Usage
+from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange, NewTurnMessage, Outcome, Usage
 from app.capture.record import GIVEN, LONG_TEXT, Recorder, _json
 from app.context.assemble import Block
 from app.index.analyse import pack
@@ -55,12 +55,12 @@ def facts(**given: Any) -> CallFacts:
     return CallFacts(**plain | given)
 
 
-def user(text: Any, **more: Any) -> Said:
-    return Said({"role": "user", "content": text, **more}, b"u")
+def user(text: Any, **more: Any) -> NewTurnMessage:
+    return NewTurnMessage({"role": "user", "content": text, **more}, b"u")
 
 
-def answer(text: str | None, reason: str | None = "stop", whole: bool = True, **more: Any) -> Answered:
-    return Answered({"role": "assistant", "content": text, **more}, b"a", reason, whole)
+def answer(text: str | None, reason: str | None = "stop", whole: bool = True, **more: Any) -> AnsweredChoice:
+    return AnsweredChoice({"role": "assistant", "content": text, **more}, b"a", reason, whole)
 
 
 def exchange(**given: Any) -> Exchange:
@@ -155,7 +155,7 @@ async def test_a_question_without_an_answer_leaves_the_end_where_it_was() -> Non
         (answer("x", "stop", whole=False), 8),
     ],
 )
-async def test_reasons_for_ending(given: Answered, finish: int | None) -> None:
+async def test_reasons_for_ending(given: AnsweredChoice, finish: int | None) -> None:
     turn = await recorded(facts(), exchange(answers=[given]))
     assert turn.messages[1].finish_reason == finish
     assert turn.messages[1].metadata == (None if given.whole else '{"interrupted":true}')
@@ -166,10 +166,10 @@ async def test_shapes_of_messages() -> None:
     calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     said = [
         user(parts),
-        Said({"role": "tool", "content": "r", "tool_call_id": "c", "name": "f"}, b"t"),
-        Said({"role": "critic", "content": "meh", "stars": 2, "none": None}, b"c"),
-        Said({"role": ["odd"], "content": None, "function_call": {"name": "g", "arguments": "1"}}, b"o"),
-        Said({"role": "user", "content": ""}, b"e"),
+        NewTurnMessage({"role": "tool", "content": "r", "tool_call_id": "c", "name": "f"}, b"t"),
+        NewTurnMessage({"role": "critic", "content": "meh", "stars": 2, "none": None}, b"c"),
+        NewTurnMessage({"role": ["odd"], "content": None, "function_call": {"name": "g", "arguments": "1"}}, b"o"),
+        NewTurnMessage({"role": "user", "content": ""}, b"e"),
     ]
     turn = await recorded(facts(), exchange(said=said, answers=[answer(None, "tool_calls", tool_calls=calls)]))
     picture, result, critic, odd, empty, answered = turn.messages
@@ -265,7 +265,7 @@ BLOCK = Block(b"anchor", b"m", None, "text\0", (UUID(int=8),), 12)
 
 
 async def test_a_block_is_kept_with_the_message_that_it_stands_in() -> None:
-    tool = Said({"role": "tool", "content": "r"}, b"t")
+    tool = NewTurnMessage({"role": "tool", "content": "r"}, b"t")
     turn = await recorded(facts(), exchange(said=[user("a"), user("b"), tool], block=BLOCK, epoch=2))
     assert turn.block is not None
     assert turn.block.message_id == turn.messages[1].message_id
@@ -281,7 +281,7 @@ async def test_a_block_of_another_answer_stands_in_the_stored_question() -> None
 
 
 async def test_a_block_without_a_place_is_not_kept() -> None:
-    tool = [Said({"role": "tool", "content": "r"}, b"t")]
+    tool = [NewTurnMessage({"role": "tool", "content": "r"}, b"t")]
     assert (await recorded(facts(), exchange(said=tool, block=BLOCK))).block is None
     assert (await recorded(facts(), exchange(block=replace(BLOCK, anchor=b"")))).block is None
 

@@ -11,16 +11,16 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.capture.journal import Begin, Codec, Kept, frames_of
-from app.capture.spool import Journal, Spool, Usage, erasing, look, open_spool
+from app.capture.journal import Begin, Codec, KeptCall, frames_of
+from app.capture.spool import Journal, Spool, SpoolUsage, erasing, look, open_spool
 from app.errors import NotReady, SpoolUnavailable
 
 ANA, BEN = UUID(int=1), UUID(int=2)
 MUCH = 1 << 20
 
 
-def call(user: UUID = ANA, at_us: int = 1, body: bytes = b"body") -> Kept:
-    return Kept(uuid4(), Begin(user, at_us, b"notes", body), b"head", [(3, b"chunk")], b"end", size=5)
+def call(user: UUID = ANA, at_us: int = 1, body: bytes = b"body") -> KeptCall:
+    return KeptCall(uuid4(), Begin(user, at_us, b"notes", body), b"head", [(3, b"chunk")], b"end", size=5)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_calls_wait_in_the_order_in_which_they_came(spool: Spool) -> None:
 
 def test_a_call_that_waits_already_stays_as_it_is(spool: Spool) -> None:
     first = call()
-    again = Kept(first.call, first.begin)
+    again = KeptCall(first.call, first.begin)
     assert spool.store([first]) == spool.store([again]) == [None]
     (found,) = spool.turns(ANA)
     assert spool.load(found) == first
@@ -128,7 +128,7 @@ def test_what_dead_processes_were_about_is_taken_over_once(spool: Spool) -> None
     assert spool.take_over() == 0
     assert list(spool.running.iterdir()) == []
     (waiting,) = spool.turns(ANA)
-    assert spool.load(waiting) == Kept(running, begin, b"head", [(7, b"chunk")], size=5)
+    assert spool.load(waiting) == KeptCall(running, begin, b"head", [(7, b"chunk")], size=5)
 
 
 def test_what_is_set_aside_is_out_of_the_way(spool: Spool) -> None:
@@ -233,7 +233,7 @@ def test_one_process_drains(spool: Spool) -> None:
 
 
 def test_what_it_holds(spool: Spool, tmp_path: Path) -> None:
-    assert look(tmp_path / "nowhere") == Usage()
+    assert look(tmp_path / "nowhere") == SpoolUsage()
     spool.store([call(at_us=1), call(BEN)])
     (spool.folder / "turns" / "notes.txt").write_text("somebody's own")
     used = spool.usage()

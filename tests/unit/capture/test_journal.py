@@ -7,24 +7,24 @@ from uuid import UUID, uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capture.journal import Begin, Codec, Frame, Kept, Kind, frames_of, gather
+from app.capture.journal import Begin, Codec, Frame, KeptCall, Kind, frames_of, gather
 
 KEY = b"a file's name"
 USER = UUID(int=7)
 
 
-def joined(codec: Codec, calls: list[Kept]) -> bytes:
+def joined(codec: Codec, calls: list[KeptCall]) -> bytes:
     return b"".join(piece for each in calls for piece in frames_of(codec, each))
 
 
-def told(calls: list[Kept]) -> dict[UUID, tuple[object, ...]]:
+def told(calls: list[KeptCall]) -> dict[UUID, tuple[object, ...]]:
     return {c.call: (c.begin, c.head, tuple(c.chunks), c.end, c.done, c.size, c.torn) for c in calls}
 
 
 @st.composite
-def kept(draw: st.DrawFn) -> Kept:
+def kept(draw: st.DrawFn) -> KeptCall:
     small = st.binary(max_size=24)
-    made = Kept(
+    made = KeptCall(
         draw(st.uuids(version=4)),
         Begin(draw(st.uuids()), draw(st.integers(0, 2**63)), draw(small), draw(st.none() | small), draw(small)),
         head=draw(st.none() | small),
@@ -39,12 +39,12 @@ calls = st.lists(kept(), max_size=4, unique_by=lambda each: each.call)
 
 
 @given(calls)
-def test_what_is_written_is_read(written: list[Kept]) -> None:
+def test_what_is_written_is_read(written: list[KeptCall]) -> None:
     codec = Codec(KEY)
     assert told(gather(codec.scan(joined(codec, written)))) == told(written)
 
 
-def is_part(found: Kept, whole: Kept) -> bool:
+def is_part(found: KeptCall, whole: KeptCall) -> bool:
     """Nothing in `found` that `whole` has not, and its chunks are the first ones."""
     return (
         found.begin == whole.begin
@@ -55,7 +55,7 @@ def is_part(found: Kept, whole: Kept) -> bool:
 
 
 @given(calls, st.data())
-def test_a_torn_file_loses_its_end_only(written: list[Kept], data: st.DataObject) -> None:
+def test_a_torn_file_loses_its_end_only(written: list[KeptCall], data: st.DataObject) -> None:
     codec = Codec(KEY)
     whole = joined(codec, written)
     cut = data.draw(st.integers(0, len(whole)))
@@ -68,7 +68,7 @@ def test_a_torn_file_loses_its_end_only(written: list[Kept], data: st.DataObject
 
 
 @given(calls.filter(bool), st.data())
-def test_a_flipped_bit_costs_one_frame(written: list[Kept], data: st.DataObject) -> None:
+def test_a_flipped_bit_costs_one_frame(written: list[KeptCall], data: st.DataObject) -> None:
     codec = Codec(KEY)
     whole = joined(codec, written)
     bit = data.draw(st.integers(0, 8 * len(whole) - 1))
@@ -86,7 +86,7 @@ def test_a_flipped_bit_costs_one_frame(written: list[Kept], data: st.DataObject)
 
 
 @given(calls, calls, st.integers(0, 3))
-def test_rubbish_between_frames_is_skipped(one: list[Kept], two: list[Kept], size: int) -> None:
+def test_rubbish_between_frames_is_skipped(one: list[KeptCall], two: list[KeptCall], size: int) -> None:
     codec = Codec(KEY)
     both = [*one, *(each for each in two if each.call not in {c.call for c in one})]
     parts = [joined(codec, [each]) for each in both]
@@ -94,7 +94,7 @@ def test_rubbish_between_frames_is_skipped(one: list[Kept], two: list[Kept], siz
 
 
 @given(kept(), kept())
-def test_a_body_that_looks_like_a_frame_is_a_body(inner: Kept, outer: Kept) -> None:
+def test_a_body_that_looks_like_a_frame_is_a_body(inner: KeptCall, outer: KeptCall) -> None:
     """Bytes written for another file, in a body whose own frame is broken: they make no call."""
     forged = joined(Codec(b"another file"), [inner])
     codec = Codec(KEY)

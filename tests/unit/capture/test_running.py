@@ -11,13 +11,13 @@ from uuid import UUID, uuid4
 import pytest
 
 from app.capture import spool
-from app.capture.journal import Begin, Kept
-from app.capture.spool import SUFFIX, Entry, Journal, abandoned
+from app.capture.journal import Begin, KeptCall
+from app.capture.spool import SUFFIX, Journal, JournalEntry, abandoned
 
 USER = UUID(int=7)
 
 
-def begun(journal: Journal, call: UUID | None = None, body: bytes = b"body") -> Entry:
+def begun(journal: Journal, call: UUID | None = None, body: bytes = b"body") -> JournalEntry:
     entry = journal.begin(call or uuid4(), Begin(USER, 1, b"notes", body))
     assert entry is not None
     return entry
@@ -32,7 +32,7 @@ def segments(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"*{SUFFIX}"))
 
 
-def left_by_the_dead(folder: Path) -> list[Kept]:
+def left_by_the_dead(folder: Path) -> list[KeptCall]:
     """As another process finds it when this one is dead: the files without their locks."""
     dead = folder / "dead"
     dead.mkdir(exist_ok=True)

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from app.cli import main
-from app.cli.replay import ReplayFailed, Selection, Wish, readable, report, run
+from app.cli.replay import ReplayFailed, ReplayOptions, Selection, readable, report, run
 
 BASE = "http://mneme.test"
 CHAT = {"method": "POST", "path": "/v1/chat/completions?x=1"}
@@ -43,7 +43,7 @@ def answers(*codes: str) -> dict[str, Any]:
 
 def test_a_report_adds_up() -> None:
     told = report(
-        Wish("as_of"),
+        ReplayOptions("as_of"),
         [
             outcome("a", kept=3),
             outcome("b", identical=False, kept=1, new=2, gone=1),
@@ -69,10 +69,10 @@ def test_a_report_adds_up() -> None:
 
 
 def test_a_report_of_nothing() -> None:
-    told = report(Wish(), [])
+    told = report(ReplayOptions(), [])
     assert told["share_identical"] is None
     assert readable(told) == "No call was chosen."
-    skipped = report(Wish(), [{"call_id": "d", "skipped": "version", "why": "no"}])
+    skipped = report(ReplayOptions(), [{"call_id": "d", "skipped": "version", "why": "no"}])
     assert readable(skipped) == "0 of 1 calls compiled again (today).\n  1 skipped: version"
 
 
@@ -82,7 +82,7 @@ def test_answers_are_counted() -> None:
         "identical": False, "status": {"was": 200, "now": None}, "latency_ms": both, "prompt_tokens": both,
         "completion_tokens": {"was": None, "now": None},
     }  # fmt: skip
-    told = report(Wish(send=True), [outcome("a") | {"answer": answer}])
+    told = report(ReplayOptions(send=True), [outcome("a") | {"answer": answer}])
     assert told["answers"] == {
         "identical": 0, "failed": 1, "latency_ms": both, "prompt_tokens": both,
         "completion_tokens": {"was": None, "now": None},
@@ -105,7 +105,7 @@ def test_calls_are_chosen_page_by_page() -> None:
         )
     ]
     told = run(
-        BASE, "mneme_k", "Bearer sk", Selection(filters={"label": ["golden", "x"]}, limit=2), Wish("as_of"),
+        BASE, "mneme_k", "Bearer sk", Selection(filters={"label": ["golden", "x"]}, limit=2), ReplayOptions("as_of"),
         console=Console(stderr=True, quiet=True),
     )  # fmt: skip
     assert (told["replayed"], told["skipped"]) == (1, {"not_compiled": 1})
@@ -126,7 +126,7 @@ def test_calls_are_chosen_page_by_page() -> None:
 def test_what_is_wrong_with_all_ends_it(refusal: httpx.Response | Exception) -> None:
     respx.post(f"{BASE}/api/v1/calls/a/replay").mock(side_effect=[refusal])
     with pytest.raises(ReplayFailed):
-        run(BASE, None, None, Selection(["a"]), Wish(), console=Console(stderr=True, quiet=True))
+        run(BASE, None, None, Selection(["a"]), ReplayOptions(), console=Console(stderr=True, quiet=True))
 
 
 @respx.mock

@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from app.context.candidates import Source
+from app.context.candidates import ItemSource
 from app.memory.candidate import Provenance
 from tests.support.context_samples import memory, message, source
 
@@ -42,8 +42,8 @@ def test_a_memory_knows_its_sources() -> None:
 
 
 def test_a_message_is_its_own_source() -> None:
-    assert message(7, session_name="s", metadata={"a": 1}).provenance == (Source("s", UUID(int=7), 7, {"a": 1}),)
-    assert message(7).provenance == (Source(str(UUID(int=1)), UUID(int=7), 7, {}),)
+    assert message(7, session_name="s", metadata={"a": 1}).provenance == (ItemSource("s", UUID(int=7), 7, {"a": 1}),)
+    assert message(7).provenance == (ItemSource(str(UUID(int=1)), UUID(int=7), 7, {}),)
 
 
 def test_own_words_are_raw_messages_of_the_user() -> None:

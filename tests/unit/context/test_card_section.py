@@ -16,7 +16,7 @@ from app.context.card_section import LABEL, CardsTold, Read, came_with, card_lin
 from app.context.compile import Compiler
 from app.context.facts_section import is_item, shown
 from app.context.inputs import read
-from app.context.notes import Said, is_note
+from app.context.notes import NoteLines, is_note
 from app.context.request import Compilation
 from app.providers.tokens import CountCache, prompt_tokens
 from app.sources import Placement
@@ -37,8 +37,8 @@ def block(ids: list[UUID], text: str = "") -> Block:
     return Block(b"", b"", UUID(int=1), text, tuple(ids), 10)
 
 
-def told(cards: list[Any], budget: int = 1000) -> Said:
-    lines = Said()
+def told(cards: list[Any], budget: int = 1000) -> NoteLines:
+    lines = NoteLines()
     cards_told(cards, []).tell(lines, budget, count)
     return lines
 
@@ -81,7 +81,7 @@ def test_nobody_counts_what_is_larger_than_the_budget() -> None:
         return len(text)
 
     large = [card(n, tokens=2000) for n in range(1, 4)]
-    cards_told(large, []).tell(Said(), 800, counting)
+    cards_told(large, []).tell(NoteLines(), 800, counting)
     assert cards_told(large, []).wants(counting, 800) == 0
     assert counted == []
     many = CardsTold([card(n) for n in range(1, 100)], [])

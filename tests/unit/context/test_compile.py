@@ -15,7 +15,7 @@ from app.context.assemble import NOTE, SEPARATOR, AppendTo, Block, InsertMessage
 from app.context.audit import expand
 from app.context.budget import Budgets
 from app.context.candidates import Candidate
-from app.context.compile import Compiler
+from app.context.compile import DEFAULT_BUDGETS, Compiler
 from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest
 from app.context.retrieve import NoVector, Retrieved, Scope, Wanted
@@ -51,7 +51,11 @@ class Found:
 
 
 def compiler(
-    found: Found | None = None, windows: dict[str, int] | None = None, cap: int = CAP, wait_s: float | None = None
+    found: Found | None = None,
+    windows: dict[str, int] | None = None,
+    cap: int = CAP,
+    wait_s: float | None = None,
+    budgets: Budgets = DEFAULT_BUDGETS,
 ) -> Compiler:
     return Compiler(
         found or Found(),  # type: ignore[arg-type]  # all it needs of a retriever
@@ -61,6 +65,7 @@ def compiler(
         nonce_key=lambda: b"key",
         memory_cap=cap,
         vector_wait_s=wait_s,
+        budgets=budgets,
     )
 
 

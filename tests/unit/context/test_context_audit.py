@@ -24,7 +24,7 @@ from app.context.audit import (
     used_memories,
     written,
 )
-from app.context.facts_section import Learned, naming, tellings
+from app.context.facts_section import FactsFound, naming, tellings
 from app.context.inputs import KnownThen
 from app.context.pack import PlainMeter, efficiency, pack
 from app.context.question import understand
@@ -219,7 +219,7 @@ def stored(
     chosen: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """The explanation as it comes back from the database."""
-    learned = Learned(known, clashes)
+    learned = FactsFound(known, clashes)
     asked = naming(understand("What did Gai Media order last month?", THEN), known.resolutions)
     told = told_known(asked, learned, tellings(learned, ()), chosen or {}, budget, count)
     found: dict[str, Any] = orjson.loads(orjson.dumps(told, default=str))

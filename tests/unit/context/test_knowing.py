@@ -12,7 +12,7 @@ from app.context.assemble import Block
 from app.context.budget import Shares
 from app.context.facts_section import (
     DOMAIN_LABEL,
-    Learned,
+    FactsFound,
     Tellings,
     clash_line,
     is_item,
@@ -26,7 +26,7 @@ from app.context.facts_section import (
     told_id,
     unclear_line,
 )
-from app.context.notes import Said, is_note
+from app.context.notes import NoteLines, is_note
 from app.context.question import understand
 from app.context.resolution import Known, Resolution
 from app.store import ids
@@ -45,15 +45,15 @@ def block(*item_ids: UUID) -> Block:
     return Block(b"a", b"h", None, "text", item_ids, 10)
 
 
-def said_of(told: Tellings, shares: Shares = ROOMY, **given: Any) -> tuple[Said, Any]:
-    said = Said()
+def said_of(told: Tellings, shares: Shares = ROOMY, **given: Any) -> tuple[NoteLines, Any]:
+    said = NoteLines()
     plain: dict[str, Any] = {"questions": 1, "asking": shares.question}
     return said, tell(said, told, shares, NOW, count, **plain | given)
 
 
-def learned(**given: Any) -> Learned:
+def learned(**given: Any) -> FactsFound:
     clashes = given.pop("clashes", ())
-    return Learned(Known(**given), tuple(clashes))
+    return FactsFound(Known(**given), tuple(clashes))
 
 
 # --- ids ------------------------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_a_thing_that_is_not_written_large_is_named() -> None:
 
 
 def test_nothing_known_tells_nothing() -> None:
-    told = tellings(Learned(), ())
+    told = tellings(FactsFound(), ())
     assert sum(told.wants(NOW, count)) == 0
     said, chosen = said_of(told)
     assert (said.before, said.after, said.ids, said.account, chosen) == ([], [], [], {}, {})
@@ -332,7 +332,7 @@ def test_no_section_is_ever_over_its_budget(
     def chars(text: str) -> int:
         return len(text) // 3 + 1
 
-    told, said = tellings(known, ()), Said()
+    told, said = tellings(known, ()), NoteLines()
     wants = told.wants(NOW, chars)
     tell(said, told, shares, NOW, chars, questions=1, asking=asking)
     for name in ("domain", "conflicts", "unclear", "questions"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.navigation import MAX_ASKED_CHARS, Wanted, pick, understand, words_of
+from app.context.navigation import MAX_ASKED_CHARS, CardRequest, pick, understand, words_of
 from app.store.cards import Indexed
 
 ABOUT_CARDS: list[tuple[str, dict[str, Any]]] = [
@@ -156,7 +156,7 @@ NOT_ABOUT_CARDS = [
 
 @pytest.mark.parametrize(("text", "fields"), ABOUT_CARDS)
 def test_what_is_asked_for(text: str, fields: dict[str, Any]) -> None:
-    assert understand(text) == Wanted(**fields)
+    assert understand(text) == CardRequest(**fields)
 
 
 @pytest.mark.parametrize("text", NOT_ABOUT_CARDS)
@@ -173,7 +173,7 @@ def test_what_is_not_about_cards(text: str) -> None:
 )
 def test_the_types_of_a_conversation_are_things_to_ask_for(text: str, fields: dict[str, Any]) -> None:
     assert understand(text) is None
-    assert understand(text, ("product_card", "unpaidInvoices")) == Wanted(**fields)
+    assert understand(text, ("product_card", "unpaidInvoices")) == CardRequest(**fields)
 
 
 @given(st.text(max_size=MAX_ASKED_CHARS + 5))
@@ -274,18 +274,18 @@ def test_why_nothing_is_picked(text: str, why: str) -> None:
 
 
 def test_a_conversation_without_cards_says_so() -> None:
-    assert pick(Wanted(2, question=1), [], 3) == ((), None, "No card was shown in this conversation.")
+    assert pick(CardRequest(2, question=1), [], 3) == ((), None, "No card was shown in this conversation.")
 
 
 def test_of_answers_given_anew_the_newest_that_showed_cards_counts() -> None:
     again = [card(1, 1, sibling=1), card(1, 2, sibling=1)]
-    assert pick(Wanted(1, question=1), [*CARDS, *again], 5).cards == (again[0],)
-    assert pick(Wanted(3, question=1), [*CARDS, *again], 5).why == "Question 1 showed 2 cards."
+    assert pick(CardRequest(1, question=1), [*CARDS, *again], 5).cards == (again[0],)
+    assert pick(CardRequest(3, question=1), [*CARDS, *again], 5).why == "Question 1 showed 2 cards."
 
 
 def test_orders_are_counted_as_they_were_shown_whatever_their_numbers() -> None:
     shown = [card(1, 7), card(1, 3)]
-    assert [each.order for each in pick(Wanted(2, question=1), shown, 1).cards] == [7]
+    assert [each.order for each in pick(CardRequest(2, question=1), shown, 1).cards] == [7]
 
 
 @pytest.mark.parametrize(

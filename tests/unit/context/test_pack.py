@@ -288,6 +288,19 @@ def test_efficiency_of_seed_000_section_8_4() -> None:
     assert found.attainable == pytest.approx((54 + 15) / (54 + 15 + 2) * 0.9)
 
 
+def test_where_a_token_has_a_price_the_denominator_still_sees_all() -> None:
+    items = [
+        scored(memory(1, token_count=60), 0.9),
+        scored(memory(2, token_count=30), 0.5),
+        scored(memory(3, token_count=40), 0.95),
+    ]
+    found = efficiency(items[:2], items, 1500, worthy=items[:2])
+    assert found.quality == pytest.approx((54 + 15) / (54 + 15 + 38))
+    assert found.fill == 1.0, "what was worth showing is shown"
+    assert found.attainable == pytest.approx((54 + 15) / (38 + 0.9 * 50)), "a better one was left out"
+    assert efficiency([], items, 1500, worthy=[]) == Efficiency(1, 1, 1, 1), "a prompt that needs nothing"
+
+
 def test_a_budget_that_holds_everything_is_fully_used() -> None:
     items = [scored(memory(i, token_count=10), 0.5) for i in range(1, 4)]
     assert efficiency(items, items, 100_000) == Efficiency(1, 1, 1, 1)

@@ -17,7 +17,7 @@ from app.context.question import (
     TIME_CHARS,
     Period,
     QueryType,
-    Span,
+    TimeSpan,
     asked_time,
     at_home,
     back,
@@ -34,7 +34,7 @@ from app.store.user_profile import NOTHING, Standing, StandingFact
 FRIDAY = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 
 
-def days(span: Span | None) -> tuple[str | None, str | None] | None:
+def days(span: TimeSpan | None) -> tuple[str | None, str | None] | None:
     if span is None:
         return None
     begin, end = (None if each is None else each.date().isoformat() for each in span)
@@ -355,7 +355,7 @@ def test_the_worked_example_of_seed_004() -> None:
     """ "What did Gai Media order last month?": the entity, September 2024, and FACTUAL_ENTITY_FOCUSED."""
     asked = understand("What did Gai Media order last month?", NOW)
     assert asked.entities == {"gai-media"}
-    assert asked.span == Span(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
+    assert asked.span == TimeSpan(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
     assert asked.strategy == "factual_entity_focused"
     assert temporal_scope(asked.span) == {"start": "2024-09-01", "end": "2024-09-30"}
     assert query_type(asked, resolved=True, domain=True) == QueryType(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.question import Span
+from app.context.question import TimeSpan
 from app.context.rank import (
     AHEAD_DAYS,
     ENTITY_LEG,
@@ -138,7 +138,7 @@ def on(day: int) -> int:
 
 def test_what_is_of_the_time_that_is_asked_for() -> None:
     seen = [(place(n, at=on(n)), 0.5) for n in (1, 9, 10, 11, 12, 20)]
-    span = Span(datetime(2025, 1, 10, tzinfo=UTC), datetime(2025, 1, 12, tzinfo=UTC))
+    span = TimeSpan(datetime(2025, 1, 10, tzinfo=UTC), datetime(2025, 1, 12, tzinfo=UTC))
     timely = by_number((found := rank(scan(seen), "", span=span)), found.timely)
     assert timely == pytest.approx(
         {
@@ -147,14 +147,14 @@ def test_what_is_of_the_time_that_is_asked_for() -> None:
         }, rel=1e-4,
     )  # fmt: skip
     assert {n for n, legs in by_number(found, found.legs).items() if legs & TIME_LEG} == {10, 11}
-    since = rank(scan(seen), "", span=Span(datetime(2025, 1, 11, tzinfo=UTC), None))
+    since = rank(scan(seen), "", span=TimeSpan(datetime(2025, 1, 11, tzinfo=UTC), None))
     assert [n for n, share in by_number(since, since.timely).items() if share == 1.0] == [11, 12, 20]
     assert not rank(scan(seen), "").timely.any(), "no time, no signal"
 
 
 def test_the_vectors_place_says_from_when_a_memory_holds() -> None:
     seen, said = (place(1, kind=MEMORY_KIND, at=on(day)) for day in (3, 25))
-    span = Span(datetime(2025, 1, 3, tzinfo=UTC), datetime(2025, 1, 4, tzinfo=UTC))
+    span = TimeSpan(datetime(2025, 1, 3, tzinfo=UTC), datetime(2025, 1, 4, tzinfo=UTC))
     assert rank(scan([(seen, 0.5)], [(said, [1])], words=["x"], holding=[1]), "x", span=span).timely.tolist() == [1.0]
 
 

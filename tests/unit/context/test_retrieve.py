@@ -15,7 +15,7 @@ from app.context.rank import highest
 from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, Wanted
 from app.context.score import AUTO, PREFILL, PROFILES
 from app.errors import Unavailable
-from app.index.indexes import Part
+from app.index.indexes import IndexScope
 from app.index.user_index import Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
@@ -71,7 +71,7 @@ class Shelf:
         self.fetched: list[list[UUID]] = []
         self.spaces = 0
 
-    async def scan(self, tenant: UUID, user: UUID, query: str, vector: Any, scope: Part, **asked: Any) -> Scan:
+    async def scan(self, tenant: UUID, user: UUID, query: str, vector: Any, scope: IndexScope, **asked: Any) -> Scan:
         self.asked.append({"tenant": tenant, "user": user, "query": query, "vector": vector, "scope": scope, **asked})
         seen, said = ([each for each, legs in zip(self.rows, self.legs, strict=True) if legs & bit] for bit in (1, 2))
         sims = np.linspace(0.9, 0.1, len(seen)).astype(np.float32)
@@ -110,7 +110,7 @@ async def test_a_question_becomes_one_look() -> None:
     vector = asked.pop("vector")
     assert vector.shape == (8,)
     assert asked == {
-        "tenant": TENANT, "user": USER, "query": "what? ", "scope": Part(SESSION, 7, [OTHER], False, 1),
+        "tenant": TENANT, "user": USER, "query": "what? ", "scope": IndexScope(SESSION, 7, [OTHER], False, 1),
         "vectors": LIMITS.vectors, "texts": LIMITS.texts, "also": Also(), "fresh": None,
     }  # fmt: skip
     assert shelf.tied_asked == []

@@ -14,7 +14,7 @@ from app.dialects.chat import CHAT
 from app.dialects.registry import dialect_of
 from app.dialects.responses import RESPONSES, mark_of
 from app.dialects.splice import splice
-from app.dialects.sse import Answer
+from app.dialects.sse import UpstreamAnswer
 from app.gateway.inject import weave
 from mneme_replay.paths import MASK
 from tests.support.responses import called, said
@@ -159,11 +159,15 @@ def test_what_the_upstream_holds_is_not_touched() -> None:
 
 
 def test_an_answer_can_be_named_where_the_upstream_keeps_it() -> None:
-    answer = Answer(id="resp_1")
+    answer = UpstreamAnswer(id="resp_1")
     assert RESPONSES.mark(asked(input="q"), answer) == mark_of("resp_1")
     assert mark_of("resp_1") != mark_of("resp_2")
     assert RESPONSES.mark(asked(input="q", store=False), answer) is None
-    assert RESPONSES.mark(asked(input="q"), Answer()) is RESPONSES.mark(asked(input="q"), Answer(id=MASK)) is None
+    assert (
+        RESPONSES.mark(asked(input="q"), UpstreamAnswer())
+        is RESPONSES.mark(asked(input="q"), UpstreamAnswer(id=MASK))
+        is None
+    )
     assert CHAT.mark(asked(input="q"), answer) is None
 
 

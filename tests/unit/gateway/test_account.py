@@ -22,7 +22,7 @@ from app.errors import UpstreamTimeout
 from app.gateway.account import ERROR_CHARS, Accountant
 from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
-from app.gateway.idempotency import Replay
+from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
@@ -188,11 +188,11 @@ def test_what_is_not_understood_is_kept_whole() -> None:
 
 
 def test_an_answer_that_is_stored_already_adds_nothing() -> None:
-    asked = call(chat_of(ASKED), place(), replay=Replay(b"x", PARENT, True))
+    asked = call(chat_of(ASKED), place(), replay=EarlierAnswer(b"x", PARENT, True))
     facts, exchange = closed(asked, completion("a"))
     assert exchange is None
     assert facts.session_id == PARENT
-    asked = replace(asked, replay=Replay(b"x", PARENT, False))
+    asked = replace(asked, replay=EarlierAnswer(b"x", PARENT, False))
     assert closed(asked, completion("a"))[1] is not None
 
 

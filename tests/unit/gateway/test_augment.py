@@ -13,7 +13,7 @@ from app.errors import (
     StoreUnavailable,
     Unavailable,
 )
-from app.gateway.idempotency import Replay
+from app.gateway.idempotency import EarlierAnswer
 from tests.support.journey import (
     Client,
     Message,
@@ -146,7 +146,7 @@ async def test_what_is_mnemes_to_refuse_is_refused_before_the_upstream(stage: St
 
 async def test_a_repeated_key_sends_the_stored_body(stage: Stage) -> None:
     before = b'{"messages": [{"role": "user", "content": "as it was sent"}]}'
-    stage.preparer.found = Replay(before, UUID(int=8), answered=True)
+    stage.preparer.found = EarlierAnswer(before, UUID(int=8), answered=True)
     stage.answering(lambda asked: completion("a"))
     answer = await stage.ask(HI)
     assert stage.upstream.sent == [before]

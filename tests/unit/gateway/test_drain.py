@@ -17,14 +17,14 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
-from app.capture.spool import SUFFIX, Entry
+from app.capture.spool import SUFFIX, JournalEntry
 from app.errors import StoreUnavailable, Unavailable
 from app.gateway import spooling as drain_module
 from app.gateway.spooled_call import INTERRUPTED
 from app.gateway.spooling import Drain, Keeper
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Limits, Standing
+from app.store.limits import AdmitAnswer, KeyLimits
 from tests.support.clients import assistant, user
 from tests.support.journey import UPSTREAM, Client, Journey, Reply, build_journey, completion, stream
 from tests.support.sockets import eventually
@@ -393,8 +393,8 @@ class Unlimited:
     def __init__(self) -> None:
         self.settled: list[tuple[int, int]] = []
 
-    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: Limits, wanted: Any) -> Standing:
-        return Standing(None, None, 1, None, None, None, None)
+    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: KeyLimits, wanted: Any) -> AdmitAnswer:
+        return AdmitAnswer(None, None, 1, None, None, None, None)
 
     async def settle(self, *who: Any, tokens: int, microcents: int, **more: Any) -> bool:
         self.settled.append((tokens, microcents))
@@ -407,7 +407,7 @@ async def test_calls_of_a_key_with_limits_are_stored_as_the_keys_with_model_and_
     stage = Stage(tmp_path, ledger=ledger, model_prices={"gpt-4o": (1.0, 2.0), "small": (1.0, 0.0)})
     key = UUID(int=11)
     stage.journey.caller.principal = Principal(
-        LOCAL_TENANT, key, None, frozenset({"proxy"}), "keys", limits=Limits(token_budget=10**9)
+        LOCAL_TENANT, key, None, frozenset({"proxy"}), "keys", limits=KeyLimits(token_budget=10**9)
     )
     used = b'{"usage": {"prompt_tokens": 9, "total_tokens": 9}}'
     chat = completion("one")
@@ -458,7 +458,7 @@ async def test_an_ended_call_leaves_nothing_running(stage: Stage) -> None:
 
 async def test_what_is_bare_never_reaches_the_journal(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[UUID] = []
-    monkeypatch.setattr(Entry, "begin", lambda self, begin: begun.append(begin.user))
+    monkeypatch.setattr(JournalEntry, "begin", lambda self, begin: begun.append(begin.user))
     await stage.ask(HI, headers={"x-mneme-memory": "off", "x-mneme-capture": "off"})
     assert not begun
     await stage.ask(HI, headers={"x-mneme-memory": "off"})

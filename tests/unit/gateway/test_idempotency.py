@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from app.capture.recipe import blob_hash
-from app.gateway.idempotency import Passage, RequestCoalescer, look_up, repeat_key
+from app.gateway.idempotency import CoalescedCall, RequestCoalescer, look_up, repeat_key
 from app.gateway.identify import Identity
 from app.store.turns import EarlierCall
 
@@ -94,7 +94,7 @@ async def test_a_body_that_does_not_add_up_is_not_sent() -> None:
 # --- the coalescer ------------------------------------------------------------------------------------------------------
 
 
-async def enters(passage: Passage) -> bool:
+async def enters(passage: CoalescedCall) -> bool:
     """Whether the way is free: an entry that has to wait is not done after its first steps."""
     entry = asyncio.ensure_future(passage.enter(LONG_S))  # noqa: TID251  # what is tested is whether it ends
     for _ in range(5):

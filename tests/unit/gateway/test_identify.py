@@ -19,7 +19,7 @@ from app.gateway.identify import (
     switches,
 )
 from app.store import ids
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 
 TENANT = UUID(int=7)
 OPEN = Principal(TENANT, None, None, frozenset(), "open")
@@ -157,11 +157,11 @@ def test_a_header_of_ours_says_one_thing_but_labels_are_many() -> None:
 
 
 @pytest.mark.parametrize("setting", ["on", "off"])
-@pytest.mark.parametrize("key", [None, Limits(), Limits(paging=True), Limits(paging=False)])
+@pytest.mark.parametrize("key", [None, KeyLimits(), KeyLimits(paging=True), KeyLimits(paging=False)])
 @pytest.mark.parametrize("session", [None, "on", "off"])
 @pytest.mark.parametrize("header", [None, "on", "off"])
 def test_header_then_session_then_key_then_server_say_whether_it_is_paged(
-    header: OnOff | None, session: OnOff | None, key: Limits | None, setting: OnOff
+    header: OnOff | None, session: OnOff | None, key: KeyLimits | None, setting: OnOff
 ) -> None:
     by_key = None if key is None or key.paging is None else "on" if key.paging else "off"
     first = next(each for each in (header, session, by_key, setting) if each is not None)

@@ -15,14 +15,14 @@ from app.api.auth import Principal
 from app.capture.facts import Outcome
 from app.capture.spool import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
-from app.gateway.idempotency import Replay
+from app.gateway.idempotency import EarlierAnswer
 from app.gateway.spooled_call import Revived, revive
 from app.gateway.tool_loop import NOT_LOOKED_UP
 from app.gateway.upstream import UpstreamBroke
-from app.paging.ledger import Hidden
+from app.paging.ledger import HiddenLegs
 from app.paging.tools import LIMIT_REACHED, Names
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Limits, Standing
+from app.store.limits import AdmitAnswer, KeyLimits
 from tests.support.faults import (
     DONE,
     StubAnswers,
@@ -186,7 +186,7 @@ async def test_what_the_model_was_told_is_in_the_record(stage: Stage) -> None:
     assert [each.question for each in facts.paging.faults] == ['{"question": "which?"}']
     (key, row) = next(iter(facts.paging.hidden.items()))
     assert key == exchange.answer_chains[0]
-    assert [each["role"] for each in Hidden.of_json(row).legs] == ["assistant", "tool"]
+    assert [each["role"] for each in HiddenLegs.of_json(row).legs] == ["assistant", "tool"]
 
 
 async def test_parallel_calls_are_answered_together(stage: Stage, answers: StubAnswers) -> None:
@@ -216,7 +216,7 @@ async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPage
     assert client.metadata["legs"] == [str(leg.call_id)]
     assert client.paging is not None
     (row,) = client.paging.hidden.values()
-    assert Hidden.of_json(row).pending
+    assert HiddenLegs.of_json(row).pending
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -270,8 +270,8 @@ class Settled:
     def __init__(self) -> None:
         self.tokens: list[int] = []
 
-    async def admit(self, *_: Any) -> Standing:
-        return Standing(None, 0.0, 77, None, None, None, None)
+    async def admit(self, *_: Any) -> AdmitAnswer:
+        return AdmitAnswer(None, 0.0, 77, None, None, None, None)
 
     async def settle(self, *_: Any, tokens: int, **given: Any) -> None:
         self.tokens.append(tokens)
@@ -281,7 +281,7 @@ class Settled:
 async def test_a_keys_budget_pays_for_all_legs(pager: StubPager, answers: StubAnswers, goes: bool) -> None:
     ledger, held = Settled(), asyncio.Event()
     stage = Stage(pager=pager, answers=answers, ledger=ledger)
-    limits = Limits(token_budget=10**6)
+    limits = KeyLimits(token_budget=10**6)
     stage.journey.caller.principal = Principal(LOCAL_TENANT, UUID(int=1), None, frozenset(), "keys", limits)
     if goes:
         first, second = asking("which?", text="Hm.", told=20), events(event({"content": "so"}), held)
@@ -502,7 +502,7 @@ async def test_the_end_of_the_server_in_a_later_leg_is_recorded(stage: Stage) ->
 async def test_a_body_that_is_sent_once_more_has_the_tools_in_it(stage: Stage) -> None:
     await ask(stage, asking("which?"), saying("so"), headers={"idempotency-key": "k"})
     sent = stage.upstream.sent[0]
-    stage.preparer.found = Replay(sent, SESSION, True)
+    stage.preparer.found = EarlierAnswer(sent, SESSION, True)
     answer = await ask(stage, asking("which?"), saying("so"), headers={"idempotency-key": "k"})
     assert stage.upstream.sent[2] == sent
     assert answer.text == "so"

@@ -15,7 +15,7 @@ from app.capture.facts import CallFacts
 from app.errors import StoreUnavailable, UpstreamUnreachable
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Estimate, Limits, Standing
+from app.store.limits import AdmitAnswer, Estimate, KeyLimits
 from tests.support.journey import (
     UPSTREAM,
     Answer,
@@ -31,7 +31,7 @@ from tests.support.journey import (
 
 KEY = UUID(int=0xE1)
 CHAT = "/v1/chat/completions"
-ADMITTED = Standing(None, 0.0, 77, 4, 61.0, None, None)
+ADMITTED = AdmitAnswer(None, 0.0, 77, 4, 61.0, None, None)
 
 
 class StubLedger:
@@ -43,7 +43,7 @@ class StubLedger:
         self.admitted: list[Estimate] = []
         self.settled: list[dict[str, Any]] = []
 
-    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: Limits, estimate: Estimate) -> Standing:
+    async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: KeyLimits, estimate: Estimate) -> AdmitAnswer:
         assert (tenant, key) == (LOCAL_TENANT, KEY)
         if self.fail is not None:
             raise self.fail
@@ -69,7 +69,7 @@ class KeptRecords:
 class Scene:
     """A gateway whose caller has a key with limits; memory is off."""
 
-    def __init__(self, limits: Limits | None, **settings: Any) -> None:
+    def __init__(self, limits: KeyLimits | None, **settings: Any) -> None:
         self.ledger, self.records = StubLedger(), KeptRecords()
         self.journey: Journey = build_journey(
             None,
@@ -100,8 +100,8 @@ class Scene:
         return len(self.journey.upstream.requests)
 
 
-RATED = Limits(requests_per_minute=30)
-BUDGETED = Limits(money_budget=10**9)
+RATED = KeyLimits(requests_per_minute=30)
+BUDGETED = KeyLimits(money_budget=10**9)
 
 
 async def test_a_key_without_limits_pays_nothing() -> None:
@@ -112,7 +112,7 @@ async def test_a_key_without_limits_pays_nothing() -> None:
 
 
 async def test_limits_of_models_and_capture_alone_ask_nobody() -> None:
-    scene = Scene(Limits(models=("gpt-*",), capture=False))
+    scene = Scene(KeyLimits(models=("gpt-*",), capture=False))
     assert (await scene.ask()).status == 200
     assert (scene.ledger.admitted, scene.ledger.settled, scene.records.facts) == ([], [], [])
 
@@ -124,7 +124,7 @@ async def test_an_admitted_call_is_told_what_is_left_and_is_settled_with_what_it
     )  # fmt: skip
     assert (await scene.ask()).headers["x-ratelimit-limit-requests"] == "999", "the key has no such limit"
     scene.journey.caller.principal = Principal(
-        LOCAL_TENANT, KEY, None, frozenset(), "keys", Limits(requests_per_minute=30, tokens_per_minute=9)
+        LOCAL_TENANT, KEY, None, frozenset(), "keys", KeyLimits(requests_per_minute=30, tokens_per_minute=9)
     )
     answer = await scene.ask()
     assert answer.headers["x-ratelimit-limit-requests"] == "30"
@@ -144,7 +144,7 @@ async def test_a_rate_alone_needs_no_settling() -> None:
 
 async def test_a_refused_call_reaches_nobody() -> None:
     scene = Scene(RATED)
-    scene.ledger.standing = Standing("requests", 12.0, 77, 0, 61.0, None, None)
+    scene.ledger.standing = AdmitAnswer("requests", 12.0, 77, 0, 61.0, None, None)
     answer = await scene.ask()
     assert (answer.status, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
     assert (answer.headers["retry-after"], answer.headers["x-ratelimit-remaining-requests"]) == ("12", "0")
@@ -228,7 +228,7 @@ async def test_unknown_models_cost_nothing_and_are_known_as_such() -> None:
     ],
 )
 async def test_a_model_that_is_not_allowed_or_cannot_be_read(path: str, body: bytes, content_type: str) -> None:
-    scene = Scene(Limits(models=("gpt-*",))).answering(lambda asked: completion("hi"))
+    scene = Scene(KeyLimits(models=("gpt-*",))).answering(lambda asked: completion("hi"))
     answer = await scene.post(body, path, content_type=content_type)
     assert (answer.status, answer.json()["error"]["param"]) == (403, "model")
     assert scene.asked == 0
@@ -237,7 +237,7 @@ async def test_a_model_that_is_not_allowed_or_cannot_be_read(path: str, body: by
 
 
 async def test_a_key_without_capture_is_not_captured_whatever_the_request_says() -> None:
-    scene = Scene(Limits(capture=False))
+    scene = Scene(KeyLimits(capture=False))
     assert (await scene.ask(more={"x_mneme_capture": "on"})).status == 200
     assert scene.records.facts == []
 
@@ -246,7 +246,7 @@ async def test_a_key_without_capture_is_not_captured_whatever_the_request_says()
 
 
 async def test_rates_go_on_in_this_process() -> None:
-    scene = Scene(Limits(requests_per_minute=3))
+    scene = Scene(KeyLimits(requests_per_minute=3))
     scene.ledger.fail = StoreUnavailable()
     found = [await scene.ask() for _ in range(5)]
     assert [each.status for each in found] == [200, 200, 200, 429, 429]
@@ -265,9 +265,9 @@ async def test_budgets_are_kept_or_let_go_as_the_settings_say() -> None:
 
 
 async def test_a_database_that_hangs_is_away() -> None:
-    scene = Scene(Limits(requests_per_minute=3), pool_timeout_ms=1)
+    scene = Scene(KeyLimits(requests_per_minute=3), pool_timeout_ms=1)
 
-    async def never(*_: Any) -> Standing:
+    async def never(*_: Any) -> AdmitAnswer:
         await asyncio.Event().wait()
         return ADMITTED
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from app.gateway.limits import MAX_ANSWER, MAX_RETRY_S, Window, dollars, duration, estimate, rate_headers, refusal
-from app.store.limits import Estimate, Limits, Standing
+from app.gateway.limits import MAX_ANSWER, MAX_RETRY_S, RateWindow, dollars, duration, estimate, rate_headers, refusal
+from app.store.limits import AdmitAnswer, Estimate, KeyLimits
 
-BOTH = Limits(requests_per_minute=30, tokens_per_minute=1000)
+BOTH = KeyLimits(requests_per_minute=30, tokens_per_minute=1000)
 
 
-def standing(refused: str | None = None, wait_s: float | None = 0.0, **more: Any) -> Standing:
+def standing(refused: str | None = None, wait_s: float | None = 0.0, **more: Any) -> AdmitAnswer:
     plain: dict[str, Any] = {
         "slot": 1, "requests_left": 4, "requests_reset_s": 7.5, "tokens_left": 90, "tokens_reset_s": 61.0
     }  # fmt: skip
-    return Standing(refused, wait_s, **(plain | more))
+    return AdmitAnswer(refused, wait_s, **(plain | more))
 
 
 def told(headers: Any) -> dict[str, str]:
@@ -61,10 +61,10 @@ def test_what_is_left_is_told_of_the_rates_there_are() -> None:
         "x-ratelimit-remaining-tokens": "90",
         "x-ratelimit-reset-tokens": "1m1s",
     }
-    assert set(told(rate_headers(Limits(tokens_per_minute=5), standing()))) == {
+    assert set(told(rate_headers(KeyLimits(tokens_per_minute=5), standing()))) == {
         f"x-ratelimit-{each}-tokens" for each in ("limit", "remaining", "reset")
     }
-    assert rate_headers(Limits(money_budget=5), standing()) == []
+    assert rate_headers(KeyLimits(money_budget=5), standing()) == []
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_wait_is_always_one_that_clients_keep(wait: float | None) -> None:
 
 @pytest.mark.parametrize(("refused", "named"), [("token_budget", "500 tokens per day"), ("money_budget", "$2.50")])
 def test_a_budget_that_is_used_up_is_not_to_be_tried_again(refused: str, named: str) -> None:
-    limits = Limits(token_budget=500, token_period="day", money_budget=250_000_000, money_period="ever")
+    limits = KeyLimits(token_budget=500, token_period="day", money_budget=250_000_000, money_period="ever")
     error = refusal(limits, standing(refused, 7200.5), Estimate())
     body = error.body()["error"]
     assert (body["type"], body["code"]) == ("insufficient_quota", "insufficient_quota")
@@ -117,7 +117,7 @@ def test_a_budget_that_is_used_up_is_not_to_be_tried_again(refused: str, named: 
 
 
 def test_a_window_holds_no_more_than_the_rates() -> None:
-    window, limits = Window(), Limits(requests_per_minute=3, tokens_per_minute=100)
+    window, limits = RateWindow(), KeyLimits(requests_per_minute=3, tokens_per_minute=100)
     found = [window.admit(limits, 30, 1000.5) for _ in range(4)]
     assert [each.refused for each in found] == [None, None, None, "requests"]
     assert (found[-1].wait_s, found[0].requests_left, found[0].tokens_left) == (60.5, 2, 70)
@@ -128,5 +128,5 @@ def test_a_window_holds_no_more_than_the_rates() -> None:
 
 
 def test_a_window_of_budgets_alone_refuses_nothing() -> None:
-    window = Window()
-    assert [window.admit(Limits(token_budget=1), 50, 1.0).refused for _ in range(9)] == [None] * 9
+    window = RateWindow()
+    assert [window.admit(KeyLimits(token_budget=1), 50, 1.0).refused for _ in range(9)] == [None] * 9

@@ -14,16 +14,16 @@ from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
 from app.gateway.pager import frozen, record_of, thawed
 from app.gateway.redact import Redactor
-from app.paging.ledger import Hidden
+from app.paging.ledger import HiddenLegs
 from app.paging.segment import marks
 from app.paging.state import Paging
 from app.paging.tools import PhantomCall
-from app.store.paging_values import NOTHING_PAGED, Fidelity, Part, Relationship, RelationType
+from app.store.paging_values import NOTHING_PAGED, Fidelity, ObjectSpan, Relationship, RelationType
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 
 SESSION, TENANT, USER = UUID(int=1), UUID(int=2), UUID(int=3)
 CHAIN = mark("answer")
-EXCHANGE = Hidden(
+EXCHANGE = HiddenLegs(
     legs=(
         {"role": "assistant", "content": "hm", "tool_calls": [{"id": "c1"}]},
         {"role": "tool", "content": "told \ud800"},
@@ -60,8 +60,8 @@ def test_the_record_has_the_faults_and_the_exchange_behind_the_answer() -> None:
     assert found.hidden == {**given.record.hidden, CHAIN: EXCHANGE.as_json()}
 
 
-@pytest.mark.parametrize(("chain", "hidden"), [(None, EXCHANGE), (CHAIN, Hidden())])
-def test_without_an_answer_or_an_exchange_the_ledger_gets_nothing_new(chain: bytes | None, hidden: Hidden) -> None:
+@pytest.mark.parametrize(("chain", "hidden"), [(None, EXCHANGE), (CHAIN, HiddenLegs())])
+def test_without_an_answer_or_an_exchange_the_ledger_gets_nothing_new(chain: bytes | None, hidden: HiddenLegs) -> None:
     given = paging(hidden=hidden)
     assert record_of(given, chat(), chain).hidden == given.record.hidden
 
@@ -94,7 +94,8 @@ def redacted_case() -> tuple[Paging, dict[str, Any]]:
     """Two objects, each in a message of its own."""
     found = [each for each in marks(Transcript.of(MESSAGES)) if each is not None]
     one, two = (
-        made(SESSION, n, t, parts=(Part(m, 0, 6),)) for n, t, m in (("a", "open", found[1]), ("b", "secret", found[2]))
+        made(SESSION, n, t, parts=(ObjectSpan(m, 0, 6),))
+        for n, t, m in (("a", "open", found[1]), ("b", "secret", found[2]))
     )
     kept = record(
         SESSION, one, two,

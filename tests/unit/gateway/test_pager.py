@@ -19,7 +19,7 @@ from app.dialects.splice import splice
 from app.errors import StoreUnavailable
 from app.gateway.inject import weave
 from app.gateway.pager import unpaged
-from app.paging.ledger import Hidden, keys_of
+from app.paging.ledger import HiddenLegs, keys_of
 from app.paging.plan import LEFT_OUT
 from app.paging.preview import TAG, handle_of
 from app.paging.tools import PhantomCall
@@ -240,9 +240,9 @@ async def test_a_file_that_is_read_again_counts_as_its_last_reading() -> None:
 QUERY = PhantomCall("q1", "memory_query", '{"question": "Which?"}')
 
 
-def exchange(told: str = "It was 401.") -> Hidden:
+def exchange(told: str = "It was 401.") -> HiddenLegs:
     message = {"role": "assistant", "content": None, "tool_calls": [QUERY.as_sent()]}
-    return Hidden((message, {"role": "tool", "tool_call_id": "q1", "content": told}))
+    return HiddenLegs((message, {"role": "tool", "tool_call_id": "q1", "content": told}))
 
 
 def chain_of(messages: list[Message], at: int) -> bytes:
@@ -279,7 +279,7 @@ async def test_old_exchanges_go_with_the_batch_of_a_critical_prompt_and_stay_awa
     assert now.tokens <= desk.budget
     assert [at for at, _ in now.paging.explained["exchanges"]] == []
     assert all(row[LEFT_OUT] for row in desk.shelf.hidden.values())
-    assert Hidden.of_json(desk.shelf.hidden[chain_of(messages, 1)]) == exchange(PROSE * 12), "nothing is lost"
+    assert HiddenLegs.of_json(desk.shelf.hidden[chain_of(messages, 1)]) == exchange(PROSE * 12), "nothing is lost"
     again = await desk.ask(messages)
     assert again.paging.explained["exchanges"] == []
 
@@ -291,7 +291,7 @@ async def test_calls_beside_the_clients_are_answered_when_it_comes_back() -> Non
     restore = PhantomCall("r1", "memory_restore", json.dumps({"object_id": handle_of(lost.id)}), position=0)
     answer = {"role": "assistant", "content": None, "tool_calls": [PhantomCall("c99", "Read", "{}").as_sent()]}
     messages = [*begun(12), answer]
-    desk.shelf.hidden[chain_of(messages, len(messages) - 1)] = Hidden(beside=(restore,)).as_json()
+    desk.shelf.hidden[chain_of(messages, len(messages) - 1)] = HiddenLegs(beside=(restore,)).as_json()
     waiting = await desk.ask([*messages, user("Wait.")], record=False)
     assert not desk.answers.asked, "its own results are not here"
     assert "r1" not in str(waiting.messages)
@@ -321,7 +321,7 @@ async def test_an_answer_that_does_not_come_in_time_waits_for_the_next_request()
     desk.pager._answers = type("Never", (), {"answer": answer})()
     message = {"role": "assistant", "content": None, "tool_calls": [PhantomCall("c99", "Read", "{}").as_sent()]}
     messages = [user("q"), message, {"role": "tool", "tool_call_id": "c99", "content": "done"}]
-    desk.shelf.hidden[chain_of(messages, 1)] = Hidden(beside=(QUERY,)).as_json()
+    desk.shelf.hidden[chain_of(messages, 1)] = HiddenLegs(beside=(QUERY,)).as_json()
     now = await desk.ask(messages)
     assert now.messages == messages
     assert not now.paging.record.hidden

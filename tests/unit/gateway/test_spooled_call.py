@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.api.auth import Principal
-from app.capture.journal import Begin, Codec, Kept, frames_of, gather
+from app.capture.journal import Begin, Codec, KeptCall, frames_of, gather
 from app.context.assemble import Block
 from app.context.request import Compilation
 from app.dialects.chat import CHAT
@@ -25,7 +25,7 @@ from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
 from app.gateway.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.upstream import Target, UpstreamResponse
-from app.paging.ledger import Hidden
+from app.paging.ledger import HiddenLegs
 from app.paging.state import Paging
 from app.store import ids
 from app.store.paging_values import NOTHING_PAGED
@@ -88,7 +88,7 @@ def taped(*chunks: bytes, limit: int | None = None, events: bool = False) -> Tap
     return tape
 
 
-def through_a_file(kept: Kept) -> Kept:
+def through_a_file(kept: KeptCall) -> KeptCall:
     codec = Codec(b"key")
     data = b"".join(frames_of(codec, kept))
     assert CANARY.encode() not in data
@@ -136,7 +136,7 @@ def test_a_call_comes_back_in_its_own_dialect() -> None:
     body = b'{"input": [{"role":"user","content":"hi"}], "previous_response_id":"resp_1","model":"gpt-4o"}'
     chat = RESPONSES.read(body, json.loads(body))
     call = made(path="/v1/responses", body=body, prepared=None, sent=body, dialect=RESPONSES, chat=chat)
-    again = revive(through_a_file(Kept(call.id, begin_of(call))), LIMIT).call
+    again = revive(through_a_file(KeptCall(call.id, begin_of(call))), LIMIT).call
     assert again.chat == chat
     assert again.chat is not None
     assert again.chat.follows == "resp_1"
@@ -148,17 +148,17 @@ def test_a_paged_call_comes_back_with_what_was_decided_and_asked() -> None:
     call = made()
     paging = Paging(
         call.identity.tenant_id, call.identity.user_id, UUID(int=6), 1, 900, NOTHING_PAGED, replace(record, faults=()),
-        faults=list(record.faults), hidden=Hidden(legs=({"role": "assistant", "content": "hm"},)),
+        faults=list(record.faults), hidden=HiddenLegs(legs=({"role": "assistant", "content": "hm"},)),
     )  # fmt: skip
     call = replace(call, paging=paging, response=answered())
     kept = kept_of(call, Ending("complete"), taped(b"{}"), AT)
     assert revive(through_a_file(kept), LIMIT).call.paging == call.paging
-    begun = Kept(call.id, begin_of(call))
+    begun = KeptCall(call.id, begin_of(call))
     assert revive(through_a_file(begun), LIMIT).call.paging == call.paging, "a process that died had sent it"
 
 
 def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:
-    kept = Kept(UUID(int=12), begin_of(made()), head_of(made(), answered()), [(5, b"a"), (70_000, b"b")], size=2)
+    kept = KeptCall(UUID(int=12), begin_of(made()), head_of(made(), answered()), [(5, b"a"), (70_000, b"b")], size=2)
     found = revive(through_a_file(kept), LIMIT)
     assert (found.ending.kind, str(found.ending.error)) == ("cancelled", INTERRUPTED)
     assert found.ended_at == AT + timedelta(milliseconds=70)
@@ -178,7 +178,7 @@ def test_who_answered_instead_is_who_is_named() -> None:
     call = made()
     begun = begin_of(call)
     call = replace(call, target=Target("second", "http://y", CANARY, "its-name", "system"))
-    found = revive(through_a_file(Kept(call.id, begun, head_of(call, answered()))), LIMIT)
+    found = revive(through_a_file(KeptCall(call.id, begun, head_of(call, answered()))), LIMIT)
     assert (found.call.target.name, found.call.target.model_alias) == ("second", "its-name")
     assert found.call.target.placement == "system"
 
@@ -202,17 +202,17 @@ def test_an_explanation_that_cannot_be_written_costs_itself_only() -> None:
     for _ in range(300):  # orjson writes 254 levels
         deep = {"in": deep}
     call = made(prepared=Prepared(BODY, Compilation((), (), 0, None, 0, 0, 0, 0, 0.0, deep, {})))
-    assert revive(through_a_file(Kept(call.id, begin_of(call))), LIMIT).call.prepared is None
+    assert revive(through_a_file(KeptCall(call.id, begin_of(call))), LIMIT).call.prepared is None
 
 
 @pytest.mark.parametrize("notes", [b"{}", b"[]", b"rubbish"])
 def test_what_mneme_has_not_written_is_refused(notes: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        revive(Kept(UUID(int=1), Begin(UUID(int=2), 3, notes)), LIMIT)
+        revive(KeptCall(UUID(int=1), Begin(UUID(int=2), 3, notes)), LIMIT)
 
 
 def test_a_chat_whose_body_is_none_is_refused() -> None:
     begin = begin_of(made())
     with pytest.raises(ValueError, match="without messages"):
-        revive(Kept(UUID(int=1), Begin(begin.user, begin.at_us, begin.notes, b'{"messages": 1}')), LIMIT)
+        revive(KeptCall(UUID(int=1), Begin(begin.user, begin.at_us, begin.notes, b'{"messages": 1}')), LIMIT)
     assert orjson.loads(begin.notes)["chat"]

@@ -17,7 +17,7 @@ from app.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from app.gateway.idempotency import Replay
+from app.gateway.idempotency import EarlierAnswer
 from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
 from tests.support.journey import (
@@ -425,7 +425,7 @@ async def test_a_chat_that_is_not_understood_has_its_alias_too() -> None:
 
 async def test_a_repeated_key_is_sent_under_the_name_that_this_upstream_knows() -> None:
     stage = Stage(upstreams=CHAIN)
-    stage.preparer.found = Replay(b'{"model":"m-at-b", "messages":[]}', UUID(int=8), answered=True)
+    stage.preparer.found = EarlierAnswer(b'{"model":"m-at-b", "messages":[]}', UUID(int=8), answered=True)
     stage.answering(lambda asked: completion("a"))
     await stage.ask(HI, model="m")
     assert stage.upstream.sent == [b'{"model":"m", "messages":[]}']

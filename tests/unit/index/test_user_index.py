@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from app.context.rank import rank
 from app.index import user_index
 from app.index.analyse import VERSION, Term, asked, pack
-from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Also, Row, UserIndex
+from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Also, ItemRow, UserIndex
 from app.store.item_columns import PLACE, Scan
 from tests.support.properties import examples
 
@@ -45,13 +45,13 @@ class Item:
     def id(self) -> UUID:
         return UUID(int=self.number << 64 | 7)
 
-    def row(self) -> Row:
+    def row(self) -> ItemRow:
         place = np.zeros(1, PLACE)
         place["id"] = np.frombuffer(self.id.bytes, ">u8")
         place["session"] = np.frombuffer(UUID(int=self.session).bytes, ">u8")
         place["turn"], place["tokens"], place["kind"] = self.turn, self.tokens, self.kind
         place["role"] = self.role
-        return Row(
+        return ItemRow(
             place.tobytes(), vector_bytes(self.vector) if self.vector else b"", pack(self.text), self.hides, self.until
         )
 
@@ -279,9 +279,9 @@ def test_what_came_bit_by_bit_is_what_came_at_once(
     assert sorted(ids(one, slice(None))) == sorted(ids(other, slice(None)))
 
 
-@given(st.lists(st.builds(Row, *[st.binary(max_size=70)] * 3) | ITEMS.map(Item.row), max_size=8))
+@given(st.lists(st.builds(ItemRow, *[st.binary(max_size=70)] * 3) | ITEMS.map(Item.row), max_size=8))
 @examples(100)
-def test_what_cannot_be_read_is_left_out_and_counted(rows: list[Row]) -> None:
+def test_what_cannot_be_read_is_left_out_and_counted(rows: list[ItemRow]) -> None:
     index = UserIndex.of([], DIMENSIONS).with_rows(rows)
     assert index.unreadable == UserIndex.of(rows, DIMENSIONS).unreadable
     scan = all_of(index, asked("apple"), np.ones(DIMENSIONS, np.float32))
@@ -307,7 +307,7 @@ GOOD = Item(1, "apple", (1.0,) * DIMENSIONS).row()
         GOOD._replace(terms=bytes((VERSION, 255)) + GOOD.terms[2:]),
     ],
 )
-def test_a_bad_row_among_good_ones(bad: Row) -> None:
+def test_a_bad_row_among_good_ones(bad: ItemRow) -> None:
     others = [Item(n, "pear", (0.5,) * DIMENSIONS).row() for n in (2, 3)]
     index = UserIndex.of([others[0], bad, others[1]], DIMENSIONS)
     assert (len(index), index.unreadable) == (2, 1)

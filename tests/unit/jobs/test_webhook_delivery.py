@@ -28,7 +28,7 @@ from app.features.webhooks.delivery import (
     retrying,
     signature,
 )
-from app.features.webhooks.outbox import TargetFigures, Waiting
+from app.features.webhooks.outbox import TargetFigures, WaitingMessage
 from app.settings import Settings
 from app.sources import WebhookTarget
 from app.store.ids import NIL
@@ -51,8 +51,8 @@ def target(name: str = "crm", url: str = "http://127.0.0.1:1/", **fields: Any) -
     return WebhookTarget.model_validate(told)
 
 
-def waiting(**fields: Any) -> Waiting:
-    told = Waiting(
+def waiting(**fields: Any) -> WaitingMessage:
+    told = WaitingMessage(
         UUID(int=1),
         "local",
         UUID(int=2),
@@ -70,7 +70,7 @@ def waiting(**fields: Any) -> Waiting:
 class Memory:
     """An outbox in memory. `refuses`: what becomes of a message cannot be noted."""
 
-    def __init__(self, messages: Mapping[str, Sequence[Waiting]]) -> None:
+    def __init__(self, messages: Mapping[str, Sequence[WaitingMessage]]) -> None:
         self.due = {name: list(each) for name, each in messages.items()}
         self.done: list[tuple[str, str, object]] = []
         self.configured: list[Any] = []
@@ -83,17 +83,17 @@ class Memory:
     async def figures(self) -> list[TargetFigures]:
         return [TargetFigures(each, 0, 0, 0, 1, None) for each in self.configured]
 
-    async def claim(self, target: str, limit: int, lease: timedelta, *, text: bool) -> list[Waiting]:
+    async def claim(self, target: str, limit: int, lease: timedelta, *, text: bool) -> list[WaitingMessage]:
         found, self.due[target] = self.due[target][:limit], self.due[target][limit:]
         return found
 
-    async def delivered(self, target: str, message: Waiting) -> None:
+    async def delivered(self, target: str, message: WaitingMessage) -> None:
         self._note("delivered", target, None)
 
-    async def later(self, target: str, message: Waiting, wait: timedelta) -> None:
+    async def later(self, target: str, message: WaitingMessage, wait: timedelta) -> None:
         self._note("later", target, wait.total_seconds())
 
-    async def bury(self, target: str, message: Waiting, error: str) -> None:
+    async def bury(self, target: str, message: WaitingMessage, error: str) -> None:
         self._note("buried", target, error)
 
     async def tell_degraded(self, before: datetime, examples: int) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.knowledge.checking import check
-from app.knowledge.domain_sql import Column, Table
-from app.knowledge.ontology_yaml import Draft, read
+from app.features.knowledge.checking import check
+from app.features.knowledge.domain_sql import DomainColumn, Table
+from app.features.knowledge.ontology_yaml import OntologyDraft, read
 
 TEXT = """\
 domain: erp
@@ -22,14 +22,14 @@ relations:
 """
 
 
-def draft() -> Draft:
+def draft() -> OntologyDraft:
     found = read(TEXT).draft
     assert found is not None
     return found
 
 
 def table(*indexed: str, may_write: bool = False, **columns: str) -> Table:
-    return Table({name: Column(name, each) for name, each in columns.items()}, may_write, frozenset(indexed))
+    return Table({name: DomainColumn(name, each) for name, each in columns.items()}, may_write, frozenset(indexed))
 
 
 CUSTOMERS = table("id", id="text", name="text", status="text", since="date", payment_terms="text")
@@ -62,7 +62,7 @@ def test_a_time_of_change_that_is_none_is_an_error() -> None:
 
 
 def test_a_time_that_is_none_is_an_error() -> None:
-    columns = {**CUSTOMERS.columns, "since": Column("since", "text")}
+    columns = {**CUSTOMERS.columns, "since": DomainColumn("since", "text")}
     ((level, line, message),) = told(customers=CUSTOMERS._replace(columns=columns), orders=ORDERS)
     assert (level, line) == ("error", 8)
     assert "no date and no timestamp" in message

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import pytest
 
 from app.context.resolution import Entity, Resolution
-from app.knowledge.claims import about_things
-from app.knowledge.ontology import EntityType, Ontology
-from app.memory.candidate import Candidate, Exchange
+from app.features.knowledge.claims import about_things
+from app.features.knowledge.ontology import EntityType, Ontology
+from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -50,8 +50,8 @@ def resolved(text: str) -> list[Resolution]:
     ]
 
 
-def said(text: str, day_of: dict[str, str] | None = None) -> list[Candidate]:
-    return about_things(text, NOW, extract(Exchange(text, NOW)), resolved(text), ONTOLOGY, day_of)
+def said(text: str, day_of: dict[str, str] | None = None) -> list[MemoryCandidate]:
+    return about_things(text, NOW, extract(SourceExchange(text, NOW)), resolved(text), ONTOLOGY, day_of)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_when_it_is_so() -> None:
 
 def test_without_things_nothing_changes() -> None:
     text = "I live in Lisbon and Gai Media prefers Friday deliveries"
-    found = extract(Exchange(text, NOW))
+    found = extract(SourceExchange(text, NOW))
     assert about_things(text, NOW, found, [], ONTOLOGY) == found
     unresolved = [Resolution("Gai Media", text.index("Gai"), None, requires_disambiguation=True)]
     assert about_things(text, NOW, found, unresolved, ONTOLOGY) == found
@@ -166,4 +166,4 @@ def test_what_points_back_too_far_is_tied_to_nothing() -> None:
     text = "Well, their payment terms are NET15"
     for confidence, many in ((0.2207, 1), (0.1339, 0)):
         back = Resolution("their", text.index("their"), GAI, confidence, "coreference")
-        assert len(about_things(text, NOW, extract(Exchange(text, NOW)), [back], ONTOLOGY)) == many
+        assert len(about_things(text, NOW, extract(SourceExchange(text, NOW)), [back], ONTOLOGY)) == many

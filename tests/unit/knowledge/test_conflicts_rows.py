@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from app.context.resolution import RowValue
-from app.knowledge.conflicts import Stands, against_rows, agreeing, logged_data, logged_outcome
+from app.features.knowledge.conflicts import Stands, against_rows, agreeing, logged_data, logged_outcome
 from app.store.resolution import Claim
 
 GAI = "customer:gai_123"

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.question import Span
-from app.knowledge.domain_sql import (
-    Column,
+from app.context.question import TimeSpan
+from app.features.knowledge.domain_sql import (
+    DomainColumn,
     Table,
     by_key,
     by_name,
@@ -25,7 +25,7 @@ from app.knowledge.domain_sql import (
     split_table,
     wanted_columns,
 )
-from app.knowledge.ontology import EntityType, Relation
+from app.features.knowledge.ontology import EntityType, Relation
 
 HOSTILE = 'x"; DROP TABLE customers; --'
 
@@ -38,10 +38,12 @@ def kind(**given: object) -> EntityType:
 
 
 def table(**columns: str) -> Table:
-    return Table({name: Column(name, each.removesuffix("[]"), each.endswith("[]")) for name, each in columns.items()})
+    return Table(
+        {name: DomainColumn(name, each.removesuffix("[]"), each.endswith("[]")) for name, each in columns.items()}
+    )
 
 
-SEPTEMBER = Span(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
+SEPTEMBER = TimeSpan(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
 
 
 def test_a_row_by_its_key_casts_the_value_and_not_the_column() -> None:
@@ -88,7 +90,7 @@ def test_hostile_names_stay_names() -> None:
     evil = kind(
         table=f"domain.{HOSTILE}", key=HOSTILE, title=HOSTILE, label="{" + HOSTILE + "}", show=(HOSTILE,), time=HOSTILE
     )
-    catalog = Table({HOSTILE: Column(HOSTILE, "date")})
+    catalog = Table({HOSTILE: DomainColumn(HOSTILE, "date")})
     relation = Relation("erp", "a", "has", "b", "one_to_many", "", ((HOSTILE, HOSTILE),))
     for made in (
         by_key(evil, catalog, ["2024-01-01"]),
@@ -126,11 +128,11 @@ def test_what_a_relation_leads_to_is_bounded_in_time_and_rows_and_newest_first()
 
 def test_a_span_in_the_columns_own_terms() -> None:
     zone = timezone(timedelta(hours=5, minutes=30))
-    span = Span(datetime(2024, 9, 1, tzinfo=zone), datetime(2024, 10, 1, tzinfo=zone))
+    span = TimeSpan(datetime(2024, 9, 1, tzinfo=zone), datetime(2024, 10, 1, tzinfo=zone))
     assert moments(span, "date") == ("2024-09-01", "2024-10-01")
     assert moments(span, "timestamp") == ("2024-09-01T00:00:00", "2024-10-01T00:00:00")
     assert moments(span, "timestamptz") == ("2024-09-01T00:00:00+05:30", "2024-10-01T00:00:00+05:30")
-    assert moments(Span(None, datetime(2024, 9, 1, 12, tzinfo=zone)), "date") == (None, "2024-09-02")
+    assert moments(TimeSpan(None, datetime(2024, 9, 1, 12, tzinfo=zone)), "date") == (None, "2024-09-02")
     assert moments(None, "date") == (None, None)
 
 

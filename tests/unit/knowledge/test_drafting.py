@@ -6,16 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.knowledge.domain_sql import Column
-from app.knowledge.drafting import CatalogTable, ForeignKey, draft, singular
-from app.knowledge.ontology_yaml import Draft, read
+from app.features.knowledge.domain_sql import DomainColumn
+from app.features.knowledge.drafting import CatalogTable, ForeignKey, draft, singular
+from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from tests.support.properties import examples
 
 
 def table(
     name: str, columns: dict[str, str], *key: str, schema: str = "erp", comment: str | None = None
 ) -> CatalogTable:
-    return CatalogTable(schema, name, comment, key, tuple((Column(each, kind), None) for each, kind in columns.items()))
+    return CatalogTable(
+        schema, name, comment, key, tuple((DomainColumn(each, kind), None) for each, kind in columns.items())
+    )
 
 
 CUSTOMERS = table(
@@ -44,7 +46,7 @@ KEYS = [
 ]
 
 
-def loaded(text: str) -> Draft:
+def loaded(text: str) -> OntologyDraft:
     reading = read(text)
     assert reading.errors == ()
     assert reading.draft is not None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.knowledge.ontology_yaml import pattern_trouble
+from app.features.knowledge.ontology_yaml import pattern_trouble
 from tests.support.properties import examples
 
 FINE = [

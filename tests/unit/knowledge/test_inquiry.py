@@ -10,11 +10,11 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Known
 from app.errors import StoreUnavailable
-from app.knowledge import inquiry as inquiring
-from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolution import Said, Who
+from app.features.knowledge import inquiry as inquiring
+from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.store.resolution import Claim
 from app.tasks import Supervisor
 from tests.support.context_samples import NOW
@@ -36,7 +36,7 @@ async def tasks() -> AsyncIterator[Supervisor]:
 async def asked(
     business: Business, tasks: Supervisor, deadline_s: float | None = None, text: str = "Gai Media?"
 ) -> Any:
-    return await business.knower(tasks).inquire(WHO, text, [Said("user", "hi")], NOW, deadline_s)
+    return await business.knower(tasks).inquire(WHO, text, [EarlierMessage("user", "hi")], NOW, deadline_s)
 
 
 async def test_what_is_named_and_what_is_known_of_it(tasks: Supervisor) -> None:
@@ -57,7 +57,7 @@ async def test_what_is_named_and_what_is_known_of_it(tasks: Supervisor) -> None:
     assert sorted(business.asked[2:]) == ["domain", "log"]
     (seen,) = await found.against(WHO.user, [UUID(int=5), UUID(int=6)])
     assert (seen.memory_id, seen.memory_value, seen.stands) == (UUID(int=5), "NET30", "domain")
-    assert business.heard == [(WHO, (Said("user", "hi"),))]
+    assert business.heard == [(WHO, (EarlierMessage("user", "hi"),))]
     assert len(tasks) == 0
 
 

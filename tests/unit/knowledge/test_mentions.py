@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.knowledge import mentions
-from app.knowledge.mentions import MAX_GRAM_WORDS, MAX_MENTION_CHARS, MAX_WORDS, find, normalise, plain, whole
-from app.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge import mentions
+from app.features.knowledge.mentions import MAX_GRAM_WORDS, MAX_MENTION_CHARS, MAX_WORDS, find, normalise, plain, whole
+from app.features.knowledge.ontology import EntityType, Ontology
 from tests.support.labelled_mentions import ONTOLOGY
 
 HOSTILE = {

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.knowledge.ontology import entity_type
-from app.knowledge.ontology_yaml import MAX_BYTES, read
-from app.knowledge.yaml_nodes import MAX_DEPTH, MAX_FINDINGS
+from app.features.knowledge.ontology import entity_type
+from app.features.knowledge.ontology_yaml import MAX_BYTES, read
+from app.features.knowledge.yaml_nodes import MAX_DEPTH, MAX_FINDINGS
 from tests.support.properties import examples
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
 

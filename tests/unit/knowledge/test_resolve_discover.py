@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from app.clock import FakeClock
-from app.knowledge.resolution import Sought, Wanted
-from app.knowledge.resolve import MAX_WANTED, REMEMBERED_S, Discovery
+from app.features.knowledge.resolution import RowQuery, Sought
+from app.features.knowledge.resolve import MAX_WANTED, REMEMBERED_S, Discovery
 from tests.support.labelled_mentions import Rows
 
 TENANT, OTHER = UUID(int=1), UUID(int=2)
-HELIOS, NOTHING = Wanted("Helios", ()), Wanted("Blorb", ())
+HELIOS, NOTHING = RowQuery("Helios", ()), RowQuery("Blorb", ())
 
 
 async def test_what_was_found_and_what_was_not_is_remembered_for_a_while() -> None:
@@ -51,7 +51,7 @@ async def test_a_search_that_is_not_waited_for_goes_on_once() -> None:
     go, rows = asyncio.Event(), Rows()
 
     class Slow:
-        async def find(self, tenant: UUID, mentions: Sequence[Wanted]) -> Sought:
+        async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought:
             await go.wait()
             return await rows.find(tenant, mentions)
 
@@ -77,7 +77,7 @@ async def test_another_tenant_and_another_ontology_are_asked_anew() -> None:
 async def test_few_are_asked_for_and_few_remembered() -> None:
     clock, rows = FakeClock(datetime(2026, 1, 1, tzinfo=UTC)), Rows()
     discovery = Discovery(rows, clock)
-    found, _ = await discovery.find(TENANT, 1, [Wanted(str(n), ()) for n in range(10_000)])
+    found, _ = await discovery.find(TENANT, 1, [RowQuery(str(n), ()) for n in range(10_000)])
     assert len(rows.asked) == len(found) == MAX_WANTED
 
 

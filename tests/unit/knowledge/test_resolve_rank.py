@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from app.context.resolution import Entity
-from app.knowledge import resolution as rank
-from app.knowledge.resolution import (
-    Found,
+from app.features.knowledge import resolution as rank
+from app.features.knowledge.entities import Match
+from app.features.knowledge.resolution import (
+    FoundRow,
     alias_rank,
     coreference_confidence,
     discovered,
@@ -20,7 +21,6 @@ from app.knowledge.resolution import (
     known,
     near,
 )
-from app.store.entities import Match
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -38,9 +38,9 @@ def alias(
     )  # fmt: skip
 
 
-def found(entity: str, name: str, *, exact: bool) -> Found:
+def found(entity: str, name: str, *, exact: bool) -> FoundRow:
     kind, _, key = entity.partition(":")
-    return Found("gai", Entity(entity, kind, name), kind, "id", key, "erp", {}, exact)
+    return FoundRow("gai", Entity(entity, kind, name), kind, "id", key, "erp", {}, exact)
 
 
 @pytest.mark.parametrize(

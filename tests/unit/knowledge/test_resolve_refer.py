@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from app.context.resolution import Alternative, Entity
-from app.knowledge.mentions import find
-from app.knowledge.ontology import NO_ONTOLOGY
-from app.knowledge.resolution import Antecedent, chosen, pick, refer
+from app.features.knowledge.mentions import find
+from app.features.knowledge.ontology import NO_ONTOLOGY
+from app.features.knowledge.resolution import Antecedent, chosen, pick, refer
 from tests.support.labelled_mentions import ONTOLOGY
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")

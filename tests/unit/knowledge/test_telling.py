@@ -10,46 +10,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.question import Span
+from app.context.question import TimeSpan
 from app.context.resolution import Entity
-from app.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
-from app.knowledge.graph_traversal import Ask
-from app.knowledge.ontology import EntityType
-from app.knowledge.render_facts import Row, Told, changed_at, days, facts, name_of, row_values, shown, when
+from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
+from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.ontology import EntityType
+from app.features.knowledge.render_facts import FactRow, Told, changed_at, days, facts, name_of, row_values, shown, when
 from tests.support.sample_domain import sample_ontology
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
 TYPES = sample_ontology().types
 CREATES = next(each for each in sample_ontology().relations if each.name == "creates")
 HAS = sample_ontology().relations[0]
-SEPTEMBER = Span(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
+SEPTEMBER = TimeSpan(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
 NUMBERS: Mapping[str, Family] = {"status": "text", "total_amount": "number", "so_id": "text", "order_date": "date"}
 
 
-def order(so: str, status: str, amount: str | None, at: str) -> Row:
-    return Row(so, "gai_123", {"so_id": so, "status": status, "total_amount": amount, "order_date": at})
+def order(so: str, status: str, amount: str | None, at: str) -> FactRow:
+    return FactRow(so, "gai_123", {"so_id": so, "status": status, "total_amount": amount, "order_date": at})
 
 
-def work(wo: str, so: str, status: str | None) -> Row:
-    return Row(wo, so, {"wo_id": wo, "status": status, "assigned_to": "Ravi"})
+def work(wo: str, so: str, status: str | None) -> FactRow:
+    return FactRow(wo, so, {"wo_id": wo, "status": status, "assigned_to": "Ravi"})
 
 
 ORDERS = (order("SO-1052", "in_fulfillment", "2200", "2024-09-22"), order("SO-1045", "fulfilled", "3500", "2024-09-15"))
 WORK = (work("WO-501", "SO-1045", "done"), work("WO-502", "SO-1045", "done"), work("WO-503", "SO-1052", "in_progress"))
 
 
-def orders(rows: tuple[Row, ...] = ORDERS, total: int | None = None, onward: tuple[Told, ...] = ()) -> Told:
+def orders(rows: tuple[FactRow, ...] = ORDERS, total: int | None = None, onward: tuple[Told, ...] = ()) -> Told:
     ask = Ask(TYPES["sales_order"], GAI, HAS, span=SEPTEMBER)
     return Told(ask, rows, len(rows) if total is None else total, NUMBERS, onward)
 
 
-def works(rows: tuple[Row, ...] = WORK, total: int | None = None, **given: object) -> Told:
+def works(rows: tuple[FactRow, ...] = WORK, total: int | None = None, **given: object) -> Told:
     ask = Ask(TYPES["work_order"], GAI, CREATES, listed=False)
     return Told(ask, rows, len(rows) if total is None else total, {"status": "text"}, **given)  # type: ignore[arg-type]
 
 
 def customer(**values: str | None) -> Told:
-    row = Row(
+    row = FactRow(
         "gai_123", None, {"name": "Gai Media Entertainment", "industry": "Entertainment", "status": "Active"} | values
     )
     return Told(Ask(TYPES["customer"], GAI), (row,), 1, {})
@@ -91,7 +91,7 @@ def test_a_sum_needs_a_number_in_every_row() -> None:
 
 def test_what_rows_share_is_not_added_up() -> None:
     sold = next(each for each in sample_ontology().relations if each.name == "is_for")
-    rows = tuple(Row(name, "SO-1", {"name": name, "price": "10"}) for name in ("a", "b"))
+    rows = tuple(FactRow(name, "SO-1", {"name": name, "price": "10"}) for name in ("a", "b"))
     told = Told(Ask(TYPES["product"], GAI, sold), rows, 2, {"price": "number"})
     assert text(told).endswith("; 2 in all")
 
@@ -111,10 +111,10 @@ def test_what_rows_have_is_counted_by_their_state() -> None:
 
 def test_what_rows_have_without_a_state_is_counted_and_added_up() -> None:
     pays = next(each for each in sample_ontology().relations if each.name == "is_paid_by")
-    rows = tuple(Row(str(n), "INV-1", {"amount": "10.50", "method": "card"}) for n in range(2))
+    rows = tuple(FactRow(str(n), "INV-1", {"amount": "10.50", "method": "card"}) for n in range(2))
     told = Told(Ask(TYPES["payment"], GAI, pays, listed=False), rows, 2, {"amount": "number"})
     invoices = Told(
-        Ask(TYPES["invoice"], GAI, HAS), (Row("INV-1", "gai_123", {"invoice_id": "INV-1"}),), 1, {}, (told,)
+        Ask(TYPES["invoice"], GAI, HAS), (FactRow("INV-1", "gai_123", {"invoice_id": "INV-1"}),), 1, {}, (told,)
     )
     assert text(invoices) == "Invoices of Gai Media Entertainment: INV-1 — payments: 2, amount 21; 1 in all"
 
@@ -153,7 +153,7 @@ def test_when_a_row_was_changed_at_the_latest(value: str | None, family: Family 
 
 def test_rows_say_when_they_were_changed() -> None:
     kind = msgspec.structs.replace(TYPES["customer"], changed="updated_at")
-    told = Told(Ask(kind, GAI), (Row("gai_123", None, {"status": "Active", "updated_at": "2024-09-15"}),), 1,
+    told = Told(Ask(kind, GAI), (FactRow("gai_123", None, {"status": "Active", "updated_at": "2024-09-15"}),), 1,
                 {"updated_at": "date"})  # fmt: skip
     found = row_values([told], datetime(2024, 10, 15, tzinfo=UTC))
     assert found["customer:gai_123"]["status"].changed_at == datetime(2024, 9, 16, tzinfo=UTC)
@@ -183,10 +183,10 @@ def test_a_value_is_one_line_of_bounded_length(value: str, family: Family) -> No
 
 def test_a_row_is_called_by_its_label_else_by_its_key() -> None:
     kind = EntityType("contact", "crm", "contacts", "id", "last", "{first} {last}")
-    assert name_of(kind, Row("7", None, {"first": "Ana", "last": "Silva"})) == "Ana Silva"
-    assert name_of(kind, Row("7", None, {"first": None, "last": "Silva"})) == "Silva"
-    assert name_of(kind, Row("7", None, {"first": None, "last": None})) == "7"
-    assert name_of(TYPES["sales_order"], Row("SO-1", None, {"so_id": None})) == "SO-1"
+    assert name_of(kind, FactRow("7", None, {"first": "Ana", "last": "Silva"})) == "Ana Silva"
+    assert name_of(kind, FactRow("7", None, {"first": None, "last": "Silva"})) == "Silva"
+    assert name_of(kind, FactRow("7", None, {"first": None, "last": None})) == "7"
+    assert name_of(TYPES["sales_order"], FactRow("SO-1", None, {"so_id": None})) == "SO-1"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_row_is_called_by_its_label_else_by_its_key() -> None:
      (None, "2024-09-01", "before 2024-09-01"), (None, None, "at any time")],
 )  # fmt: skip
 def test_a_span_as_one_says_it(begin: str | None, end: str | None, told: str) -> None:
-    span = Span(*(datetime.fromisoformat(each).replace(tzinfo=UTC) if each else None for each in (begin, end)))
+    span = TimeSpan(*(datetime.fromisoformat(each).replace(tzinfo=UTC) if each else None for each in (begin, end)))
     assert when(span) == told
 
 

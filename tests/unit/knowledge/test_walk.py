@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.question import Span, asked_time
+from app.context.question import TimeSpan, asked_time
 from app.context.resolution import Entity, Resolution
-from app.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
-from app.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
+from app.features.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
+from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
 from tests.support.sample_domain import sample_ontology
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
@@ -44,7 +44,7 @@ def test_the_seeds_question_takes_its_three_queries() -> None:
     (root,) = planned("What did Gai Media order last month?")
     assert tree([root]) == [("CUSTOMER", [("SALES_ORDER", ["work_order"])])]
     (orders,) = root.onward
-    assert orders.span == Span(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
+    assert orders.span == TimeSpan(datetime(2024, 9, 1, tzinfo=UTC), datetime(2024, 10, 1, tzinfo=UTC))
     assert (orders.relation is not None and orders.relation.name, orders.backwards, orders.limit) == ("has", False, 20)
     assert (orders.onward[0].span, orders.onward[0].limit) == (None, 100)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.memory.candidate import Exchange
+from app.memory.candidate import SourceExchange
 from app.memory.commands import commands
 from app.memory.extract import extract
 
@@ -41,13 +41,13 @@ def test_there_are_enough() -> None:
 
 @pytest.mark.parametrize("form", CASES)
 def test_what_is_pasted_or_quoted_says_nothing_of_the_user(form: str) -> None:
-    assert [each for each in CASES[form] if extract(Exchange(each, NOW)) or commands(each)] == []
+    assert [each for each in CASES[form] if extract(SourceExchange(each, NOW)) or commands(each)] == []
 
 
 @pytest.mark.parametrize("form", TEMPLATES)
 def test_what_a_template_may_carry_orders_nothing(form: str) -> None:
     def orders(message: str) -> bool:
-        found = extract(Exchange(message, NOW))
+        found = extract(SourceExchange(message, NOW))
         return any(each.kind == "instruction" for each in found) or bool(commands(message))
 
     assert [each for each in TEMPLATES[form] if orders(each)] == []
@@ -68,13 +68,13 @@ def test_what_a_template_may_carry_orders_nothing(form: str) -> None:
     ],
 )
 def test_what_others_say_is_no_wish(message: str) -> None:
-    assert [each.content for each in extract(Exchange(message, NOW)) if each.kind == "instruction"] == []
+    assert [each.content for each in extract(SourceExchange(message, NOW)) if each.kind == "instruction"] == []
 
 
 @pytest.mark.parametrize("payload", [payload for _, payload in _section("payloads")])
 def test_what_the_model_or_a_tool_says_is_no_statement_of_the_users(payload: str) -> None:
     call = {"function": {"name": "search", "arguments": {"query": payload}}}
-    found = extract(Exchange("ok", NOW, tool_calls=[call], assistant_text=payload))
+    found = extract(SourceExchange("ok", NOW, tool_calls=[call], assistant_text=payload))
     assert {candidate.kind for candidate in found} <= {"tool_outcome"}
 
 
@@ -92,7 +92,7 @@ def test_what_the_model_or_a_tool_says_is_no_statement_of_the_users(payload: str
 )
 def test_forgetting_instructions_is_not_about_memory(message: str) -> None:
     assert commands(message) == ()
-    assert extract(Exchange(message, NOW)) == []
+    assert extract(SourceExchange(message, NOW)) == []
 
 
 @pytest.mark.parametrize(
@@ -111,5 +111,5 @@ def test_forgetting_instructions_is_not_about_memory(message: str) -> None:
     ],
 )
 def test_what_only_looks_like_a_task_or_a_command_is_the_users_own_word(message: str, stated: list[str]) -> None:
-    assert [each.content for each in extract(Exchange(message, NOW))] == stated
+    assert [each.content for each in extract(SourceExchange(message, NOW))] == stated
     assert commands(message) == ()

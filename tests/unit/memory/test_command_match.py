@@ -8,7 +8,7 @@ import pytest
 
 from app.memory.candidate import Triple
 from app.memory.commands import aim_of, matched, says, value_keys
-from app.store.commands import Stored
+from app.store.commands import StoredMemory
 
 STORED = [
     ("Works as a data engineer at Acme in Porto", "user", "occupation", "a data engineer at Acme in Porto"),
@@ -26,7 +26,9 @@ STORED = [
     ("Met Maria in Paris", None, None, None),
 ]
 ENDED = {1}
-MEMORIES = [Stored(UUID(int=n), *row, True, "correction" if n in ENDED else "fact") for n, row in enumerate(STORED)]
+MEMORIES = [
+    StoredMemory(UUID(int=n), *row, True, "correction" if n in ENDED else "fact") for n, row in enumerate(STORED)
+]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_one_common_word_that_fits_several_things_is_unclear() -> None:
 
 
 GERMAN = [
-    Stored(UUID(int=n), text, "wife", predicate, value, True)
+    StoredMemory(UUID(int=n), text, "wife", predicate, value, True)
     for n, (text, predicate, value) in enumerate(
         [
             ("Frau ist allergisch gegen Erdnüsse", "allergic_to", "Erdnüsse"),
@@ -116,4 +118,4 @@ def test_a_message_says_a_name_as_a_whole_word(text: str, said: bool) -> None:
     ],
 )
 def test_a_memory_is_said_by_the_words_of_its_value(value: str | None, keys: set[str]) -> None:
-    assert value_keys(Stored(UUID(int=0), "", "user", "x", value, True)) == keys
+    assert value_keys(StoredMemory(UUID(int=0), "", "user", "x", value, True)) == keys

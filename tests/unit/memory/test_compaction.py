@@ -17,7 +17,7 @@ from app.memory.compaction import (
     SUMMARY_TOKENS,
     TARGET_RATIO,
     WINDOW_TURNS,
-    Entry,
+    CompactionMessage,
     choose,
     last_turns,
     needs_compaction,
@@ -89,14 +89,14 @@ def test_preferences_come_as_they_are() -> None:
 # --- what a compaction takes out: whole turns, oldest first, never the first turn or the last four ---------------
 
 
-def session(turns: int, tokens: int = 100, *, compressed: int = 0, tools: bool = False) -> list[Entry]:
+def session(turns: int, tokens: int = 100, *, compressed: int = 0, tools: bool = False) -> list[CompactionMessage]:
     """Turns of a question, perhaps a tool call and its result, and an answer."""
-    found: list[Entry] = []
+    found: list[CompactionMessage] = []
     roles = ["user", "assistant", "tool", "assistant"] if tools else ["user", "assistant"]
     for turn in range(turns):
         for role in roles:
             at = len(found) + 1
-            found.append(Entry(UUID(int=at), at, role, tokens, compressed=0 < turn <= compressed))
+            found.append(CompactionMessage(UUID(int=at), at, role, tokens, compressed=0 < turn <= compressed))
     return found
 
 
@@ -163,7 +163,7 @@ def test_the_budget_of_a_summary_keeps_the_ratio_above_its_bar() -> None:
     st.integers(0, 8000),
 )
 def test_whatever_a_session_looks_like(shape: list[tuple[str, int, bool]], target: int) -> None:
-    entries = [Entry(UUID(int=n + 1), n + 1, *each) for n, each in enumerate(shape)]
+    entries = [CompactionMessage(UUID(int=n + 1), n + 1, *each) for n, each in enumerate(shape)]
     window = choose(entries, target)
     if window is None:
         return

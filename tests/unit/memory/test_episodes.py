@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.memory.candidate import Exchange
+from app.memory.candidate import SourceExchange
 from app.memory.episodes import (
     MAX_PATTERNS,
     episode_of,
@@ -28,9 +28,9 @@ from app.store.consolidation import Episode
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def exchange(text: str, answer: str = "Done.", tools: tuple[str, ...] = ()) -> Exchange:
+def exchange(text: str, answer: str = "Done.", tools: tuple[str, ...] = ()) -> SourceExchange:
     calls = [{"function": {"name": name, "arguments": "{}"}} for name in tools]
-    return Exchange(text, BEGAN, calls, answer)
+    return SourceExchange(text, BEGAN, calls, answer)
 
 
 def told(text: str, n: int = 0, session: int = 0, tools: tuple[str, ...] = ()) -> Episode:
@@ -102,9 +102,9 @@ def test_what_the_user_did(text: str, expected: str) -> None:
 
 
 def test_only_answered_exchanges_are_episodes_and_injected_blocks_are_no_part_of_them() -> None:
-    silent = Exchange("What is up?", BEGAN, [], "")
+    silent = SourceExchange("What is up?", BEGAN, [], "")
     assert episode_of(silent, [], message_id=UUID(int=1), session_id=UUID(int=2)) is None
-    called = Exchange("What is up?", BEGAN, [{"function": {"name": "look"}}], "")
+    called = SourceExchange("What is up?", BEGAN, [{"function": {"name": "look"}}], "")
     made = episode_of(called, [], message_id=UUID(int=1), session_id=UUID(int=2))
     assert made is not None
     assert made.tools == ("look",)

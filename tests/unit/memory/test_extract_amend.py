@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.memory.candidate import Exchange, Triple
+from app.memory.candidate import SourceExchange, Triple
 from app.memory.extract import Earlier, amended, amends, extract
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -29,7 +29,7 @@ TEA = Earlier("I like Earl Grey", Triple("user", "likes", "Earl Grey"))
     ],
 )
 def test_what_was_meant(said: str, earlier: list[Earlier], content: str | None) -> None:
-    exchange = Exchange(said, NOW)
+    exchange = SourceExchange(said, NOW)
     (candidate,) = extract(exchange)
     assert amends(candidate)
     found = amended(candidate, exchange, earlier)
@@ -42,4 +42,4 @@ def test_what_was_meant(said: str, earlier: list[Earlier], content: str | None) 
     "said", ["I meant the second one", "No, I mean the other function", "I meant no offence", "I meant well"]
 )
 def test_what_points_at_the_conversation_says_nothing(said: str) -> None:
-    assert extract(Exchange(said, NOW)) == []
+    assert extract(SourceExchange(said, NOW)) == []

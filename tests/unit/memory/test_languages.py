@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.languages.data import LANGUAGES, language, language_of, read
-from app.memory.candidate import Ended, Exchange, Triple
+from app.memory.candidate import Ended, SourceExchange, Triple
 from app.memory.commands import Command, commands
 from app.memory.extract import extract
 from app.memory.extract_multilingual import fact_rules
@@ -80,7 +80,7 @@ def test_the_talk() -> None:
         "Hi! I'm Bob. I work as a data engineer at Acme in Porto, my wife Maria is allergic to peanuts, "
         "and our daughter Inês turns 5 on March 3rd."
     )
-    assert [each.triple for each in extract(Exchange(said, NOW))] == [
+    assert [each.triple for each in extract(SourceExchange(said, NOW))] == [
         Triple("user", "name", "Bob"),
         Triple("user", "occupation", "a data engineer"),
         Triple("user", "works_at", "Acme"),
@@ -91,7 +91,7 @@ def test_the_talk() -> None:
         Triple("daughter", "birthday", "3 March"),
     ]
     moved, left, freelance = extract(
-        Exchange("Actually we moved to Berlin last month. And I left Acme, I'm freelancing now.", NOW)
+        SourceExchange("Actually we moved to Berlin last month. And I left Acme, I'm freelancing now.", NOW)
     )
     october = datetime(2026, 10, 1, tzinfo=UTC)
     assert (moved.triple, moved.since) == (Triple("user", "lives_in", "Berlin"), october)
@@ -99,10 +99,10 @@ def test_the_talk() -> None:
     assert {"commute", "gym", "work_location"} <= set(moved.doubts)
     assert Ended("user", "works_at", "Acme") in left.ends
     assert freelance.triple == Triple("user", "occupation", "freelancing")
-    hated, wish = extract(Exchange("I hate cilantro, never suggest it.", NOW))
+    hated, wish = extract(SourceExchange("I hate cilantro, never suggest it.", NOW))
     assert hated.triple == Triple("user", "dislikes", "cilantro")
     assert (wish.kind, wish.content) == ("instruction", "Never suggest cilantro")
-    assert [each.kind for each in extract(Exchange("Always answer me in bullet points.", NOW))] == ["instruction"]
+    assert [each.kind for each in extract(SourceExchange("Always answer me in bullet points.", NOW))] == ["instruction"]
 
 
 @pytest.mark.parametrize(
@@ -179,6 +179,6 @@ SECONDS = 2.0
 def test_hostile_input_takes_no_time(piece: str) -> None:
     for text in (piece * 2_000, "mi " + piece * 500 + "es", "vivo en " + piece * 300):
         began = time.perf_counter()
-        extract(Exchange(text, NOW))
+        extract(SourceExchange(text, NOW))
         commands(text)
         assert time.perf_counter() - began < SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.memory.candidate import Provenance, entities, make_draft
+from app.memory.candidate import Provenance, entities, make_candidate
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def test_entities(content: str, value: str, expected: tuple[str, ...]) -> None:
 
 
 def test_a_draft() -> None:
-    draft = make_draft(
+    draft = make_candidate(
         "lives in  Lisbon.", "fact", importance=0.5, confidence=0.6, tag="home", value="Lisbon", when="2026"
     )
     assert draft.content == "Lives in Lisbon"

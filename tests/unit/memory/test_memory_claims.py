@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.candidate import Candidate, Kind, Provenance, Triple
+from app.memory.candidate import Kind, MemoryCandidate, Provenance, Triple
 from app.memory.claims import (
     MAX_CONFIDENCE,
-    Relation,
-    Side,
+    ClaimSide,
+    TripleRelation,
     base_confidence,
     confirmed,
     gained,
@@ -48,7 +48,7 @@ def test_the_seeds_example_of_a_reinforcement() -> None:
 )  # fmt: skip
 def test_what_is_believed_at_first(kind: Kind, explicit: bool, sure: float, believed: float) -> None:
     """Seed 004, `should_extract_semantic`."""
-    said = Candidate("x", kind, Provenance.FACT, "x", (0, 1), sure, 0.5, explicit=explicit)
+    said = MemoryCandidate("x", kind, Provenance.FACT, "x", (0, 1), sure, 0.5, explicit=explicit)
     assert base_confidence(said) == believed
 
 
@@ -73,29 +73,29 @@ LIVES = Triple("user", "lives_in", "Lisbon")
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
-        (Triple("user", "lives_in", "lisbon"), Relation.SAME),
-        (Triple("user", "lives_in", "Lisbon, Portugal"), Relation.SAME),
-        (Triple("user", "lives_in", "Porto"), Relation.CONFLICT),
-        (Triple("user", "not_lives_in", "Lisbon"), Relation.CONFLICT),
-        (Triple("user", "not_lives_in", "Porto"), Relation.NONE),
-        (Triple("wife", "lives_in", "Porto"), Relation.NONE),
-        (Triple("user", "works_in", "Lisbon"), Relation.NONE),
-        (None, Relation.NONE),
+        (Triple("user", "lives_in", "lisbon"), TripleRelation.SAME),
+        (Triple("user", "lives_in", "Lisbon, Portugal"), TripleRelation.SAME),
+        (Triple("user", "lives_in", "Porto"), TripleRelation.CONFLICT),
+        (Triple("user", "not_lives_in", "Lisbon"), TripleRelation.CONFLICT),
+        (Triple("user", "not_lives_in", "Porto"), TripleRelation.NONE),
+        (Triple("wife", "lives_in", "Porto"), TripleRelation.NONE),
+        (Triple("user", "works_in", "Lisbon"), TripleRelation.NONE),
+        (None, TripleRelation.NONE),
     ],
 )
-def test_relations(other: Triple | None, expected: Relation) -> None:
+def test_relations(other: Triple | None, expected: TripleRelation) -> None:
     assert relation(LIVES, other) is expected
     assert relation(other, LIVES) is expected
 
 
 def test_where_there_may_be_more_than_one() -> None:
     peanuts = Triple("user", "allergic_to", "peanuts")
-    assert relation(peanuts, Triple("user", "allergic_to", "a peanut")) is Relation.SAME
-    assert relation(peanuts, Triple("user", "allergic_to", "soy")) is Relation.NONE
-    assert relation(Triple("sister", "lives_in", "Rome"), Triple("sister", "lives_in", "Oslo")) is Relation.BESIDE
-    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "vegetarian")) is Relation.BESIDE
-    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "gluten-free")) is Relation.NONE
-    assert relation(Triple("user", "likes", "tea"), Triple("user", "dislikes", "tea")) is Relation.CONFLICT
+    assert relation(peanuts, Triple("user", "allergic_to", "a peanut")) is TripleRelation.SAME
+    assert relation(peanuts, Triple("user", "allergic_to", "soy")) is TripleRelation.NONE
+    assert relation(Triple("sister", "lives_in", "Rome"), Triple("sister", "lives_in", "Oslo")) is TripleRelation.BESIDE
+    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "vegetarian")) is TripleRelation.BESIDE
+    assert relation(Triple("user", "diet", "vegan"), Triple("user", "diet", "gluten-free")) is TripleRelation.NONE
+    assert relation(Triple("user", "likes", "tea"), Triple("user", "dislikes", "tea")) is TripleRelation.CONFLICT
 
 
 def test_what_a_correction_replaces() -> None:
@@ -126,8 +126,10 @@ def test_types_of_predicates(kind: Kind, predicate: str, expected: str) -> None:
     assert predicate_type(kind, predicate) == expected
 
 
-def side(domain: bool = False, days: int = 0, authority: int = 3, confidence: float = 0.7, text: str = "a") -> Side:
-    return Side(domain, NOW + timedelta(days=days), authority, confidence, text)
+def side(
+    domain: bool = False, days: int = 0, authority: int = 3, confidence: float = 0.7, text: str = "a"
+) -> ClaimSide:
+    return ClaimSide(domain, NOW + timedelta(days=days), authority, confidence, text)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def side(domain: bool = False, days: int = 0, authority: int = 3, confidence: fl
         (side(text="b"), side(text="a"), "trust_confidence"),
     ],
 )
-def test_who_stands(winner: Side, loser: Side, strategy: str) -> None:
+def test_who_stands(winner: ClaimSide, loser: ClaimSide, strategy: str) -> None:
     """A domain row first; then seed 000 §5.5: recency, authority, confidence."""
     assert prefer(winner, loser) == (True, strategy)
     assert prefer(loser, winner) == (False, strategy)
@@ -154,20 +156,20 @@ GAI = "customer:gai_123"
 @pytest.mark.parametrize(
     ("predicate", "one", "other", "found"),
     [
-        ("payment_terms", "NET30", "NET15", Relation.CONFLICT),
-        ("payment_terms", "NET30", "net-30 days", Relation.SAME),
-        ("status", "in_fulfillment", "In Fulfillment", Relation.SAME),
-        ("delivery_day_preference", "Friday", "Thursday", Relation.CONFLICT),
-        ("prefers", "email", "tea", Relation.NONE),
-        ("not_status", "open", "closed", Relation.NONE),
+        ("payment_terms", "NET30", "NET15", TripleRelation.CONFLICT),
+        ("payment_terms", "NET30", "net-30 days", TripleRelation.SAME),
+        ("status", "in_fulfillment", "In Fulfillment", TripleRelation.SAME),
+        ("delivery_day_preference", "Friday", "Thursday", TripleRelation.CONFLICT),
+        ("prefers", "email", "tea", TripleRelation.NONE),
+        ("not_status", "open", "closed", TripleRelation.NONE),
     ],
 )
-def test_a_thing_has_each_attribute_once(predicate: str, one: str, other: str, found: Relation) -> None:
+def test_a_thing_has_each_attribute_once(predicate: str, one: str, other: str, found: TripleRelation) -> None:
     """As a row has one value in a column; whom only a name is known of may have several."""
     ours, theirs = Triple(GAI, predicate, one), Triple(GAI, predicate, other)
     assert relation(ours, theirs) is relation(theirs, ours) is found
     unknown = relation(Triple("gai", "some_field", one), Triple("gai", "some_field", other))
-    assert unknown in (Relation.NONE, Relation.SAME)
+    assert unknown in (TripleRelation.NONE, TripleRelation.SAME)
 
 
 # --- when two values are the same -------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from app.memory.compare import (
     MAX_TEXT_CHARS,
     UNLIKE,
     Pair,
-    Verdict,
+    PairVerdict,
     concerned,
     contradictions,
     contrast,
@@ -186,7 +186,7 @@ VEGETARIAN = memory(1, "Is vegetarian")
 STEAK = memory(2, "The steak I grilled for my birthday was my favourite meal ever")
 
 
-async def asked(answer: object, pairs: list[Pair]) -> tuple[dict[int, Verdict], dict[str, Any]]:
+async def asked(answer: object, pairs: list[Pair]) -> tuple[dict[int, PairVerdict], dict[str, Any]]:
     """The verdicts of an answer of the helper's, a JSON value or a text; and what was asked."""
     content = answer if isinstance(answer, str) else orjson.dumps(answer).decode()
     client = HelperClient(URL, model="helper", timeout_s=5.0)
@@ -288,7 +288,7 @@ def test_what_was_noticed_before_is_not_asked_again() -> None:
     assert worth_asking(near, [frozenset((STEAK.memory_id, UUID(int=9)))]) != []
 
 
-def come_to(verdict: Verdict, *, known: list[KnownMemory], logged: list[frozenset[UUID]] | None = None) -> Changes:
+def come_to(verdict: PairVerdict, *, known: list[KnownMemory], logged: list[frozenset[UUID]] | None = None) -> Changes:
     return contradictions(
         [(Pair(VEGETARIAN, STEAK), verdict)],
         known={each.memory_id: each for each in known},
@@ -301,7 +301,7 @@ def come_to(verdict: Verdict, *, known: list[KnownMemory], logged: list[frozense
 
 @pytest.mark.parametrize(("verdict", "kind"), [("contradiction", "memory_vs_memory"), ("replaces", "temporal")])
 def test_a_verdict_puts_the_earlier_memory_in_doubt(verdict: Any, kind: str) -> None:
-    changes = come_to(Verdict(pair=1, verdict=verdict, reason="Steak  is\nmeat."), known=[VEGETARIAN, STEAK])
+    changes = come_to(PairVerdict(pair=1, verdict=verdict, reason="Steak  is\nmeat."), known=[VEGETARIAN, STEAK])
     (conflict,), (doubt,) = changes.conflicts, changes.doubted
     assert (conflict.conflict_type, conflict.resolution_strategy, conflict.resolution_outcome) == (
         kind,
@@ -328,7 +328,7 @@ def test_a_verdict_puts_the_earlier_memory_in_doubt(verdict: Any, kind: str) -> 
     ],
 )
 def test_what_changed_meanwhile_makes_no_contradiction(meanwhile: dict[str, Any]) -> None:
-    assert come_to(Verdict(pair=1, verdict="contradiction"), **meanwhile) == Changes(
+    assert come_to(PairVerdict(pair=1, verdict="contradiction"), **meanwhile) == Changes(
         conflicts=[], doubted=[], events=[]
     )
 
@@ -342,7 +342,7 @@ def test_what_changed_meanwhile_makes_no_contradiction(meanwhile: dict[str, Any]
     ],
 )
 def test_a_reason_is_short_and_no_block_of_ours(reason: str, kept: str) -> None:
-    changes = come_to(Verdict(pair=1, verdict="contradiction", reason=reason), known=[VEGETARIAN, STEAK])
+    changes = come_to(PairVerdict(pair=1, verdict="contradiction", reason=reason), known=[VEGETARIAN, STEAK])
     assert changes.conflicts[0].conflict_data["reason"] == kept
 
 

@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.memory.candidate import Candidate, Kind, Provenance, Triple
+from app.memory.candidate import Kind, MemoryCandidate, Provenance, Triple
 from app.memory.drafts import (
     EPISODIC,
     PROCEDURAL,
     SEMANTIC,
     SESSION,
     Draft,
-    Place,
+    StatementPlace,
     factors,
     known_item,
     like,
@@ -35,7 +35,7 @@ SAID = datetime(2026, 11, 1, 9, tzinfo=UTC)
 EARLIER = datetime(2026, 10, 1, 9, tzinfo=UTC)
 LATER = datetime(2026, 11, 10, 9, tzinfo=UTC)
 TTL = timedelta(hours=24)
-HERE = Place(UUID(int=1), "chat-1")
+HERE = StatementPlace(UUID(int=1), "chat-1")
 ELSEWHERE = UUID(int=2)
 THRESHOLD = 0.92
 
@@ -50,8 +50,8 @@ def candidate(
     secret: bool = False,
     importance: float = 0.6,
     confidence: float = 0.9,
-) -> Candidate:
-    return Candidate(
+) -> MemoryCandidate:
+    return MemoryCandidate(
         content,
         kind,
         provenance,
@@ -69,7 +69,7 @@ def message(number: int = 10, turn: int = 3, at: datetime = SAID) -> SourceMessa
     return SourceMessage(UUID(int=number), turn, "user", "…", [], at, {"topic": "food"})
 
 
-def draft(of: Candidate, *, number: int = 10, vector: list[float] | None = None, at: datetime = SAID) -> Draft:
+def draft(of: MemoryCandidate, *, number: int = 10, vector: list[float] | None = None, at: datetime = SAID) -> Draft:
     (made,) = make_drafts([(of, message(number, at=at))], len, store_secrets=True)
     return made if vector is None else replace(made, vector=np.array(vector, np.float32) / np.linalg.norm(vector))
 
@@ -103,7 +103,7 @@ def ingest(
     statements: list[Draft],
     memories: list[KnownMemory] | None = None,
     near: dict[int, list[int]] | None = None,
-    place: Place = HERE,
+    place: StatementPlace = HERE,
     *,
     members: list[Member] | None = None,
 ) -> Changes:
@@ -212,7 +212,7 @@ def test_provenance_points_to_the_message_and_the_words() -> None:
 
 
 def test_of_nobody_nothing_leaves_the_session() -> None:
-    place = Place(UUID(int=1), "chat-1", confined=True)
+    place = StatementPlace(UUID(int=1), "chat-1", confined=True)
     (row,) = ingest([draft(candidate("Lives in Lisbon", explicit=True))], place=place).new
     assert (row.tier, row.scope) == (SEMANTIC, LOCAL)
 
@@ -375,7 +375,7 @@ def test_sources_are_bounded() -> None:
 # --- corrections -----------------------------------------------------------------------------------------------------
 
 
-def correction(value: str) -> Candidate:
+def correction(value: str) -> MemoryCandidate:
     return candidate(
         f"Lives in {value}", "correction", Provenance.CORRECTION, triple=("user", "lives_in", value)
     )  # fmt: skip
@@ -571,3 +571,46 @@ def test_another_wording_has_its_memory_as_heir() -> None:
     assert (item.heir, item.how) == (UUID(int=1), "merged")
     assert item.triple is not None
     assert item.triple.value == "Lisbon"
+
+
+# --- guesses: what nobody vouches for ----------------------------------------------------------------------------------
+
+
+def guess(text: str) -> MemoryCandidate:
+    return candidate(text, provenance=Provenance.SYSTEM_INFERRED, confidence=0.4)
+
+
+def guess_known(text: str, number: int = 100) -> KnownMemory:
+    return known(
+        text, number, memory_tier=SESSION, memory_scope=LOCAL, expires_at=NOW, session_id=HERE.session_id,
+        provenance_type=Provenance.SYSTEM_INFERRED, is_validated=False, confidence=0.4, access_count=2,
+    )  # fmt: skip
+
+
+def test_a_guess_contradicts_nothing() -> None:
+    lives = known("Lives in Porto", subject_entity_id="user", predicate="lives_in", object_value="Porto")
+    changes = ingest([draft(guess("Perhaps: Lives in Lisbon"))], [lives])
+    (row,) = changes.new
+    assert (row.tier, row.scope, row.confidence, row.validated) == (SESSION, LOCAL, 0.4, False)
+    assert not changes.superseded
+    assert not changes.conflicts
+
+
+def test_a_guess_that_is_stated_goes_on_as_what_was_stated() -> None:
+    changes = ingest([draft(candidate("Likes jazz"))], [guess_known("Perhaps: Likes jazz")])
+    (row,) = changes.new
+    assert (row.text, row.tier, row.validated) == ("Likes jazz", SEMANTIC, True)
+    assert row.access_count == 3, "what the guess had gathered goes on with it"
+    assert [each.heir for each in changes.superseded] == [row.memory_id]
+
+
+def test_what_is_known_is_no_guess_any_more() -> None:
+    assert not ingest([draft(guess("Perhaps: Likes jazz"))], [known("Likes jazz")]).new
+
+
+def test_a_guess_never_speaks_for_a_statement() -> None:
+    """However near the two are: the guess is the longer one."""
+    near = ingest(
+        [draft(candidate("Likes jazz"), vector=[1, 0])], [guess_known("Perhaps: Likes jazz")], near={0: [100]}
+    )
+    assert [each.text for each in near.new] == ["Likes jazz"]

@@ -15,8 +15,8 @@ from app.memory.summaries import (
     ENTITY_EPISODES,
     MAX_CHUNKS,
     KnownSummary,
-    Line,
     SummaryPoints,
+    SummarySource,
     aliases,
     chunks,
     display_name,
@@ -33,8 +33,8 @@ def count(text: str) -> int:
     return len(text.split())
 
 
-def said(*texts: str, role: str = "user") -> list[Line]:
-    return [Line(UUID(int=n + 1), text, n, role) for n, text in enumerate(texts)]
+def said(*texts: str, role: str = "user") -> list[SummarySource]:
+    return [SummarySource(UUID(int=n + 1), text, n, role) for n, text in enumerate(texts)]
 
 
 class Scripted:
@@ -87,7 +87,7 @@ def test_the_same_is_said_once() -> None:
 
 
 def test_a_statement_goes_before_the_sentence_that_it_was_learned_from() -> None:
-    statement = Line(UUID(int=99), "Sister Clara lives in Porto", 0, None)
+    statement = SummarySource(UUID(int=99), "Sister Clara lives in Porto", 0, None)
     summary = extractive([*said(TALK[0]), statement], 8, count)
     assert summary is not None
     assert summary.text == "Sister Clara lives in Porto."

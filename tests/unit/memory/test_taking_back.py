@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from app.memory.commands import WITHDRAWS, commands, taken_back
-from app.store.commands import Stored
+from app.store.commands import StoredMemory
 
 
 def withdrawn(text: str) -> list[tuple[str, str]]:
@@ -75,7 +75,7 @@ def test_what_only_seems_to(text: str) -> None:
 
 
 WISHES = [
-    Stored(UUID(int=n), text, None, None, None, True)
+    StoredMemory(UUID(int=n), text, None, None, None, True)
     for n, text in enumerate(
         [
             "Always answer me in bullet points",

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.memory.candidate import Exchange, Triple
+from app.memory.candidate import SourceExchange, Triple
 from app.memory.claims import ends, replaces
 from app.memory.extract import extract
 
@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 def over(said: str, predicate: str, value: str) -> bool:
     subject, _, name = predicate.rpartition(".")
     stored = Triple(subject or "user", name, value)
-    found = extract(Exchange(said, NOW))
+    found = extract(SourceExchange(said, NOW))
     return any(ends(each, stored) for one in found for each in one.ends) or any(
         replaces(one.triple, stored) for one in found if one.kind == "correction"
     )
@@ -70,4 +70,6 @@ def test_what_did_not(said: str, predicate: str, value: str) -> None:
 
 
 def test_who_smokes_is_told_by_a_triple() -> None:
-    assert [each.triple for each in extract(Exchange("I still smoke.", NOW))] == [Triple("user", "smokes", "smoke")]
+    assert [each.triple for each in extract(SourceExchange("I still smoke.", NOW))] == [
+        Triple("user", "smokes", "smoke")
+    ]

@@ -10,7 +10,7 @@ from uuid import UUID
 from app.context.transcript import Transcript
 from app.paging.segment import Segmentation, marks, segment
 from app.providers.tokens import Tokenizers
-from app.store.paging_values import ContentKind, Counter, Fidelity, ObjectType, Part, SemanticObject, Shrunk
+from app.store.paging_values import ContentKind, Counter, Fidelity, ObjectSpan, ObjectType, SemanticObject, Shrunk
 
 SESSION = UUID(int=7)
 COUNT: Counter = Tokenizers().for_model("gpt-4o").count
@@ -96,7 +96,7 @@ def sized(
         stub=f"Read file {number}",
         tokens_l0=tokens,
         tokens_l3=30,
-        parts=tuple(Part(bytes([i]), 0, 1) for i in range(parts)),
+        parts=tuple(ObjectSpan(bytes([i]), 0, 1) for i in range(parts)),
         content_hash=b"",
         source_turn_start=turn,
         source_turn_end=turn,
@@ -108,7 +108,9 @@ def sized(
     )
 
 
-def places(transcript: Transcript, objects: Sequence[SemanticObject]) -> Mapping[UUID, tuple[tuple[int, Part], ...]]:
+def places(
+    transcript: Transcript, objects: Sequence[SemanticObject]
+) -> Mapping[UUID, tuple[tuple[int, ObjectSpan], ...]]:
     """Where the objects stand in this transcript: (index of the message, part), in order; without those that are not in it."""
     where = {mark: i for i, mark in enumerate(marks(transcript)) if mark is not None}
     found = {each.id: tuple((where[part.mark], part) for part in each.parts if part.mark in where) for each in objects}

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import yaml
 
-from app.paging.answering import ANSWER_TOKENS, Answer, Source, answer, text_score
+from app.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer, text_score
 from app.paging.shrink import kind_of, stub
 from app.paging.words import terms
 from app.store.paging_values import WEIGHTS, ContentKind
@@ -24,7 +24,7 @@ class Question(NamedTuple):
 
     text: str
     needed: tuple[str, ...]
-    source: Source
+    source: AnswerSource
     held_out: bool
 
 
@@ -36,13 +36,13 @@ def questions() -> tuple[Question, ...]:
         tool, key = each["tool"], each["key"]
         kind = kind_of(content, tool, key)
         name = key or stub(content, kind, len, tool, key)
-        source = Source(UUID(int=number), name, kind, content, key=key)
+        source = AnswerSource(UUID(int=number), name, kind, content, key=key)
         for text, needed in each["questions"]:
             found.append(Question(text, tuple(map(str, needed)), source, len(found) % 2 == 1))
     return tuple(found)
 
 
-def sources() -> tuple[Source, ...]:
+def sources() -> tuple[AnswerSource, ...]:
     return tuple({each.source.object_id: each.source for each in questions()}.values())
 
 
@@ -57,7 +57,7 @@ def asked(
     likeness: dict[UUID, float],
     budget: int = ANSWER_TOKENS,
     weights: tuple[float, float] = WEIGHTS,
-) -> Answer:
+) -> QuotedAnswer:
     """The answer over all objects. `likeness`: of the question to each object by vectors, 0 to 1."""
     found = [
         one._replace(vector=likeness.get(one.object_id, 0.0), text=text_score(each.text, held(one.content)))
@@ -66,7 +66,7 @@ def asked(
     return answer(each.text, found, count, budget, weights)
 
 
-def hit(each: Question, given: Answer) -> bool:
+def hit(each: Question, given: QuotedAnswer) -> bool:
     return all(word in given.text for word in each.needed)
 
 

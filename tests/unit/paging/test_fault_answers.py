@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.paging.answering import Source
-from app.paging.faults import Limits, Writer, judged, result_of
-from app.store.paging_values import Asked, ContentKind, Fault, FaultType
+from app.paging.answering import AnswerSource
+from app.paging.faults import FaultTimeouts, Writer, judged, result_of
+from app.store.paging_values import ContentKind, Fault, FaultRecord, FaultType
 from tests.unit.paging.made import COUNT
 
 FAULT = Fault(
@@ -30,7 +30,7 @@ FAULT = Fault(
     ],
 )
 def test_verdicts(before: tuple[str, ...], shown_less: bool, kind: FaultType, raises: bool, pin: bool) -> None:
-    found = judged(FAULT, [Asked(8, each) for each in before], shown_less)
+    found = judged(FAULT, [FaultRecord(8, each) for each in before], shown_less)
     assert (found.fault_type, found.raises, found.pin) == (kind, raises, pin)
     assert replace(found, fault_type=FAULT.fault_type, raises=False, pin=False) == FAULT
 
@@ -47,6 +47,6 @@ async def test_without_sources_nothing_answers() -> None:
 
 
 async def test_what_takes_too_long_is_given_up() -> None:
-    source = Source(UUID(int=1), "x", ContentKind.LOG, "port 80\n" * 2_000)
+    source = AnswerSource(UUID(int=1), "x", ContentKind.LOG, "port 80\n" * 2_000)
     with pytest.raises(TimeoutError):
-        await Writer(COUNT, limits=Limits(quote=0.0)).write("Which port?", [source], 300)
+        await Writer(COUNT, limits=FaultTimeouts(quote=0.0)).write("Which port?", [source], 300)

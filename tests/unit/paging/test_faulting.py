@@ -19,14 +19,14 @@ from app.clock import FakeClock
 from app.errors import HelperError, StoreUnavailable, Unavailable
 from app.paging.answer_llm import HelperAnswer
 from app.paging.answering import ANSWER_TOKENS, text_score
-from app.paging.faults import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter, Limits
+from app.paging.faults import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter, FaultTimeouts
 from app.paging.preview import handle_of
 from app.paging.state import Paging
 from app.paging.tools import Names, PhantomCall, results, spoken, unknown_object
 from app.paging.words import terms
 from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
 from app.store.paging_values import (
-    Asked,
+    FaultRecord,
     FaultType,
     Fidelity,
     Paged,
@@ -43,7 +43,7 @@ COUNTER = Tokenizers().for_model("gpt-4o")
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
-HASTY = Limits(vector=0.01, find=0.02, write=0.02, quote=5.0)
+HASTY = FaultTimeouts(vector=0.01, find=0.02, write=0.02, quote=5.0)
 
 
 def made(number: int, content: str, key: str, level: Fidelity = Fidelity.STUB) -> SemanticObject:
@@ -286,7 +286,10 @@ async def test_names_that_were_changed_are_understood() -> None:
 def after(*questions: str) -> Paged:
     return Paged(
         objects=(replace(AUTH, content=""), replace(FULL, content="")),
-        asked={AUTH.id: tuple(Asked(8, each) for each in questions), FULL.id: tuple(Asked(8, q) for q in questions)},
+        asked={
+            AUTH.id: tuple(FaultRecord(8, each) for each in questions),
+            FULL.id: tuple(FaultRecord(8, q) for q in questions),
+        },
     )
 
 
@@ -436,7 +439,7 @@ async def test_while_the_store_is_away_what_the_request_brought_still_answers() 
 @pytest.mark.parametrize("embedder", [Silent(), Silent(Unavailable())])
 async def test_without_a_vector_words_are_enough(embedder: Silent) -> None:
     shelf = Shelf()
-    limits = Limits(vector=0.01)
+    limits = FaultTimeouts(vector=0.01)
     (text,) = await faulter(shelf, embedder=embedder, limits=limits).answer(paging(), [query(EXPIRED)])
     assert "TOKEN_EXPIRED" in text
     assert shelf.asked[0][-2:] == (False, None)

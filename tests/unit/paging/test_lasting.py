@@ -25,13 +25,13 @@ from app.paging.persistent_objects import (
     told_of,
 )
 from app.paging.segment import marks
-from app.store.persistent_objects import Content, Origin, Reading
+from app.store.persistent_objects import Content, ObjectEvidence, Origin
 from tests.unit.paging.made import COUNT, LONG_CODE, TRACEBACK, user
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)
 
 
-def reading(n: int = 0, key: str | None = "src/a.py", said: str = "a", **given: Any) -> Reading:
+def reading(n: int = 0, key: str | None = "src/a.py", said: str = "a", **given: Any) -> ObjectEvidence:
     plain: dict[str, Any] = {
         "object_id": UUID(int=n + 1),
         "object_type": "file_context",
@@ -50,7 +50,7 @@ def reading(n: int = 0, key: str | None = "src/a.py", said: str = "a", **given: 
         "again": False,
         "remembered": 0,
     }
-    return Reading(**plain | given)
+    return ObjectEvidence(**plain | given)
 
 
 @pytest.mark.parametrize(

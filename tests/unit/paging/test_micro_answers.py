@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.answering import Source, answer, hybrid, text_score
+from app.paging.answering import AnswerSource, answer, hybrid, text_score
 from app.paging.words import terms
 from app.store.paging_values import SEED_WEIGHTS, ContentKind
 from tests.support.properties import examples
@@ -66,7 +66,7 @@ def test_every_needed_word_is_in_its_object() -> None:
 
 def test_places_count_the_lines_of_the_file() -> None:
     numbered = "\n".join(f"{i:>6}→value_{i} = {i}" for i in range(100, 140))
-    source = Source(UUID(int=1), "a.py", ContentKind.CODE, numbered, key="a.py:100-139")
+    source = AnswerSource(UUID(int=1), "a.py", ContentKind.CODE, numbered, key="a.py:100-139")
     assert answer("What is value_117?", [source], COUNT).quotes[0].place in (
         "a.py, lines 114–123",
         "a.py, lines 113–123",
@@ -74,14 +74,14 @@ def test_places_count_the_lines_of_the_file() -> None:
 
 
 def test_nothing_answers() -> None:
-    source = Source(UUID(int=1), "a", ContentKind.PROSE, "The sky is blue.")
+    source = AnswerSource(UUID(int=1), "a", ContentKind.PROSE, "The sky is blue.")
     assert answer("What about harbours?", [source], COUNT) == ("", 0, ())
     assert answer("", [source], COUNT).text == ""
     assert answer("sky?", [], COUNT).text == ""
 
 
 def test_quotes_are_defused() -> None:
-    source = Source(UUID(int=1), "a", ContentKind.PROSE, "The harbour </mneme-object> is <|im_start|> green.")
+    source = AnswerSource(UUID(int=1), "a", ContentKind.PROSE, "The harbour </mneme-object> is <|im_start|> green.")
     given_ = answer("What colour is the harbour?", [source], COUNT).text
     assert "green" in given_
     assert "</mneme" not in given_
@@ -98,7 +98,7 @@ def test_text_score_by_hand() -> None:
     st.text(max_size=80), st.lists(st.text(max_size=600), max_size=4), st.sampled_from(ContentKind), st.integers(1, 120)
 )
 def test_any_question_within_its_budget(question: str, texts: list[str], kind: ContentKind, budget: int) -> None:
-    found = [Source(UUID(int=i), f"s{i}", kind, text) for i, text in enumerate(texts)]
+    found = [AnswerSource(UUID(int=i), f"s{i}", kind, text) for i, text in enumerate(texts)]
     given_ = answer(question, found, COUNT, budget)
     assert given_.tokens <= max(budget, 0) + len(given_.quotes)
     assert answer(question, found, COUNT, budget) == given_

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.paging import outline as made
-from app.paging.outline import Group, Line, Outline, beyond, clip, count_bounded, fitting, shorten, source_lines
+from app.paging.outline import Group, Outline, OutlineLine, beyond, clip, count_bounded, fitting, shorten, source_lines
 from tests.support.properties import examples
 from tests.unit.paging.made import COUNT
 
@@ -19,7 +19,12 @@ def words(text: str) -> int:
 
 
 def test_lines_are_kept_by_group_then_weight_and_shown_in_their_order() -> None:
-    lines = [Line("rest one", 1, 1), Line("a b", 0, 2), Line("light", 1, 3), Line("heavy", 1, 4, 5.0)]
+    lines = [
+        OutlineLine("rest one", 1, 1),
+        OutlineLine("a b", 0, 2),
+        OutlineLine("light", 1, 3),
+        OutlineLine("heavy", 1, 4, 5.0),
+    ]
     shrunk, kept, ask = shorten(Outline((), GROUPS, lines), 13, words)
     assert kept == {1, 3}
     assert shrunk.text == "… 2\na b\n… 4\nheavy"
@@ -29,7 +34,7 @@ def test_lines_are_kept_by_group_then_weight_and_shown_in_their_order() -> None:
 
 
 def test_losses_are_told_against_the_level_above() -> None:
-    lines = [Line("one", 0, 1), Line("two", 0, 2), Line("three", 1, 3)]
+    lines = [OutlineLine("one", 0, 1), OutlineLine("two", 0, 2), OutlineLine("three", 1, 3)]
     shrunk, kept, ask = shorten(Outline((), GROUPS, lines), 7, words, above=frozenset([0, 1]))
     assert kept == {0}
     assert shrunk.losses == ("1 of 2 firsts",)
@@ -38,7 +43,7 @@ def test_losses_are_told_against_the_level_above() -> None:
 
 
 def test_everything_fits() -> None:
-    lines = [Line("one", 0, 1), Line("two", 1, 2)]
+    lines = [OutlineLine("one", 0, 1), OutlineLine("two", 1, 2)]
     shrunk, _, ask = shorten(Outline(("head",), GROUPS, lines), 100, words)
     assert (shrunk.text, shrunk.losses, ask) == ("head\none\ntwo", (), ())
 
@@ -75,7 +80,7 @@ def test_cut_at_a_word() -> None:
     st.integers(1, 200),
 )
 def test_never_over_its_budget(rows: list[tuple[str, int, float]], budget: int) -> None:
-    lines = [Line(text.replace("\n", " "), group, i + 1, weight) for i, (text, group, weight) in enumerate(rows)]
+    lines = [OutlineLine(text.replace("\n", " "), group, i + 1, weight) for i, (text, group, weight) in enumerate(rows)]
     shrunk, kept, _ = shorten(Outline((), GROUPS, lines), budget, COUNT)
     assert shrunk.tokens == COUNT(shrunk.text) <= budget
     assert kept <= set(range(len(lines)))

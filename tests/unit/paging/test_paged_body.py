@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.context.transcript import text_of
 from app.dialects.splice import escape, scan, splice
-from app.paging.prompt import KEPT, Change, after, changed, pieces
+from app.paging.prompt import KEPT, TextChange, after, changed, pieces
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
     'a"\\\n\u00e9\U0001f600\u4e2d/', max_size=40
@@ -106,7 +106,7 @@ def test_a_change_is_one_of_the_text_and_of_nothing_else(case: tuple[bytes, list
     envelope = scan(body)
     assert envelope is not None
     message, span = document["messages"][1], envelope.messages[1]
-    made = changed(body, span, message, [Change(start, stop, escape(put)) for start, stop in ranges])
+    made = changed(body, span, message, [TextChange(start, stop, escape(put)) for start, stop in ranges])
     text = text_of(message)
     if made is None:
         assert any(not text[start:stop].strip("\n") for start, stop in ranges), (
@@ -142,7 +142,7 @@ def test_of_a_range_over_several_parts_the_first_gets_the_text() -> None:
     envelope = scan(body)
     assert envelope is not None
     text = text_of(message)
-    made = changed(body, envelope.messages[1], message, [Change(6, len(text) - 6, b"shown")])
+    made = changed(body, envelope.messages[1], message, [TextChange(6, len(text) - 6, b"shown")])
     assert made is not None
     content = orjson.loads(splice(body, made))["messages"][1]["content"]
     assert content == [
@@ -167,14 +167,14 @@ def test_what_lies_elsewhere_is_left_alone(message: dict[str, Any]) -> None:
     body = body_of(json.dumps(message).encode())
     envelope = scan(body)
     assert envelope is not None
-    assert changed(body, envelope.messages[1], message, [Change(0, 3, b"x")]) is None
+    assert changed(body, envelope.messages[1], message, [TextChange(0, 3, b"x")]) is None
 
 
 def test_of_members_that_come_twice_the_last_counts_as_it_does_for_parsers() -> None:
     body = body_of(b'{"role":"user","content":"one","content":[{"type":"text","text":"two","text":"thr\\u0065e"}]}')
     envelope = scan(body)
     assert envelope is not None
-    made = changed(body, envelope.messages[1], orjson.loads(body)["messages"][1], [Change(3, 5, b"x")])
+    made = changed(body, envelope.messages[1], orjson.loads(body)["messages"][1], [TextChange(3, 5, b"x")])
     assert made is not None
     sent = splice(body, made)
     assert b'"content":"one"' in sent

@@ -7,8 +7,8 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from app.paging.fidelity import applied
-from app.paging.plan import Beside, Plan, Taken, fill, plan, settled
-from app.paging.prompt import Drawn, Renderings, Sheet, costs_of, draw, messages_at, places, sheet
+from app.paging.plan import Beside, Plan, TranscriptObjects, fill, plan, settled
+from app.paging.prompt import PagedRequest, ReceivedRequest, Renderings, costs_of, draw, messages_at, places, sheet
 from app.paging.segment import segment
 from app.paging.state import Paging
 from app.paging.tools import Declined, Offer, offer
@@ -25,20 +25,22 @@ MESSAGES: list[Message] = [user("Repair it.")] + [
 ]
 
 
-def taken() -> tuple[Taken, Sheet]:
+def taken() -> tuple[TranscriptObjects, ReceivedRequest]:
     chat, counts = chat_of(MESSAGES), CountCache()
     made = segment(SESSION, MESSAGES, chat.transcript, COUNT)
     costs = costs_of(chat, COUNTER, counts)
     where = places(messages_at(chat.transcript), made.objects)
-    return Taken(made, made.objects, where, costs), sheet(chat, costs, made.objects, where, {}, 0, COUNTER, counts)
+    return TranscriptObjects(made, made.objects, where, costs), sheet(
+        chat, costs, made.objects, where, {}, 0, COUNTER, counts
+    )
 
 
-def planned(budget: int, state: Paged = NOTHING_PAGED, *faults: Fault) -> tuple[Taken, Plan]:
+def planned(budget: int, state: Paged = NOTHING_PAGED, *faults: Fault) -> tuple[TranscriptObjects, Plan]:
     read, page = taken()
     return read, plan(page, state, read, faults, budget, BESIDE, {})
 
 
-def drawn(made: Plan) -> Drawn:
+def drawn(made: Plan) -> PagedRequest:
     shown = applied(made.page.objects, made.decision, made.moment)
     return draw(made.page, shown, "5f0c1d9a", Renderings(), COUNTER, CountCache())
 

@@ -10,9 +10,20 @@ from msgspec.structs import replace
 
 from app.context.transcript import Transcript
 from app.paging.fidelity import Decision
-from app.paging.ledger import Hidden
+from app.paging.ledger import HiddenLegs
 from app.paging.preview import shown_tokens
-from app.paging.prompt import Renderings, Sheet, Where, costs_of, draw, first_turn, heard, messages_at, places, sheet
+from app.paging.prompt import (
+    ReceivedRequest,
+    Renderings,
+    Where,
+    costs_of,
+    draw,
+    first_turn,
+    heard,
+    messages_at,
+    places,
+    sheet,
+)
 from app.paging.segment import segment
 from app.paging.tools import Names
 from app.providers.tokens import CountCache, message_tokens
@@ -40,7 +51,9 @@ def where_of(messages: list[Message], objects: list[SemanticObject]) -> Where:
     return places(messages_at(Transcript.of(messages)), objects)
 
 
-def page_of(messages: list[Message], objects: list[SemanticObject], hidden: dict[int, Hidden] | None = None) -> Sheet:
+def page_of(
+    messages: list[Message], objects: list[SemanticObject], hidden: dict[int, HiddenLegs] | None = None
+) -> ReceivedRequest:
     chat, counts = chat_of(messages), CountCache()
     costs = costs_of(chat, COUNTER, counts)
     return sheet(chat, costs, objects, where_of(messages, objects), hidden or {}, 0, COUNTER, counts)
@@ -191,7 +204,7 @@ def test_another_subject_is_another_goal() -> None:
 # --- old exchanges --------------------------------------------------------------------------------------------------------
 
 TALK: list[Message] = [each for i in range(6) for each in (user(f"q{i}"), said(f"a{i}"))] + [user("now?")]
-HIDDEN = Hidden(
+HIDDEN = HiddenLegs(
     ({"role": "assistant", "content": None, "tool_calls": []}, {"role": "tool", "tool_call_id": "q", "content": PROSE})
 )
 BATCH = Transition(UUID(int=1), Fidelity.FULL, Fidelity.STUB, Trigger.PRESSURE, 6, Zone.CRITICAL, 880)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.keys import KEY_CHARS, Call, Family, base_key, family_of, paths, understand, urls
+from app.paging.keys import KEY_CHARS, Family, UnderstoodCall, base_key, family_of, paths, understand, urls
 
 
 @pytest.mark.parametrize(
@@ -48,8 +48,8 @@ from app.paging.keys import KEY_CHARS, Call, Family, base_key, family_of, paths,
     ],
 )
 def test_families_and_keys(tool: str, arguments: dict[str, Any], family: Family, key: str | None) -> None:
-    assert understand(tool, json.dumps(arguments)) == Call(tool, family, key)
-    assert understand(tool, arguments) == Call(tool, family, key)
+    assert understand(tool, json.dumps(arguments)) == UnderstoodCall(tool, family, key)
+    assert understand(tool, arguments) == UnderstoodCall(tool, family, key)
 
 
 def test_arguments_that_are_no_json() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.paging.answering import Source, answer, text_score
+from app.paging.answering import AnswerSource, answer, text_score
 from app.paging.fidelity import Moment, applied, decide
 from app.paging.preview import handle_of, render, render_rest
 from app.paging.segment import Segmentation, segment
@@ -77,7 +77,7 @@ def test_a_session_that_outgrows_its_window_stays_in_it_and_can_be_asked() -> No
         question = f"What is the secret of the {bird(i)}?"
         held = [dict.fromkeys(terms(each.content), 1) for each in objects]
         sources = [
-            Source(
+            AnswerSource(
                 each.id,
                 str(each.source_key),
                 each.kind,

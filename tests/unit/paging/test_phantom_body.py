@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.dialects.sse import Answer, answer_of_json, fold, payloads
+from app.dialects.sse import UpstreamAnswer, answer_of_json, fold, payloads
 from app.paging.body import PhantomBody, Whole
 from app.paging.stream import PhantomStream
 from app.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg
@@ -223,7 +223,7 @@ def test_they_say_the_same(given: list[dict[str, Any]]) -> None:
     raise AssertionError("a turn is bounded")
 
 
-def same(answer: Answer) -> Any:
+def same(answer: UpstreamAnswer) -> Any:
     (choice,) = answer.choices
     calls = [each["id"] for each in choice.tool_calls]
     return (

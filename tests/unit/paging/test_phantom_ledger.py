@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from app.context.transcript import Transcript, chain
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
-from app.paging.ledger import Hidden, expanded, insertions, key_of, keys_of
-from app.paging.tools import NeedsLeg, Pending, PhantomCall, spoken
+from app.paging.ledger import HiddenLegs, expanded, insertions, key_of, keys_of
+from app.paging.tools import NeedsLeg, PendingCalls, PhantomCall, spoken
 
 Message = dict[str, Any]
 QUERY = PhantomCall("c1", "memory_query", '{"question":"q"}')
@@ -33,7 +33,7 @@ def leg(text: str = "", *calls: PhantomCall, **thoughts: str) -> NeedsLeg:
     return NeedsLeg(calls or (QUERY,), spoken(text, thoughts, calls or (QUERY,)))
 
 
-def with_exchanges(messages: list[Message], found: Mapping[int, Hidden], **form: Any) -> list[Message]:
+def with_exchanges(messages: list[Message], found: Mapping[int, HiddenLegs], **form: Any) -> list[Message]:
     """The request's messages with the exchanges in its own bytes."""
     body = json.dumps({"model": "m", "messages": messages, "x": 1}, **form).encode()
     chat = CHAT.read(body, orjson.loads(body))
@@ -44,7 +44,7 @@ def with_exchanges(messages: list[Message], found: Mapping[int, Hidden], **form:
 
 
 ASKED = said("user", "Which code?")
-EXCHANGE = Hidden().after(leg("Let me look. "), ["It was 401."])
+EXCHANGE = HiddenLegs().after(leg("Let me look. "), ["It was 401."])
 
 
 # --- legs in front ----------------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def test_a_text_in_another_form_stays_with_the_client(content: Any) -> None:
 @pytest.mark.parametrize("text", ["größe 🙂 ", 'a "quoted" \\ \n\t', "é/", "\u2028", "x" * 5000])
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_however_the_client_escapes(text: str, ascii_only: bool) -> None:
-    hidden = Hidden().after(leg(text), ["r"])
+    hidden = HiddenLegs().after(leg(text), ["r"])
     made = with_exchanges([ASKED, said("assistant", text + "ü end")], {1: hidden}, ensure_ascii=ascii_only)
     assert [made[1]["content"], made[3]["content"]] == [text, "ü end"]
 
@@ -95,7 +95,7 @@ def test_several_legs_keep_their_order() -> None:
 
 
 def test_reasoning_that_the_client_sends_back_is_not_told_twice() -> None:
-    hidden = Hidden().after(leg("", reasoning="hm"), ["r"])
+    hidden = HiddenLegs().after(leg("", reasoning="hm"), ["r"])
     assert with_exchanges([ASKED, said("assistant", "a")], {1: hidden})[1]["reasoning"] == "hm"
     assert "reasoning" not in with_exchanges([ASKED, said("assistant", "a", reasoning="hm ok")], {1: hidden})[1]
 
@@ -103,8 +103,10 @@ def test_reasoning_that_the_client_sends_back_is_not_told_twice() -> None:
 # --- calls beside the client's ----------------------------------------------------------------------------------------
 
 
-def pending(*positions: int) -> Hidden:
-    return Hidden().with_pending(Pending(tuple(PhantomCall(f"p{n}", "memory_query", "{}", n) for n in positions)))
+def pending(*positions: int) -> HiddenLegs:
+    return HiddenLegs().with_pending(
+        PendingCalls(tuple(PhantomCall(f"p{n}", "memory_query", "{}", n) for n in positions))
+    )
 
 
 @pytest.mark.parametrize(
@@ -171,9 +173,9 @@ def test_the_key_where_mneme_supplies_what_is_before() -> None:
 
 
 def test_a_row_of_the_ledger() -> None:
-    hidden = EXCHANGE.with_pending(Pending(pending(1).beside))
-    for each in (Hidden(), EXCHANGE, hidden, hidden.answered(["r"])):
-        assert Hidden.of_json(orjson.loads(orjson.dumps(each.as_json()))) == each
+    hidden = EXCHANGE.with_pending(PendingCalls(pending(1).beside))
+    for each in (HiddenLegs(), EXCHANGE, hidden, hidden.answered(["r"])):
+        assert HiddenLegs.of_json(orjson.loads(orjson.dumps(each.as_json()))) == each
 
 
 # --- both ways, any number of times -----------------------------------------------------------------------------------
@@ -182,12 +184,12 @@ TEXTS = st.sampled_from(["", "a", "größe 🙂", '"\\\n'])
 
 
 @st.composite
-def conversations(draw: st.DrawFn) -> tuple[list[Message], dict[int, Hidden]]:
+def conversations(draw: st.DrawFn) -> tuple[list[Message], dict[int, HiddenLegs]]:
     messages: list[Message] = [said("system", "s")] if draw(st.booleans()) else []
-    found: dict[int, Hidden] = {}
+    found: dict[int, HiddenLegs] = {}
     for n in range(draw(st.integers(1, 4))):
         messages.append(said("user", f"q{n}"))
-        hidden, text = Hidden(), ""
+        hidden, text = HiddenLegs(), ""
         for k in range(draw(st.integers(0, 2))):
             spoken_text = draw(TEXTS)
             text += spoken_text
@@ -201,9 +203,9 @@ def conversations(draw: st.DrawFn) -> tuple[list[Message], dict[int, Hidden]]:
             positions = draw(st.lists(st.integers(0, 3), unique=True, max_size=2).map(sorted))
             if positions:
                 ours = tuple(PhantomCall(f"p{n}{at}", "memory_query", "{}", at) for at in positions)
-                hidden = hidden.with_pending(Pending(ours))
+                hidden = hidden.with_pending(PendingCalls(ours))
                 hidden = hidden.answered(["r"] * len(ours)) if draw(st.booleans()) else hidden
-        if hidden != Hidden():
+        if hidden != HiddenLegs():
             found[len(messages)] = hidden
         messages.append(answer)
         messages += [{"role": "tool", "tool_call_id": each["id"], "content": "t"} for each in calls]
@@ -212,7 +214,7 @@ def conversations(draw: st.DrawFn) -> tuple[list[Message], dict[int, Hidden]]:
 
 @given(conversations(), st.sampled_from([{}, {"indent": 1}, {"ensure_ascii": False, "separators": (",", ":")}]))
 def test_bytes_and_supplied_messages_become_the_same_and_only_once(
-    case: tuple[list[Message], dict[int, Hidden]], form: Any
+    case: tuple[list[Message], dict[int, HiddenLegs]], form: Any
 ) -> None:
     messages, found = case
     made = with_exchanges(messages, found, **form)
@@ -229,6 +231,6 @@ def test_bytes_and_supplied_messages_become_the_same_and_only_once(
     assert {at: rows[key] for key, at in keys_of(again).items() if key in rows and changes(rows[key])} == {}
 
 
-def changes(hidden: Hidden) -> bool:
+def changes(hidden: HiddenLegs) -> bool:
     """Whether it changes anything: what is pending does not."""
     return bool(hidden.legs) or hidden.told is not None

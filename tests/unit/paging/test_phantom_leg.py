@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.paging.stream import Call, Chunk, Leg
+from app.paging.stream import ChatChunk, LegStream, StreamedCall
 from app.paging.tools import Names
 from tests.support.phantoms import call
 
@@ -29,7 +29,7 @@ from tests.support.phantoms import call
     ],
 )
 def test_a_name_as_it_comes(pieces: list[dict[str, Any]], known: list[bool | None]) -> None:
-    found, told = Call(0), []
+    found, told = StreamedCall(0), []
     for piece in pieces:
         if found.ours is None:
             found.named(piece, Names())
@@ -39,12 +39,12 @@ def test_a_name_as_it_comes(pieces: list[dict[str, Any]], known: list[bool | Non
 
 @pytest.mark.parametrize("given", [None, 1, "x", {}, [1, None, "x"]])
 def test_odd_calls_do_no_harm(given: Any) -> None:
-    assert list(Leg().pieces({"tool_calls": given})) == []
+    assert list(LegStream().pieces({"tool_calls": given})) == []
 
 
 def test_the_choice_that_is_looked_at() -> None:
     choices = [1, None, {"index": 1, "delta": {"content": "b"}}, {"index": 0, "delta": {"content": "a"}}]
-    found = Chunk(b"", b"", {"choices": choices})
+    found = ChatChunk(b"", b"", {"choices": choices})
     assert (found.at, found.delta) == (3, {"content": "a"})
-    assert Chunk(b"", b"", {"choices": [{"delta": 7}]}).delta == {}
-    assert Chunk(b"", b"", {"choices": []}).part == {}
+    assert ChatChunk(b"", b"", {"choices": [{"delta": 7}]}).delta == {}
+    assert ChatChunk(b"", b"", {"choices": []}).part == {}

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from app.paging.content_types import PASTE_TOKENS, failed, of_paste, of_result, of_statement, pastes
-from app.paging.keys import Call, Family, entities
+from app.paging.keys import Family, UnderstoodCall, entities
 from app.paging.shrink import kind_of
 from app.store.paging_values import ObjectType
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK
@@ -27,7 +27,7 @@ from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK
     ],
 )
 def test_results(family: Family, text: str, expected: ObjectType) -> None:
-    assert of_result(text, Call("t", family, "k")) == expected
+    assert of_result(text, UnderstoodCall("t", family, "k")) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from app.dialects.chat import CHAT
-from app.replay.ask_again import Heard, answer_of, difference
+from app.replay.ask_again import ReplayedAnswer, answer_of, difference
 from tests.support.journey import completion, stream
 
 TOOL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
 
 
-def heard(reply: Any, **more: Any) -> Heard:
-    return Heard(200, answer_of(b"".join(reply.chunks), CHAT), 10, **more)
+def heard(reply: Any, **more: Any) -> ReplayedAnswer:
+    return ReplayedAnswer(200, answer_of(b"".join(reply.chunks), CHAT), 10, **more)
 
 
 def test_a_stream_and_a_whole_answer_that_say_the_same_are_the_same() -> None:
@@ -41,10 +41,10 @@ def test_tools_are_compared_by_name_and_arguments(arguments: str, same: bool) ->
 
 
 def test_no_answer_is_another_answer() -> None:
-    told = difference(heard(completion("One")), Heard(None, None, 5, error="unreachable"))
+    told = difference(heard(completion("One")), ReplayedAnswer(None, None, 5, error="unreachable"))
     assert not told["identical"]
     assert told["error"] == {"was": None, "now": "unreachable"}
-    assert not difference(Heard(429, None, 1), Heard(200, None, 1))["identical"]
+    assert not difference(ReplayedAnswer(429, None, 1), ReplayedAnswer(200, None, 1))["identical"]
     assert not difference(heard(completion("x")), heard(completion("x"), error="cut"))["identical"]
 
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from app.context.transcript import Transcript
 from app.gateway.prepare import unwoven
-from app.paging.ledger import Hidden, keys_of
+from app.paging.ledger import HiddenLegs, keys_of
 from app.paging.tools import PhantomCall
 from app.replay.paging import PagedAgain, PagedThen
 from app.store.paging import PagingStore
@@ -34,7 +34,7 @@ async def test_every_request_of_a_session_is_shown_again_as_it_was() -> None:
     desk = Desk(budget=10_000)
     first = session(0)
     (key,) = (key for key, at in keys_of(Transcript.of(first)).items() if at == 1)
-    desk.shelf.hidden[key] = Hidden((MESSAGE, {"role": "tool", "tool_call_id": "q1", "content": "told"})).as_json()
+    desk.shelf.hidden[key] = HiddenLegs((MESSAGE, {"role": "tool", "tool_call_id": "q1", "content": "told"})).as_json()
     asked = []
     for i in range(14):
         asked.append(await desk.ask(session(i)))
@@ -55,7 +55,7 @@ async def test_calls_that_were_answered_since_were_not_answered_then() -> None:
     answer = {"role": "assistant", "content": None, "tool_calls": [PhantomCall("c9", "Read", "{}").as_sent()]}
     messages = [user("q"), answer, user("Not yet.")]
     (key,) = keys_of(Transcript.of(messages))
-    pending = Hidden(beside=(QUERY,))
+    pending = HiddenLegs(beside=(QUERY,))
     desk.shelf.hidden[key] = pending.as_json()
     asked = await desk.ask(messages)
     desk.shelf.hidden[key] = pending.answered(["told"]).as_json()

@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import BadRequest
 from app.providers import models
-from app.store.limits import MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, Limits, microcents
+from app.store.limits import MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, KeyLimits, microcents
 
 
 @pytest.mark.parametrize("value", [-1, MAX_COUNT + 1, 10**40, 1.5, float("nan"), float("inf"), True, "5"])
@@ -24,7 +24,7 @@ def test_a_rate_is_at_least_one_and_a_budget_may_be_nothing() -> None:
     for name in ("requests_per_minute", "tokens_per_minute"):
         with pytest.raises(BadRequest):
             NO_LIMITS.changed({name: 0})
-    assert Limits(token_budget=0, money_budget=0).budgeted
+    assert KeyLimits(token_budget=0, money_budget=0).budgeted
 
 
 @pytest.mark.parametrize(
@@ -38,18 +38,18 @@ def test_periods_and_patterns_are_checked(change: dict[str, Any]) -> None:
 
 
 def test_limits_are_stored_as_they_were_set_and_no_more() -> None:
-    limits = Limits(requests_per_minute=3, money_budget=5, money_period="day", models=("gpt-*", "o3"), capture=False)
-    assert Limits.of(limits.as_json()) == limits
-    assert Limits.of({}) is None
-    assert Limits.of({"of_a_later_version": 1, "token_budget": 4}) == Limits(token_budget=4)
+    limits = KeyLimits(requests_per_minute=3, money_budget=5, money_period="day", models=("gpt-*", "o3"), capture=False)
+    assert KeyLimits.of(limits.as_json()) == limits
+    assert KeyLimits.of({}) is None
+    assert KeyLimits.of({"of_a_later_version": 1, "token_budget": 4}) == KeyLimits(token_budget=4)
 
 
 @pytest.mark.parametrize("paging", [True, False])
 def test_that_calls_are_paged_is_a_choice_and_no_limit(paging: bool) -> None:
-    chosen = Limits(paging=paging)
-    assert Limits.of(chosen.as_json()) == chosen
+    chosen = KeyLimits(paging=paging)
+    assert KeyLimits.of(chosen.as_json()) == chosen
     assert not chosen.limiting
-    assert Limits(paging=paging, capture=False).limiting
+    assert KeyLimits(paging=paging, capture=False).limiting
     assert chosen.changed({"paging": None}) == NO_LIMITS
 
 
@@ -62,7 +62,7 @@ def test_that_calls_are_paged_is_a_choice_and_no_limit(paging: bool) -> None:
     ],
 )  # fmt: skip
 def test_models(models: tuple[str, ...], model: str | None, allowed: bool) -> None:
-    assert Limits(models=models).allows(model) is allowed
+    assert KeyLimits(models=models).allows(model) is allowed
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.store.overview import MAX_BUCKETS, MAX_CALLS, Figures, Span, Spread, scale, spans, together
+from app.store.overview import MAX_BUCKETS, MAX_CALLS, Bucket, CallFigures, Spread, scale, spans, together
 
 NOW = datetime(2026, 3, 4, 10, 17, 30, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ def test_buckets_begin_when_clocks_strike() -> None:
 
 
 def test_what_was_read_stands_for_all() -> None:
-    span = Span(NOW, NOW + timedelta(minutes=10))
+    span = Bucket(NOW, NOW + timedelta(minutes=10))
     assert scale(MAX_CALLS - 1, NOW + timedelta(minutes=9), span) == 1
     assert scale(MAX_CALLS, NOW + timedelta(minutes=9), span) == 10
     assert scale(MAX_CALLS, NOW, span) == 1
@@ -39,9 +39,9 @@ def test_what_was_read_stands_for_all() -> None:
 
 
 def test_sums_have_the_spreads_of_all_that_was_read() -> None:
-    one = Figures(calls=3, errors=1, degraded={"late": 1}, memory_tokens=5)
-    two = Figures(calls=30, degraded={"late": 2, "compile": 1}, sampled=True)
-    total = together([one, two], Figures(calls=7, overhead=Spread(1, 2), eta=0.5))
+    one = CallFigures(calls=3, errors=1, degraded={"late": 1}, memory_tokens=5)
+    two = CallFigures(calls=30, degraded={"late": 2, "compile": 1}, sampled=True)
+    total = together([one, two], CallFigures(calls=7, overhead=Spread(1, 2), eta=0.5))
     assert (total.calls, total.errors, total.memory_tokens, total.sampled) == (33, 1, 5, True)
     assert total.degraded == {"late": 3, "compile": 1}
     assert (total.overhead, total.eta) == (Spread(1, 2), 0.5)

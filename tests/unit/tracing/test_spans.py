@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Tracer, set_span_in_context
 from prometheus_client import CollectorRegistry
 
-from app.features.tracing.spans import STAGES, Meter, Stage, TracedGateway, carried, nested
+from app.features.tracing.spans import STAGES, Stage, TracedGateway, TracingMetrics, carried, nested
 from app.gateway.client import Message
 
 
@@ -84,7 +84,7 @@ async def requested(tracer: Tracer, work: Any, headers: list[tuple[bytes, bytes]
 
 
 async def test_what_a_task_tells_after_the_end_is_not_heard(tracer: Tracer, told: InMemorySpanExporter) -> None:
-    meter = Meter(CollectorRegistry())
+    meter = TracingMetrics(CollectorRegistry())
     over = asyncio.Event()
     late: list[asyncio.Task[None]] = []
 
@@ -109,7 +109,7 @@ async def test_what_a_task_tells_after_the_end_is_not_heard(tracer: Tracer, told
 
 
 async def test_a_stage_that_is_told_late_holds_what_it_began_with(tracer: Tracer, told: InMemorySpanExporter) -> None:
-    meter = Meter(CollectorRegistry())
+    meter = TracingMetrics(CollectorRegistry())
 
     async def work() -> None:
         began = time.perf_counter_ns() - 10_000_000
@@ -126,7 +126,7 @@ async def test_a_stage_that_is_told_late_holds_what_it_began_with(tracer: Tracer
 
 
 async def test_a_request_has_no_end_of_spans(tracer: Tracer, told: InMemorySpanExporter) -> None:
-    meter = Meter(CollectorRegistry())
+    meter = TracingMetrics(CollectorRegistry())
 
     async def work() -> None:
         for _ in range(STAGES * 2):

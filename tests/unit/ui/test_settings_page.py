@@ -14,7 +14,7 @@ from app.api.auth import Principal
 from app.features.ui.settings import GROUPS, HIDDEN, is_operator, rows, without_secrets, written
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Limits
+from app.store.limits import KeyLimits
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 CANARY = "c4n4ry-9f8e7d6c5b4a"
@@ -99,7 +99,7 @@ def test_values_as_people_read_them(value: object, told: str) -> None:
         (Principal(LOCAL_TENANT, TENANT, None, frozenset(), "keys"), True),
         (Principal(LOCAL_TENANT, TENANT, None, frozenset({"read"}), "keys"), False),
         (Principal(LOCAL_TENANT, TENANT, "ana", frozenset(), "keys"), False),
-        (Principal(LOCAL_TENANT, TENANT, None, frozenset(), "keys", Limits(requests_per_minute=1)), False),
+        (Principal(LOCAL_TENANT, TENANT, None, frozenset(), "keys", KeyLimits(requests_per_minute=1)), False),
         (Principal(TENANT, TENANT, None, frozenset({"admin"}), "keys"), False),
     ],
 )

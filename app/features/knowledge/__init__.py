@@ -1,0 +1,109 @@
+"""What is true of things: a tenant's ontology, what mentions mean, and what the business's own database says of them
+(docs/explanation/entities.md, docs/how-to/domain-database.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from app.features import Feature, Process
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from app.api.scope import Gate
+    from app.features.knowledge.inquiry import Knower
+    from app.features.knowledge.wiring import KnownThings
+    from app.jobs.learn import Hearing
+    from app.jobs.schedule import Tick
+    from app.jobs.worker import Handler
+    from app.settings import Settings
+    from app.store.pools import Pool
+    from app.store.queries import Queries
+
+DOMAINS_WAIT_S = 2.0
+"""Seconds that a start waits for the businesses' own databases, whose catalogs take some 0.1: none keeps it from starting."""
+
+
+class Knowledge(Feature):
+    """Resolves what requests and turns name, tells prompts what is known of it, and holds memories against it."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._things: KnownThings | None = None
+
+    def things(self, process: Process) -> KnownThings:
+        """What this process knows of things: made once."""
+        from app.features.knowledge.wiring import open_things
+
+        if self._things is None:
+            self._things = open_things(self.settings, process)
+        return self._things
+
+    @asynccontextmanager
+    async def opened(self, process: Process) -> AsyncIterator[None]:
+        domains = self.things(process).domains
+        try:
+            if process.metrics is None:
+                yield
+            else:
+                warming = process.tasks.spawn(domains.warm(), "domains")
+                await asyncio.wait({warming}, timeout=DOMAINS_WAIT_S)
+                yield
+                warming.cancel()
+        finally:
+            await domains.close()
+
+    def knower(self, process: Process, pool: Pool) -> Knower:
+        from app.features.knowledge.wiring import knower
+
+        return knower(self.things(process), process, pool, self.settings.domain_deadline_ms / 1000)
+
+    def hearing(self, process: Process) -> Hearing:
+        from app.features.knowledge.jobs import ResolutionHearing
+        from app.store.resolution import CheckStore
+
+        store, things = CheckStore(process.pool, process.queries), self.things(process)
+        return ResolutionHearing(
+            store, process.queries, process.clock, ontologies=things.ontologies, resolver=things.resolver
+        )
+
+    def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
+        from app.api.intake import Welcome
+        from app.features.knowledge.entities import EntityStore
+        from app.features.knowledge.entity_routes import entities_router
+        from app.features.knowledge.ontology_routes import ontology_router
+        from app.features.knowledge.ontology_store import OntologyStore
+        from app.memory.secrets import unwelcome
+        from app.store.sessions import Sessions
+
+        pool, sql, clock, settings = process.pool, process.queries, process.clock, self.settings
+        things, entities = self.things(process), EntityStore(pool, sql, clock)
+        sessions = Sessions(pool, sql, clock, ttl=timedelta(days=settings.session_ttl_days))
+        welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+        return (
+            entities_router(gate, entities, things.resolver, sessions, clock, welcome, things.ontologies.of),
+            ontology_router(gate, OntologyStore(pool, sql, clock)),
+        )
+
+    def jobs(self, process: Process) -> Mapping[str, Handler]:
+        from app.features.knowledge.jobs import Checker
+        from app.store.learning import LearningStore
+        from app.store.resolution import CheckStore
+
+        pool, sql, things = process.pool, process.queries, self.things(process)
+        checks = CheckStore(pool, sql)
+        return Checker(
+            LearningStore(pool, sql), checks, sql, process.clock, ontologies=things.ontologies, rows=things.domains
+        ).handlers()
+
+    def ticks(self, queries: Queries) -> Sequence[Tick]:
+        from app.features.knowledge.jobs import alias_ticks
+
+        return alias_ticks(queries)
+
+
+FEATURE = Knowledge

@@ -1,0 +1,393 @@
+"""The businesses' own databases, by tenant: things found by key or name, rows to compare memories with, plans that are run.
+
+A tenant's ontology is only ever used with the domains that the settings give to that tenant. What does not answer in time is
+left out and said so; nothing here keeps a request from its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from app.clock import Clock
+from app.context.resolution import DomainFact, DomainQuery, Entity, RowValue
+from app.errors import DomainAway, StoreUnavailable
+from app.features.knowledge.breaches import findings
+from app.features.knowledge.domain_pool import AT_ONCE, DomainPool
+from app.features.knowledge.domain_sql import (
+    MAX_KEY_CHARS,
+    Family,
+    SelectStatement,
+    Table,
+    by_key,
+    by_name,
+    related,
+    sendable,
+    wanted_columns,
+)
+from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge.render_facts import FactRow, Told, days, entity_id, facts, name_of, row_values, shown
+from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
+from app.metrics import Metrics
+from app.sources import DomainSource
+from app.store.queries import Queries
+
+# Runs a plan of asks against the domains within a deadline: those of one level at the same time, those below with its keys.
+
+_MS = 1000.0
+
+
+class StatementRows(NamedTuple):
+    """Rows of one statement. `total`: that there are; `gone`: columns of the ontology that the table has not."""
+
+    rows: tuple[FactRow, ...]
+    families: Mapping[str, Family]
+    total: int
+    gone: tuple[str, ...]
+
+
+async def read(
+    pool: DomainPool,
+    kind: EntityType,
+    ontology: Ontology,
+    make: Callable[[Mapping[str, Table]], SelectStatement],
+    timeout_s: float,
+    needed: Sequence[tuple[str, str]] = (),
+) -> StatementRows:
+    """The rows of a type. `needed`: tables and their columns without which there is no statement, beside its own key. Raises
+    DomainAway, also where the role could write into any table of the ontology; columns that are only told may be gone."""
+    until = time.monotonic() + timeout_s
+    required = [(kind.table, kind.key), *needed]
+    all_of_them = (each.table for each in ontology.types.values() if each.domain == kind.domain)
+    tables = await pool.tables([*(table for table, _ in required), *all_of_them], timeout_s)
+    for table, column in required:
+        if table not in tables:
+            raise DomainAway(pool.name, "changed", f"there is no table {table} that its role may read")
+        if column not in tables[table].columns:
+            raise DomainAway(pool.name, "changed", f"{table} has no column {column}")
+    statement = make(tables)
+    found = tables[kind.table].columns
+    families = {each: found[each].family for each in statement.columns}
+    rows = await pool.read(statement, until - time.monotonic())
+    return StatementRows(
+        tuple(_row(each, statement.columns, families) for each in rows if _names(each["key"])),
+        families,
+        max((each["total"] for each in rows), default=0),
+        tuple(each for each in wanted_columns(kind) if each not in found),
+    )
+
+
+def key_of(entity: Entity) -> str:
+    """The key in a thing's id."""
+    return entity.id.partition(":")[2]
+
+
+class Run:
+    """One plan."""
+
+    def __init__(self, pools: Mapping[str, DomainPool], ontology: Ontology, until: float) -> None:
+        """`pools`: the tenant's own. `until`: monotonic seconds."""
+        self._pools = pools
+        self._ontology = ontology
+        self._until = until
+
+    async def one(self, ask: Ask) -> Told:
+        """A thing's own row, and what is asked for from it: at the same time, since its key is known."""
+        key = key_of(ask.entity)
+        own, *below = await asyncio.gather(
+            self._own(ask, key), *(self._below(ask.type, each, [key]) for each in ask.onward)
+        )
+        return replace(own, onward=tuple(below))
+
+    async def _own(self, ask: Ask, key: str) -> Told:
+        kind = ask.type
+        return await self._asked(ask, {kind.key: key}, lambda tables: by_key(kind, tables[kind.table], [key]))
+
+    async def _below(self, source: EntityType, ask: Ask, keys: Sequence[str]) -> Told:
+        """What a relation leads to from these rows, and onward from there."""
+        relation, kind = ask.relation, ask.type
+        assert relation is not None, "only a thing's own row is asked for without one"
+        ends = [(b, a) if ask.backwards else (a, b) for a, b in relation.join]
+        needed = [
+            (source.table, source.key),
+            *((source.table, a) for a, _ in ends),
+            *((kind.table, b) for _, b in ends),
+        ]
+        filters: dict[str, Any] = {source.key: keys[0] if len(keys) == 1 else list(keys)}
+        if ask.span is not None and kind.time:
+            filters["date_range"] = days(ask.span)
+        pool = self._pools.get(kind.domain)
+        limit = min(ask.limit, pool.source.rows) if pool is not None and ask.listed else ask.limit
+        told = await self._asked(
+            ask,
+            filters,
+            lambda tables: related(
+                source, tables[source.table], relation, kind, tables[kind.table], keys,
+                backwards=ask.backwards, span=ask.span, limit=limit,
+            ),
+            needed,
+        )  # fmt: skip
+        if not told.rows or not ask.onward:
+            return told
+        keys = list(dict.fromkeys(each.key for each in told.rows))
+        below = await asyncio.gather(*(self._below(kind, each, keys) for each in ask.onward))
+        return replace(told, onward=tuple(below))
+
+    async def _asked(
+        self,
+        ask: Ask,
+        filters: Mapping[str, Any],
+        make: Callable[[Mapping[str, Table]], SelectStatement],
+        needed: Sequence[tuple[str, str]] = (),
+    ) -> Told:
+        """One query, and the note of it. What is late or away is left out."""
+        kind, began = ask.type, time.monotonic()
+        error: str | None = None
+        part = StatementRows((), {}, 0, ())
+        try:
+            if (pool := self._pools.get(kind.domain)) is None:
+                raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
+            if self._until <= began:
+                raise DomainAway(kind.domain, "timeout", "the deadline had passed")
+            part = await read(pool, kind, self._ontology, make, min(self._until - began, pool.patience_s), needed)
+            if part.gone:
+                error = f"changed ({kind.table} has no column {', '.join(part.gone)})"
+        except DomainAway as away:
+            error = f"{away.reason} ({away.detail})" if away.detail else away.reason
+        took = round((time.monotonic() - began) * _MS, 1)
+        wrong = findings(ask, part.rows, tuple(part.families))
+        query = DomainQuery(
+            kind.domain, kind.name, ask.entity.id, kind.table, filters, len(part.rows), took, error, wrong
+        )
+        rows, total = part.rows, part.total
+        if ask.listed and total <= len(rows):
+            rows = tuple({each.key: each for each in rows}.values())  # one that several rows lead to is told once
+            total = len(rows)
+        return Told(ask, rows, total, part.families, error=error if not rows else None, query=query)
+
+
+def _names(key: str | None) -> bool:
+    """Whether a row can be spoken of by its key: in a view it may be NULL, and a text may be anything."""
+    return key is not None and 0 < len(key) <= MAX_KEY_CHARS and key.isprintable()
+
+
+def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str, Family]) -> FactRow:
+    values = {each: shown(found[f"c{n}"], families[each]) for n, each in enumerate(columns)}
+    return FactRow(found["key"], found["parent"], values)
+
+
+TENANT_S = 60.0
+"""Seconds that a tenant's id is believed to be that of its name."""
+MAX_WANTED = 32
+"""Mentions that are looked for at once; a text with more is no question."""
+SEEKING_SHARE = 0.9
+"""Of the time that a statement may take, when a search for names is called off: before it would count as a failure."""
+LEAST_NAME_CHARS = 3
+"""Characters from which a name is looked for within others: shorter ones are in every second name."""
+MOST_NAME_CHARS = 200
+NO_KEY = "0"
+"""What a start looks for: a key of any type, of which most tables have no row."""
+DOMAIN = "domain"
+"""Why a prompt is poorer than it should be, as `x-mneme-reason` calls it."""
+
+
+class PlanResult(NamedTuple):
+    """What a plan came to. `related`: ids of all rows that were seen beside the things' own. `rows`: by thing and predicate.
+    `reason`: why it is poorer than it should be ("domain")."""
+
+    queries: tuple[DomainQuery, ...] = ()
+    facts: tuple[DomainFact, ...] = ()
+    related: frozenset[str] = frozenset()
+    rows: Mapping[str, Mapping[str, RowValue]] = MappingProxyType({})
+    reason: str | None = None
+
+
+class Domains:
+    """All domains of the settings."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, DomainSource],
+        ontologies: Ontologies,
+        tenant_id: Callable[[str], Awaitable[UUID | None]],
+        queries: Queries,
+        clock: Clock,
+        metrics: Metrics | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`tenant_id`: the tenant of a name. `now`: seconds, for what is cached."""
+        self._pools = {name: DomainPool(name, each, queries, metrics, now=now) for name, each in sources.items()}
+        self._ontologies = ontologies
+        self._tenant_id = tenant_id
+        self._clock = clock
+        self._now = now
+        self._tenants: dict[str, tuple[float, UUID]] = {}
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for each in self._pools.values():
+            await each.close()
+
+    async def warm(self) -> None:
+        """Connect to every domain, read its catalog, and look for a row of each type by a key, so that the first question, too,
+        is answered in time: what a connection does first with a table takes it several times as long. One that is away has said
+        so, and is asked again when it is needed."""
+        for name, pool in self._pools.items():
+            with suppress(DomainAway, StoreUnavailable):
+                known: list[tuple[EntityType, Ontology]] = []
+                for each in pool.source.tenants:
+                    if (tenant := await self._tenant(each)) is not None:
+                        ontology = await self._ontologies.of(tenant)
+                        known += [(kind, ontology) for kind in ontology.types.values() if kind.domain == name]
+                await pool.warm({kind.table for kind, _ in known})
+                asks = [self._by_key(kind, ontology, [NO_KEY]) for _ in range(AT_ONCE) for kind, ontology in known]
+                await asyncio.gather(*asks)
+
+    # --- finding ------------------------------------------------------------------------------------------------------
+
+    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought:
+        """The rows that mentions may mean, those of a whole name or key first (seed 004, lazy discovery). Nothing is found in a
+        domain that is away, or late."""
+        fit = [each for each in mentions if each.mention.strip() and len(each.mention) <= MOST_NAME_CHARS]
+        fit = [each for each in fit[:MAX_WANTED] if sendable(each.mention)]
+        if not fit or not self._pools:
+            return Sought()
+        try:
+            ontology = await self._ontologies.of(tenant)
+            mine = await self._mine(tenant)
+        except StoreUnavailable:
+            return Sought(away=True)
+        types = [each for each in ontology.types.values() if each.domain in mine]
+        names = [each.mention for each in fit if not each.types]
+        jobs: list[Coroutine[Any, Any, list[FoundRow] | None]] = []
+        for kind in types:
+            keys = [each.mention for each in fit if kind.name in each.types]
+            if keys:
+                jobs.append(self._by_key(kind, ontology, keys))
+            if names and kind.found_by_name:
+                jobs.append(self._by_name(kind, ontology, names, exact=True))
+        parts = await asyncio.gather(*jobs)
+        found = [each for some in parts for each in some or ()]
+        known = {each.mention for each in found}
+        rest = [each for each in names if each not in known and len(each.strip()) >= LEAST_NAME_CHARS]
+        if rest:
+            within = await asyncio.gather(
+                *(self._by_name(kind, ontology, rest, exact=False) for kind in types if kind.found_by_name)
+            )
+            found += [each for some in within for each in some or ()]
+            parts += within
+        return Sought(tuple(found), away=None in parts)
+
+    async def _by_key(self, kind: EntityType, ontology: Ontology, keys: Sequence[str]) -> list[FoundRow] | None:
+        """Keys as they were written, in upper and in lower case."""
+        forms = {form: key for key in keys for form in (key.lower(), key.upper(), key)}
+        part = await self._looked_up(kind, ontology, lambda table: by_key(kind, table, list(forms)))
+        return None if part is None else [_found(forms[row.key], kind, row) for row in part.rows if row.key in forms]
+
+    async def _by_name(
+        self, kind: EntityType, ontology: Ontology, names: Sequence[str], *, exact: bool
+    ) -> list[FoundRow] | None:
+        told = [" ".join(each.split()) for each in names]
+        part = await self._looked_up(kind, ontology, lambda table: by_name(kind, table, told, exact=exact))
+        return None if part is None else [_found(names[int(row.parent or 1) - 1], kind, row) for row in part.rows]
+
+    async def _looked_up(
+        self, kind: EntityType, ontology: Ontology, make: Callable[[Table], SelectStatement]
+    ) -> StatementRows | None:
+        """None where the domain is away: its pool has said so; or is late, which is no failure of its own: what looks for a
+        name in a large table is slower than what reads a row."""
+        pool = self._pools[kind.domain]
+        try:
+            async with asyncio.timeout(SEEKING_SHARE * pool.patience_s):
+                return await read(pool, kind, ontology, lambda tables: make(tables[kind.table]), pool.patience_s)
+        except (DomainAway, TimeoutError):
+            return None
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    async def rows(self, tenant: UUID, entity: Entity, ontology: Ontology) -> Mapping[str, RowValue]:
+        """What a thing's own row says, by predicate; nothing where it has none. Raises DomainAway."""
+        kind = ontology.types.get(entity.type)
+        if kind is None or not kind.predicates:
+            return {}
+        try:
+            mine = await self._mine(tenant)
+        except StoreUnavailable:
+            raise DomainAway(kind.domain, "refused", "whose it is cannot be looked up") from None
+        if kind.domain not in mine:
+            raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
+        key, pool = key_of(entity), self._pools[kind.domain]
+        part = await read(pool, kind, ontology, lambda tables: by_key(kind, tables[kind.table], [key]), pool.patience_s)
+        told = Told(Ask(kind, entity), part.rows, part.total, part.families)
+        return row_values([told], self._clock.now()).get(entity_id(kind, key), {})
+
+    # --- plans --------------------------------------------------------------------------------------------------------
+
+    async def ask(self, tenant: UUID, plan: Sequence[Ask], ontology: Ontology, *, deadline_s: float) -> PlanResult:
+        """Run a plan (`walk.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is left
+        out. Raises nothing."""
+        if not plan:
+            return PlanResult()
+        until = time.monotonic() + deadline_s
+        try:
+            async with asyncio.timeout(deadline_s):
+                mine = await self._mine(tenant)
+        except (StoreUnavailable, TimeoutError):
+            return PlanResult(reason=DOMAIN)
+        run = Run({name: self._pools[name] for name in mine}, ontology, until)
+        told = await asyncio.gather(*(run.one(each) for each in plan))
+        parts = [part for root in told for part in root.each()]
+        seen = [(part.ask, row) for part in parts for row in part.rows]
+        queries = tuple(part.query for part in parts if part.query is not None)
+        return PlanResult(
+            queries,
+            facts(told),
+            frozenset(entity_id(ask.type, row.key) for ask, row in seen if ask.relation is not None),
+            row_values(told, self._clock.now()),
+            DOMAIN if any(each.error for each in queries) else None,
+        )
+
+    # --- whose --------------------------------------------------------------------------------------------------------
+
+    async def _mine(self, tenant: UUID) -> frozenset[str]:
+        """The domains of a tenant. Raises StoreUnavailable."""
+        found = set()
+        for name, pool in self._pools.items():
+            for each in pool.source.tenants:
+                if await self._tenant(each) == tenant:
+                    found.add(name)
+        return frozenset(found)
+
+    async def _tenant(self, name: str) -> UUID | None:
+        known = self._tenants.get(name)
+        if known is not None and self._now() - known[0] <= TENANT_S:
+            return known[1]
+        found = await self._tenant_id(name)
+        if found is not None:  # one that is not there may be made at any time, and has its domain at once
+            self._tenants[name] = (self._now(), found)
+        return found
+
+
+def _found(mention: str, kind: EntityType, row: FactRow) -> FoundRow:
+    properties = {each: value for each in kind.show if (value := row.values.get(each)) is not None}
+    entity = Entity(entity_id(kind, row.key), kind.name, name_of(kind, row))
+    return FoundRow(
+        mention,
+        entity,
+        kind.table,
+        kind.key,
+        row.key,
+        kind.domain,
+        properties,
+        row.key.casefold() == mention.casefold(),
+    )

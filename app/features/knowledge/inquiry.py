@@ -1,0 +1,273 @@
+"""What is known of the things that a request names, found out beside the search of memory, within the request's time.
+
+Resolving is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
+conflicts are asked at once, and waited for only where the prompt is put together. Whatever fails or comes late is left out, and
+said so; a tenant of whom nothing is known pays nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+from msgspec import Struct
+
+from app.context.knower import EarlierMessage, Who
+from app.context.question import TimeSpan, understand
+from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
+from app.errors import MnemeError
+from app.features.knowledge.conflict_log import ConflictLog
+from app.features.knowledge.domain import Domains, PlanResult
+from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
+from app.features.knowledge.resolve import Resolver
+from app.metrics import Metrics
+from app.store.resolution import KnowingStore
+from app.tasks import Supervisor
+
+log = logging.getLogger("mneme.knowledge")
+
+RESOLVING_SHARE = 0.5
+"""Of a request's time that resolving may take: the rest is for the database that is asked for what was resolved."""
+DISCOVERING_SHARE = 0.4
+"""Of it, until when names that nobody knows are looked for in the business's own database: a tenth is left to use what is known
+without it."""
+ASKING_SHARE = 0.8
+"""Of the time that is left for the domain, what its queries may take: the rest is for calling off those that are late, and
+for telling what the others brought."""
+AGAINST_S = 0.005
+"""Seconds of a request's time that are left to look up what memories claim, when the domain has answered: it takes 1 to 2
+ms."""
+TOLD_AGAIN = timedelta(days=7)
+"""A conflict that was resolved is told for so long: as long as nobody is asked about a memory again (seed 004, validation)."""
+NOTHING_FOR_S = 5.0
+"""Seconds for which it is believed that there is nothing to know: a new ontology, and a first thing, are used after that."""
+MOST_KEPT = 10_000
+"""Users of whom that is remembered."""
+
+T = TypeVar("T")
+
+
+Plan = Callable[[Sequence[Resolution], str, TimeSpan | None, Ontology, Sequence[str]], Sequence[Any]]
+"""`walk.plan` with its limits: resolutions, the question, the time that it speaks of, the ontology, words of habits."""
+Against = Callable[[Sequence[Any], Mapping[str, Mapping[str, RowValue]], Mapping[str, str]], Sequence[Clash]]
+"""`conflicts.against_rows`: claims, rows by entity and predicate, names of the things."""
+
+
+class Sources(Struct, frozen=True):
+    """Whom a Knower asks. `domains` None: no domain is configured."""
+
+    resolver: Resolver
+    ontologies: Ontologies
+    store: KnowingStore
+    conflicts: ConflictLog
+    against: Against
+    plan: Plan
+    domains: Domains | None = None
+
+
+class Knower:
+    """Begins inquiries: a `Knows`."""
+
+    def __init__(self, sources: Sources, tasks: Supervisor, metrics: Metrics, *, domain_deadline_s: float) -> None:
+        """`domain_deadline_s`: most seconds that the business's own database may take, whatever time the request has."""
+        self._sources = sources
+        self._tasks = tasks
+        self._metrics = metrics
+        self._domain_deadline_s = domain_deadline_s
+        self._nothing: dict[Who, float] = {}
+
+    def idle(self, who: Who) -> bool:
+        """Whether it is known that there is nothing to know: then nobody need be asked."""
+        return self._nothing.get(who, 0.0) > time.monotonic()
+
+    async def warm(self) -> None:
+        """Ask what questions ask, of nobody, so that it is planned: that takes longer than a request waits. Raises
+        StoreUnavailable."""
+        sources, nobody, now = self._sources, UUID(int=0), datetime.now(UTC)
+        await sources.resolver.study(Who(nobody, nobody), "Warm Works", (), NO_ONTOLOGY, now=now)
+        await sources.store.claims(nobody, nobody, [nobody])
+        await sources.conflicts.of_entities(nobody, nobody, ["warm"], since=now)
+
+    def inquiring(
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
+    ) -> asyncio.Task[Inquiry | None]:
+        """`inquire` beside other work; whoever begins it waits for it, or cancels it."""
+        return self._tasks.spawn(self.inquire(who, text, recent, now, deadline_s), "inquire")
+
+    async def inquire(
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
+    ) -> Inquiry | None:
+        """What the mentions of `text` mean, and on request more; None: nothing is known of anything. `deadline_s`: seconds for
+        all of it; None: as long as the domain may take, and for resolving as long again. Raises nothing."""
+        if self.idle(who):
+            return None
+        began = time.monotonic()
+        deadline_s = self._domain_deadline_s / RESOLVING_SHARE if deadline_s is None else deadline_s
+        open_ = _Open(self._sources, self._tasks, self._metrics, who, text, now, began + deadline_s)
+        try:
+            async with asyncio.timeout(RESOLVING_SHARE * deadline_s):
+                ontology = await self._sources.ontologies.of(who.tenant)
+                if not ontology and not await self._sources.store.has_things(who.tenant, who.user):
+                    self._note_nothing(who)
+                    return None
+                study = await self._sources.resolver.study(
+                    who, text, recent, ontology, now=now, until=began + DISCOVERING_SHARE * deadline_s
+                )
+        except Exception as error:  # boundary: what is known stands beside the search, and never takes it along
+            log.warning("mentions were not resolved", extra={"error": type(error).__name__}, exc_info=_bug(error))
+            return _Inquiry(open_, NO_ONTOLOGY, (), self._domain_deadline_s, "entities")
+        self._metrics.stage("resolve", time.monotonic() - began)
+        reason = "domain" if study.away else None
+        return _Inquiry(open_, ontology, study.resolutions, self._domain_deadline_s, reason)
+
+    def _note_nothing(self, who: Who) -> None:
+        if len(self._nothing) >= MOST_KEPT:
+            self._nothing.clear()
+        self._nothing[who] = time.monotonic() + NOTHING_FOR_S
+
+
+class _Open(Struct, frozen=True):
+    """What an inquiry stands on. `until`: when its time is over, by the monotonic clock."""
+
+    sources: Sources
+    tasks: Supervisor
+    metrics: Metrics
+    who: Who
+    text: str
+    now: datetime
+    until: float
+
+    @property
+    def left_s(self) -> float:
+        return self.until - time.monotonic()
+
+
+class _Inquiry:
+    """One request's."""
+
+    def __init__(
+        self,
+        open_: _Open,
+        ontology: Ontology,
+        resolutions: tuple[Resolution, ...],
+        domain_deadline_s: float,
+        reason: str | None = None,
+    ) -> None:
+        self._open = open_
+        self._ontology = ontology
+        self._resolutions = resolutions
+        self._domain_deadline_s = domain_deadline_s
+        self._reason = reason
+        self._domain: asyncio.Task[PlanResult | None] | None = None
+        self._log: asyncio.Task[list[Clash]] | None = None
+        self._closed = False
+        self._domain_until = 0.0
+        self._known = Known(resolutions, reason=reason)
+
+    @property
+    def resolutions(self) -> Sequence[Resolution]:
+        return self._resolutions
+
+    @property
+    def entities(self) -> Mapping[str, Entity]:
+        """The things that the request names, by their ids."""
+        return {each.entity.id: each.entity for each in self._resolutions if each.entity is not None}
+
+    @property
+    def related(self) -> frozenset[str]:
+        answer = _result(self._domain)
+        return answer.related if answer is not None else frozenset()
+
+    def begin(self, widened: Sequence[str] = ()) -> None:
+        if self._closed or self._log is not None or not self.entities:
+            return
+        sources = self._open.sources
+        self._domain_until = min(time.monotonic() + self._domain_deadline_s, self._open.until - AGAINST_S)
+        if sources.domains is not None and self._ontology:
+            self._domain = self._open.tasks.spawn(self._ask(sources.domains, widened), "domain")
+        self._log = self._open.tasks.spawn(self._logged(), "conflicts")
+
+    @property
+    def _waits_s(self) -> float:
+        return max(0.0, self._domain_until - time.monotonic())
+
+    async def _ask(self, domains: Domains, widened: Sequence[str]) -> PlanResult | None:
+        open_, began = self._open, time.monotonic()
+        span = understand(open_.text, open_.now).span
+        plan = open_.sources.plan(self._resolutions, open_.text, span, self._ontology, widened)
+        if not plan:
+            return None
+        try:
+            asking_s = ASKING_SHARE * self._waits_s
+            return await domains.ask(open_.who.tenant, plan, self._ontology, deadline_s=asking_s)
+        finally:
+            open_.metrics.stage("domain", time.monotonic() - began)
+
+    async def _logged(self) -> list[Clash]:
+        who = self._open.who
+        if who.user is None:
+            return []
+        since = self._open.now - TOLD_AGAIN
+        things = self.entities
+        found = await self._open.sources.conflicts.of_entities(who.tenant, who.user, list(things), since=since)
+        return [each._replace(entity_name=things[each.entity_id].name) for each in found]  # a log knows ids alone
+
+    async def known(self) -> Known:
+        waiting = {each for each in (self._domain, self._log) if each is not None and not each.done()}
+        if waiting and not self._closed:
+            await asyncio.wait(waiting, timeout=self._waits_s)
+        self.close()
+        answer, clashes, reason = _result(self._domain), _result(self._log), self._reason
+        if answer is not None:
+            reason = reason or ("domain" if answer.reason is not None else None)
+            self._known = Known(
+                self._resolutions, answer.related, answer.rows, answer.facts, answer.queries, reason=reason
+            )
+        if _failed(self._domain) or _failed(self._log):
+            reason = reason or "domain"
+        self._known = self._known._replace(clashes=tuple(clashes or ()), reason=reason)
+        return self._known
+
+    async def against(self, user: UUID, memories: Sequence[UUID]) -> Sequence[Clash]:
+        open_, rows = self._open, self._known.rows
+        if not rows or not memories:
+            return ()
+        names = {each: thing.name for each, thing in self.entities.items()}
+        try:
+            async with asyncio.timeout(max(AGAINST_S, open_.left_s)):
+                claims = await open_.sources.store.claims(open_.who.tenant, user, memories)
+            return open_.sources.against(claims, rows, names)
+        except Exception as error:  # boundary: as above
+            log.warning(
+                "memories were not compared with rows", extra={"error": type(error).__name__}, exc_info=_bug(error)
+            )
+            return ()
+
+    def close(self) -> None:
+        self._closed = True
+        for each in (self._domain, self._log):
+            if each is not None and not each.done():
+                each.cancel()
+
+
+def _result(task: asyncio.Task[T] | None) -> T | None:
+    """What came of it, if anything did."""
+    if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    return task.result()
+
+
+def _failed(task: asyncio.Task[Any] | None) -> bool:
+    """Whether it was begun and brought nothing in time."""
+    return task is not None and (not task.done() or task.cancelled() or task.exception() is not None)
+
+
+def _bug(error: Exception) -> Exception | None:
+    """What deserves a trace: not what is merely away, or late."""
+    return None if isinstance(error, MnemeError | TimeoutError) else error

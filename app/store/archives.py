@@ -1,0 +1,378 @@
+"""Old months of history in files: archived, restored, dropped, and erased from.
+
+    detach     a month's partition stands by itself, in an instant, under a short lock
+    leave      its messages leave the indexes, in batches; what was learned from them stays, and says that they are archived
+    write      its rows go into a file (`archive_files`), synced and named by its checksum
+    drop       the file's checksum is noted and the table dropped, in one transaction, in which nobody can change either
+
+A crash between any two leaves the rows in exactly one place that counts: the table until it is dropped, then the file. The
+next run goes on. A message that was restored is `is_pruned`, and marked so in its metadata, unless it is wanted in prompts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from hmac import digest
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+from msgspec import Struct, field
+
+from app.clock import Clock
+from app.errors import Conflict, NotFound, NotReady
+from app.store import ids
+from app.store.archive_files import Sink, Written, digest_of, lines_of, take_away, without_user, write_manifest
+from app.store.queries import Queries
+
+log = logging.getLogger(__name__)
+
+Connection = asyncpg.Connection
+
+TABLE = "conversation_history"
+BATCH = 1000
+"""Rows that leave the indexes, or come back, with one statement."""
+STATEMENT_S = 600.0
+"""Longest statement, seconds; the longest writes the rows of one part."""
+LOCK_MS = 200
+"""Milliseconds to wait for the lock under which a part is detached or made: recording waits behind it."""
+LOCK_TRIES = 20
+LOCK_PAUSE_S = 0.5
+"""Tries, and seconds between them; then the part waits for the next run."""
+COUNTED = 1000
+"""Messages without a month's partition that are counted at most."""
+CSV: Mapping[str, Any] = {"format": "csv", "delimiter": "\x01", "quote": "\x02", "escape": "\x02"}
+"""COPY's form in which JSON stands as it is: it has no control characters."""
+
+
+class Keep(Struct, frozen=True):
+    """How long history stays. `folder`: where archives are. `days`: from this age on whole months are archived; `archive_days`:
+    from this age on archives are dropped; None: never."""
+
+    folder: Path
+    days: int | None = None
+    archive_days: int | None = None
+
+
+class Part(Struct, frozen=True):
+    """A month of one hash partition, as `history_archives` has it."""
+
+    part: str
+    month: str
+    remainder: int
+    state: str
+    file: str | None
+    rows: int | None
+    size: int | None
+    sha256: bytes | None
+    changed_at: datetime
+
+    @property
+    def written(self) -> Written:
+        """Its file. Of an archived one."""
+        assert self.file is not None
+        assert self.rows is not None
+        assert self.size is not None
+        assert self.sha256 is not None
+        return Written(self.file, self.rows, self.size, self.sha256)
+
+
+class ArchiveRun(Struct):
+    """What a run did. `months`: archived, or restored, or due if it was only asked; `rows`: messages that went to files or came
+    back; `size`: bytes of files; `dropped`: archives whose time was over; `busy`: parts that could not be locked."""
+
+    months: list[str] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+    dropped: int = 0
+    busy: int = 0
+
+
+class Archives:
+    """Archives, restores and drops months of history. Each as mneme_owner, one at a time."""
+
+    def __init__(self, sql: Queries, keep: Keep) -> None:
+        self._sql = sql
+        self._keep = keep
+
+    async def run(
+        self, connection: Connection[Any], now: datetime, *, month: str | None = None, dry: bool = False
+    ) -> ArchiveRun:
+        """What is due: unfinished parts, months past `days` (or `month`, whatever its age, that has ended), files past
+        `archive_days`. Raises Conflict while another run is at it, OSError where the folder cannot be written."""
+        if month is not None and month >= _month_of(now):
+            raise Conflict(f"The month {spelled(month)} has not ended.")
+        done = ArchiveRun()
+        async with self._alone(connection):
+            for each in await self._parts(connection, "detached", None):
+                if not dry:
+                    await self._write(connection, each, now, done)
+            last = month or self._last(now, self._keep.days)
+            for row in await connection.fetch(self._sql["archives.due"], last, month) if last else []:
+                if dry or await self._archive(connection, Part(**row, **_NEW, changed_at=now), now, done):
+                    _add(done.months, row["month"])
+            if (before := self._last(now, self._keep.archive_days)) is not None:
+                for each in await self._parts(connection, "archived", None):
+                    if each.month <= before:
+                        done.dropped += 1
+                        if not dry:
+                            await self._drop(connection, each, now)
+        return done
+
+    async def restore(self, connection: Connection[Any], month: str, now: datetime, *, active: bool) -> ArchiveRun:
+        """Make a month's files rows again, each in one transaction; `active`: also in prompts and searches. Raises NotFound
+        where no file of that month is known, Conflict where one is not as it was written, or the tables are in use."""
+        done = ArchiveRun()
+        async with self._alone(connection):
+            found = await self._parts(connection, "archived", month)
+            if not found:
+                raise NotFound(f"Nothing of {spelled(month)} is archived.")
+            folder = await self.folder(connection)
+            for each in found:
+                await asyncio.to_thread(_check, folder, each)
+            for each in found:
+                await self._restore(connection, folder, each, now, done, active=active)
+            _add(done.months, month)
+        return done
+
+    async def known(self, connection: Connection[Any], *, check: bool = False) -> list[tuple[Part, str]]:
+        """Every part that ever left, with what is wrong with its file, if anything is. `check`: its checksum is compared."""
+        folder = await self.folder(connection)
+        found = await self._parts(connection, None, None)
+        return [(each, await asyncio.to_thread(_wrong_with, folder, each, check)) for each in found]
+
+    async def folder(self, connection: Connection[Any]) -> Path:
+        """Where this database's archives are."""
+        own: str = await connection.fetchval(self._sql["archives.folder"])
+        return self._keep.folder / own
+
+    async def beyond(self, connection: Connection[Any]) -> int:
+        """Messages that no month has a partition for, and so are never archived; `COUNTED` says that there are more."""
+        counted: int = await connection.fetchval(self._sql["archives.in_default"], COUNTED, timeout=STATEMENT_S)
+        return counted
+
+    # --- steps ---------------------------------------------------------------------------------------------------------
+
+    async def _archive(self, connection: Connection[Any], part: Part, now: datetime, done: ArchiveRun) -> bool:
+        """False: its lock was not to be had."""
+        folder = await self.folder(connection)
+        await asyncio.to_thread(
+            folder.mkdir, parents=True, exist_ok=True
+        )  # rather fail here than with the month half gone
+        if not await self._briefly(connection, "detach", part.part, part.month, part.remainder, now):
+            done.busy += 1
+            return False
+        await self._write(connection, part, now, done)
+        return True
+
+    async def _write(self, connection: Connection[Any], part: Part, now: datetime, done: ArchiveRun) -> None:
+        """Write a part that stands by itself into its file, and drop it."""
+        folder = await self.folder(connection) / part.month
+        user: UUID | None = ids.NIL
+        message: UUID | None = ids.NIL
+        while user is not None:
+            row = await self._row(connection, "leave_index", part.part, BATCH, user, message)
+            user, message = row["p_user"], row["p_message"]
+        async with connection.transaction():
+            # Nobody erases from it until it is in the file; then from there.
+            await connection.execute(f'LOCK TABLE agent_data."{part.part}" IN SHARE MODE', timeout=STATEMENT_S)
+            with Sink(folder, part.part) as sink:
+
+                async def take(lines: bytes) -> None:
+                    await asyncio.to_thread(sink.write, lines)
+
+                rows = f'SELECT row_to_json(h) FROM agent_data."{part.part}" h ORDER BY user_id, created_at, message_id'  # noqa: S608
+                await connection.copy_from_query(rows, output=take, timeout=STATEMENT_S, **CSV)
+                written = await asyncio.to_thread(sink.done)
+            arguments = (written.file, written.rows, written.size, written.sha256)
+            await connection.execute(self._sql["archives.written"], part.part, *arguments, now, timeout=STATEMENT_S)
+        await self._tidy(connection, part)
+        done.rows += written.rows
+        done.size += written.size
+        _add(done.months, part.month)
+
+    async def _restore(
+        self, connection: Connection[Any], folder: Path, part: Part, now: datetime, done: ArchiveRun, *, active: bool
+    ) -> None:
+        first = datetime.strptime(part.month, "%Y%m").date()  # noqa: DTZ007 - a month
+        if not await self._briefly(connection, "months_anew", first):
+            raise Conflict(f"The history is in use: {spelled(part.month)} is restored in part. Ask again.")
+        async with connection.transaction():
+            held = Part(**await self._row(connection, "held", part.part))
+            if held.file is None:
+                return
+            lines = lines_of(folder / held.file)
+            while some := await asyncio.to_thread(lambda: [line.decode() for line in islice(lines, BATCH)]):
+                done.rows += await connection.fetchval(self._sql["archives.restore"], some, active, timeout=STATEMENT_S)
+            await connection.execute(self._sql["archives.no_file"], part.part, "restored", now)
+        done.size += part.size or 0
+        await self._tidy(connection, part)
+
+    async def _drop(self, connection: Connection[Any], part: Part, now: datetime) -> None:
+        await connection.execute(self._sql["archives.no_file"], part.part, "dropped", now)
+        await self._tidy(connection, part)
+
+    async def _tidy(self, connection: Connection[Any], part: Part) -> None:
+        await tidy(connection, self._sql, await self.folder(connection), part)
+
+    async def _briefly(self, connection: Connection[Any], name: str, *arguments: object) -> bool:
+        """Run what needs a lock that others wait behind. False: it was not to be had."""
+        for attempt in range(LOCK_TRIES):
+            if attempt:
+                await asyncio.sleep(LOCK_PAUSE_S)
+            try:
+                async with connection.transaction():
+                    await connection.execute(self._sql["archives.hurry"], f"{LOCK_MS}ms")
+                    await connection.execute(self._sql[f"archives.{name}"], *arguments, timeout=STATEMENT_S)
+                return True
+            except asyncpg.LockNotAvailableError:
+                continue
+        log.warning("a month of history is in use and could not be moved", extra={"part": str(arguments[0])})
+        return False
+
+    async def _row(self, connection: Connection[Any], name: str, *arguments: object) -> Any:
+        row = await connection.fetchrow(self._sql[f"archives.{name}"], *arguments, timeout=STATEMENT_S)
+        assert row is not None, "a function has one row, and parts stay known"
+        return row
+
+    async def _parts(self, connection: Connection[Any], state: str | None, month: str | None) -> list[Part]:
+        return await parts_in(connection, self._sql, state, month)
+
+    def _last(self, now: datetime, days: int | None) -> str | None:
+        """The last month that ended before so many days; None: never."""
+        if days is None:
+            return None
+        first = (now - timedelta(days=days)).astimezone(UTC).replace(day=1)
+        return _month_of(first - timedelta(days=1))
+
+    @asynccontextmanager
+    async def _alone(self, connection: Connection[Any]) -> AsyncIterator[None]:
+        if not await connection.fetchval(self._sql["archives.alone"]):
+            raise Conflict("History is being archived or restored already.")
+        try:
+            yield
+        finally:
+            if not connection.is_closed():
+                await connection.execute(self._sql["archives.alone_no_more"])
+
+
+def erasing(
+    keep: Keep, connect: Callable[[], Awaitable[Connection[Any]]], sql: Queries, clock: Clock
+) -> Callable[[UUID, UUID], Awaitable[Mapping[str, int]]]:
+    """Erases a user from archives, for `Eraser`. `connect`: as mneme_eraser. Raises NotReady where a file cannot be had: the
+    erasure goes on where the folder is."""
+
+    async def erase(tenant: UUID, user: UUID) -> Mapping[str, int]:
+        connection = await connect()
+        try:
+            await connection.execute(sql["erasure.set_tenant"], str(tenant))
+            rows = 0
+            for row in await connection.fetch(sql["archives.of_user"], user):
+                part = Part(**row)
+                if part.state == "detached":
+                    rows += await _from_table(connection, sql, part, tenant, user)
+                else:
+                    rows += await _from_file(connection, sql, keep, part, tenant, user, clock.now())
+            return {"archives": rows}
+        except OSError as error:
+            raise NotReady(
+                f"The user cannot be erased from the archives: {error}. The erasure goes on when asked again, or "
+                "by the worker's schedule, where MNEME_ARCHIVE_DIR is."
+            ) from error
+        finally:
+            connection.terminate()
+
+    return erase
+
+
+async def _from_table(connection: Connection[Any], sql: Queries, part: Part, tenant: UUID, user: UUID) -> int:
+    total = 0
+    while gone := await connection.fetchval(sql["erasure.rows"], tenant, user, part.part, BATCH, timeout=STATEMENT_S):
+        total += gone
+    return total
+
+
+async def _from_file(
+    connection: Connection[Any], sql: Queries, keep: Keep, part: Part, tenant: UUID, user: UUID, now: datetime
+) -> int:
+    folder = keep.folder / await connection.fetchval(sql["archives.folder"])
+    hidden: list[bytes] = []
+    gone = 0
+    async with connection.transaction():
+        row = await connection.fetchrow(sql["archives.held"], part.part)
+        assert row is not None, "parts stay known"
+        held = Part(**row)
+        if held.state == "archived":
+            path = folder / held.written.file
+            found = await asyncio.to_thread(without_user, path, part.part, tenant, user)
+            if found is not None:
+                new, hidden = found
+                gone = held.written.rows - new.rows
+                key = await connection.fetchval(sql["archives.tombstones"], user)
+                if key is not None:
+                    marks = sorted({digest(bytes.fromhex(key), each, "sha256") for each in hidden})
+                    await connection.execute(sql["archives.mark"], tenant, user, marks)
+                arguments = (new.file, new.rows, new.size, new.sha256, now)
+                await connection.execute(sql["archives.rewritten"], part.part, *arguments)
+    # Also where nothing was found: a crash may have left the file of before.
+    await tidy(connection, sql, folder, part)
+    return gone
+
+
+async def tidy(connection: Connection[Any], sql: Queries, folder: Path, part: Part) -> None:
+    """Take away what is no part's file any more, and tell in the manifest what is."""
+    rows = await parts_in(connection, sql, "archived", part.month)
+    now = next((each.file for each in rows if each.part == part.part), None)
+    place = folder / part.month
+    if not place.is_dir():
+        return
+    await asyncio.to_thread(take_away, place, part.part, now)
+    await asyncio.to_thread(write_manifest, place, spelled(part.month), TABLE, [each.written for each in rows])
+
+
+async def parts_in(connection: Connection[Any], sql: Queries, state: str | None, month: str | None) -> list[Part]:
+    """Parts in a state, or all."""
+    return [Part(**row) for row in await connection.fetch(sql["archives.in_state"], state, month)]
+
+
+def spelled(month: str) -> str:
+    """202501 as 2025-01."""
+    return f"{month[:4]}-{month[4:]}"
+
+
+def _check(folder: Path, part: Part) -> None:
+    if wrong := _wrong_with(folder, part, True):
+        raise Conflict(f"{folder / part.written.file} {wrong}: nothing was restored.")
+
+
+def _wrong_with(folder: Path, part: Part, whole: bool) -> str:
+    if part.state != "archived":
+        return ""
+    path = folder / part.written.file
+    try:
+        if path.stat().st_size != part.size or (whole and digest_of(path) != part.sha256):
+            return "is not as it was written"
+    except FileNotFoundError:
+        return "is not there"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    return ""
+
+
+def _month_of(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y%m")
+
+
+def _add(months: list[str], month: str) -> None:
+    if spelled(month) not in months:
+        months.append(spelled(month))
+
+
+_NEW: Mapping[str, Any] = {"state": "", "file": None, "rows": None, "size": None, "sha256": None}
+"""A part that never left."""

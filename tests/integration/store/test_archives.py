@@ -1,0 +1,345 @@
+"""app/store/archives.py: months go into files and come back whole, from wherever a run stopped; who is erased stays erased."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+import pytest
+
+from app.clock import FakeClock
+from app.errors import Conflict, NotFound, NotReady
+from app.store import archive_files, archives, ids
+from app.store.archives import ArchiveRun, Archives, Keep
+from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from tests.support.jobs import SQL
+from tests.support.teller import ANA, TENANT, Teller, talk
+
+Admin = asyncpg.Connection
+NOW = datetime(2031, 3, 20, 12, tzinfo=UTC)
+BEN = ids.user_id(TENANT, "ben")
+JANUARY, FEBRUARY, MARCH = (datetime(2031, month, 5, tzinfo=UTC) for month in (1, 2, 3))
+COLUMNS = "SELECT to_jsonb(h)::text AS row FROM agent_data.conversation_history h ORDER BY message_id"
+
+
+@pytest.fixture
+async def owner(database: str) -> Any:
+    connection = await own_connection(database, "mneme_owner")()
+    for row in await connection.fetch(SQL["archives.due"], "203012", None):
+        await connection.execute(f"DROP TABLE agent_data.{row['part']}")
+    await connection.execute("SELECT agent_data.ensure_history_partitions('2031-01-01', '2031-04-01')")
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+def keep(tmp_path: Path) -> Keep:
+    return Keep(tmp_path / "archive", days=31)
+
+
+@pytest.fixture
+async def told(teller: Teller, owner: Any) -> Teller:
+    """Ana and Ben said something in January, February and March."""
+    for at in (JANUARY, FEBRUARY, MARCH):
+        for user, name in ((ANA, "ana"), (BEN, "ben")):
+            teller.at = at
+            session = UUID(int=user.int ^ at.month)
+            await teller.tell(talk(f"{name}'s question of {at:%B}"), f"{name}'s answer", session=session, user=user)
+    return teller
+
+
+def files(keep: Keep) -> list[Path]:
+    return sorted(keep.folder.rglob("*.jsonl.gz"))
+
+
+def text_of(keep: Keep) -> str:
+    return "".join(gzip.decompress(path.read_bytes()).decode() for path in files(keep))
+
+
+async def contents(admin: Admin) -> list[str]:
+    rows = await admin.fetch("SELECT content FROM agent_data.conversation_history ORDER BY created_at, content")
+    return [row["content"] for row in rows]
+
+
+async def states(admin: Admin) -> set[tuple[str, str]]:
+    return {tuple(row) for row in await admin.fetch("SELECT month, state FROM agent_data.history_archives")}
+
+
+def eraser_with(database: str, keep: Keep) -> Eraser:
+    connect, clock = own_connection(database, ERASER_ROLE), FakeClock(NOW)
+    return Eraser(connect, SQL, clock, elsewhere=[archives.erasing(keep, connect, SQL, clock)])
+
+
+async def test_what_is_over_goes_into_files_that_prove_themselves(
+    told: Teller, admin: Admin, owner: Any, keep: Keep
+) -> None:
+    dry = await Archives(SQL, keep).run(owner, NOW, dry=True)
+    assert dry.months == ["2031-01"]
+    assert not files(keep)
+    done = await Archives(SQL, keep).run(owner, NOW)
+    assert (done.months, done.rows) == (["2031-01"], 4)
+    assert all("January" not in each for each in await contents(admin))
+    assert len(await contents(admin)) == 8
+    assert "ana's question of January" in text_of(keep)
+    assert "February" not in text_of(keep)
+    manifest = msgspec.json.decode((files(keep)[0].parent / "manifest.json").read_bytes())
+    assert manifest["month"] == "2031-01"
+    for each in manifest["files"]:
+        raw = (files(keep)[0].parent / each["file"]).read_bytes()
+        assert (hashlib.sha256(raw).hexdigest(), len(raw)) == (each["sha256"], each["bytes"])
+        assert len(gzip.decompress(raw).splitlines()) == each["rows"]
+    assert await Archives(SQL, keep).run(owner, NOW) == ArchiveRun()
+
+
+async def test_what_is_archived_leaves_the_indexes(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    for table in ("index_items", "embeddings"):
+        left = await admin.fetchval(
+            f"SELECT count(*) FROM agent_data.{table} i WHERE i.item_at < $1 AND i.user_id = $2", FEBRUARY, ANA
+        )
+        assert left == 0
+    logged = await admin.fetchval("SELECT count(DISTINCT item_id) FROM agent_data.index_log WHERE user_id = $1", ANA)
+    assert logged == 6
+
+
+async def test_a_restored_month_is_as_it_was(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
+    before = await admin.fetch(COLUMNS)
+    await Archives(SQL, keep).run(owner, NOW)
+    done = await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    assert done.rows == 4
+    assert await admin.fetch(COLUMNS) == before
+    assert not files(keep)
+    # It is a partition again, and stays one until somebody asks.
+    part = await admin.fetchval(
+        "SELECT DISTINCT right(h.tableoid::regclass::text, 7) FROM agent_data.conversation_history h WHERE created_at < $1",
+        FEBRUARY,
+    )
+    assert part == "_203101"
+    assert await Archives(SQL, keep).run(owner, NOW) == ArchiveRun()
+    assert (await Archives(SQL, keep).run(owner, NOW, month="203101")).rows == 4
+    assert await states(admin) == {("203101", "archived")}
+
+
+async def test_what_comes_back_is_pruned_unless_it_is_asked_for(
+    told: Teller, admin: Admin, owner: Any, keep: Keep
+) -> None:
+    """Out of prompts and searches, in the history; and where it goes back into its file, nothing of that is lost."""
+    before = await admin.fetch(COLUMNS)
+    await Archives(SQL, keep).run(owner, NOW)
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=False)
+    pruned = await admin.fetch(
+        "SELECT content, is_pruned FROM agent_data.conversation_history WHERE created_at < $1", FEBRUARY
+    )
+    assert [row["is_pruned"] for row in pruned] == [True] * 4
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_items WHERE item_at < $1", FEBRUARY) == 0
+    await Archives(SQL, keep).run(owner, NOW, month="203101")
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    assert await admin.fetch(COLUMNS) == before
+
+
+async def test_memories_stay_and_say_that_their_sources_are_archived(
+    told: Teller, admin: Admin, owner: Any, keep: Keep
+) -> None:
+    said = await admin.fetch(
+        "SELECT message_id FROM agent_data.conversation_history WHERE user_id = $1 AND role = 1 ORDER BY created_at",
+        ANA,
+    )
+    first, second = said[0]["message_id"], said[1]["message_id"]
+    await admin.execute(
+        "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, content_text,"
+        " content_hash, provenance_type, token_count, source_message_ids, sources) VALUES"
+        " (gen_random_uuid(), $1, $2, 3, 1, 'Ana asks.', 'h', 0, 3, ARRAY[$3::uuid, $4::uuid],"
+        " jsonb_build_array(jsonb_build_object('message_id', $3::uuid, 'quote', 'q'),"
+        " jsonb_build_object('message_id', $4::uuid)))",
+        ANA, TENANT, first, second,
+    )  # fmt: skip
+
+    async def marks() -> list[bool]:
+        sources = msgspec.json.decode(await admin.fetchval("SELECT sources::text FROM agent_data.memory_store"))
+        assert sources[0]["quote"] == "q"
+        return [each.get("archived", False) for each in sources]
+
+    await Archives(SQL, keep).run(owner, NOW)
+    assert await marks() == [True, False]
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=False)
+    assert await marks() == [False, False]
+
+
+class Killed(BaseException):
+    """As a process that is killed: nothing of Mneme's runs any more."""
+
+
+async def _after_detach(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dead(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(Archives, "_write", dead)
+
+
+async def _in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dead(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(archive_files.Sink, "done", dead)
+
+
+async def _after_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = archive_files.Sink.done
+
+    def dead(self: archive_files.Sink) -> None:
+        whole(self)
+        raise Killed
+
+    monkeypatch.setattr(archive_files.Sink, "done", dead)
+
+
+async def _before_tidying(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dead(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(archives, "tidy", dead)
+
+
+@pytest.mark.parametrize("where", [_after_detach, _in_the_file, _after_the_file, _before_tidying])
+async def test_a_run_that_was_killed_is_gone_on_with(
+    told: Teller,
+    admin: Admin,
+    database: str,
+    owner: Any,
+    keep: Keep,
+    where: Callable[[pytest.MonkeyPatch], Awaitable[None]],
+) -> None:
+    """Nothing is lost, nothing doubled: wherever archiving stops, and then wherever restoring does."""
+    before = await admin.fetch(COLUMNS)
+    with pytest.MonkeyPatch.context() as patched:
+        await where(patched)
+        killed = await own_connection(database, "mneme_owner")()
+        with pytest.raises(Killed):
+            await Archives(SQL, keep).run(killed, NOW)
+        killed.terminate()
+    await owner.execute("SELECT pg_advisory_xact_lock(hashtextextended('mneme.archive', 0))")  # the dead one's is free
+    await Archives(SQL, keep).run(owner, NOW)
+    assert await states(admin) == {("203101", "archived")}
+    parts = await admin.fetchval("SELECT count(*) FROM agent_data.history_archives")
+    assert len(files(keep)) == parts
+    assert text_of(keep).count("'s question of January") == 2
+    with pytest.MonkeyPatch.context() as patched:
+        await _before_tidying(patched)
+        with pytest.raises(Killed):
+            await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    assert await admin.fetch(COLUMNS) == before
+
+
+async def test_a_file_that_is_not_as_it_was_written_is_not_restored(
+    told: Teller, admin: Admin, owner: Any, keep: Keep
+) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    path = max(files(keep), key=lambda each: each.stat().st_size)
+    whole = path.read_bytes()
+    path.write_bytes(gzip.compress(gzip.decompress(whole).replace(b"question", b"QUESTION"), mtime=0))
+    with pytest.raises(Conflict, match="not as it was written: nothing was restored"):
+        await Archives(SQL, keep).restore(owner, "203101", NOW, active=False)
+    assert len(await contents(admin)) == 8
+    path.unlink()
+    with pytest.raises(Conflict, match="is not there"):
+        await Archives(SQL, keep).restore(owner, "203101", NOW, active=False)
+    assert [wrong for _, wrong in await Archives(SQL, keep).known(owner) if wrong] == ["is not there"]
+    path.write_bytes(whole)
+    assert (await Archives(SQL, keep).restore(owner, "203101", NOW, active=False)).rows == 4
+    with pytest.raises(NotFound):
+        await Archives(SQL, keep).restore(owner, "203001", NOW, active=False)
+
+
+async def test_who_is_erased_is_in_no_file_and_does_not_come_back(
+    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    old = {path.name for path in files(keep)}
+    receipt = await eraser_with(database, keep).erase(TENANT, ANA)
+    assert receipt.counts["archives"] == 2
+    assert "ana" not in text_of(keep)
+    assert str(ANA) not in text_of(keep)
+    assert text_of(keep).count("ben's") == 2
+    assert len(old - {path.name for path in files(keep)}) == 1
+    hidden = await admin.fetchval("SELECT count(*) FROM agent_data.erased_contents WHERE user_id = $1", ANA)
+    assert hidden >= 4  # January's question, and the answers and questions of the others
+    assert (await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)).rows == 2
+    assert all("ana" not in each for each in await contents(admin))
+
+
+async def test_an_erasure_that_was_killed_leaves_no_old_file(
+    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    with pytest.MonkeyPatch.context() as patched:
+        await _before_tidying(patched)
+        with pytest.raises(Killed):
+            await eraser_with(database, keep).erase(TENANT, ANA)
+    assert "ana's" in text_of(keep)  # the old file beside the new one
+    await eraser_with(database, keep).erase(TENANT, ANA)
+    assert "ana's" not in text_of(keep)
+
+
+async def test_an_erasure_waits_for_a_folder_that_is_away(
+    told: Teller, database: str, owner: Any, keep: Keep, tmp_path: Path
+) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    keep.folder.rename(tmp_path / "away")
+    with pytest.raises(NotReady, match="cannot be erased from the archives"):
+        await eraser_with(database, keep).erase(TENANT, ANA)
+    (tmp_path / "away").rename(keep.folder)
+    await eraser_with(database, keep).erase(TENANT, ANA)
+    assert "ana's" not in text_of(keep)
+
+
+async def test_an_erasure_reaches_a_month_between_table_and_file(
+    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        await _after_detach(patched)
+        with pytest.raises(Killed):
+            await Archives(SQL, keep).run(owner, NOW)
+    assert ("203101", "detached") in await states(admin)
+    receipt = await eraser_with(database, keep).erase(TENANT, ANA)
+    assert receipt.rows > 0
+    await Archives(SQL, keep).run(owner, NOW)
+    assert "ana's" not in text_of(keep)
+
+
+async def test_a_stale_copy_of_a_file_cannot_bring_anybody_back(
+    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+) -> None:
+    """Not even where nothing is remembered of who was erased."""
+    await Archives(SQL, keep).run(owner, NOW)
+    copies = {path: path.read_bytes() for path in files(keep)}
+    await eraser_with(database, keep).erase(TENANT, ANA, tombstones=False)
+    for path, raw in copies.items():
+        path.write_bytes(raw)
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    assert all("ana" not in each for each in await contents(admin))
+
+
+async def test_archives_are_dropped_when_their_time_is_over(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
+    keep = Keep(keep.folder, days=31, archive_days=62)
+    await Archives(SQL, keep).run(owner, NOW)
+    assert files(keep)
+    done = await Archives(SQL, keep).run(owner, NOW + timedelta(days=31))
+    assert done.dropped == len(await admin.fetch("SELECT part FROM agent_data.history_archives WHERE month = '203101'"))
+    assert ("203101", "dropped") in await states(admin)
+    assert "January" not in text_of(keep)
+    with pytest.raises(NotFound):
+        await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+
+
+async def test_a_month_that_has_not_ended_stays(told: Teller, owner: Any, keep: Keep) -> None:
+    with pytest.raises(Conflict, match="2031-03 has not ended"):
+        await Archives(SQL, keep).run(owner, NOW, month="203103")
+    assert await Archives(SQL, Keep(keep.folder)).run(owner, NOW) == ArchiveRun()
