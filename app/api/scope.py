@@ -17,7 +17,7 @@ from msgspec import Struct
 from app.api.auth import Authenticator, Principal
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, ApiRequest, clean, header_text, is_json
 from app.errors import BadBody, BadHeader, BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
-from app.gateway.identify import check_agreement
+from app.gateway.identify import PRINCIPAL, check_agreement
 from app.store import ids
 from app.store.memories import Memories
 from app.store.sessions import SessionRef, Sessions
@@ -25,9 +25,6 @@ from app.store.tenancy import UserRef
 
 LOCAL_USER = "local"
 """The one user of `open` mode, where nobody else is named."""
-PRINCIPAL = "mneme.principal"
-"""Of an ASGI scope: who asks, where that is known already. Requests from within carry it (`ui.visit`); nothing that comes over
-a socket can."""
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""

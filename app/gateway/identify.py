@@ -20,6 +20,10 @@ from app.store.limits import KeyLimits
 
 OnOff = Literal["on", "off"]
 
+PRINCIPAL = "mneme.principal"
+"""Of an ASGI scope: who asks, where that is known already. Requests from within carry it (the page's); nothing that comes over
+a socket can."""
+
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
 

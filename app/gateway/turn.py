@@ -38,7 +38,7 @@ from app.gateway.finalize import Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.idempotency import RequestCoalescer
-from app.gateway.identify import Principal, check_agreement, identify, switches
+from app.gateway.identify import PRINCIPAL, Principal, check_agreement, identify, switches
 from app.gateway.limits import Limiter
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
@@ -196,7 +196,7 @@ class Gateway:
         raw = list(scope["headers"])
         check_agreement(raw)
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
-        principal = await self._authenticator.check(headers)
+        principal = scope.get(PRINCIPAL) or await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
         captured = wanted(self._settings, call_id, principal.tenant_id)

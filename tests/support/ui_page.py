@@ -20,7 +20,9 @@ class Page:
 
     def __init__(self, api: WiredApi, **settings: Any) -> None:
         self.api = api
-        self.site: Site = open_site(Settings(ui_secret=SECRET, _env_file=None, **settings), api.authenticator, api.app)
+        self.site: Site = open_site(
+            Settings(ui_secret=SECRET, _env_file=None, **settings), api.authenticator, api.app, api.app
+        )
 
     @asynccontextmanager
     async def browser(self, base: str = "http://127.0.0.1:8080", **headers: str) -> AsyncIterator[httpx.AsyncClient]:

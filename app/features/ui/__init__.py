@@ -12,10 +12,17 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.gateway.turn import Application
 
 
 class Ui(Feature):
-    """Asks the API from within, as each visitor."""
+    """Asks the API and the gateway from within, as each visitor."""
+
+    _gateway: Application | None = None
+
+    def gateway(self, gateway: Application) -> Application:
+        self._gateway = gateway
+        return gateway
 
     @asynccontextmanager
     async def mounts(
@@ -24,7 +31,8 @@ class Ui(Feature):
         def site() -> ASGIApp:
             from app.features.ui.site import open_site
 
-            return open_site(self.settings, authenticator, api)
+            assert self._gateway is not None, "the gateway is made before anything is mounted"
+            return open_site(self.settings, authenticator, api, self._gateway)
 
         yield {"/ui": site}
 

@@ -18,11 +18,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.auth import Authenticator, Principal
 from app.api.common import SLASH, ApiMiddleware
 from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
-from app.features.ui import calls, conflicts, entities, keys, memories, overview, sessions, users
+from app.features.ui import calls, conflicts, entities, keys, look, memories, overview, sessions, users
 from app.features.ui import settings as settings_page
 from app.features.ui.cookie import Cookies, shared_secret
 from app.features.ui.rendering import assets, environment, ours, url
 from app.features.ui.visit import COOKIE, THEME, THEMES, WENT_WRONG, ApiClient, Entry, Page, Refused, Visit
+from app.gateway.turn import Application
 from app.settings import Settings
 
 MAX_FORM_BYTES = 1024 * 1024
@@ -224,11 +225,12 @@ async def _static(request: Request) -> Response:
     return Response(content, media_type=kind, headers={"cache-control": kept})
 
 
-def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp) -> Site:
-    """`api`: what answers under /api/v1."""
+def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp, gateway: Application) -> Site:
+    """`api`: what answers under /api/v1; `gateway`: under /v1."""
     secret = settings.ui_secret.get_secret_value() if settings.ui_secret else shared_secret(settings.data_dir)
     routes = [
         *overview.ROUTES,
+        *look.routes(gateway, settings.default_model),
         *calls.ROUTES,
         *users.ROUTES,
         *memories.ROUTES,

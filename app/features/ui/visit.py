@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.api.auth import Principal
 from app.api.common import PREFIX, SLASH
-from app.api.scope import PRINCIPAL
 from app.features.ui.cookie import NOTICE_S, Cookies
 from app.features.ui.rendering import DOT
+from app.gateway.identify import PRINCIPAL
 
 COOKIE = "mneme_ui"
 NOTICE = "mneme_ui_notice"
