@@ -126,6 +126,9 @@ async def test_similar_memories(pool: Pool, filled: Admin) -> None:
     )
     assert len(found) == 5
     assert found[0]["memory_text"] == "mine likes numbers"
+    alike = [each["similarity"] for each in found]
+    assert alike == sorted(alike, reverse=True)
+    assert len(set(alike)) > 1
     assert found[0]["similarity"] == pytest.approx(1.0, abs=1e-3)
     assert "mine was wrong" not in [each["memory_text"] for each in found], "what was superseded is not in force"
 

@@ -158,6 +158,7 @@ def test_seed_004_s_example_of_delivery_and_then_invoices() -> None:
     found = {each.key: each for each in procedures(talk)}
     procedure = found["asks:delivery>invoice"]
     assert procedure.confidence == pattern_confidence(5) == 0.7
+    assert procedure.importance == 0.8
     assert procedure.details["trigger"]["topics"] == ["delivery"]
     assert procedure.details["action"]["action_type"] == "augment_retrieval"
     assert procedure.details["observed_count"] == 5
