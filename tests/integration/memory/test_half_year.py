@@ -47,8 +47,8 @@ async def _check(admin: asyncpg.Connection[Any], live: HalfYear) -> None:
     assert {found.get(each) for each in ("Lives in Porto", "Lives in Lisbon")} <= {"superseded", None}
     assert "superseded" in found.values(), "history tells what was"
 
-    # What ceased to be true without a word came out when it was asked about, or is in doubt while she gives no answer, and what is
-    # true was confirmed.
+    # What ceased to be true without a word came out when it was asked about, or is in doubt while she gives no answer, and
+    # what is true was confirmed.
     lapsed = [rows[memory] for _, _, memory in LAPSED]
     unanswered = [row for row in lapsed if row["status"] != "invalidated"]
     assert len(unanswered) < len(lapsed)
