@@ -289,7 +289,9 @@ def erasing(
             rows = 0
             for row in await connection.fetch(sql["archives.of_user"], user):
                 async with _month(connection, sql, row["month"]):
-                    part = Part(**await connection.fetchrow(sql["archives.held"], row["part"]))
+                    held = await connection.fetchrow(sql["archives.held"], row["part"])
+                    assert held is not None, "parts stay known"
+                    part = Part(**held)
                     if part.state == "detached":
                         rows += await _from_table(connection, sql, part, tenant, user)
                     elif part.state == "archived":
