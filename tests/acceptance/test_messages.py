@@ -230,3 +230,17 @@ def test_the_sdk(mneme: MnemeServer, someone: str) -> None:
     assert (tools["call"], tools["text"]) == (["weather", '{"city": "Lisbon"}'], "You said: sunny")
     assert (found["session"], found["count"]) == ("3 messages", 9)
     assert found["error"] == ["error", "invalid_request_error"]
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(900)
+def test_the_sdk_for_node(mneme: MnemeServer, someone: str) -> None:
+    client = install(Client("anthropic-node", "Anthropic, Node", "anthropic_node.mjs", ("@anthropic-ai/sdk",)))
+    found = client.run(mneme.url, someone)
+    assert found["stream"] == {"text": "You said: hi", "pieces": 2, "stop": "end_turn"}
+    assert found["tools"] == {"call": ["weather", {"city": "Lisbon"}], "text": "You said: sunny"}
+    assert (found["session"], found["count"], found["abort"]) == ("3 messages", 9, "You ")
+    assert found["error"] == [400, "error", "invalid_request_error"]
+    chat = found["chat"]
+    assert isinstance(chat, dict)
+    assert (chat["stop"], chat["status"]) == ("end_turn", "ok")

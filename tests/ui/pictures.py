@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+from playwright.async_api import expect
+
 from app.store.embedded import EmbeddedPostgres
 from tests.support.browsing import WIDE, chromium, find_chromium, visiting
 from tests.support.database import connected
@@ -71,6 +73,34 @@ async def take(base: str, world: World, folder: Path) -> list[str]:
     return taken
 
 
+async def take_look(base: str, folder: Path) -> list[str]:
+    """The first look, of a server that nobody has spoken to: the messages that it suggests, the second of them answered."""
+    path = find_chromium()
+    assert path is not None, "no Chromium here"
+    taken = []
+    async with chromium(path) as browser:
+        for scheme in SCHEMES:
+            async with visiting(browser, base, scheme=scheme, size=WIDE) as visitor:
+                page = await visitor.go("/ui")
+                await page.get_by_label("As user").fill(f"ana-{scheme}")
+                for n in range(2):
+                    await page.locator("[data-try] button").nth(n).click()
+                    await expect(page.get_by_role("status")).to_have_text("Both answers are there.")
+                    await expect(page.locator("[data-turns] > li")).to_have_count(n + 1)
+                file = folder / f"look-{scheme}.png"
+                taken_bytes = await page.screenshot(path=file, animations="disabled", caret="hide")
+                assert len(taken_bytes) < MOST_BYTES, f"{file.name}: {len(taken_bytes)} bytes"
+                taken.append(file.name)
+    return taken
+
+
+def look(folder: Path) -> list[str]:
+    """Of a server without an upstream: what one sees after `make serve`."""
+    home = Path(tempfile.mkdtemp(prefix="mneme-look-"))
+    with MnemeServer(home, database=None, upstream=None, worker=True) as server:
+        return asyncio.run(take_look(server.base_url, folder))
+
+
 def main(folder: Path) -> None:
     """Fill a server of its own, and take them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,6 +115,7 @@ def main(folder: Path) -> None:
         asyncio.run(busy(dsn))
         postgres.stop()
         taken = asyncio.run(take(server.base_url, world, folder))
+    taken += look(folder)
     sys.stdout.write("".join(f"{folder / name}\n" for name in taken))
 
 
