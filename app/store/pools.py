@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from app.errors import NotReady, StoreUnavailable
 from app.store.queries import Queries
 from app.store.texts import plain
-from app.tasks import Supervisor, until_orphaned
+from app.tasks import Supervisor
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -87,7 +87,10 @@ _NOT_YET = (
     asyncpg.TooManyConnectionsError,
 )
 """What time may mend. A wrong password, or a database that is not there, it does not."""
-_REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+"""A login or a database that is not there: somebody has to do something."""
+AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""Whatever may come of opening a connection."""
 _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
 
@@ -299,6 +302,32 @@ class Pool:
             logger.info("a connection was dropped: %r", error)
 
 
+class NoPool(Pool):
+    """Of a database that has not been there yet: gives no connection, and lets nobody wait for one."""
+
+    def __init__(self) -> None:
+        self.failed_over = self.expire
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    @property
+    def idle(self) -> int:
+        return 0
+
+    @contextlib.asynccontextmanager
+    async def acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        raise StoreUnavailable("The database has not been there yet; try again.")
+        yield  # what makes a generator of it
+
+    async def expire(self) -> None:
+        pass
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        pass
+
+
 async def open_pool(
     dsn: str,
     *,
@@ -345,7 +374,7 @@ async def open_pool(
             init=prepare,
             reset=_keep_session,
         )
-    except _REFUSED as error:
+    except REFUSED as error:
         raise NotReady(f"The database refuses us: {error}. Look at MNEME_DATABASE_URL.") from error
     except _BROKEN as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
@@ -359,8 +388,8 @@ async def reach(dsn: str, wait_s: float) -> asyncpg.Connection[asyncpg.Record]:
     while True:
         try:
             return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT_S)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            reason = str(error) or type(error).__name__
+        except AWAY as error:
+            reason = why(error)
             if not isinstance(error, _NOT_YET) or time.monotonic() + AGAIN_S > deadline:
                 raise NotReady(f"The database cannot be reached: {reason}. Look at MNEME_DATABASE_URL.") from error
             if not told:
@@ -369,21 +398,9 @@ async def reach(dsn: str, wait_s: float) -> asyncpg.Connection[asyncpg.Record]:
         await asyncio.sleep(AGAIN_S)
 
 
-async def came(dsn: str, wait_s: float, stop: asyncio.Event) -> bool:
-    """Wait until the database can be reached, as `reach` does; False when told to stop, or orphaned, before it could be."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            reaching = group.create_task(reach(dsn, wait_s))
-            stopping = group.create_task(until_orphaned(stop))
-            await asyncio.wait([reaching, stopping], return_when=asyncio.FIRST_COMPLETED)
-            there = reaching.done()
-            reaching.cancel()
-            stopping.cancel()
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    if there:
-        await reaching.result().close()
-    return there
+def why(error: Exception) -> str:
+    """What it was, in words: not every error has some."""
+    return str(error) or type(error).__name__
 
 
 async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_schema: str | None) -> None:
