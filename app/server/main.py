@@ -25,6 +25,7 @@ from app.clock import Clock, SystemClock
 from app.errors import MnemeError
 from app.features.registry import Features, load
 from app.metrics import Exposition, Metrics, process_registry
+from app.patience import Patient
 from app.server import collector, logs
 from app.server.away import Away
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
@@ -216,7 +217,7 @@ def routes_inside(
     install_errors(app)
     for router in (*open_routes(core, proxy, metrics, probes, space, features), reference_router()):
         add_routes(app, router)
-    return ApiMiddleware(app, core.settings.max_body_bytes)
+    return Patient(ApiMiddleware(app, core.settings.max_body_bytes))
 
 
 def guarded(app: ASGIApp, settings: Settings) -> ASGIApp:

@@ -28,11 +28,14 @@ from msgspec import Struct, field
 from numpy.typing import ArrayLike, NDArray
 
 from app.errors import NotReady, StoreUnavailable
+from app.patience import Patience, patience_now
 from app.store.queries import Queries
 from app.store.texts import plain
 from app.tasks import Supervisor
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from asyncpg.pool import PoolConnectionProxy
     from asyncpg.transaction import Transaction
 
@@ -141,9 +144,19 @@ class Pool:
         """Open connections that nobody uses."""
         return self._pool.get_idle_size()
 
+    def acquire(self) -> AbstractAsyncContextManager[PoolConnectionProxy[Any]]:
+        """A connection for the `async with` block, within the request's patience. Raises StoreUnavailable, on entry as within
+        the block."""
+        patience = patience_now()
+        return self._acquired() if patience is None else self._acquired_within(patience)
+
     @contextlib.asynccontextmanager
-    async def acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
-        """A connection for the `async with` block. Raises StoreUnavailable, on entry as within the block."""
+    async def _acquired_within(self, patience: Patience) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        async with patience.waiting(), self._acquired() as connection:
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
         try:
             connection = await self._take()
         except _BROKEN as error:
@@ -184,6 +197,8 @@ class Pool:
             try:
                 if tenant is not None:
                     await connection.execute(self.naming(tenant))
+                if (patience := patience_now()) is not None:
+                    patience.answered()
                 yield connection
             except BaseException:
                 await _roll_back(connection, transaction)
@@ -317,7 +332,7 @@ class NoPool(Pool):
         return 0
 
     @contextlib.asynccontextmanager
-    async def acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
+    async def _acquired(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
         raise StoreUnavailable("The database has not been there yet; try again.")
         yield  # what makes a generator of it
 
