@@ -113,18 +113,16 @@ class Preparing:
         self._stopping.set()
 
     def _run(self) -> None:
-        told = ""
+        told: set[str] = set()
         while not self._stopping.is_set():
             try:
                 asyncio.run(self._prepare())
-            except (
-                Exception
-            ) as error:  # boundary: the server answers without it, and who mends it need not start that anew
+            except Exception as error:  # boundary: who mends the database need not start the server anew
                 reason = str(error) or type(error).__name__
-                if reason != told:
+                if reason not in told:
                     known = isinstance(error, MnemeError | OSError)
                     log.warning("the database is not prepared", extra={"error": reason}, exc_info=not known)
-                told = reason
+                told.add(reason)
                 self._stopping.wait(AGAIN_S)
             else:
                 log.info("the database is prepared")

@@ -30,7 +30,7 @@ from tests.support.tcp_proxy import TcpProxy
 
 STREAMS = 20
 GRACE_S = 2
-WAITING = "waiting for the database"
+WAITING = "answering without memory until the database is there"
 RECOVERY_S = 4.0
 """Seconds after a start in which it must have taken up what the last process left."""
 

@@ -191,10 +191,10 @@ class MnemeServer:
         self._reader = threading.Thread(target=self._read_log, args=(self._log,), daemon=True)
         self._reader.start()
 
-    def restart(self) -> None:
-        """Start again what was killed or terminated."""
+    def restart(self, probe: str = "/readyz") -> None:
+        """Start again what was killed or terminated. `probe`: as of `start`."""
         self._forget_process()
-        self.start()
+        self.start(probe)
 
     def kill9(self) -> None:
         """SIGKILL to the server's process group, at once; returns when it is gone."""
