@@ -30,10 +30,13 @@ def known_hosts(hosts: Iterable[str]) -> frozenset[str]:
     return LOOPBACK | {each.lower() for each in hosts}
 
 
-def check_origin(host: str | None, origin: str | None, allowed: frozenset[str]) -> None:
-    """Raises Forbidden for a Host, or an Origin, that is none of `allowed`."""
-    _check_host(_name(f"//{host}"), allowed)
-    if origin is not None and _name(origin) not in allowed:
+def check_origin(
+    host: str | None, origin: str | None, allowed: frozenset[str], origins: frozenset[str] = frozenset()
+) -> None:
+    """Raises Forbidden for a Host, or an Origin, that is none of `allowed`. `origins`: further ones, as they
+    send themselves."""
+    _check_host(_name(f"//{host or ''}"), allowed)
+    if origin is not None and origin not in origins and _name(origin) not in allowed:
         raise _not_from_here()
 
 
@@ -41,7 +44,7 @@ def check_page(host: str | None, origin: str | None, allowed: frozenset[str], or
     """As `check_origin`, but lets in what no page elsewhere can have: as Host an address, a name without a dot, which means
     something within a network only, and a name that is nobody's; as Origin what is no page on the web (an editor's or a
     browser's extension), and a page of this very host. `origins`: further ones, as they send themselves."""
-    name = _name(f"//{host}")
+    name = _name(f"//{host or ''}")
     if not _unowned(name or ""):
         _check_host(name, allowed)
     if origin is None or origin in origins:

@@ -77,12 +77,13 @@ def working_told(
     tool. `said`: the texts that the client sent, which may repeat one."""
     begin = max(first, window([str(each.message.get("role") or "") for each in path]))
     called: dict[str, str] = {}
+    texts = {each.strip() for each in said.split("\0")}
     there, results, seen = shown(blocks), [], []
     for each in path[begin:start]:
         for call in each.message.get("tool_calls") or ():
             called[str(call.get("id"))] = str((call.get("function") or {}).get("name") or "")
         text = text_of(each.message).strip()
-        if each.message.get("role") not in _RESULTS or each.message_id is None or not text or text in said:
+        if each.message.get("role") not in _RESULTS or each.message_id is None or not text or text in texts:
             continue
         if each.message_id in there:
             seen.append(each.message_id)

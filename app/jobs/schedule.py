@@ -21,7 +21,7 @@ import asyncpg
 from msgspec import Struct
 
 from app.clock import Clock
-from app.errors import Conflict, NotFound
+from app.errors import Conflict, NotFound, NotReady
 from app.jobs.worker import STORE_FAILURES, Connect
 from app.store.archives import Archives
 from app.store.erasure import Eraser
@@ -280,8 +280,8 @@ def privacy_ticks(retention: Retention, eraser: Eraser, sql: Queries) -> Sequenc
             tenant, user = UUID(bytes=row["tenant_id"].bytes), UUID(bytes=row["user_id"].bytes)
             try:
                 receipt = await eraser.erase(tenant, user, tombstones=row["tombstones"])
-            except Conflict as error:
-                log.info("an erasure waits", extra={"reason": error.message})
+            except (Conflict, NotReady) as error:  # an archive is away: no reason to keep the others waiting
+                log.warning("an erasure waits", extra={"user": str(user), "reason": error.message})
                 continue
             log.info("an erasure was finished", extra={"erasure": str(receipt.erasure_id), "rows": receipt.rows})
             done += 1

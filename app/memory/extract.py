@@ -318,9 +318,11 @@ def _in_english(exchange: SourceExchange) -> Iterator[MemoryCandidate]:
             continue  # "people who give and love exist": nobody's predicate
         explicit = asked or clause.sentence == asked_in
         alone = index + 1 == len(stated)
+        guesses = [] if explicit else _guessed(clause, exchange)
+        yield from guesses
+        if guesses:  # "I'm probably moving on 4 May" states nothing
+            continue
         found = _of_clause(clause, exchange, explicit=explicit, plainly=plainly, introduces=index == 0 and not alone)
-        if not found:
-            yield from _guessed(clause, exchange)
         for candidate in found:
             if candidate.kind == "preference" and candidate.triple is not None:
                 tasted, tasted_in = candidate.triple.value, clause.sentence

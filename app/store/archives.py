@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -23,6 +24,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+import msgspec
 from msgspec import Struct, field
 
 from app.clock import Clock
@@ -173,12 +175,20 @@ class Archives:
 
     async def _write(self, connection: Connection[Any], part: Part, now: datetime, done: ArchiveRun) -> None:
         """Write a part that stands by itself into its file, and drop it."""
-        folder = await self.folder(connection) / part.month
         user: UUID | None = ids.NIL
         message: UUID | None = ids.NIL
         while user is not None:
             row = await self._row(connection, "leave_index", part.part, BATCH, user, message)
             user, message = row["p_user"], row["p_message"]
+        async with _month(connection, self._sql, part.month):
+            written = await self._write_file(connection, part, now)
+            await self._tidy(connection, part)
+        done.rows += written.rows
+        done.size += written.size
+        _add(done.months, part.month)
+
+    async def _write_file(self, connection: Connection[Any], part: Part, now: datetime) -> Written:
+        folder = await self.folder(connection) / part.month
         async with connection.transaction():
             # Nobody erases from it until it is in the file; then from there.
             await connection.execute(f'LOCK TABLE agent_data."{part.part}" IN SHARE MODE', timeout=STATEMENT_S)
@@ -192,10 +202,7 @@ class Archives:
                 written = await asyncio.to_thread(sink.done)
             arguments = (written.file, written.rows, written.size, written.sha256)
             await connection.execute(self._sql["archives.written"], part.part, *arguments, now, timeout=STATEMENT_S)
-        await self._tidy(connection, part)
-        done.rows += written.rows
-        done.size += written.size
-        _add(done.months, part.month)
+        return written
 
     async def _restore(
         self, connection: Connection[Any], folder: Path, part: Part, now: datetime, done: ArchiveRun, *, active: bool
@@ -203,20 +210,27 @@ class Archives:
         first = datetime.strptime(part.month, "%Y%m").date()  # noqa: DTZ007 - a month
         if not await self._briefly(connection, "months_anew", first):
             raise Conflict(f"The history is in use: {spelled(part.month)} is restored in part. Ask again.")
-        async with connection.transaction():
-            held = Part(**await self._row(connection, "held", part.part))
-            if held.file is None:
-                return
-            lines = lines_of(folder / held.file)
-            while some := await asyncio.to_thread(lambda: [line.decode() for line in islice(lines, BATCH)]):
-                done.rows += await connection.fetchval(self._sql["archives.restore"], some, active, timeout=STATEMENT_S)
-            await connection.execute(self._sql["archives.no_file"], part.part, "restored", now)
+        if not await connection.fetchval(self._sql["archives.is_partition"], part.part):
+            raise Conflict(
+                f"Other messages of {spelled(part.month)} came meanwhile, and stand in no month's partition."
+            )
+        async with _month(connection, self._sql, part.month):
+            async with connection.transaction():
+                held = Part(**await self._row(connection, "held", part.part))
+                if held.file is None:
+                    return
+                lines = lines_of(folder / held.file)
+                while some := await asyncio.to_thread(lambda: [line.decode() for line in islice(lines, BATCH)]):
+                    rows = await connection.fetchval(self._sql["archives.restore"], some, active, timeout=STATEMENT_S)
+                    done.rows += rows
+                await connection.execute(self._sql["archives.no_file"], part.part, "restored", now)
+            await self._tidy(connection, part)
         done.size += part.size or 0
-        await self._tidy(connection, part)
 
     async def _drop(self, connection: Connection[Any], part: Part, now: datetime) -> None:
-        await connection.execute(self._sql["archives.no_file"], part.part, "dropped", now)
-        await self._tidy(connection, part)
+        async with _month(connection, self._sql, part.month):
+            await connection.execute(self._sql["archives.no_file"], part.part, "dropped", now)
+            await self._tidy(connection, part)
 
     async def _tidy(self, connection: Connection[Any], part: Part) -> None:
         await tidy(connection, self._sql, await self.folder(connection), part)
@@ -274,13 +288,16 @@ def erasing(
             await connection.execute(sql["erasure.set_tenant"], str(tenant))
             rows = 0
             for row in await connection.fetch(sql["archives.of_user"], user):
-                part = Part(**row)
-                if part.state == "detached":
-                    rows += await _from_table(connection, sql, part, tenant, user)
-                else:
-                    rows += await _from_file(connection, sql, keep, part, tenant, user, clock.now())
+                async with _month(connection, sql, row["month"]):
+                    held = await connection.fetchrow(sql["archives.held"], row["part"])
+                    assert held is not None, "parts stay known"
+                    part = Part(**held)
+                    if part.state == "detached":
+                        rows += await _from_table(connection, sql, part, tenant, user)
+                    elif part.state == "archived":
+                        rows += await _from_file(connection, sql, keep, part, tenant, user, clock.now())
             return {"archives": rows}
-        except OSError as error:
+        except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
             raise NotReady(
                 f"The user cannot be erased from the archives: {error}. The erasure goes on when asked again, or "
                 "by the worker's schedule, where MNEME_ARCHIVE_DIR is."
@@ -310,6 +327,8 @@ async def _from_file(
         held = Part(**row)
         if held.state == "archived":
             path = folder / held.written.file
+            if wrong := await asyncio.to_thread(_wrong_with, folder, held, True):
+                raise OSError(f"{path} {wrong}")  # a file that somebody changed gets no new checksum
             found = await asyncio.to_thread(without_user, path, part.part, tenant, user)
             if found is not None:
                 new, hidden = found
@@ -325,8 +344,19 @@ async def _from_file(
     return gone
 
 
+@asynccontextmanager
+async def _month(connection: Connection[Any], sql: Queries, month: str) -> AsyncIterator[None]:
+    """A month's files are nobody else's: which of them is in force stays so until those that are not are gone."""
+    await connection.execute(sql["archives.lock_month"], month, timeout=STATEMENT_S)
+    try:
+        yield
+    finally:
+        if not connection.is_closed():
+            await connection.execute(sql["archives.unlock_month"], month)
+
+
 async def tidy(connection: Connection[Any], sql: Queries, folder: Path, part: Part) -> None:
-    """Take away what is no part's file any more, and tell in the manifest what is."""
+    """Take away what is no part's file any more, and tell in the manifest what is. Within `_month`."""
     rows = await parts_in(connection, sql, "archived", part.month)
     now = next((each.file for each in rows if each.part == part.part), None)
     place = folder / part.month

@@ -28,7 +28,7 @@ class Number(Struct, frozen=True):
         """What is wrong with a value, if anything is."""
         if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
             return f"{_shown(value)} is no number"
-        if self.whole and value != int(value):
+        if self.whole and not isinstance(value, int):
             return f"{_shown(value)} is no integer"
         if value < self.least or (self.above and value == self.least):
             return f"{_shown(value)} is {'not above' if self.above else 'less than'} {self.least:g}"

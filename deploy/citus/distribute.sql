@@ -61,7 +61,7 @@ BEGIN
         'users', 'sessions', 'session_heads', 'session_work', 'conversation_history', 'context_blocks',
         'memory_store', 'memory_events', 'memory_store_working', 'memory_conflicts', 'memory_outcomes', 'embeddings',
         'suppressions', 'episodes', 'compactions', 'consolidation_state', 'derivations', 'drawn_keys', 'user_facts',
-        'user_fact_changes', 'answer_outcomes', 'canonical_entities', 'entity_aliases', 'ui_cards_shown', 'paged_sessions',
+        'user_fact_changes', 'answer_outcomes', 'insights', 'canonical_entities', 'entity_aliases', 'ui_cards_shown', 'paged_sessions',
         'semantic_objects', 'object_relationships', 'fault_history', 'fidelity_transitions', 'admission_scores', 'phantom_ledger',
         'upstream_calls', 'streams', 'compilations', 'message_blobs', 'request_chains', 'idempotency_keys', 'job_effects',
         'spend_entries', 'spend', 'capture_sweeps', 'erased_users', 'erased_contents', 'memory_commands',

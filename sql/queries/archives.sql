@@ -13,6 +13,18 @@ SELECT pg_try_advisory_lock(hashtextextended('mneme.archive', 0))
 -- The next may.
 SELECT pg_advisory_unlock(hashtextextended('mneme.archive', 0))
 
+-- name: lock_month
+-- Nobody else touches a month's files, nor reads which of them are in force, until `unlock_month`.
+SELECT pg_advisory_lock(hashtextextended('mneme.archive ' || $1, 0))
+
+-- name: unlock_month
+-- The next may.
+SELECT pg_advisory_unlock(hashtextextended('mneme.archive ' || $1, 0))
+
+-- name: is_partition
+-- Whether a part has a table of its own.
+SELECT to_regclass(format('agent_data.%I', $1::text)) IS NOT NULL
+
 -- name: due
 -- Parts that are attached, of months up to $1, or of the month $2 alone; without a month asked for, none that was restored.
 SELECT c.relname AS part, right(c.relname, 6) AS month, substring(c.relname FROM '_p(\d+)_\d{6}$')::int AS remainder

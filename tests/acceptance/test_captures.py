@@ -30,6 +30,12 @@ Headers = list[tuple[bytes, bytes]]
 
 
 @pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    """A page asks in one of them."""
+    return {"HOSTS": '["x.example"]'}
+
+
+@pytest.fixture(scope="module")
 def taught(mneme: MnemeServer, module_upstream: ScriptedUpstream) -> str:
     """A user who has asked for something always: every prompt says it."""
     module_upstream.script = chat_script(lambda asked: "I see.")

@@ -127,6 +127,10 @@ MADE_BY_TIME = {
         "command_id, session_id, mark, kind, scope, outcome, at", "$2, $2, '', 'forget', 'thing', 'done', now()"
     ),
     "paged_sessions": ("session_id", "$2"),
+    "insights": (
+        "name, domain, title, source, period_days, every_hours, due_at, created_at, updated_at",
+        "$3, 'erp', $3, 'SELECT 1 AS value', 7, 6, now(), now(), now()",
+    ),
     "webhook_outbox": ("message_id, target, event, data", "$2, 'crm', 'memory.created', jsonb_build_object('said', $3::text)"),
     "webhook_degradations": ("call_id, reason, at", "$2, $3, now()"),
     "semantic_objects": (

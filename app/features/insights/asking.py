@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
@@ -88,14 +89,15 @@ class DomainAsker:
         transaction = connection.transaction(readonly=True, isolation="repeatable_read")
         await transaction.start()
         try:
-            await connection.execute(f"SET LOCAL statement_timeout = {int(source.statement_timeout_ms)}")
+            await _limit(connection, source)
             await connection.execute("SET LOCAL TimeZone = 'UTC'")
+            await connection.prepare(alone(query))
             statement = measuring(query, labelled=_labelled(await connection.prepare(columns_of(query))))
             # Behind a role that may write nobody would know what a function does: first who, then what.
             if not source.allow_writer:
                 await self._check_role(connection, domain, statement, bounds)
-            now = await self._measure(connection, statement, bounds.begin, bounds.end)
-            before = await self._measure(connection, statement, bounds.before, bounds.begin)
+            now = await self._measure(connection, source, statement, bounds.begin, bounds.end)
+            before = await self._measure(connection, source, statement, bounds.before, bounds.begin)
         finally:
             with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError):
                 await transaction.rollback()
@@ -114,8 +116,13 @@ class DomainAsker:
                 if row["may_write"]:
                     raise DomainAway(domain, "writer", f"its role could write to {'.'.join(tables[row['n'] - 1])}")
 
-    async def _measure(self, connection: Any, statement: str, begin: datetime, end: datetime) -> tuple[Measured, ...]:
+    async def _measure(
+        self, connection: Any, source: DomainSource, statement: str, begin: datetime, end: datetime
+    ) -> tuple[Measured, ...]:
+        await _limit(connection, source)  # the query itself may have set another
         rows = await connection.fetch(statement, begin, end)
+        if not all(isfinite(row["value"]) for row in rows):
+            raise BadRequest("A value of the query is no finite number.", param="sql", code="bad_insight")
         if len(rows) > MAX_ROWS:
             raise BadRequest(f"The query has more than {MAX_ROWS} rows: group them.", param="sql", code="bad_insight")
         return tuple(Measured(row["label"], row["value"]) for row in rows)
@@ -123,6 +130,16 @@ class DomainAsker:
 
 _PERIOD = "WITH period AS (SELECT $1::timestamptz AS begins, $2::timestamptz AS ends)"
 """Says of which type the bounds are, before the query names them."""
+
+
+async def _limit(connection: Any, source: DomainSource) -> None:
+    await connection.execute(f"SET LOCAL statement_timeout = {int(source.statement_timeout_ms)}")
+
+
+def alone(query: str) -> str:
+    """A statement that only a whole query is a part of, to be prepared and not run: what closes the parenthesis and goes on
+    with UNION has other columns."""
+    return f"{_PERIOD} SELECT 1, 2, 3 FROM (\n{query}\n) AS q"  # noqa: S608 - as below
 
 
 def columns_of(query: str) -> str:

@@ -100,4 +100,4 @@ def _compared(change: float | None, former: float, days: int) -> str:
 
 def _number(value: float) -> str:
     """Whole, or to two places."""
-    return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
+    return f"{value:,.0f}" if value.is_integer() else f"{value:,.2f}"

@@ -40,7 +40,7 @@ class Mcp(Feature):
     ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
         from app.features.mcp.http import McpApp
 
-        app = McpApp(authenticator, api, [self.settings.host, *self.settings.hosts])
+        app = McpApp(authenticator, api, [self.settings.host, *self.settings.hosts], self.settings.cors_origins)
         async with app.open():
             yield {"/mcp": lambda: app}
 

@@ -30,11 +30,15 @@ _WHO = frozenset({b"authorization", b"x-mneme-key", b"x-mneme-user"})
 class McpApp:
     """Plain ASGI. First where a request comes from, then whose it is; only then its body is read."""
 
-    def __init__(self, authenticator: Authenticator, api: ASGIApp, hosts: Iterable[str]) -> None:
-        """`api`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback."""
+    def __init__(
+        self, authenticator: Authenticator, api: ASGIApp, hosts: Iterable[str], origins: Iterable[str] = ()
+    ) -> None:
+        """`api`: what answers under /api/v1. `hosts`: names by which this server may be asked, beside loopback; `origins`: of
+        pages that may ask."""
         self._authenticator = authenticator
         self._api = api
         self._hosts = known_hosts(hosts)
+        self._origins = frozenset(origins)
         self._client = httpx.AsyncClient(
             transport=httpx.ASGITransport(app=api, raise_app_exceptions=False), base_url="http://mneme"
         )
@@ -59,7 +63,7 @@ class McpApp:
             return
         headers = Headers(scope=scope)
         try:
-            check_origin(headers.get("host"), headers.get("origin"), self._hosts)
+            check_origin(headers.get("host"), headers.get("origin"), self._hosts, self._origins)
             await self._authenticator.check(headers)
         except MnemeError as error:
             refusal: ASGIApp = error_response(error)

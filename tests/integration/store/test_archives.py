@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 from collections.abc import Awaitable, Callable
@@ -19,6 +20,7 @@ from app.errors import Conflict, NotFound, NotReady
 from app.store import archive_files, archives, ids
 from app.store.archives import ArchiveRun, Archives, Keep
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.tasks import Supervisor
 from tests.support.jobs import SQL
 from tests.support.teller import ANA, TENANT, Teller, talk
 
@@ -343,3 +345,100 @@ async def test_a_month_that_has_not_ended_stays(told: Teller, owner: Any, keep: 
     with pytest.raises(Conflict, match="2031-03 has not ended"):
         await Archives(SQL, keep).run(owner, NOW, month="203103")
     assert await Archives(SQL, Keep(keep.folder)).run(owner, NOW) == ArchiveRun()
+
+
+PARTS = """
+SELECT a.part FROM agent_data.history_archives a WHERE satisfies_hash_partition(
+    'agent_data.conversation_history'::regclass,
+    (SELECT count(*)::int FROM pg_inherits WHERE inhparent = 'agent_data.conversation_history'::regclass),
+    a.remainder, $1::uuid)
+"""
+
+
+async def same_part(admin: Admin, part: str) -> list[tuple[UUID, str]]:
+    """Users of a part."""
+    named = [(ids.user_id(TENANT, f"u{n}"), f"u{n}") for n in range(200)]
+    return [each for each in named if part in {row["part"] for row in await admin.fetch(PARTS, each[0])}]
+
+
+WAITING = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database())"
+
+
+async def over_or_waiting(admin: Admin, task: asyncio.Task[Any]) -> None:
+    """Until a task has ended, or waits for a lock in the database."""
+    async with asyncio.timeout(10):
+        while not task.done() and not await admin.fetchval(WAITING):  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)
+
+
+async def test_two_erasures_at_once_lose_nobody_else(
+    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second would rewrite the file while the first takes away all but the one that it knows."""
+    await Archives(SQL, keep).run(owner, NOW)
+    part = await admin.fetchval(PARTS, ANA)
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    (other, name), (third, third_name) = (await same_part(admin, part))[:2]
+    told.at = JANUARY
+    for user, said in ((other, name), (third, third_name)):
+        await told.tell(talk(f"{said}'s question of January"), "a", session=UUID(int=user.int ^ 1), user=user)
+    await Archives(SQL, keep).run(owner, NOW, month="203101")
+    taking, real = asyncio.Event(), archives.parts_in
+
+    async def slowly(*given: Any) -> Any:
+        found = await real(*given)
+        if not taking.is_set():
+            taking.set()
+            await over_or_waiting(admin, second)
+        return found
+
+    monkeypatch.setattr(archives, "parts_in", slowly)
+
+    async def later() -> None:
+        await taking.wait()
+        await eraser_with(database, keep).erase(TENANT, other)
+
+    second = Supervisor().spawn(later(), "second erasure")
+    await eraser_with(database, keep).erase(TENANT, ANA)
+    await second
+    assert [wrong for _, wrong in await Archives(SQL, keep).known(owner, check=True) if wrong] == []
+    text = text_of(keep)
+    assert f"{third_name}'s question of January" in text
+    assert "ana's" not in text
+    assert f"{name}'s" not in text
+
+
+async def test_who_is_erased_while_a_month_comes_back_does_not(
+    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    part = await admin.fetchval(PARTS, ANA)
+    inside, real = asyncio.Event(), asyncpg.Connection.execute
+    erasing: list[asyncio.Task[Any]] = []
+    tasks = Supervisor()
+
+    async def execute(self: Any, query: str, *given: Any, **more: Any) -> Any:
+        if query == SQL["archives.no_file"] and given[0] == part:  # its rows are there, and not committed
+            erasing.append(tasks.spawn(eraser_with(database, keep).erase(TENANT, ANA), "erasure"))
+            await over_or_waiting(admin, erasing[0])
+            inside.set()
+        return await real(self, query, *given, **more)
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", execute)
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    assert inside.is_set()
+    await erasing[0]
+    assert [each for each in await contents(admin) if "ana" in each] == []
+    assert "ana's" not in text_of(keep)
+
+
+async def test_a_damaged_file_waits_and_is_not_signed_again(
+    told: Teller, owner: Any, keep: Keep, database: str
+) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    before = {path: path.read_bytes()[:-9] for path in files(keep)}
+    for path, raw in before.items():
+        path.write_bytes(raw)
+    with pytest.raises(NotReady, match="is not as it was written"):
+        await eraser_with(database, keep).erase(TENANT, ANA)
+    assert {path: path.read_bytes() for path in files(keep)} == before

@@ -20,7 +20,7 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TENANT, USER, OTHER = ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, "ana"), UUID(int=1)
 
 STATEMENTS: list[tuple[str, list[Any], set[str]]] = [
-    ("facts.page", [TENANT, USER, None, None, None, 10], {"user_facts"}),
+    ("facts.page", [TENANT, USER, None, None, None, 10, None], {"user_facts"}),
     ("facts.named", [TENANT, USER, "k", None], {"user_facts"}),
     ("facts.history", [TENANT, USER, [OTHER], 0, 10], {"user_fact_changes"}),
     ("facts.ids_of", [USER, None, "k"], {"user_facts"}),

@@ -63,7 +63,7 @@ async def test_each_read_opens_one_partition(pool: Pool) -> None:
     await filled(pool)
     none, now = None, datetime.now(UTC)
     bound: dict[str, tuple[object, ...]] = {
-        "list": (SESSION, none, none, none, none, none, now, 1, ONE.id, 9),
+        "list": (SESSION, none, none, none, none, none, now, 1, ONE.id, 9, none),
         "one": (ONE.id,),
         "relationships": (ONE.id,),
         "asked": (ONE.id, 0),
