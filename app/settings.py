@@ -108,7 +108,10 @@ class Settings(BaseSettings):
         5000, ge=1, description="The same for the background pool, milliseconds, before a 503: its callers can wait."
     )
     start_wait_s: float = Field(
-        60.0, ge=0, description="Seconds that a starting process waits for the database to come up, before it gives up."
+        60.0,
+        ge=0,
+        description="Seconds that a command waits for the database to come up, before it gives up; servers "
+        "and workers wait as long as it takes.",
     )
     statement_timeout_ms: int = Field(5000, ge=1, description="Longest statement, milliseconds; seed 000 §11.2: 5 s.")
     background_statement_timeout_ms: int = Field(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from app.patience import without
 from app.settings import SUPERVISOR
 
 log = logging.getLogger("mneme.tasks")
@@ -27,7 +28,7 @@ class Supervisor:
 
     def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Run `work` beside everything else. Whoever awaits the task should shield it: that is why it is here."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        task = asyncio.get_running_loop().create_task(work, name=name, context=without())
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import Unauthenticated
+from app.patience import patience
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import KeyLimits
@@ -110,7 +111,8 @@ class Authenticator:
             return found[0]
         if (since := self._unknown.get(digest)) and timedelta(0) <= now - since < self._negative_life:
             return None
-        row = await self._tenancy.key(digest)
+        with patience():
+            row = await self._tenancy.key(digest)
         # The database has compared already; this costs nothing and does not trust an index to do it in constant time.
         if row is None or not hmac.compare_digest(row.key_hash, digest):
             self._known.pop(digest, None)

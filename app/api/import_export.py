@@ -38,6 +38,7 @@ from app.clock import Clock
 from app.errors import BadBody, BadHeader, MnemeError, NotFound, TooLarge
 from app.gateway.relay import Tape, is_event_stream
 from app.memory.text import content_hash
+from app.patience import take_time
 from app.store import ids
 from app.store.captures import Captures, CassetteStore, WantedCalls
 from app.store.export import LEFT_OUT, VERSION, Export
@@ -120,6 +121,7 @@ class _ExportRoutes:
         owner = scope.user(user)
         if await self._tenancy.user(scope.tenant, owner.id) is None:
             raise NotFound("There is no such user.")
+        take_time()
         if part == "messages":
             return Lines(self._export.messages(scope.tenant, owner.id, owner.external))
         tables = await self._export.tables(scope.tenant)
@@ -467,6 +469,7 @@ class _CassetteRoutes:
         count = 0
         try:
             async for call in self._store.ids(tenant, owner, wanted):
+                take_time()
                 cassette = await self._cassette(tenant, owner, call)
                 if cassette is not None:
                     count += 1

@@ -50,14 +50,14 @@ class Probes:
 
     async def readyz(self) -> JSONResponse:
         """200 only when everything that a request needs is warm."""
-        found = {name: await _state(check) for name, check in self._checks.items()}
+        states = await asyncio.gather(*map(_state, self._checks.values()))
+        found = dict(zip(self._checks, states, strict=True))
         ready = all(each == "ok" for each in found.values())
         return JSONResponse({"ready": ready, "checks": found}, status_code=200 if ready else 503)
 
     async def metrics(self, accept: str | None) -> Response:
         """What was counted, for Prometheus."""
-        for each in self._refresh:
-            await _state(each)
+        await asyncio.gather(*map(_state, self._refresh))
         body, content_type = self._exposition.render(accept)
         return Response(body, media_type=content_type)
 

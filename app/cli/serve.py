@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import re
+from functools import partial
 
 import click
 
@@ -28,6 +29,7 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     from app.providers.tokens import Tokenizers
     from app.server.core import prepare_database
     from app.server.supervise import LOOPBACK, check_upstreams, database, run
+    from app.store.arrival import answers
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
@@ -40,9 +42,16 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
         log.warning(unknown.told)
     if settings.auth_mode == "open" and settings.host not in LOOPBACK:
         log.warning("everybody who reaches this address may read all memory: MNEME_AUTH is `open`")
+
+    async def prepare(wait_s: float | None = None) -> None:
+        await prepare_database(settings, dsn, lambda name: log.info("migrated", extra={"file": name}), wait_s=wait_s)
+
     with database(settings, log.info) as dsn:
-        asyncio.run(prepare_database(settings, dsn, lambda name: log.info("migrated", extra={"file": name})))
-        run(settings, dsn)
+        if settings.database_url is None or asyncio.run(answers(settings.direct(dsn))):
+            asyncio.run(prepare())
+            run(settings, dsn)
+        else:
+            run(settings, dsn, partial(prepare, 0.0))
 
 
 @click.command()

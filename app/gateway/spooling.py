@@ -66,6 +66,8 @@ class Keeper:
         """How often the drain has found that Postgres takes nothing."""
         self.away = False
         """Postgres took nothing when it was last asked: only the drain asks it, so that answers do not wait for that."""
+        self.unreached = False
+        """Postgres has not been there since the process began: nobody drains yet."""
         self._metrics = metrics
         self._tasks = tasks
         self._queue: list[tuple[KeptCall, asyncio.Future[None]]] = []
@@ -166,6 +168,8 @@ class Keeper:
     async def caught_up(self, user: UUID) -> None:
         """Wait until none of a user's calls waits any more: what he says next may go on from them. Raises StoreUnavailable
         when Postgres turns out to be away still."""
+        if self.unreached:
+            raise StoreUnavailable
         seen = self.failures
         self.wanted.set()
         while self.behind(user):
@@ -271,6 +275,7 @@ class Drain:
 
     async def run(self) -> None:
         """Until `stop`."""
+        self._keeper.unreached = False
         failed = 0
         while not self._stopping:
             self._keeper.wanted.clear()

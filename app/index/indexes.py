@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
 from app.index.user_index import NOTHING_ELSE, Also, ItemRow, UserIndex
+from app.patience import patiently
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore
 from app.store.item_columns import MEMORY_KIND, Scan
 from app.tasks import Supervisor
@@ -78,7 +79,7 @@ class Cache(Generic[K, V]):
         """
         if (held := self.held(key)) is not None:
             return held
-        return await asyncio.shield(self._loading.get(key) or self._begun(key, load))
+        return await patiently(asyncio.shield(self._loading.get(key) or self._begun(key, load)))
 
     def held(self, key: K) -> V | None:
         """The value if it is at hand."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -18,6 +19,7 @@ from app.providers.embeddings import Embedder, build_embedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
+from app.store import arrival
 from app.store.limits import SpendStore
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool, reach
@@ -59,8 +61,11 @@ def database_dsn(settings: Settings) -> str:
     return settings.database_url.get_secret_value()
 
 
-async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str], None] | None = None) -> None:
-    """Bring the schema, the queue and the embedder's space up to date. Needs a login that may create roles."""
+async def prepare_database(
+    settings: Settings, dsn: str, progress: Callable[[str], None] | None = None, *, wait_s: float | None = None
+) -> None:
+    """Bring the schema, the queue and the embedder's space up to date. Needs a login that may create roles, or one to which
+    they were granted. `wait_s`: seconds that the database is waited for; None: as the settings say."""
     embedder, sql = build_embedder(settings), Queries.load()
 
     async def queue(connection: Any) -> None:
@@ -73,7 +78,7 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
     async def marks(connection: Any) -> None:
         await begin_marking(connection, sql, wanted=bool(settings.standby_urls))
 
-    connection = await reach(settings.direct(dsn), settings.start_wait_s)
+    connection = await reach(settings.direct(dsn), settings.start_wait_s if wait_s is None else wait_s)
     try:
         await migrate(
             connection,
@@ -84,6 +89,24 @@ async def prepare_database(settings: Settings, dsn: str, progress: Callable[[str
         )
     finally:
         await connection.close()
+        await embedder.close()
+
+
+async def lacking(settings: Settings, dsn: str) -> str | None:
+    """What the database lacks to be used, as `arrival.lacking`."""
+    return await arrival.lacking(dsn, await _space_name(settings))
+
+
+async def until_prepared(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:
+    """Wait for the database, as `arrival.until_prepared`."""
+    return await arrival.until_prepared(settings.direct(dsn), await _space_name(settings), stop)
+
+
+async def _space_name(settings: Settings) -> str | None:
+    embedder = build_embedder(settings)
+    try:
+        return embedder.space if embedder.dimensions else None
+    finally:
         await embedder.close()
 
 
@@ -134,7 +157,7 @@ def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
     return limits
 
 
-async def _check_room(settings: Settings, pools: Pools, *, serving: bool) -> None:
+async def check_room(settings: Settings, pools: Pools, *, serving: bool) -> None:
     """Say so where all pools together may ask for more connections than the server gives."""
     one = sum(limit.size for limit in pool_limits(settings, serving=serving).values())
     worker = settings.pool_background_size + WORKER_CONNECTIONS if serving and settings.worker == "on" else 0
@@ -152,20 +175,26 @@ async def _check_room(settings: Settings, pools: Pools, *, serving: bool) -> Non
 
 
 @asynccontextmanager
-async def open_core(settings: Settings, dsn: str, clock: Clock, *, serving: bool = True) -> AsyncIterator[Core]:
-    """Open what is shared; closed again in the right order: work first, the pools last."""
+async def open_core(
+    settings: Settings, dsn: str, clock: Clock, *, serving: bool = True, there: bool = True
+) -> AsyncIterator[Core]:
+    """Open what is shared; closed again in the right order: work first, the pools last. Not `there`: the database has not been
+    reached yet, and nothing is asked of it; the pools connect when they are used, and `check_room` is left to the caller."""
     async with AsyncExitStack() as stack:
         queries = Queries.load()
-        await (await reach(dsn, settings.start_wait_s)).close()
+        if there:
+            await (await reach(dsn, settings.start_wait_s)).close()
         pools = await open_pools(
             dsn,
             pool_limits(settings, serving=serving),
             statement_cache_size=settings.statement_cache_size,
             role=APP_ROLE,
             elsewhere=Elsewhere(settings.pool_urls, settings.replica_wait_ms / 1000),
+            open_at_once=1 if there else 0,
         )
         stack.push_async_callback(pools.close)
-        await _check_room(settings, pools, serving=serving)
+        if there:
+            await check_room(settings, pools, serving=serving)
         embedder = build_embedder(settings)
         stack.push_async_callback(embedder.close)
         tokenizers = Tokenizers(settings.tokenizer_json)

@@ -29,11 +29,17 @@ def _checks(core: Core) -> dict[str, Check]:
             async with each.acquire() as connection:
                 await connection.execute(core.queries["turns.ping"])
 
+    return {"database": database, "embedder": embedder_check(core)}
+
+
+def embedder_check(core: Core) -> Check:
+    """Whether the embedder is warm, where it is here."""
+
     async def embedder() -> None:
         if core.embedder.local:
             await core.embedder.embed(["warm"])
 
-    return {"database": database, "embedder": embedder}
+    return embedder
 
 
 def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:

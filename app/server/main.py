@@ -9,34 +9,36 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import uvicorn
+from msgspec import Struct
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.api.origin import Door
 from app.api.probes import PROBES, Probes
 from app.clock import Clock, SystemClock
+from app.errors import MnemeError
 from app.features.registry import Features, load
 from app.metrics import Exposition, Metrics, process_registry
+from app.patience import Patient
 from app.server import collector, logs
-from app.server.core import Core, database_dsn, open_core, process_of
-from app.server.health import open_probes
-from app.server.proxy import Proxy, open_proxy
+from app.server.away import Away
+from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
+from app.server.health import embedder_check, open_probes
+from app.server.proxy import Outside, Proxy, open_outside, open_proxy, open_waiting
 from app.settings import Settings
-from app.store.pools import came
-from app.tasks import Supervisor, until_orphaned
+from app.store.arrival import pause
+from app.store.pools import AGAIN_S
+from app.tasks import until_orphaned
 
 log = logging.getLogger("mneme")
 
 VERSION = version("mneme-proxy")
-SIGNAL_LOOK_S = 0.1
-"""Seconds between two looks for a signal while a starting process waits for the database."""
 UNGUARDED = frozenset({"/healthz", "/readyz"})
 """Paths that any host may ask: a load balancer does by a name of its own, and they say nothing of anybody."""
 
@@ -57,6 +59,36 @@ class Later:
         await self._made(scope, receive, send)
 
 
+class Doors(Struct, frozen=True):
+    """Who answers what. `mounts`: by path, that path with a slash behind it, and who answers there and below; `rest`: all that
+    is neither below one of them nor a probe."""
+
+    mounts: tuple[tuple[str, str, ASGIApp], ...]
+    probes: ASGIApp | None
+    rest: ASGIApp
+
+    @classmethod
+    def of(cls, apps: Mapping[str, ASGIApp], probes: ASGIApp, rest: ASGIApp) -> Doors:
+        return cls(tuple((at, f"{at}/", app) for at, app in apps.items()), probes, rest)
+
+    def behind(self, method: str, path: str) -> ASGIApp:
+        for at, below, app in self.mounts:
+            if path == at or path.startswith(below):
+                return app
+        if self.probes is not None and (method, path) in PROBES:
+            return self.probes
+        return self.rest
+
+
+class _Opening(Struct, frozen=True):
+    """With what the doors are opened."""
+
+    core: Core
+    metrics: Metrics
+    exposition: Exposition
+    features: Features
+
+
 class Application:
     """One ASGI application: `/v1` is the gateway, plain; what others there are is made when it is asked for: `/api/v1`, and the
     applications that features have under paths of their own."""
@@ -66,11 +98,8 @@ class Application:
         self._settings = settings
         self._clock = clock
         self._started = started
-        self._mounts: list[tuple[str, str, ASGIApp]] = []
-        """By path, that path with a slash behind it, and who answers there and below."""
-        self._probes: ASGIApp | None = None
         self._life = Router(lifespan=self._lifespan)
-        self._api: ASGIApp = self._life
+        self._doors = Doors((), None, self._life)
         self._guarded = guarded(self._answer, settings)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -82,53 +111,91 @@ class Application:
             await self._guarded(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._answering(scope["method"], scope["path"])(scope, receive, send)
-
-    def _answering(self, method: str, path: str) -> ASGIApp:
-        for at, below, app in self._mounts:
-            if path == at or path.startswith(below):
-                return app
-        if self._probes is not None and (method, path) in PROBES:
-            return self._probes
-        return self._api
+        await self._doors.behind(scope["method"], scope["path"])(scope, receive, send)
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
-        if not await _database_came(self._settings):
-            yield  # uvicorn ends now, as it was told to
-            return
-        registry = process_registry()
+        registry, dsn = process_registry(), database_dsn(self._settings)
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
         exposition = Exposition(registry, Path(folder) if folder else None)
-        features = load(self._settings)
+        features, stop = load(self._settings), asyncio.Event()
         async with features.running():
             metrics = features.metrics(registry) or Metrics(registry)
-            async with self._open(metrics, exposition, features):
-                yield
+            missing = await lacking(self._settings, dsn)
+            async with open_core(self._settings, dsn, self._clock, there=missing is None) as core:
+                core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
+                opening = _Opening(core, metrics, exposition, features)
+                begin = self._open(opening) if missing is None else self._wait(opening, missing, stop)
+                async with begin:
+                    if self._started is not None:
+                        self._started()
+                    yield
+                    stop.set()
 
     @asynccontextmanager
-    async def _open(self, metrics: Metrics, exposition: Exposition, features: Features) -> AsyncIterator[None]:
+    async def _wait(self, opening: _Opening, missing: str, stop: asyncio.Event) -> AsyncIterator[None]:
+        """The doors without a database; when it is there, those with it. Until `stop`."""
+        core, away = opening.core, Away()
+        away.missing = missing
+        log.warning("answering without memory until the database is there", extra={"error": missing})
         async with (
-            open_core(self._settings, database_dsn(self._settings), self._clock) as core,
+            open_outside(core, opening.metrics) as outside,
+            open_waiting(core, opening.metrics, opening.features, outside) as gateway,
+        ):
+            probes = Probes({"database": away.check, "embedder": embedder_check(core)}, opening.exposition)
+            with self._behind(Doors.of({"/v1": gateway}, probes, away)):
+                arriving = core.tasks.spawn(self._arrive(opening, outside, away, stop), "arrival of the database")
+                try:
+                    yield
+                finally:
+                    stop.set()
+                    await arriving
+
+    async def _arrive(self, opening: _Opening, outside: Outside, away: Away, stop: asyncio.Event) -> None:
+        core = opening.core
+        while not stop.is_set():
+            try:
+                missing = await lacking(self._settings, core.dsn)
+                if missing is None:
+                    await check_room(self._settings, core.pools, serving=True)
+                    async with self._open(opening, outside):
+                        log.info("the database is there: answering with memory")
+                        await stop.wait()
+                    return
+            except MnemeError as error:
+                missing = error.message
+            except Exception as error:  # boundary: a server that answers must not end for what it could not open
+                log.error("what the database has cannot be opened", exc_info=error)
+                missing = f"What the database has cannot be opened: {type(error).__name__}; the log says more."
+            if missing != away.missing:
+                log.warning("still without the database", extra={"error": missing})
+            away.missing = missing
+            await pause(stop, AGAIN_S)
+
+    @asynccontextmanager
+    async def _open(self, opening: _Opening, outside: Outside | None = None) -> AsyncIterator[None]:
+        core, metrics, features = opening.core, opening.metrics, opening.features
+        async with (
             features.opened(process_of(core, metrics)),
-            open_proxy(core, metrics, features) as proxy,
+            open_proxy(core, metrics, features, outside) as proxy,
         ):
             space = await core.turns.space_of(core.embedder.space)
             gauges = features.gauges(process_of(core), metrics)
-            probes = open_probes(core, metrics, exposition, proxy.indexes, gauges)
+            probes = open_probes(core, metrics, opening.exposition, proxy.indexes, gauges)
             inside = Later(lambda: routes_inside(core, proxy, metrics, probes, space, features))
-            stop = asyncio.Event()
-            core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
             async with features.mounts(proxy.authenticator, inside) as mounts:
                 apps: Mapping[str, ASGIApp] = {"/v1": proxy.gateway} | {at: Later(make) for at, make in mounts.items()}
-                self._mounts = [(at, f"{at}/", app) for at, app in apps.items()]
-                self._probes = probes
-                self._api = inside
-                if self._started is not None:
-                    self._started()
-                yield
-            self._mounts, self._probes, self._api = [], None, self._life
-            stop.set()
+                with self._behind(Doors.of(apps, probes, inside)):
+                    yield
+
+    @contextmanager
+    def _behind(self, doors: Doors) -> Iterator[None]:
+        """What answers, until the end of the block."""
+        before, self._doors = self._doors, doors
+        try:
+            yield
+        finally:
+            self._doors = before
 
 
 def routes_inside(
@@ -150,7 +217,7 @@ def routes_inside(
     install_errors(app)
     for router in (*open_routes(core, proxy, metrics, probes, space, features), reference_router()):
         add_routes(app, router)
-    return ApiMiddleware(app, core.settings.max_body_bytes)
+    return Patient(ApiMiddleware(app, core.settings.max_body_bytes))
 
 
 def guarded(app: ASGIApp, settings: Settings) -> ASGIApp:
@@ -163,29 +230,6 @@ def guarded(app: ASGIApp, settings: Settings) -> ASGIApp:
 
     every = ["*"]
     return CORSMiddleware(app, settings.cors_origins, every, every, expose_headers=every)
-
-
-async def _database_came(settings: Settings) -> bool:
-    """False when this process is to end before the database was there: uvicorn acts on a signal only once it has started."""
-    stop = asyncio.Event()
-    watch = Supervisor()
-    watch.spawn(_told_to_end(stop), "signal watch")
-    try:
-        there = await came(database_dsn(settings), settings.start_wait_s, stop)
-    finally:
-        await watch.close(0)
-    if not there and not stop.is_set():
-        os.kill(os.getpid(), signal.SIGTERM)  # orphaned
-    return there
-
-
-async def _told_to_end(stop: asyncio.Event) -> None:
-    """Set `stop` when uvicorn has noted a signal; one may have come while it imported us."""
-    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)  # its handler is a method of it
-    if isinstance(server, uvicorn.Server):
-        while not server.should_exit:  # noqa: ASYNC110 - a flag, which nothing can wait for
-            await asyncio.sleep(SIGNAL_LOOK_S)
-        stop.set()
 
 
 async def _end_when_orphaned(stop: asyncio.Event) -> None:

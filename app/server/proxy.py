@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from secrets import token_bytes
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 
 from app.api.auth import Authenticator
 from app.capture.commit import GroupCommit
@@ -60,7 +62,8 @@ from app.store.erasure import Erasures, own_connection
 from app.store.indexed import IndexStore
 from app.store.limits import LimitStore
 from app.store.paging import PagingStore
-from app.store.pools import Pool
+from app.store.pools import NoPool, Pool
+from app.store.replicas import Pools
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
@@ -80,6 +83,27 @@ REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week abou
 """A message that states and asks."""
 
 log = logging.getLogger("mneme")
+
+
+class Outside(Struct, frozen=True):
+    """What a gateway has that is no database's: it stays when one gateway takes the place of another."""
+
+    router: Router
+    redactor: Redactor
+    transports: Mapping[bool, Transport]
+    keeper: Keeper | None
+
+
+@asynccontextmanager
+async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
+    """The upstreams, and the journal and the spool."""
+    redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
+    router = _router(core.settings)
+    async with AsyncExitStack() as stack:
+        keeper = await open_keeper(core.settings, redactor, metrics, core.tasks)
+        if keeper is not None:
+            stack.callback(keeper.close)
+        yield Outside(router, redactor, _transports(core, stack), keeper)
 
 
 class Proxy(Struct, frozen=True):
@@ -102,8 +126,11 @@ class Proxy(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_proxy(core: Core, metrics: Metrics, features: Features) -> AsyncIterator[Proxy]:
-    """Wire the path of a request; what is opened last is closed first. `features`: opened for this process."""
+async def open_proxy(
+    core: Core, metrics: Metrics, features: Features, outside: Outside | None = None
+) -> AsyncIterator[Proxy]:
+    """Wire the path of a request; what is opened last is closed first. `features`: opened for this process. `outside`: where
+    another gateway had it before; None: it is opened."""
     settings, pools, process = core.settings, core.pools, process_of(core, metrics)
     for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
@@ -111,15 +138,17 @@ async def open_proxy(core: Core, metrics: Metrics, features: Features) -> AsyncI
     secret, profiles = await core.turns.secret(), await _profiles(core)
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
-    indexes = await _indexes(core, metrics)
+    space = await core.turns.space_of(core.embedder.space)
+    indexes = _indexes(core, metrics, space)
     compiler = _compiler(
         core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
     )
     compiler_aside = _compiler(core, aside, indexes, secret, profiles)
     authenticator = Authenticator(Tenancy(pools.history, core.queries, core.clock), settings, core.clock)
-    redactor = Redactor(settings.redact_paths, settings.redact_headers)
-    router = _router(settings)
     async with AsyncExitStack() as stack:
+        if outside is None:
+            outside = await stack.enter_async_context(open_outside(core, metrics))
+        keeper, router = outside.keeper, outside.router
         listening = core.tasks.spawn(
             Erasures(
                 own_connection(settings.direct(core.dsn), APP_ROLE),
@@ -131,20 +160,16 @@ async def open_proxy(core: Core, metrics: Metrics, features: Features) -> AsyncI
             "erasures",
         )
         stack.callback(listening.cancel)
-        keeper = await open_keeper(settings, redactor, metrics, core.tasks)
-        if keeper is not None:
-            stack.callback(keeper.close)
         helper = build_helper(settings)
         if helper is not None:
             stack.push_async_callback(helper.close)
-        transports = _transports(core, stack)
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
         answers = await _faulter(core, helper, metrics)
         gateway = Gateway(
             authenticator=features.authenticator(authenticator),
             router=router,
-            transports=features.transports(transports),
+            transports=features.transports(outside.transports),
             preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory), indexes),
             recorder=Recorder(
                 core.turns,
@@ -154,8 +179,8 @@ async def open_proxy(core: Core, metrics: Metrics, features: Features) -> AsyncI
                 commit,
                 at_once=Inline((await learner(core, features.hearing(process), helper)).learn, core.clock, metrics),
             ),
-            accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, redactor),
-            discovery=ModelDiscovery(transports, core.models, core.tasks),
+            accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
+            discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
             limiter=_limiter(core, metrics),
             metrics=metrics,
             settings=settings,
@@ -164,7 +189,7 @@ async def open_proxy(core: Core, metrics: Metrics, features: Features) -> AsyncI
             keeper=keeper,
             pager=_pager(core, secret, answers),
             answers=answers,
-            commander=await _commander(core, metrics),
+            commander=_commander(core, metrics, space),
         )
         await _warm(core, in_prompts)
         if settings.index_items:
@@ -187,6 +212,42 @@ async def open_proxy(core: Core, metrics: Metrics, features: Features) -> AsyncI
             indexes=indexes,
             tenancy=Tenancy(pools.background, core.queries, core.clock),
         )
+
+
+@asynccontextmanager
+async def open_waiting(
+    core: Core, metrics: Metrics, features: Features, outside: Outside
+) -> AsyncIterator[Application]:
+    """What answers under /v1 until the database is there: as while it is away, with nothing asked of it. What is said waits in
+    the spool for the gateway that takes its place; calls that run then end here."""
+    absent = NoPool()
+    core = replace(core, pools=Pools.of(absent), turns=TurnStore(absent, core.queries))
+    # No block of memory is made here, so this keys nothing that is kept.
+    compiler = _compiler(core, core.turns, _indexes(core, metrics, None), token_bytes(), PROFILES)
+    if outside.keeper is not None:
+        outside.keeper.away = outside.keeper.unreached = True
+    gateway = Gateway(
+        authenticator=features.authenticator(
+            Authenticator(Tenancy(absent, core.queries, core.clock), core.settings, core.clock)
+        ),
+        router=outside.router,
+        transports=features.transports(outside.transports),
+        preparer=Preparer(core.turns, compiler),
+        recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
+        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
+        discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
+        limiter=_limiter(core, metrics),
+        metrics=metrics,
+        settings=core.settings,
+        clock=core.clock,
+        tasks=core.tasks,
+        keeper=outside.keeper,
+        commander=_commander(core, metrics, None),
+    )
+    try:
+        yield features.gateway(gateway)
+    finally:
+        await gateway.drained(CLOSING_S)
 
 
 def _router(settings: Settings) -> Router:
@@ -232,11 +293,11 @@ def _limiter(core: Core, metrics: Metrics) -> Limiter:
     )
 
 
-async def _indexes(core: Core, metrics: Metrics) -> Indexes:
+def _indexes(core: Core, metrics: Metrics, space: int | None) -> Indexes:
     return Indexes(
         IndexStore(core.pools.reads("memory"), core.pools.background, core.queries),
         core.tasks,
-        space=await core.turns.space_of(core.embedder.space),
+        space=space,
         dimensions=core.embedder.dimensions,
         limit=core.settings.index_cache_mb * MEGABYTE if core.settings.index_items else 0,
         meter=metrics,
@@ -277,9 +338,8 @@ def _compiler(
     )
 
 
-async def _commander(core: Core, metrics: Metrics) -> Commander:
+def _commander(core: Core, metrics: Metrics, space: int | None) -> Commander:
     settings, pool, sql = core.settings, core.pools.background, core.queries
-    space = await core.turns.space_of(core.embedder.space)
     return Commander(
         CommandStore(pool, sql, core.clock, space=space),
         Validation(pool, sql, core.clock, space=space, actor="user"),

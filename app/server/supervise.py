@@ -10,6 +10,7 @@ Stopping goes the other way round: the server drains, the worker finishes its jo
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import signal
@@ -18,16 +19,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
 
-from app.errors import NotReady
+from app.errors import MnemeError, NotReady
 from app.settings import SUPERVISOR, Settings
 from app.store.embedded import EmbeddedPostgres
+from app.store.pools import AGAIN_S
 
 log = logging.getLogger("mneme.supervise")
 
@@ -91,6 +94,41 @@ class WorkerProcess:
             log.warning("the worker did not stop in time")
             process.kill()
             process.wait()
+
+
+class Preparing:
+    """Brings a database up to date that was away at the start, when it comes: tries until it is done, or until `stop`."""
+
+    def __init__(self, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """`prepare`: tries once. Raises MnemeError."""
+        self._prepare = prepare
+        self._stopping = threading.Event()
+        # A daemon: a try that hangs in a connection keeps nobody from ending.
+        self._thread = threading.Thread(target=self._run, name="database preparation", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        told = ""
+        while not self._stopping.is_set():
+            try:
+                asyncio.run(self._prepare())
+            except (
+                Exception
+            ) as error:  # boundary: the server answers without it, and who mends it need not start that anew
+                reason = str(error) or type(error).__name__
+                if reason != told:
+                    known = isinstance(error, MnemeError | OSError)
+                    log.warning("the database is not prepared", extra={"error": reason}, exc_info=not known)
+                told = reason
+                self._stopping.wait(AGAIN_S)
+            else:
+                log.info("the database is prepared")
+                return
 
 
 ITSELF = "Each request would be forwarded to itself, until no file can be opened any more. Set another MNEME_PORT or upstream."
@@ -165,8 +203,9 @@ def _signals_noted() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def run(settings: Settings, dsn: str) -> None:
-    """Run the worker and the server until a signal comes. Raises NotReady when the server cannot start."""
+def run(settings: Settings, dsn: str, prepare: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+    """Run the worker and the server until a signal comes. `prepare`: brings the database up to date, which was away until now.
+    Raises NotReady when the server cannot start."""
     os.environ["MNEME_DATABASE_URL"] = dsn
     os.environ[SUPERVISOR] = str(os.getpid())
     os.environ["MNEME_HOST"], os.environ["MNEME_PORT"] = settings.host, str(settings.port)
@@ -175,8 +214,10 @@ def run(settings: Settings, dsn: str) -> None:
             # Read by prometheus_client when it is first imported, in the server processes.
             os.environ["PROMETHEUS_MULTIPROC_DIR"] = folder
         worker = WorkerProcess(os.environ) if settings.worker == "on" else None
-        if worker is not None:
-            worker.start()
+        preparing = Preparing(prepare) if prepare is not None else None
+        for each in (worker, preparing):
+            if each is not None:
+                each.start()
         try:
             uvicorn.run(
                 "app.server.main:create_app",
@@ -196,5 +237,6 @@ def run(settings: Settings, dsn: str) -> None:
         except SystemExit as ended:  # with a code of uvicorn's own
             raise NotReady("The server cannot start; the log says why.") from ended
         finally:
-            if worker is not None:
-                worker.stop()
+            for each in (preparing, worker):
+                if each is not None:
+                    each.stop()

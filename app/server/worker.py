@@ -28,7 +28,7 @@ from app.memory.extract import read_rules
 from app.memory.secrets import unwelcome
 from app.providers.helper import build_helper
 from app.server import collector
-from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, Core, database_dsn, open_core, process_of
+from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, Core, database_dsn, open_core, process_of, until_prepared
 from app.server.erasing import eraser_of, history_kept
 from app.server.learning import learner
 from app.settings import Settings
@@ -36,14 +36,12 @@ from app.store.archives import Archives
 from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.erasure import Erasures, own_connection
 from app.store.learning import LearningStore
-from app.store.migrate import pending
 from app.store.paging import PagingStore
 from app.store.persistent_objects import LastingStore
-from app.store.pools import came, reach
 from app.store.queries import Queries
 from app.store.retention import GB, Retention, RetentionLimits
 from app.store.tuning import check_parameters
-from app.tasks import until_orphaned
+from app.tasks import Supervisor, until_orphaned
 from app.text_cache import forget
 
 if TYPE_CHECKING:
@@ -55,15 +53,6 @@ NICE = 10
 """Of a worker that has begun (nice(2)): where servers want all of the processor, it has a tenth. Learning is shed first."""
 
 
-async def _check_schema(dsn: str, wait_s: float) -> None:
-    """Raises NotReady for a database that is newer than this code, or older than the schema's baseline."""
-    connection = await reach(dsn, wait_s)
-    try:
-        await pending(connection)
-    finally:
-        await connection.close()
-
-
 async def run_worker(settings: Settings) -> None:
     """Run jobs and the schedule until SIGINT or SIGTERM, or until the process that started this one is gone."""
     stop = asyncio.Event()
@@ -71,9 +60,8 @@ async def run_worker(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     dsn, clock = database_dsn(settings), SystemClock()
-    if not await came(dsn, settings.start_wait_s, stop):
+    if not await _prepared(settings, dsn, stop):
         return
-    await _check_schema(settings.direct(dsn), settings.start_wait_s)
     features = load(settings)
     async with (
         AsyncExitStack() as stack,
@@ -189,6 +177,16 @@ async def paging(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
     return shrinker.handlers() | rememberer.handlers()
+
+
+async def _prepared(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:
+    """Wait for the database, however long; False when told to stop, or orphaned, before it was there."""
+    watch = Supervisor()
+    watch.spawn(_stop_when_orphaned(stop), "orphan watch")
+    try:
+        return await until_prepared(settings, dsn, stop)
+    finally:
+        await watch.close(0)
 
 
 async def _stop_when_orphaned(stop: asyncio.Event) -> None:

@@ -36,6 +36,7 @@ from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
+from app.patience import patiently
 from app.store import ids
 from app.store.indexed import ERASED
 from app.store.memories import LockedMemory, content_hmac, forget, hold
@@ -92,7 +93,7 @@ def own_connection(dsn: str, role: str) -> Connect:
 async def connected(connect: Connect) -> AsyncIterator[asyncpg.Connection[Any]]:
     """A connection for the `async with` block. Raises StoreUnavailable, on entry as within the block."""
     try:
-        connection = await connect()
+        connection = await patiently(connect())
     except (*_UNAVAILABLE, asyncpg.PostgresError) as error:
         raise StoreUnavailable("The database cannot be reached as mneme_eraser; try again.") from error
     try:

@@ -28,11 +28,14 @@ from msgspec import Struct, field
 from numpy.typing import ArrayLike, NDArray
 
 from app.errors import NotReady, StoreUnavailable
+from app.patience import Patience, patience_now
 from app.store.queries import Queries
 from app.store.texts import plain
-from app.tasks import Supervisor, until_orphaned
+from app.tasks import Supervisor
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from asyncpg.pool import PoolConnectionProxy
     from asyncpg.transaction import Transaction
 
@@ -87,7 +90,10 @@ _NOT_YET = (
     asyncpg.TooManyConnectionsError,
 )
 """What time may mend. A wrong password, or a database that is not there, it does not."""
-_REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+REFUSED = (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError)
+"""A login or a database that is not there: somebody has to do something."""
+AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
+"""Whatever may come of opening a connection."""
 _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
 
@@ -138,9 +144,19 @@ class Pool:
         """Open connections that nobody uses."""
         return self._pool.get_idle_size()
 
+    def acquire(self) -> AbstractAsyncContextManager[PoolConnectionProxy[Any]]:
+        """A connection for the `async with` block, within the request's patience. Raises StoreUnavailable, on entry as within
+        the block."""
+        patience = patience_now()
+        return self._acquired() if patience is None else self._acquired_within(patience)
+
     @contextlib.asynccontextmanager
-    async def acquire(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
-        """A connection for the `async with` block. Raises StoreUnavailable, on entry as within the block."""
+    async def _acquired_within(self, patience: Patience) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        async with patience.waiting(), self._acquired() as connection:
+            yield connection
+
+    @contextlib.asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
         try:
             connection = await self._take()
         except _BROKEN as error:
@@ -181,6 +197,8 @@ class Pool:
             try:
                 if tenant is not None:
                     await connection.execute(self.naming(tenant))
+                if (patience := patience_now()) is not None:
+                    patience.answered()
                 yield connection
             except BaseException:
                 await _roll_back(connection, transaction)
@@ -299,6 +317,32 @@ class Pool:
             logger.info("a connection was dropped: %r", error)
 
 
+class NoPool(Pool):
+    """Of a database that has not been there yet: gives no connection, and lets nobody wait for one."""
+
+    def __init__(self) -> None:
+        self.failed_over = self.expire
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    @property
+    def idle(self) -> int:
+        return 0
+
+    @contextlib.asynccontextmanager
+    async def _acquired(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        raise StoreUnavailable("The database has not been there yet; try again.")
+        yield  # what makes a generator of it
+
+    async def expire(self) -> None:
+        pass
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        pass
+
+
 async def open_pool(
     dsn: str,
     *,
@@ -345,7 +389,7 @@ async def open_pool(
             init=prepare,
             reset=_keep_session,
         )
-    except _REFUSED as error:
+    except REFUSED as error:
         raise NotReady(f"The database refuses us: {error}. Look at MNEME_DATABASE_URL.") from error
     except _BROKEN as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
@@ -359,8 +403,8 @@ async def reach(dsn: str, wait_s: float) -> asyncpg.Connection[asyncpg.Record]:
     while True:
         try:
             return await asyncpg.connect(dsn, timeout=CONNECT_TIMEOUT_S)
-        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-            reason = str(error) or type(error).__name__
+        except AWAY as error:
+            reason = why(error)
             if not isinstance(error, _NOT_YET) or time.monotonic() + AGAIN_S > deadline:
                 raise NotReady(f"The database cannot be reached: {reason}. Look at MNEME_DATABASE_URL.") from error
             if not told:
@@ -369,21 +413,9 @@ async def reach(dsn: str, wait_s: float) -> asyncpg.Connection[asyncpg.Record]:
         await asyncio.sleep(AGAIN_S)
 
 
-async def came(dsn: str, wait_s: float, stop: asyncio.Event) -> bool:
-    """Wait until the database can be reached, as `reach` does; False when told to stop, or orphaned, before it could be."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            reaching = group.create_task(reach(dsn, wait_s))
-            stopping = group.create_task(until_orphaned(stop))
-            await asyncio.wait([reaching, stopping], return_when=asyncio.FIRST_COMPLETED)
-            there = reaching.done()
-            reaching.cancel()
-            stopping.cancel()
-    except ExceptionGroup as failed:
-        raise failed.exceptions[0] from None
-    if there:
-        await reaching.result().close()
-    return there
+def why(error: Exception) -> str:
+    """What it was, in words: not every error has some."""
+    return str(error) or type(error).__name__
 
 
 async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_schema: str | None) -> None:

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 
 from app.breaker import Breaker
 from app.errors import MnemeError, StoreUnavailable
-from app.store.pools import Pool, open_pool
+from app.store.pools import AWAY, Pool, open_pool, why
 from app.store.queries import Queries
 from app.tasks import Supervisor
 
@@ -329,9 +329,10 @@ async def open_pools(
     statement_cache_size: int,
     role: str | None,
     elsewhere: Elsewhere | None = None,
+    open_at_once: int = 1,
 ) -> Pools:
     """A pool for each of POOL_NAMES that has limits; the others' work is done by `background`. Raises as `open_pool`; a standby
-    that is not there keeps nobody from starting."""
+    that is not there keeps nobody from starting. `open_at_once`: connections of each that are opened now."""
     opened: dict[str, Pool] = {}
     others = elsewhere or Elsewhere()
 
@@ -351,7 +352,7 @@ async def open_pools(
     try:
         for name, limit in limits.items():
             own = dsn if name in STANDBYS else others.urls.get(name, dsn)
-            opened[name] = await one(own, name, limit, 1)
+            opened[name] = await one(own, name, limit, open_at_once)
         for name in STANDBYS:
             if name in limits and name in others.urls:
                 found = [
@@ -376,7 +377,6 @@ CATCH_UP_S = 2.0
 """Seconds for which a standby is watched, whether it comes to where the primary was: twenty times the lag of which there is an
 alert (seed 000 §11.3: 100 ms)."""
 POLL_S = 0.005
-_AWAY = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
 
 class PoolServer(Struct, frozen=True):
@@ -398,8 +398,8 @@ async def servers_of(primary_dsn: str, urls: Mapping[str, str]) -> tuple[PoolSer
     sql = Queries.load()
     try:
         connection = await asyncpg.connect(primary_dsn, timeout=ASK_S)
-    except _AWAY as error:
-        return PoolServer("write", "primary", away=_why(error)), False, []
+    except AWAY as error:
+        return PoolServer("write", "primary", away=why(error)), False, []
     try:
         told = await connection.fetchrow(sql["replicas.server"])
         assert told is not None, "a query without FROM has one row"
@@ -427,8 +427,8 @@ async def _server(
 ) -> PoolServer:
     try:
         connection = await asyncpg.connect(dsn, timeout=ASK_S, statement_cache_size=0)
-    except _AWAY as error:
-        return PoolServer(pool, name, away=_why(error))
+    except AWAY as error:
+        return PoolServer(pool, name, away=why(error))
     try:
         written = (await primary.fetchrow(sql["replicas.server"]))["position"]  # type: ignore[index]  # as above
         began = time.monotonic()
@@ -443,14 +443,10 @@ async def _server(
                     pool, name, "", True, told["cluster"] == cluster, told["paused"], told["feedback"], None
                 )
             await asyncio.sleep(POLL_S)
-    except _AWAY as error:
-        return PoolServer(pool, name, away=_why(error))
+    except AWAY as error:
+        return PoolServer(pool, name, away=why(error))
     finally:
         await connection.close()
     return PoolServer(
         pool, name, "", told["standby"], told["cluster"] == cluster, told["paused"], told["feedback"], lag_s
     )
-
-
-def _why(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -170,7 +170,7 @@ class Tenancy:
     ) -> KeyInfo | None:
         """Set what `limits` names, by the fields of `KeyLimits`, and the expiry where it is given; servers notice within
         MNEME_KEY_CACHE_S. None: there is no such key (of `tenant`, if given). Raises BadRequest."""
-        async with self._pool.acquire() as connection, connection.transaction():
+        async with self._pool.transaction(None) as connection:
             row = await connection.fetchrow(self._sql["tenancy.key_lock"], key_id, tenant)
             if row is None:
                 return None

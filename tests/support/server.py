@@ -159,13 +159,13 @@ class MnemeServer:
 
     # --- its life -----------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        """Start it and wait until it says that it is ready."""
+    def start(self, probe: str = "/readyz") -> None:
+        """Start it and wait until it says that it is ready, or, with /healthz, alive."""
         seen = len(self.logs)
         self.launch()
         assert self._process is not None
         deadline = time.monotonic() + START_S
-        while not self._ready(seen):
+        while not self._ready(seen, probe):
             assert self.alive, f"the server ended with {self._process.returncode}:\n{self.log_text()}"
             assert time.monotonic() < deadline, f"the server is not ready:\n{self.log_text()}"
             time.sleep(POLL_S)
@@ -267,7 +267,7 @@ class MnemeServer:
                 parsed = None
             self.logs.append(parsed if isinstance(parsed, dict) else {"raw": line.decode("utf-8", "replace").rstrip()})
 
-    def _ready(self, seen: int) -> bool:
+    def _ready(self, seen: int, probe: str) -> bool:
         found = [_RUNNING.search(str(line.get("message"))) for line in self.logs[seen:]]
         ports = [int(each[1]) for each in found if each is not None]
         if not ports:
@@ -278,7 +278,7 @@ class MnemeServer:
                 self._client.close()
                 self._client = None
         try:
-            return self.http.get("/readyz").status_code == 200
+            return self.http.get(probe).status_code == 200
         except httpx.TransportError:
             return False
 

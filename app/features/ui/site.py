@@ -24,6 +24,7 @@ from app.features.ui.cookie import Cookies, shared_secret
 from app.features.ui.rendering import assets, environment, ours, url
 from app.features.ui.visit import COOKIE, THEME, THEMES, WENT_WRONG, ApiClient, Entry, Page, Refused, Visit
 from app.gateway.turn import Application
+from app.patience import Patient
 from app.settings import Settings
 
 MAX_FORM_BYTES = 1024 * 1024
@@ -67,7 +68,7 @@ class Site:
         ]
         app = Starlette(routes=table, exception_handlers={HTTPException: self._missing, Exception: self._failed})
         app.router.redirect_slashes = False  # it would go by the Host that was sent
-        self._app = ApiMiddleware(app, MAX_FORM_BYTES, ("/ui",), self._too_large)
+        self._app = Patient(ApiMiddleware(app, MAX_FORM_BYTES, ("/ui",), self._too_large))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: MutableMapping[str, Any]) -> None:
