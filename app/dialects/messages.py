@@ -2,7 +2,8 @@
 
 A result of a tool is a block of the user's message there, and a message of its own here; so one element may be several
 messages. Where text is put before a user's words, results stay in front: the API wants them first. A block that carries
-`cache_control` is never changed.
+`cache_control` is never changed. What a program puts beside its user's words in `<system-reminder>` (Claude Code: the date, its
+files of instructions) is not what the user said: it is neither searched for nor learned from.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ _ERRORS = {
     504: "timeout_error",
 }
 """Types of errors by status; of all others `api_error`."""
+_REMINDER = ("<system-reminder>", "</system-reminder>")
 _OF_THE_SYSTEM = (0, 0)
 """The place of the message that `system` is: no element."""
 
@@ -75,7 +77,9 @@ def messages_of(element: Mapping[str, Any]) -> list[dict[str, Any]]:
         message: dict[str, Any] = {"role": role, "content": said}
         return [message | {"tool_calls": calls}] if calls else [message]
     found = [_result(each) for each in blocks if each.get("type") == "tool_result"]
-    rest = [_part(each) for each in blocks if each.get("type") != "tool_result"]
+    others = [each for each in blocks if each.get("type") != "tool_result"]
+    own = [each for each in others if not _is_reminder(each)]
+    rest = [_part(each) for each in (own if own or found else others)]
     return [*found, {"role": role, "content": rest}] if rest or not found else found
 
 
@@ -102,6 +106,22 @@ def elements_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         said = blocks or ([{"type": "text", "text": content}] if content else [])
         elements.append({"role": role, "content": [*said, *calls]})
     return elements
+
+
+def _is_reminder(block: Mapping[str, Any]) -> bool:
+    """Whether a program says this, and not its user."""
+    text = block.get("text")
+    if block.get("type") != "text" or not isinstance(text, str):
+        return False
+    told = text.strip()
+    return told.startswith(_REMINDER[0]) and told.endswith(_REMINDER[1])
+
+
+def _reminders(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What `messages_of` leaves out, for its tokens."""
+    contents = (each.get("content") for each in document["messages"] if each.get("role") == "user")
+    blocks = (block for content in contents if isinstance(content, list) for block in content)
+    return [each for each in blocks if isinstance(each, Mapping) and _is_reminder(each)]
 
 
 def _only_results(content: object) -> bool:
@@ -322,7 +342,7 @@ class MessagesDialect:
         return found
 
     def schemas(self, document: Mapping[str, Any]) -> list[object]:
-        return [tools] if (tools := document.get("tools")) else []
+        return [each for each in (document.get("tools"), _reminders(document)) if each]
 
     def canvas(self, chat: ChatRequest) -> _Canvas:
         return _Canvas(chat.body, chat.envelope, chat.places, chat.document)

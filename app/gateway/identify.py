@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from app.capture.facts import LABEL_HEADER
 from app.context.score import PROFILE_NAMES
+from app.dialects.splice import parse_object
 from app.errors import BadHeader, Forbidden
 from app.gateway.headers import OWN_PREFIX
 from app.sources import PRICE_NAMES, Price
@@ -29,8 +30,10 @@ MAX_NAME = 512
 
 
 _WITH_SESSION = re.compile(r"(.+)_session_[0-9a-f]{8}-[0-9a-f-]{27}")
-"""How Claude Code names its user in `metadata.user_id`: with the session behind. That is no name of a conversation: other
+"""How Claude Code named its user in `metadata.user_id` once: with the session behind. That is no name of a conversation: other
 requests of the session have it, too."""
+_OF_ACCOUNT = ("account_uuid", "device_id")
+"""How it does since: as JSON, with these members and the session's; the account is empty where one comes with a key."""
 
 LOCAL_USER = "local"
 """Whose memory it is in `open` mode when nobody is named: the one person at this machine."""
@@ -156,9 +159,7 @@ def identify(
     body = body or {}
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
-    told = _text(metadata.get("user_id"))
-    if told is not None and (parts := _WITH_SESSION.fullmatch(told)) is not None:
-        told = parts[1]
+    told = _without_session(_text(metadata.get("user_id")))
     own = principal.user_external_id
     named = _header(headers, "x-mneme-user")
     if own is not None and named is not None and named != own:
@@ -184,6 +185,17 @@ def identify(
         retry=_retry_count(headers.get("x-stainless-retry-count")),
         idempotency_key=headers.get("idempotency-key") or None,
     )
+
+
+def _without_session(told: str | None) -> str | None:
+    """The user of `metadata.user_id`, whatever conversation it is in."""
+    if told is None:
+        return None
+    if (parts := _WITH_SESSION.fullmatch(told)) is not None:
+        return parts[1]
+    if told.startswith("{") and (document := parse_object(told.encode())) is not None:
+        return next((user for name in _OF_ACCOUNT if (user := _text(document.get(name)))), told)
+    return told
 
 
 def _choice(headers: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:

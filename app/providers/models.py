@@ -147,6 +147,8 @@ MODELS: Mapping[str, Model] = {
     "o1*": Model(128_000, 65_536, reasoning=True),
     "o3*": Model(200_000, 100_000, reasoning=True),
     "o4*": Model(200_000, 100_000, reasoning=True),
+    # Anthropic's, by its overview of models: none that is served has less. /v1/messages names the longest answer itself.
+    "claude-*": Model(200_000, 32_000),
 }
 
 _SNAPSHOT = re.compile(r"(?:-\d{4}-\d{2}-\d{2}|-\d{4}|-latest|-preview)+$")

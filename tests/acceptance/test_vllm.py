@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai import OpenAI
@@ -210,3 +211,69 @@ def test_an_unknown_model_is_vllms_own_404(client: OpenAI, direct: OpenAI) -> No
     with pytest.raises(openai.NotFoundError) as alone:
         direct.chat.completions.create(model="no-such-model", messages=HELLO)
     assert through.value.body == alone.value.body
+
+
+# --- /v1/messages, which vLLM serves, too ---------------------------------------------------------------------------------
+
+ANTHROPIC = {"anthropic-version": "2023-06-01"}
+
+
+def message(base: str, user: str = "vllm-messages", **more: Any) -> httpx.Response:
+    """`base`: with the /v1."""
+    body = {"model": MODEL, "max_tokens": 12, "temperature": 0.0, "messages": HELLO, **more}
+    return httpx.post(f"{base}/messages", json=body, headers={**ANTHROPIC, "X-Mneme-User": user}, timeout=60.0)
+
+
+def test_messages_are_answered_and_kept(served: MnemeServer) -> None:
+    answer = message(served.url)
+    assert (answer.status_code, answer.headers["x-mneme-status"]) == (200, "ok")
+    assert answer.json()["type"] == "message"
+    api = Api(served, user="vllm-messages")
+    assert api.raw(answer.headers["x-mneme-call-id"]) == answer.content
+    usage = api.call(answer.headers["x-mneme-call-id"])["usage"]
+    told = answer.json()["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (told["input_tokens"], told["output_tokens"])
+    (session,) = api.sessions()
+    assert api.said(session["id"])[0] == ("user", HELLO[0]["content"])
+
+
+def test_a_message_says_the_same_with_and_without_mneme(served: MnemeServer) -> None:
+    alone, through = message(URL), message(served.url, user="vllm-first")  # nothing is known yet
+    assert alone.json()["content"] == through.json()["content"]
+    assert alone.json()["usage"] == through.json()["usage"]
+
+
+def test_a_message_streams_with_its_events_and_is_kept(served: MnemeServer) -> None:
+    answer = message(served.url, user="vllm-stream", stream=True)
+    kinds = [line.removeprefix("event: ") for line in answer.text.splitlines() if line.startswith("event: ")]
+    assert (kinds[0], kinds[-1]) == ("message_start", "message_stop")
+    assert kinds.count("content_block_delta") > 3
+    api = Api(served, user="vllm-stream")
+    assert api.raw(answer.headers["x-mneme-call-id"]) == answer.content
+    assert api.call(answer.headers["x-mneme-call-id"])["outcome"] == "complete"
+
+
+def test_memory_reaches_vllm_in_its_blocks(served: MnemeServer) -> None:
+    message(served.url, user="vllm-blocks", messages=[{"role": "user", "content": "My dog is called Rex."}])
+    marked = {"type": "text", "text": "What is my dog called?", "cache_control": {"type": "ephemeral"}}
+    answer = message(served.url, user="vllm-blocks", messages=[{"role": "user", "content": [marked]}])
+    assert (answer.status_code, answer.headers["x-mneme-status"]) == (200, "ok")
+    sent = json.loads(Api(served, user="vllm-blocks").request(answer.headers["x-mneme-call-id"], sent=True))
+    *added, last = sent["messages"][-1]["content"]
+    assert last == marked
+    assert "Rex" in json.dumps(added)
+
+
+def test_tokens_are_counted_by_vllm_itself(served: MnemeServer) -> None:
+    body = {"model": MODEL, "messages": HELLO}
+    through, alone = (
+        httpx.post(f"{base}/messages/count_tokens", json=body, headers=ANTHROPIC) for base in (served.url, URL)
+    )
+    assert (through.status_code, through.json()) == (alone.status_code, alone.json())
+
+
+def test_vllm_refuses_a_message_in_its_own_words(served: MnemeServer) -> None:
+    long = [{"role": "user", "content": "word " * 4000}]
+    through, alone = message(served.url, user="vllm-long", messages=long), message(URL, messages=long)
+    assert through.status_code == alone.status_code >= 400
+    assert through.json() == alone.json()

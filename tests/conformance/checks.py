@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from tests.conformance.stage import Stage
 
-Area = Literal["request", "headers", "response", "stream", "broken", "errors", "disconnect", "paths", "http"]
+Area = Literal[
+    "request", "headers", "response", "stream", "broken", "errors", "disconnect", "messages", "paths", "http"
+]
 AREAS: dict[Area, str] = {
     "request": "Request bodies, as the upstream got them",
     "headers": "Request headers, as the upstream got them",
@@ -19,6 +21,7 @@ AREAS: dict[Area, str] = {
     "broken": "Broken answers",
     "errors": "Errors",
     "disconnect": "Clients that go away",
+    "messages": "Anthropic's /v1/messages",
     "paths": "Other paths under /v1",
     "http": "HTTP",
 }
@@ -105,6 +108,7 @@ def all_checks() -> Sequence[Check]:
         check_errors,
         check_headers,
         check_http,
+        check_messages,
         check_paths,
         check_request,
         check_response,

@@ -28,7 +28,7 @@ from tests.support.server import MnemeServer
 ROOT = Path(__file__).parents[2]
 SHOWN = re.compile(r"http://(?:127\.0\.0\.1|localhost):8080")
 """The server, as documents write it."""
-RUN = frozenset({"sh", "python", "sql"})
+RUN = frozenset({"sh", "python", "sql", "js"})
 READ = frozenset({"json", "yaml", "toml"})
 FIGURES = frozenset({"", "mermaid"})
 """Drawings, formats, what is printed: nothing to run."""

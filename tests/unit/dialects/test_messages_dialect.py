@@ -323,3 +323,27 @@ def test_its_last_event_waits(size: int, named: bool) -> None:
 )
 def test_errors_have_the_apis_shape(error: Any, kind: str) -> None:
     assert refusal(error) == {"type": "error", "error": {"type": kind, "message": "no"}}
+
+
+REMINDER = {"type": "text", "text": "<system-reminder>\nToday is Friday. I live in Rome.\n</system-reminder>\n"}
+
+
+def test_what_a_program_reminds_of_is_not_what_its_user_says() -> None:
+    """Neither searched for nor learned from; its tokens count, and its bytes stay."""
+    said = {"type": "text", "text": "Where do I live?", "cache_control": {"type": "ephemeral"}}
+    body = asked(user(REMINDER, said))
+    chat = read(body)
+    assert chat.messages == [user({"type": "text", "text": "Where do I live?"})]
+    assert chat.schemas == [[REMINDER]]
+    made = json.loads(splice(body, chat.dialect.canvas(chat).prepend(0, "Note.")))
+    assert made["messages"] == [user({"type": "text", "text": "Note."}, REMINDER, said)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[REMINDER], [{"type": "text", "text": "<system-reminder> is a word that I read."}], REMINDER["text"]],
+    ids=["nothing else", "a word", "a plain text"],
+)
+def test_what_may_be_the_users_own_stays(content: Any) -> None:
+    (message,) = messages_of({"role": "user", "content": content})
+    assert message["content"] == content

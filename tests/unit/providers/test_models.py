@@ -31,6 +31,8 @@ from app.providers.models import MODELS, REASONING_RESERVE, ModelRegistry
         ("o3-mini-2025-01-31", 200_000),
         ("ft:gpt-4o-2024-08-06:acme::x1", 128_000),
         ("ft:o4-mini-2025-04-16:acme::x1", 200_000),
+        ("claude-opus-4-8", 200_000),
+        ("anthropic/claude-sonnet-4-5-20250929", 200_000),
         ("meta-llama/Llama-3.1-8B", 8192),
         ("", 8192),
     ],
