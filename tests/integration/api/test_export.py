@@ -239,7 +239,7 @@ async def test_a_whole_export_is_read_back(locked: WiredApi, tmp_path: Path) -> 
     """As `mneme import` does it: what another Mneme then has of the user's conversations is the same."""
     calls = [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:x"}}]
-    given = {
+    given: dict[str, list[dict[str, Any]]] = {
         "zeta": [{"role": "user", "content": f"{n}"} for n in range(12)],
         "alpha": [
             {"role": "system", "content": "Be kind"},

@@ -11,7 +11,7 @@ import pytest
 from app.cli.exported import BrokenExport, Exported
 
 HEAD = {"export": {"version": 1, "user": "ana"}}
-END = {"end": {}}
+END: dict[str, dict[str, int]] = {"end": {}}
 
 
 def message(n: int, **fields: Any) -> dict[str, Any]:
