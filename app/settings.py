@@ -363,6 +363,17 @@ class Settings(BaseSettings):
     )
     otel_users: Literal["on", "off"] = Field("off", description="Traces tell the external id of the user.")
     key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
+    keys_away_secret: SigningSecret = Field(
+        None,
+        description="Lets keys in that were seen before while the database is away, by what is kept of them under "
+        "MNEME_DATA_DIR, sealed with this secret. Unset: 503.",
+    )
+    keys_away_s: float = Field(
+        86_400.0,
+        ge=0,
+        description="Seconds for which such a key is good after the database was last asked for it: how late a revocation is "
+        "heard of meanwhile.",
+    )
     budget_without_database: Literal["open", "closed"] = Field(
         "closed",
         description="Keys with a budget while the database is away: closed answers 503, open lets them call unchecked.",

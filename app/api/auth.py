@@ -1,12 +1,15 @@
 """Who calls: a Mneme key, or, in `open` mode, anybody.
 
 A key is random and only its SHA-256 is stored. A key that was found is remembered for a short while; one that cannot be
-looked up, because the database is away, is refused with 503: never let in, never called wrong.
+looked up, because the database is away, is refused with 503: never let in, never called wrong. Unless the operator says that
+keys seen before are good meanwhile (`sealed_keys`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import logging
 import re
 from collections import OrderedDict
 from datetime import datetime, timedelta
@@ -16,13 +19,16 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from app.api.sealed_keys import SealedKeys
 from app.clock import Clock
-from app.errors import Unauthenticated
+from app.errors import StoreUnavailable, Unauthenticated
 from app.patience import patience
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import KeyLimits
 from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
+
+log = logging.getLogger(__name__)
 
 CACHE_KEYS = 10_000
 """Keys remembered, some 500 bytes each."""
@@ -65,8 +71,10 @@ class Principal(Struct, frozen=True):
 class Authenticator:
     """Turns a request's headers into a `Principal`."""
 
-    def __init__(self, tenancy: Tenancy, settings: Settings, clock: Clock) -> None:
+    def __init__(self, tenancy: Tenancy, settings: Settings, clock: Clock, sealed: SealedKeys | None = None) -> None:
+        """`sealed`: None where no key is good while the database is away."""
         self._tenancy = tenancy
+        self._sealed = sealed
         self._mode: Mode = settings.auth_mode
         self._clock = clock
         self._life = timedelta(seconds=settings.key_cache_s)
@@ -111,16 +119,34 @@ class Authenticator:
             return found[0]
         if (since := self._unknown.get(digest)) and timedelta(0) <= now - since < self._negative_life:
             return None
-        with patience():
-            row = await self._tenancy.key(digest)
+        try:
+            with patience():
+                row = await self._tenancy.key(digest)
+        except StoreUnavailable:
+            row = await asyncio.to_thread(self._sealed.find, digest, now) if self._sealed is not None else None
+            if row is None:
+                raise
+            log.warning("a key is let in that was seen before", extra={"key_id": str(row.key_id)})
+            _keep(self._known, digest, (row, now))
+            return row
         # The database has compared already; this costs nothing and does not trust an index to do it in constant time.
         if row is None or not hmac.compare_digest(row.key_hash, digest):
             self._known.pop(digest, None)
             _keep(self._unknown, digest, now)
+            await self._seal(digest, None, now)
             return None
         self._unknown.pop(digest, None)
         _keep(self._known, digest, (row, now))
+        await self._seal(digest, row if row.revoked_at is None else None, now)
         return row
+
+    async def _seal(self, digest: bytes, row: KeyRow | None, now: datetime) -> None:
+        if self._sealed is None:
+            return
+        if row is None:
+            await asyncio.to_thread(self._sealed.drop, digest)
+        else:
+            await asyncio.to_thread(self._sealed.keep, row, now)
 
 
 def _keep(cache: OrderedDict[bytes, V], key: bytes, value: V) -> None:

@@ -19,7 +19,7 @@ import orjson
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -53,6 +53,7 @@ SLASH = "\ufdd0"
 """Stands for an encoded slash inside a path segment: a noncharacter, which no text that is exchanged may hold."""
 
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
+_NUMBER = re.compile(r"\s*[-+]?[\d._]+\s*")
 _MAX_INT = 2**30
 """Bound of integers in cursors: a page may be added to them, and Postgres' integer still holds the sum."""
 
@@ -83,6 +84,13 @@ def _label(text: str) -> str:
     return text
 
 
+def _dated(given: object) -> object:
+    """pydantic takes a bare number for seconds since 1970: "0" would end something at once that was not to end at all."""
+    if isinstance(given, int | float) or (isinstance(given, str) and _NUMBER.fullmatch(given)):
+        raise ValueError("must be a date and time, such as 2030-01-31T12:00:00Z, or null")
+    return given
+
+
 def utc(moment: datetime) -> datetime:
     """`moment` in UTC; without a time zone it is taken to be UTC already. Raises ValueError outside of what UTC has."""
     if moment.tzinfo is None:
@@ -105,6 +113,8 @@ Label = Annotated[
 """A label of calls."""
 Text = Annotated[str, AfterValidator(clean)]
 Moment = Annotated[datetime, AfterValidator(utc)]
+Dated = Annotated[Moment, BeforeValidator(_dated)]
+"""A moment that is written as one."""
 
 
 def header_text(value: str) -> str:

@@ -41,7 +41,7 @@ from app.memory.text import content_hash
 from app.patience import take_time
 from app.store import ids
 from app.store.captures import Captures, CassetteStore, WantedCalls
-from app.store.export import LEFT_OUT, VERSION, Export
+from app.store.export import LEFT_OUT, VERSION, Export, written
 from app.store.history import LEARN_BATCH, History
 from app.store.records import StreamRecord
 from app.store.sessions import NewSession, SessionRef, Sessions
@@ -90,14 +90,16 @@ def _check_lines(request: Request) -> None:
 
 def export_router(gate: Gate, export: Export, tenancy: Tenancy, clock: Clock) -> APIRouter:
     """GET /api/v1/users/{user}/export."""
+    routes = _ExportRoutes(export, tenancy, clock)
     router = gate.router("users")
     router.add_api_route(
         "/users/{user}/export",
-        _ExportRoutes(export, tenancy, clock).export,
+        routes.export,
         methods=["GET"],
         response_class=Lines,
         responses={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "JSON lines."}},
     )
+    router.add_api_route("/users/{user}/export", routes.head, methods=["HEAD"], include_in_schema=False)
     return router
 
 
@@ -106,6 +108,17 @@ class _ExportRoutes:
         self._export = export
         self._tenancy = tenancy
         self._clock = clock
+
+    async def head(self, scope: Admitted, user: Segment) -> Lines:
+        """Whether there is one to be had, and of what type: nothing is read for it."""
+        await self._owner(scope, user)
+        return Lines(iter(()))
+
+    async def _owner(self, scope: CallerScope, user: str) -> UserRef:
+        owner = scope.user(user)
+        if await self._tenancy.user(scope.tenant, owner.id) is None:
+            raise NotFound("There is no such user.")
+        return owner
 
     async def export(
         self,
@@ -118,9 +131,7 @@ class _ExportRoutes:
         """Export a user, as JSON lines. First `{"export": {version, user, at, tables, left_out}}`, then `{"table", "row"}` for
         each row as it is stored, last `{"end": {table: rows}}`: without that line the export broke off. What is written
         meanwhile may or may not be in it."""
-        owner = scope.user(user)
-        if await self._tenancy.user(scope.tenant, owner.id) is None:
-            raise NotFound("There is no such user.")
+        owner = await self._owner(scope, user)
         take_time()
         if part == "messages":
             return Lines(self._export.messages(scope.tenant, owner.id, owner.external))
@@ -128,7 +139,7 @@ class _ExportRoutes:
         head = {
             "version": VERSION,
             "user": owner.external,
-            "at": self._clock.now(),
+            "at": written(self._clock.now()),
             "tables": tables,
             "left_out": LEFT_OUT,
         }
@@ -417,6 +428,7 @@ def cassettes_router(
         response_class=Lines,
         responses={200: {"content": {LINES: {"schema": {"type": "string"}}}, "description": "JSON lines."}},
     )
+    router.add_api_route("/cassettes", routes.head, methods=["HEAD"], include_in_schema=False)
     router.add_api_route(
         "/cassettes",
         routes.take,
@@ -464,6 +476,11 @@ class _CassetteRoutes:
             legs=legs,
         )
         return Lines(self._lines(scope.tenant, owner, wanted))
+
+    async def head(self, scope: Admitted) -> Lines:
+        """Of what type it is: nothing is read for it."""
+        scope.named()
+        return Lines(iter(()))
 
     async def _lines(self, tenant: UUID, owner: UUID | None, wanted: WantedCalls) -> AsyncIterator[bytes]:
         count = 0

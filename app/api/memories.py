@@ -16,10 +16,10 @@ from pydantic import AfterValidator, BaseModel, Discriminator, Field, StringCons
 from app.api.common import (
     DEFAULT_PAGE,
     Cursor,
+    Dated,
     ErrorDetail,
     Limit,
     Model,
-    Moment,
     Name,
     Word,
     clean,
@@ -108,7 +108,7 @@ class MemoryPatch(Model):
     metadata: dict[str, Any] | None = Field(None, description="Replaces all metadata.")
     importance: Share | None = None
     confidence: Share | None = None
-    expires_at: Moment | None = Field(None, description="null: never.")
+    expires_at: Dated | None = Field(None, description="null: never.")
 
 
 def _shape(value: object) -> str:

@@ -25,7 +25,7 @@ from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.clock import Clock
 from app.context import retrieve
 from app.context.audit import expand, fill
-from app.context.candidates import Leg
+from app.context.candidates import Candidate, Leg
 from app.context.compile import Compiler
 from app.context.knower import Knows, Who
 from app.context.request import SearchRequest, SearchResult
@@ -342,12 +342,23 @@ class Previewer:
         texts = {str(each.id): each.text for each in compiled.considered}
         explained = expand(stored, texts)
         fill(explained, compiled.claimed)
+        _tell_whose(explained, compiled.considered)
         return {
             "messages": [_writable(each) for each in orjson.loads(prepared.body)["messages"]],
             "session_id": str(place.session_id) if not place.new else None,
             "memories": compiled.memories,
             **explained,
         }
+
+
+def _tell_whose(explained: Mapping[str, Any], considered: Sequence[Candidate]) -> None:
+    """Add the messages' own metadata to the provenance, as a search has it."""
+    said = {
+        (str(each.id), str(source.message_id)): source.metadata for each in considered for source in each.provenance
+    }
+    for item in explained["items"]:
+        for source in item["provenance"]:
+            source["metadata"] = dict(said.get((item["id"], source["message_id"]), {}))
 
 
 def context_router(gate: Gate, previewer: Previewer) -> APIRouter:

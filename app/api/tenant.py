@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.auth import Principal
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Moment, Name, Word, clean, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, Cursor, Dated, Limit, Model, Name, Word, clean, decode_cursor, paged
 from app.api.scope import Admitted, CallerScope, Gate
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
@@ -86,14 +86,14 @@ class KeyIn(Model):
     name: Name
     user: Name | None = Field(None, description="Make it a key for this one user.")
     scopes: list[Word] = Field([], description="proxy, read, write, admin; empty: all.")
-    expires_at: Moment | None = None
+    expires_at: Dated | None = None
     limits: LimitsIn = LimitsIn()
 
 
 class KeyPatch(Model):
     """What to change; a field that is left out stays."""
 
-    expires_at: Moment | None = None
+    expires_at: Dated | None = None
     limits: LimitsIn = LimitsIn()
 
 

@@ -30,7 +30,7 @@ from app.server.erasing import history_kept
 from app.server.supervise import ITSELF, asked_of_itself, database
 from app.settings import Settings, unknown_names
 from app.store.archives import COUNTED, Archives
-from app.store.migrate import careless, missing, pending
+from app.store.migrate import administration, careless, missing, pending
 from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, PoolServer, servers_of
 from app.store.retention import MB, by_group, storage_of
@@ -250,6 +250,9 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
         return [Finding("error", f"The database cannot be reached: {error}", "Check MNEME_DATABASE_URL.")]
     try:
         found = [Finding("error", text) for text in await missing(connection)]
+        if wanted := await administration(connection):
+            told = "An administrator has to do something once, for this login may not."
+            found.append(Finding("error", told, f"In this database they run: {'; '.join(wanted)};"))
         embedded = settings.database_url is None
         mend = "Stop the server and start it with `mneme serve`." if embedded else "Set it to on."
         found += [

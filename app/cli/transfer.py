@@ -5,7 +5,7 @@ user as JSON lines, both with progress.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -25,6 +25,7 @@ from rich.progress import (
 )
 
 from app.cli.console import base_of, failing_clearly, load_settings, show
+from app.cli.exported import END, Exported
 from app.errors import MnemeError
 
 PART_LINES = 5000
@@ -33,42 +34,52 @@ TIMEOUT_S = 300.0
 """Seconds for the answer to one part of an import, and between two parts of an export."""
 TOTALS = ("imported", "duplicates", "sessions", "users")
 
-_END = b'{"end":'
-
 
 class ImportFailed(MnemeError):
     """The import failed."""
 
 
-def _parts(file: Path) -> Iterator[tuple[int, list[bytes]]]:
+def _parts(lines: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:
     """(number of the first line, lines)."""
     part: list[bytes] = []
     first = 1
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            part.append(line)
-            if len(part) >= PART_LINES:
-                yield first, part
-                first, part = number + 1, []
+    for number, line in enumerate(lines, start=1):
+        part.append(line)
+        if len(part) >= PART_LINES:
+            yield first, part
+            first, part = number + 1, []
     if part:
         yield first, part
 
 
+@contextmanager
+def _messages(file: Path) -> Iterator[tuple[int, Iterable[bytes]]]:
+    """How many lines are to be sent, and these: a file's own, or the messages of an export. Raises BrokenExport."""
+    if Exported.is_one(file):
+        exported = Exported(file)
+        yield len(exported), exported.lines()
+        return
+    with file.open("rb") as lines:
+        count = sum(1 for _ in lines)
+        lines.seek(0)
+        yield count, lines
+
+
 def send_file(file: Path, base: str, key: str | None) -> dict[str, int]:
-    """Import `file` into the Mneme at `base`. Returns the totals. Raises ImportFailed with the line that is wrong."""
+    """Import `file`, JSON lines of messages or a user's whole export, into the Mneme at `base`. Returns the totals. Raises
+    ImportFailed with the line that is wrong, BrokenExport."""
     headers = {"content-type": "application/x-ndjson"}
     if key is not None:
         headers["x-mneme-key"] = key
     totals = dict.fromkeys(TOTALS, 0)
-    with file.open("rb") as lines:
-        count = sum(1 for _ in lines)
     columns = (TextColumn("importing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with (
+        _messages(file) as (count, lines),
         httpx.Client(base_url=base, headers=headers, timeout=TIMEOUT_S) as client,
         Progress(*columns, console=Console(stderr=True)) as progress,
     ):
         task = progress.add_task("import", total=count)
-        for first, part in _parts(file):
+        for first, part in _parts(lines):
             try:
                 answer = client.post("/api/v1/import", content=b"".join(part))
             except httpx.HTTPError as error:
@@ -110,7 +121,7 @@ def fetch_user(user: str, base: str, key: str | None, out: Path | None, *, messa
                     progress.advance(task, len(chunk))
         except httpx.HTTPError as error:
             raise ExportFailed(f"{base} cannot be reached, or broke off: {error}. Is `mneme serve` running?") from error
-        if not messages and seen.last != _END:
+        if not messages and seen.last != END:
             raise ExportFailed("The export broke off: its last line is missing. Try again.")
     return seen.lines
 
@@ -129,7 +140,7 @@ class _Seen:
             if n:
                 self.lines += 1
                 self.last, self._begun = self._begun, b""
-            self._begun = (self._begun + piece[: len(_END)])[: len(_END)]
+            self._begun = (self._begun + piece[: len(END)])[: len(END)]
 
 
 @contextmanager
@@ -166,7 +177,10 @@ def _reason(answer: httpx.Response, first: int = 1) -> str:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly
 def import_(file: Path, base: str | None, key: str | None, as_json: bool) -> None:
-    """Import past conversations (JSON lines) into a running Mneme."""
+    """Import past conversations (JSON lines) into a running Mneme.
+
+    Of what `mneme export` wrote, the messages are read.
+    """
     result = send_file(file, base or base_of(load_settings()), key)
     show(
         result,

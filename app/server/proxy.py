@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.api.auth import Authenticator
+from app.api.sealed_keys import SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.budget import Budgets
@@ -92,18 +93,19 @@ class Outside(Struct, frozen=True):
     redactor: Redactor
     transports: Mapping[bool, Transport]
     keeper: Keeper | None
+    sealed: SealedKeys | None
 
 
 @asynccontextmanager
 async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
-    """The upstreams, and the journal and the spool."""
+    """The upstreams, the journal and the spool, the keys that were seen before."""
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = _router(core.settings)
     async with AsyncExitStack() as stack:
         keeper = await open_keeper(core.settings, redactor, metrics, core.tasks)
         if keeper is not None:
             stack.callback(keeper.close)
-        yield Outside(router, redactor, _transports(core, stack), keeper)
+        yield Outside(router, redactor, _transports(core, stack), keeper, sealed_keys(core.settings))
 
 
 class Proxy(Struct, frozen=True):
@@ -144,17 +146,24 @@ async def open_proxy(
         core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
     )
     compiler_aside = _compiler(core, aside, indexes, secret, profiles)
-    authenticator = Authenticator(Tenancy(pools.history, core.queries, core.clock), settings, core.clock)
     async with AsyncExitStack() as stack:
         if outside is None:
             outside = await stack.enter_async_context(open_outside(core, metrics))
-        keeper, router = outside.keeper, outside.router
+        keeper, router, sealed = outside.keeper, outside.router, outside.sealed
+        tenancy = Tenancy(pools.history, core.queries, core.clock)
+        authenticator = Authenticator(tenancy, settings, core.clock, sealed)
+
+        def erased(user: UUID) -> None:
+            indexes.drop(user)
+            if sealed is not None:
+                sealed.erase(user)
+
         listening = core.tasks.spawn(
             Erasures(
                 own_connection(settings.direct(core.dsn), APP_ROLE),
                 pools.background,
                 core.queries,
-                indexes.drop,
+                erased,
                 indexes.drop_all,
             ).listen(),
             "erasures",
@@ -228,7 +237,7 @@ async def open_waiting(
         outside.keeper.away = outside.keeper.unreached = True
     gateway = Gateway(
         authenticator=features.authenticator(
-            Authenticator(Tenancy(absent, core.queries, core.clock), core.settings, core.clock)
+            Authenticator(Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed)
         ),
         router=outside.router,
         transports=features.transports(outside.transports),

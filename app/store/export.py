@@ -7,6 +7,7 @@ be in it.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -54,7 +55,7 @@ class Export:
 
     async def lines(self, tenant: UUID, user: UUID, tables: list[str]) -> AsyncIterator[bytes]:
         """`{"table", "row"}` for each row of the tables, then `{"end": {table: rows}}`: without that line it is not whole.
-        bytea is hexadecimal after `\\x`, times are ISO 8601."""
+        bytea is hexadecimal after `\\x`, times are as in the API."""
         counts: dict[str, int] = {}
         for table in tables:
             async for page in self._pages(tenant, user, table):
@@ -87,13 +88,18 @@ class Export:
             after = rows[-1]["key"]
 
 
+def written(moment: datetime) -> str:
+    """A time as each line has it, the rows of tables too (`agent_data.export_rows`)."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def _line(row: Any, external: str) -> dict[str, Any]:
     line = {
         "session": row["session"],
         "user": external,
         "role": ROLE_NAMES[row["role"]],
         "content": content_of(row["content"], row["content_parts"]),
-        "created_at": row["created_at"],
+        "created_at": written(row["created_at"]),
         "metadata": row["metadata"],
     }
     further = {name: row[name] for name in ("name", "tool_calls", "tool_call_id")}

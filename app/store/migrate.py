@@ -120,7 +120,8 @@ async def migrate(
 ) -> list[str]:
     """Apply what is pending, then run each of `after` (outside of a transaction, every time), all under one lock.
 
-    `connection` is a plain one, of a login that may create roles and extensions; its session is reset at the end.
+    `connection` is a plain one, of a login that may create roles and extensions, or for which an administrator did
+    (`administration`); its session is reset at the end.
     `progress` is called with each file's name before it is applied. Returns the names of the files applied now. Raises
     NotReady; what was applied before a failure stays.
     """
@@ -129,8 +130,12 @@ async def migrate(
         await connection.fetch(queries["migrations.begin"], str(hash_partitions), str(history_partitions))
         await connection.fetch(queries["migrations.lock"])
         if not await connection.fetchval(queries["migrations.exists"]):
+            if wanted := await administration(connection):
+                raise NotReady(told_to_administrator(wanted))
             await _create_bookkeeping(connection, queries)
         todo = await pending(connection, directory=directory, queries=queries)
+        if todo and (wanted := await administration(connection)):
+            raise NotReady(told_to_administrator(wanted))
         for migration in todo:
             if progress is not None:
                 progress(migration.name)
@@ -164,12 +169,47 @@ async def missing(connection: asyncpg.Connection[Any]) -> list[str]:
         name = role["name"]
         if not role["exists"] and not can["creates_roles"]:
             problems.append(
-                f"The login {login} may not create the role {name}: as a superuser run `CREATE ROLE {name} NOLOGIN` and "
-                f"`GRANT {name} TO {login}`, or `ALTER ROLE {login} CREATEROLE`."
+                f"The login {login} may not create the role {name}: as an administrator run `CREATE ROLE {name} NOLOGIN` and "
+                f"`GRANT {name} TO {login}`."
             )
         elif role["exists"] and not role["member"]:
             problems.append(f"The login {login} is no member of {name}: run `GRANT {name} TO {login}`.")
     return problems
+
+
+async def administration(connection: asyncpg.Connection[Any]) -> list[str]:
+    """The statements that an administrator runs once, in this database, so that this login may migrate it; none where it may
+    already. Managed services often give logins that can make neither roles nor extensions."""
+    queries = Queries.load()
+    can = await connection.fetchrow(queries["migrations.capabilities"])
+    assert can is not None  # a query without FROM has one row
+    if can["superuser"]:
+        return []
+    login, database = _quoted(can["login"]), _quoted(can["database"])
+    found = [] if can["creates_schemas"] else [f"GRANT CREATE ON DATABASE {database} TO {login}"]
+    found += [
+        f"CREATE EXTENSION {row['name']}"
+        for row in await connection.fetch(queries["migrations.extensions"], list(EXTENSIONS))
+        if row["installed"] is None and not (row["trusted"] and can["creates_schemas"])
+    ]
+    granted = []
+    for role in await connection.fetch(queries["migrations.roles"], list(ROLES)):
+        if not role["exists"] and not can["creates_roles"]:
+            found.append(f"CREATE ROLE {role['name']} NOLOGIN")
+            granted.append(role["name"])
+        elif role["exists"] and not role["member"]:
+            granted.append(role["name"])
+    return found + ([f"GRANT {', '.join(granted)} TO {login}"] if granted else [])
+
+
+def told_to_administrator(statements: Sequence[str]) -> str:
+    """What to do, for people."""
+    listed = "".join(f"\n  {each};" for each in statements)
+    return f"This login may not do all that Mneme needs. An administrator runs once, in this database:{listed}\nThen try again."
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
 
 
 async def careless(connection: asyncpg.Connection[Any]) -> list[str]:

@@ -32,13 +32,17 @@ DECLARE
     name text;
 BEGIN
     FOREACH name IN ARRAY ARRAY['mneme_owner', 'mneme_app', 'mneme_definer', 'mneme_eraser'] LOOP
-        -- Roles belong to the whole server: another database of it may have made them already, even this very moment.
-        BEGIN
-            EXECUTE format('CREATE ROLE %I NOLOGIN', name);
-        EXCEPTION WHEN duplicate_object OR unique_violation THEN
-            NULL;
-        END;
-        IF NOT pg_has_role(session_user, name, 'SET') THEN
+        -- Roles belong to the whole server: another database of it may have made them already, even this very moment; or an
+        -- administrator has, for a login that may make none.
+        IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.rolname = name) THEN
+            BEGIN
+                EXECUTE format('CREATE ROLE %I NOLOGIN', name);
+            EXCEPTION WHEN duplicate_object OR unique_violation THEN
+                NULL;
+            END;
+        END IF;
+        IF NOT pg_has_role(session_user, name, CASE WHEN current_setting('server_version_num')::int >= 160000
+                                                    THEN 'SET' ELSE 'MEMBER' END) THEN
             EXECUTE format('GRANT %I TO %I', name, session_user);
         END IF;
     END LOOP;

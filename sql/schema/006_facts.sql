@@ -496,7 +496,14 @@ BEGIN
         types := ARRAY['tid'];
     END IF;
     -- The size as it is stored: asking for it unpacks nothing.
-    SELECT string_agg(format('%I', a.attname), ', ' ORDER BY a.attnum) FILTER (WHERE a.atttypid <> 'tsvector'::regtype),
+    -- What says who spoke is shown as messages have it everywhere else, and every time in one form, that of the API.
+    SELECT string_agg(CASE
+               WHEN p_table = 'conversation_history' AND a.attname = 'role' THEN
+                   'COALESCE((SELECT e.name FROM agent_data.enumerations e WHERE e.enumeration = ''role'' AND e.value = role), ''other'') AS role'
+               WHEN a.atttypid = 'timestamptz'::regtype THEN
+                   format('CASE WHEN isfinite(%1$I) THEN to_char(%1$I AT TIME ZONE ''UTC'', %2$L) ELSE %1$I::text END AS %1$I',
+                          a.attname, 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+               ELSE format('%I', a.attname) END, ', ' ORDER BY a.attnum) FILTER (WHERE a.atttypid <> 'tsvector'::regtype),
            string_agg(format('COALESCE(pg_column_size(%I), 0)', a.attname), ' + ') FILTER (WHERE a.attlen = -1)
     INTO shown, size
     FROM pg_attribute a WHERE a.attrelid = source AND a.attnum > 0 AND NOT a.attisdropped;

@@ -187,3 +187,21 @@ def test_memory_switched_off_or_read_only(mneme: MnemeServer, upstream: Scripted
     upstream.requests.clear()
     ask(mneme, "Which bicycle do I have, green or red?", headers=headers)
     assert "now red" not in prompt_of(upstream.requests[-1])
+
+
+def test_a_preview_says_whose_message_an_item_is_as_a_search_does(mneme: MnemeServer) -> None:
+    api = Api(mneme, user="whose")
+    told = {
+        "content": "The parcel for Ben lies under the old oak.",
+        "role": "user",
+        "name": "Cleo",
+        "metadata": {"by": "cleo-7"},
+    }
+    api.send("POST", "/sessions/parcels/messages", json={"user": "whose", "messages": [told]}).raise_for_status()
+    asked = "Where does the parcel for Ben lie?"
+    found = api.send("POST", "/memories/search", json={"query": asked}).json()["items"]
+    shown = api.send("POST", "/context", json={"query": asked}).json()["items"]
+    (searched,) = [source for each in found for source in each["provenance"] if source["metadata"]]
+    assert (searched["session"], searched["metadata"]) == ("parcels", {"by": "cleo-7"})
+    whose = {str(source["metadata"]) for each in shown if each["source"] == "message" for source in each["provenance"]}
+    assert whose == {str({"by": "cleo-7"})}

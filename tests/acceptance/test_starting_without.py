@@ -115,6 +115,31 @@ async def test_with_keys_nobody_is_let_in_by_a_guess(database: str, upstream: Sc
         await asyncio.to_thread(server.drop)
 
 
+async def test_keys_seen_before_are_let_in_where_the_operator_says_so(
+    database: str, upstream: ScriptedUpstream, tmp_path: Path
+) -> None:
+    settings = {"AUTH": "keys", "KEYS_AWAY_SECRET": "a secret of thirty-two characters"}
+    server = MnemeServer(tmp_path, database=database, upstream=upstream.url, settings=settings)
+    seen, unseen = [await asyncio.to_thread(server.create_key, name, "--user", name) for name in ("ana", "ben")]
+    try:
+        await asyncio.to_thread(server.start)
+        assert (await ask(server, "Hello.", "ana", key=seen)).status == 200
+        await asyncio.to_thread(server.stop)
+        await take_away(database)
+        await asyncio.to_thread(server.start, "/healthz")
+        answer = await ask(server, "I live in Lisbon.", "ana", key=seen)
+        assert (answer.ended, answer.header("x-mneme-status")) == ("whole", "degraded")
+        assert (await ask(server, "Hello.", "ben", key=seen)).status == 403
+        assert (await ask(server, "Hello.", "ben", key=unseen)).status == 503
+        await give_back(database)
+        await ready(server)
+        api = Api(server, key=seen)
+        await eventually(lambda: len(api.calls()) == 2, "both calls to be stored")
+    finally:
+        await give_back(database)
+        await asyncio.to_thread(server.drop)
+
+
 async def test_a_server_that_waits_ends_when_it_is_told_to(tmp_path: Path, upstream: ScriptedUpstream) -> None:
     nobody = "postgresql://u:p@127.0.0.1:1/x"
     server = MnemeServer(tmp_path, database=nobody, upstream=upstream.url, worker=True, settings={"WORKERS": "2"})

@@ -20,9 +20,8 @@ CREATE ROLE mneme_definer NOLOGIN;
 CREATE ROLE mneme_eraser NOLOGIN;
 
 -- MNEME_DATABASE_DIRECT_URL: migrations, the queue, the schedule, erasure. It becomes whichever role the work is for. Its own limit of a
--- statement: the schedule's (app/jobs/schedule.py); the server's 5 s would end sweeps of many rows. The first migration asks for
--- CREATEROLE even where the roles are there; on those, which it did not make, it gives nothing.
-CREATE ROLE mneme_direct LOGIN CREATEROLE PASSWORD :'direct_password' CONNECTION LIMIT 100;
+-- statement: the schedule's (app/jobs/schedule.py); the server's 5 s would end sweeps of many rows.
+CREATE ROLE mneme_direct LOGIN PASSWORD :'direct_password' CONNECTION LIMIT 100;
 GRANT mneme_owner, mneme_app, mneme_definer, mneme_eraser TO mneme_direct;
 GRANT CREATE, TEMPORARY ON DATABASE mneme TO mneme_direct;
 ALTER ROLE mneme_direct SET statement_timeout = '600s';

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -10,9 +12,11 @@ import httpx
 import orjson
 import pytest
 
+from app.cli.exported import Exported
 from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
+from app.store.captures import CassetteStore
 from app.store.export import LEFT_OUT, Export
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -193,3 +197,79 @@ async def test_nobody_exports_who_is_not_theirs(locked: WiredApi) -> None:
         assert "Likes tea" not in str(theirs)
         assert "Likes coffee" in str(theirs)
         assert (await first.get(PATH, params={"part": "some"})).status_code == 400
+
+
+MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
+DATE_LIKE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
+
+
+async def test_roles_have_names_and_times_one_form(
+    client: httpx.AsyncClient, api: WiredApi, turns: TurnStore, learn: Learner, pool: Pool
+) -> None:
+    await live(client, api, turns, learn, pool)
+    told = await lines(client)
+    rows = [each["row"] for each in told[1:-1]]
+    roles = {each["row"]["role"] for each in told[1:-1] if each["table"] == "conversation_history"}
+    assert roles == {"user"}
+    times = [told[0]["export"]["at"]] + [
+        value for row in rows for value in row.values() if isinstance(value, str) and DATE_LIKE.match(value)
+    ]
+    times += [each["created_at"] for each in await lines(client, part="messages")]
+    assert len(times) > 20
+    assert [each for each in times if not MOMENT.fullmatch(each)] == []
+
+
+async def test_head_says_of_what_type_it_is_and_reads_nothing(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def read(*given: Any) -> Any:
+        pytest.fail("it is run")
+
+    monkeypatch.setattr(Export, "tables", read)
+    monkeypatch.setattr(CassetteStore, "ids", read)
+    await client.post("/api/v1/users", json={"id": "ana"})
+    for path in (PATH, "/api/v1/cassettes"):
+        answer = await client.head(path)
+        assert (answer.status_code, answer.content) == (200, b""), path
+        assert answer.headers["content-type"].startswith("application/x-ndjson")
+    assert (await client.head("/api/v1/users/nobody/export")).status_code == 404
+
+
+async def test_a_whole_export_is_read_back(locked: WiredApi, tmp_path: Path) -> None:
+    """As `mneme import` does it: what another Mneme then has of the user's conversations is the same."""
+    calls = [{"id": "t", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:x"}}]
+    given: dict[str, list[dict[str, Any]]] = {
+        "zeta": [{"role": "user", "content": f"{n}"} for n in range(12)],
+        "alpha": [
+            {"role": "system", "content": "Be kind"},
+            {"role": "user", "content": "hello", "name": "Ana", "metadata": {"a": [1]}},
+            {"role": "assistant", "content": None, "tool_calls": calls},
+            {"role": "tool", "content": "42", "tool_call_id": "t"},
+            {"role": "user", "content": parts},
+        ],
+    }
+    acme, _ = await locked.tenancy.create_key("acme", "k")
+    other, _ = await locked.tenancy.create_key("other", "k")
+    async with locked.client(acme) as first, locked.client(other) as second:
+        for session, messages in given.items():
+            answer = await first.post(
+                f"/api/v1/sessions/{session}/messages", json={"user": "ana", "messages": messages}
+            )
+            assert answer.status_code in (200, 201), answer.text
+        (tmp_path / "ana.jsonl").write_bytes((await first.get(PATH)).content)
+        assert Exported.is_one(tmp_path / "ana.jsonl")
+        exported = Exported(tmp_path / "ana.jsonl")
+        assert len(exported) == 17
+        assert exported.left_out["sessions"] == 2
+        for times in (1, 2):
+            done = await second.post(
+                "/api/v1/import", content=b"".join(exported.lines()), headers={"content-type": "application/x-ndjson"}
+            )
+            assert done.status_code == 200, done.text
+            assert done.json()["imported"] == (17 if times == 1 else 0)
+        was, now = [await lines(each, part="messages") for each in (first, second)]
+        assert sorted(map(str, now)) == sorted(map(str, was))
+        for session in given:
+            said = [each["content"] for each in now if each["session"] == session]
+            assert said == [each["content"] for each in given[session]]

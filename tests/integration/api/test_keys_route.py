@@ -72,7 +72,7 @@ async def test_hostile_limits(client: httpx.AsyncClient, limits: dict[str, Any])
     assert (await client.get(KEYS)).json()["keys"] == []
 
 
-@pytest.mark.parametrize("expires_at", ["2001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "soon"])
+@pytest.mark.parametrize("expires_at", ["2001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "soon", "0", "4102444800"])
 async def test_an_expiry_is_in_the_future(client: httpx.AsyncClient, expires_at: str) -> None:
     assert (await client.post(KEYS, json={"name": "k", "expires_at": expires_at})).status_code == 400
 

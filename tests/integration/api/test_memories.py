@@ -298,3 +298,14 @@ async def test_anothers_memory_is_not_found_by_its_id(client: httpx.AsyncClient,
     ):
         assert answer.status_code == 404
     assert (await client.get(path, params={"user": "ana"})).json()["text"] == "Ana keeps bees"
+
+
+@pytest.mark.parametrize("moment", ["0", 0, "1", 1.5, " 12 ", "-3", True])
+async def test_a_bare_number_is_no_expiry(client: httpx.AsyncClient, moment: object) -> None:
+    """It would end the memory in 1970: at once."""
+    made = (await client.post("/api/v1/memories", json={"user": "ana", "text": "Likes tea"})).json()
+    path = f"/api/v1/memories/{made['id']}"
+    refused = await client.patch(path, json={"expires_at": moment})
+    assert refused.status_code == 400
+    assert "2030-01-31T12:00:00Z" in error_of(refused)["message"]
+    assert (await client.get(path)).json()["expires_at"] is None

@@ -252,8 +252,12 @@ async def test_a_login_without_rights_is_told_which(
 
 
 async def test_a_login_without_rights_cannot_migrate(stranger: asyncpg.Connection[Any], schema: Path) -> None:
-    with pytest.raises(NotReady, match="may not create the schema"):
+    with pytest.raises(NotReady) as refused:
         await run(stranger, schema)
+    told = refused.value.message
+    assert "An administrator runs once" in told
+    for statement in ("GRANT CREATE ON DATABASE", "CREATE EXTENSION vector;", "GRANT mneme_app, mneme_definer"):
+        assert statement in told
 
 
 async def test_old_software_is_named(connection: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:

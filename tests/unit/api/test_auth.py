@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from app.api import auth
 from app.api.auth import Authenticator, presented_key
+from app.api.sealed_keys import SealedKeys
 from app.clock import FakeClock
 from app.errors import StoreUnavailable, Unauthenticated
 from app.settings import Settings
@@ -193,3 +195,44 @@ async def test_open_mode_lets_everybody_in_but_wrong_keys(keys: Keys, clock: Fak
 )  # fmt: skip
 def test_which_key_a_request_brings(headers: dict[str, str], key: str | None) -> None:
     assert presented_key(headers) == key
+
+
+async def test_a_key_seen_before_is_good_while_the_database_is_away_where_the_operator_says_so(
+    keys: Keys, clock: FakeClock, tmp_path: Path
+) -> None:
+    def begun(sealed: SealedKeys | None) -> Authenticator:
+        return Authenticator(cast("Tenancy", keys), Settings(auth="keys"), clock, sealed)
+
+    sealed = SealedKeys(tmp_path, "s" * 40, timedelta(hours=1))
+    row = keys.add(KEY, user_external_id="ana", scopes=["proxy"], expires_at=clock.now() + timedelta(minutes=30))
+    await begun(sealed).check({"x-mneme-key": KEY})
+    keys.away = True
+    with pytest.raises(StoreUnavailable):
+        await begun(None).check({"x-mneme-key": KEY})
+    restarted = begun(sealed)
+    found = await restarted.check({"x-mneme-key": KEY})
+    assert (found.key_id, found.user_external_id, found.allows("read")) == (row.key_id, "ana", False)
+    with pytest.raises(StoreUnavailable):
+        await restarted.check({"x-mneme-key": OTHER})
+    clock.move(timedelta(minutes=31))
+    with pytest.raises(Unauthenticated, match="expired"):
+        await begun(sealed).check({"x-mneme-key": KEY})
+
+
+@pytest.mark.parametrize("how", ["revoked", "gone"])
+async def test_a_key_that_the_database_knows_no_more_is_not_good_afterwards(
+    keys: Keys, clock: FakeClock, tmp_path: Path, how: str
+) -> None:
+    sealed = SealedKeys(tmp_path, "s" * 40, timedelta(hours=1))
+    row = keys.add(KEY)
+    gate = Authenticator(cast("Tenancy", keys), Settings(auth="keys", key_cache_s=0), clock, sealed)
+    await gate.check({"x-mneme-key": KEY})
+    if how == "revoked":
+        keys.rows[row.key_hash] = replace(row, revoked_at=clock.now())
+    else:
+        keys.rows.clear()
+    with pytest.raises(Unauthenticated):
+        await gate.check({"x-mneme-key": KEY})
+    keys.away = True
+    with pytest.raises(StoreUnavailable):
+        await Authenticator(cast("Tenancy", keys), Settings(auth="keys"), clock, sealed).check({"x-mneme-key": KEY})
