@@ -103,6 +103,7 @@ class Application:
         features = load(self._settings)
         async with features.running():
             metrics = features.metrics(registry) or Metrics(registry)
+            features.own_metrics(registry)
             async with self._open(metrics, exposition, features):
                 yield
 
