@@ -28,9 +28,9 @@ from app.context.score import PROFILES, Profile, strategies
 from app.context.transcript import Transcript
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
+from app.gateway.admission import WithoutCount
 from app.gateway.card_preview import CardReader
 from app.gateway.commands import Commander
-from app.gateway.limits import Limiter
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
@@ -61,7 +61,6 @@ from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.indexed import IndexStore
-from app.store.limits import LimitStore
 from app.store.paging import PagingStore
 from app.store.pools import NoPool, Pool
 from app.store.replicas import Pools
@@ -190,7 +189,7 @@ async def open_proxy(
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
             discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-            limiter=_limiter(core, metrics),
+            limiter=features.admits(process, pools.history, core.models) or WithoutCount(),
             metrics=metrics,
             settings=settings,
             clock=core.clock,
@@ -245,7 +244,7 @@ async def open_waiting(
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=_limiter(core, metrics),
+        limiter=features.admits(process_of(core, metrics), absent, core.models) or WithoutCount(),
         metrics=metrics,
         settings=core.settings,
         clock=core.clock,
@@ -288,17 +287,6 @@ def _commit(core: Core, metrics: Metrics) -> GroupCommit:
         turns=core.settings.commit_turns,
         queue=core.settings.commit_queue,
         timeout_s=core.settings.commit_timeout_ms / 1000,
-    )
-
-
-def _limiter(core: Core, metrics: Metrics) -> Limiter:
-    return Limiter(
-        LimitStore(core.pools.history, core.queries),
-        core.models,
-        metrics=metrics,
-        settings=core.settings,
-        clock=core.clock,
-        tasks=core.tasks,
     )
 
 

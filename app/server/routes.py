@@ -19,7 +19,6 @@ from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
-from app.api.spend import spend_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -42,7 +41,6 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
-from app.store.limits import SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
 from app.store.outcomes import Outcomes
@@ -119,7 +117,6 @@ def open_routes(
         queue_router(gate, queue),
         overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),
-        spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock), welcome),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),

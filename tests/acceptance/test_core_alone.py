@@ -43,11 +43,13 @@ def test_it_streams(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
 def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     assert mneme.http.get("/healthz").json() == {"status": "alive"}
     assert mneme.http.get("/readyz").json()["ready"]
-    assert "mneme_webhooks{" not in mneme.http.get("/metrics").text
-    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology"):
+    shown = mneme.http.get("/metrics").text
+    assert "mneme_webhooks" not in shown
+    assert "mneme_refusals" not in shown
+    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology", "/api/v1/spend"):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {"knowledge", "ui", "webhooks", "insights"}
+    assert absent == {"knowledge", "limits", "ui", "webhooks", "insights"}
 
 
 def test_its_worker_learns(mneme: MnemeServer) -> None:
@@ -71,5 +73,9 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
 def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     done = run(["ontology", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.knowledge.\n")
+    done = run(["keys", "spend"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.limits.\n")
+    done = run(["keys", "list"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 0
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert "✓ Stored: captures" in done.stdout

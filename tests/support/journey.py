@@ -22,10 +22,11 @@ from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
 from app.features.knowledge.inquiry import Knower
+from app.features.limits import KeysHeld
+from app.features.limits.limiter import Limiter
 from app.gateway.account import Accountant
 from app.gateway.card_preview import CardReader
 from app.gateway.headers import Headers
-from app.gateway.limits import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.spooling import Keeper
@@ -344,6 +345,7 @@ def build_journey(
     )
     counts, registry = CountCache(), CollectorRegistry()
     metrics, clock = Metrics(registry), clock or SystemClock()
+    (refusals,) = KeysHeld(settings).own_metrics(registry)
     compiler = Compiler(
         Retriever(
             store,
@@ -384,7 +386,9 @@ def build_journey(
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
         discovery=discovery,
-        limiter=Limiter(ledger, models, metrics=metrics, settings=settings, clock=clock, tasks=tasks),
+        limiter=Limiter(
+            ledger, models, metrics=metrics, refusals=refusals, settings=settings, clock=clock, tasks=tasks
+        ),
         metrics=metrics,
         settings=settings,
         clock=clock,

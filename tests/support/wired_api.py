@@ -36,7 +36,6 @@ from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
-from app.api.spend import spend_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -55,6 +54,8 @@ from app.features.knowledge.ontology_routes import ontology_router
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
+from app.features.limits.spend import spend_router
+from app.features.limits.store import LimitStore, SpendStore
 from app.jobs.learn import WorkingMemory
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
@@ -74,7 +75,6 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
-from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
 from app.store.objects import ObjectStore
 from app.store.outcomes import Outcomes

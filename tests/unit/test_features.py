@@ -58,6 +58,12 @@ class Named(Feature):
     def gauges(self, process: Any, metrics: Any) -> Any:
         return [self.name]
 
+    def admits(self, process: Any, pool: Any, models: Any) -> Any:
+        return f"admission of {self.name}"
+
+    def own_metrics(self, registry: Any) -> Any:
+        return [f"metric of {self.name}"]
+
     def jobs(self, process: Any) -> Any:
         return {f"job of {self.name}": None}
 
@@ -89,7 +95,8 @@ async def test_all_are_asked_in_order() -> None:
         assert [both.gauges(NOBODY, NOBODY), both.ticks(NOBODY)] == [["a", "b"], ["a", "b"]]
         assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
         first: list[Any] = [both.metrics(NOBODY), both.knower(NOBODY, NOBODY), both.hearing(NOBODY)]
-        assert first == ["a", "knower of b", "hearing of a"]
+        first += [both.admits(NOBODY, NOBODY, NOBODY), *both.own_metrics(NOBODY)]
+        assert first == ["a", "knower of b", "hearing of a", "admission of a", "metric of a", "metric of b"]
         wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
         assert [each("core") for each in wraps] == ["b(a(core))"] * 4
     opened = ["a is opened", "b is opened"]
@@ -106,6 +113,8 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
         assert features.metrics(NOBODY) is None
         assert features.knower(NOBODY, NOBODY) is None
         assert features.hearing(NOBODY) is None
+        assert features.admits(NOBODY, NOBODY, NOBODY) is None
+        assert features.own_metrics(NOBODY) == []
         core: Any = object()
         wraps: list[Callable[[Any], Any]] = [
             features.gateway,
@@ -119,7 +128,11 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
 
 
 def test_settings_choose() -> None:
-    assert list(dict(load(Settings(ui="off", mcp="off", otel="off", insights="off")))) == ["knowledge", "webhooks"]
+    assert list(dict(load(Settings(ui="off", mcp="off", otel="off", insights="off")))) == [
+        "knowledge",
+        "webhooks",
+        "limits",
+    ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
 
