@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.api.card_models import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.clock import Clock
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
-    from app.jobs.learn import Hearing
+    from app.jobs.learn import Hearing, Noting
     from app.jobs.schedule import Tick
     from app.jobs.worker import Connect, Handler
     from app.metrics import Metrics
@@ -87,6 +88,14 @@ class Feature:
 
     def hearing(self, process: Process) -> Hearing | None:
         """What finds out which things a turn names, before it is learned from."""
+        return None
+
+    def noting(self, process: Process) -> Noting | None:
+        """What notes more of a turn that is learned from."""
+        return None
+
+    def cards(self, process: Process, pool: Pool) -> KeepsCards | None:
+        """In a server: who keeps the cards that are shown with answers. `pool`: what it reads and writes with."""
         return None
 
     def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.api.card_models import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.context.knower import Knows
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
-    from app.jobs.learn import Hearing
+    from app.jobs.learn import Hearing, Noting
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.metrics import Metrics
@@ -40,10 +41,11 @@ T = TypeVar("T")
 
 FEATURES = {
     "tracing": "otel", "knowledge": "domains", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui", "insights": "insights",
-    "limits": "budget_without_database",
+    "limits": "budget_without_database", "cards": "card_tools",
 }  # fmt: skip
-"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Three have none: things are
-known without domains, keys have limits, and a worker without targets still tries again what is dead.) In this order
+"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Four have none: things are
+known without domains, keys have limits, cards come without tools, and a worker without targets still tries again what
+is dead.) In this order
 they are asked."""
 
 
@@ -79,6 +81,12 @@ class Features:
 
     def hearing(self, process: Process) -> Hearing | None:
         return self._first(lambda each: each.hearing(process))
+
+    def noting(self, process: Process) -> Noting | None:
+        return self._first(lambda each: each.noting(process))
+
+    def cards(self, process: Process, pool: Pool) -> KeepsCards | None:
+        return self._first(lambda each: each.cards(process, pool))
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         return [router for each in self._loaded.values() for router in each.routes(process, gate)]

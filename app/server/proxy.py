@@ -19,7 +19,6 @@ from app.api.sealed_keys import SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.budget import Budgets
-from app.context.cards import CardFinder
 from app.context.compile import STORED_COUNTS, Compiler
 from app.context.knower import Knows
 from app.context.request import CompileRequest
@@ -29,11 +28,10 @@ from app.context.transcript import Transcript
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.admission import WithoutCount
-from app.gateway.card_preview import CardReader
 from app.gateway.commands import Commander
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.pager import Pager
-from app.gateway.prepare import Preparer
+from app.gateway.prepare import Preparer, ReadsCards
 from app.gateway.redact import Redactor
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.spooling import Drain, Keeper, open_keeper
@@ -57,12 +55,11 @@ from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.captures import Captures, ReplayStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.indexed import IndexStore
 from app.store.paging import PagingStore
-from app.store.pools import NoPool, Pool
+from app.store.pools import NoPool
 from app.store.replicas import Pools
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
@@ -71,6 +68,7 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
+    from app.api.card_models import KeepsCards
     from app.features.registry import Features
     from app.providers.helper import HelperClient
 
@@ -110,13 +108,14 @@ async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
 class Proxy(Struct, frozen=True):
     """The gateway and what the API shares with it.
 
-    `compiler`, `preparer`, `knower` and `writer` are the API's own: what they look for must not keep a prompt waiting.
+    `compiler`, `preparer`, `knower`, `cards` and `writer` are the API's own: what they look for must not keep a prompt waiting.
     """
 
     gateway: Application
     compiler: Compiler
     preparer: Preparer
     knower: Knows | None
+    cards: KeepsCards | None
     writer: Writer
     recompiler: Recompiler
     asker: Replayer
@@ -137,6 +136,7 @@ async def open_proxy(
         reads.meter = metrics.replica_read
     await check_parameters(core.pools.background, core.queries)
     secret, profiles = await core.turns.secret(), await _profiles(core)
+    cards = features.cards(process, pools.background)
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
     space = await core.turns.space_of(core.embedder.space)
@@ -171,6 +171,7 @@ async def open_proxy(
         helper = build_helper(settings)
         if helper is not None:
             stack.push_async_callback(helper.close)
+        learning = await learner(core, features.hearing(process), helper, features.noting(process))
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
         answers = await _faulter(core, helper, metrics)
@@ -178,14 +179,14 @@ async def open_proxy(
             authenticator=features.authenticator(authenticator),
             router=router,
             transports=features.transports(outside.transports),
-            preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory), indexes),
+            preparer=Preparer(core.turns, compiler, in_prompts, features.cards(process, pools.memory), indexes),
             recorder=Recorder(
                 core.turns,
                 core.embedder,
                 core.counts,
                 core.counter,
                 commit,
-                at_once=Inline((await learner(core, features.hearing(process), helper)).learn, core.clock, metrics),
+                at_once=Inline(learning.learn, core.clock, metrics),
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
             discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
@@ -206,12 +207,13 @@ async def open_proxy(
         if keeper is not None:
             stack.callback(_drain(core, keeper, gateway, metrics).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)
-        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside)
+        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside, cards)
         yield Proxy(
             gateway=features.gateway(gateway),
             compiler=compiler_aside,
-            preparer=Preparer(aside, compiler_aside, knower_aside, _card_reader(core, pools.background)),
+            preparer=Preparer(aside, compiler_aside, knower_aside, cards),
             knower=knower_aside,
+            cards=cards,
             writer=Writer(core.counter.count, helper),
             recompiler=recompiler,
             asker=asker,
@@ -368,10 +370,6 @@ def _pager(core: Core, secret: bytes, answers: Answering) -> Pager:
     )
 
 
-def _card_reader(core: Core, pool: Pool) -> CardReader:
-    return CardReader(CardFinder(Cards(pool, core.queries)), core.tasks)
-
-
 def _replaying(
     core: Core,
     gateway: Gateway,
@@ -380,6 +378,7 @@ def _replaying(
     router: Router,
     secret: bytes,
     knower: Knows | None,
+    cards: ReadsCards | None,
 ) -> tuple[Recompiler, Replayer]:
     """Captured calls again: compiled, and sent."""
     captures = Captures(core.pools.background, core.queries)
@@ -395,7 +394,7 @@ def _replaying(
         core.clock,
         nonce_key=lambda: secret,
         knowing=KnowingStore(core.pools.background, core.queries),
-        cards=Cards(core.pools.background, core.queries),
+        cards=cards,
         knower=knower,
         paged=PagedThen(
             PagingStore(core.pools.background, core.queries, core.clock),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.api.calls import calls_router, replay_router
-from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.conflicts import conflicts_router
 from app.api.facts import facts_router
@@ -32,7 +31,6 @@ from app.server.core import STORED_COUNTS, Core, process_of
 from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
 from app.store.captures import Captures, CassetteStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
@@ -68,7 +66,7 @@ def open_routes(
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    cards, captures = Cards(pool, sql), Captures(pool, sql)
+    captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
     queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
@@ -96,9 +94,8 @@ def open_routes(
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        sessions_router(gate, sessions, history, cards, scribe, deleter),
-        history_router(gate, sessions, history, cards, scribe, deleter),
-        cards_router(gate, sessions, cards, scribe),
+        sessions_router(gate, sessions, history, proxy.cards, scribe, deleter),
+        history_router(gate, sessions, history, proxy.cards, scribe, deleter),
         objects_router(
             gate, sessions, ObjectStore(pool, sql), PagingStore(pool, sql, clock), proxy.writer, clock, metrics
         ),

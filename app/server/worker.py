@@ -75,7 +75,7 @@ async def run_worker(settings: Settings) -> None:
         helper = build_helper(settings)
         try:
             handlers = (
-                (await learner(core, features.hearing(process), helper)).handlers()
+                (await learner(core, features.hearing(process), helper, features.noting(process))).handlers()
                 | await consolidation(core, helper)
                 | await paging(core, helper)
                 | dict(features.jobs(process))

@@ -46,10 +46,20 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     shown = mneme.http.get("/metrics").text
     assert "mneme_webhooks" not in shown
     assert "mneme_refusals" not in shown
-    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology", "/api/v1/spend"):
+    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology", "/api/v1/spend", "/api/v1/cards"):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {"knowledge", "limits", "ui", "webhooks", "insights"}
+    assert absent == {"cards", "knowledge", "limits", "ui", "webhooks", "insights"}
+
+
+def test_a_session_goes_without_cards(mneme: MnemeServer) -> None:
+    api = Api(mneme, user="eva")
+    turn = {"user_message": "Which lamps?", "assistant_message": "These."}
+    shown = api.send("POST", "/sessions/lamps/turns", json=turn | {"cards": [{"type": "lamp", "data": {}}]})
+    assert (shown.status_code, shown.json()["error"]["code"]) == (400, "cards_not_kept")
+    assert api.get("/sessions")["sessions"] == []
+    api.post("/sessions/lamps/turns", turn)
+    assert [each["cards"] for each in api.history("lamps")] == [[], []]
 
 
 def test_its_worker_learns(mneme: MnemeServer) -> None:

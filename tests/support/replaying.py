@@ -13,6 +13,8 @@ from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
+from app.features.cards.reader import CardReader
+from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.gateway.pager import Pager
 from app.gateway.upstream import Router
@@ -23,7 +25,6 @@ from app.replay.recompile import Again, Mode, Recompiler
 from app.settings import Settings
 from app.store import ids
 from app.store.captures import Captures, ReplayStore
-from app.store.cards import Cards
 from app.store.memories import Memories
 from app.store.paging import PagingStore
 from app.store.pools import Pool
@@ -106,7 +107,7 @@ class ReplayStage:
             self.clock,
             nonce_key=lambda: b"a test's secret",
             knowing=KnowingStore(self.pool, self.sql),
-            cards=Cards(self.pool, self.sql),
+            cards=CardReader(Cards(self.pool, self.sql), Supervisor()),
             knower=knower,
             paged=PagedThen(
                 PagingStore(self.pool, self.sql, self.clock), TOKENIZERS, counts, nonce_key=lambda: b"a test's secret"

@@ -21,7 +21,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
 from app.api.calls import calls_router, replay_router
-from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
@@ -44,6 +43,9 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
+from app.features.cards.keeper import CardKeeper
+from app.features.cards.routes import cards_router
+from app.features.cards.store import Cards
 from app.features.insights.asking import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
@@ -66,7 +68,6 @@ from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
 from app.settings import Settings
 from app.store.captures import Captures, CassetteStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
@@ -260,6 +261,7 @@ async def build_api(
     )
     memories = Memories(pool, queries, clock, space=space)
     captures, queue, cards = Captures(pool, queries), Queue(pool, queries), Cards(pool, queries)
+    keeper = CardKeeper(cards, queries, Supervisor(), WordCounter().count, clock)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
@@ -295,9 +297,9 @@ async def build_api(
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),
-        lambda: sessions_router(gate, sessions, history, cards, scribe, deleter),
-        lambda: history_router(gate, sessions, history, cards, scribe, deleter),
-        lambda: cards_router(gate, sessions, cards, scribe),
+        lambda: sessions_router(gate, sessions, history, keeper, scribe, deleter),
+        lambda: history_router(gate, sessions, history, keeper, scribe, deleter),
+        lambda: cards_router(gate, sessions, cards, keeper),
         lambda: objects_router(
             gate,
             sessions,

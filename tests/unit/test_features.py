@@ -58,6 +58,12 @@ class Named(Feature):
     def gauges(self, process: Any, metrics: Any) -> Any:
         return [self.name]
 
+    def noting(self, process: Any) -> Any:
+        return f"noting of {self.name}"
+
+    def cards(self, process: Any, pool: Any) -> Any:
+        return f"cards of {self.name}"
+
     def admits(self, process: Any, pool: Any, models: Any) -> Any:
         return f"admission of {self.name}"
 
@@ -95,8 +101,9 @@ async def test_all_are_asked_in_order() -> None:
         assert [both.gauges(NOBODY, NOBODY), both.ticks(NOBODY)] == [["a", "b"], ["a", "b"]]
         assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
         first: list[Any] = [both.metrics(NOBODY), both.knower(NOBODY, NOBODY), both.hearing(NOBODY)]
-        first += [both.admits(NOBODY, NOBODY, NOBODY), *both.own_metrics(NOBODY)]
-        assert first == ["a", "knower of b", "hearing of a", "admission of a", "metric of a", "metric of b"]
+        first += [both.admits(NOBODY, NOBODY, NOBODY), both.noting(NOBODY), both.cards(NOBODY, NOBODY)]
+        assert first == ["a", "knower of b", "hearing of a", "admission of a", "noting of a", "cards of a"]
+        assert both.own_metrics(NOBODY) == ["metric of a", "metric of b"]
         wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
         assert [each("core") for each in wraps] == ["b(a(core))"] * 4
     opened = ["a is opened", "b is opened"]
@@ -114,6 +121,8 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
         assert features.knower(NOBODY, NOBODY) is None
         assert features.hearing(NOBODY) is None
         assert features.admits(NOBODY, NOBODY, NOBODY) is None
+        assert features.noting(NOBODY) is None
+        assert features.cards(NOBODY, NOBODY) is None
         assert features.own_metrics(NOBODY) == []
         core: Any = object()
         wraps: list[Callable[[Any], Any]] = [
@@ -132,6 +141,7 @@ def test_settings_choose() -> None:
         "knowledge",
         "webhooks",
         "limits",
+        "cards",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 

@@ -10,13 +10,13 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
-from app.context.cards import CardFinder
-from app.context.navigation import understand
-from app.jobs.cards import CardTaker
+from app.features.cards.finder import CardFinder
+from app.features.cards.navigation import understand
+from app.features.cards.store import CardFilter, Cards
+from app.features.cards.taker import CardTaker
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.sources import CardTool
-from app.store.cards import CardFilter, Cards
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.pools import Pool
