@@ -130,6 +130,14 @@ def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
         load(Settings(mcp="on"))
 
 
+def test_one_that_is_there_though_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.features.registry.FEATURES", {"ui": "ui", "mcp": "mcp", "nowhere": "paging"})
+    monkeypatch.setattr("app.features.registry.ALWAYS", {"ui", "nowhere"})
+    assert list(dict(load(Settings(ui="off", mcp="off", paging="off")))) == ["ui"]
+    with pytest.raises(NotReady, match=r"MNEME_PAGING: this installation has no app\.features\.nowhere"):
+        load(Settings(paging="on"))
+
+
 def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.features.registry.FEATURES", {"broken": "ui"})
 
