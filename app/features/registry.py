@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.context.knower import Knows
+    from app.gateway.addon import Addon
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
@@ -36,7 +37,8 @@ log = logging.getLogger("mneme")
 T = TypeVar("T")
 
 FEATURES = {
-    "tracing": "otel", "knowledge": "domains", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui", "insights": "insights",
+    "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
+    "insights": "insights",
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`. (Two have none: things are
 known without domains, too; a worker without targets still tries again what is dead.) In this order they are asked."""
@@ -73,6 +75,9 @@ class Features:
 
     def knower(self, process: Process, pool: Pool) -> Knows | None:
         return self._first(lambda each: each.knower(process, pool))
+
+    def addon(self, process: Process, pool: Pool) -> Addon | None:
+        return self._first(lambda each: each.addon(process, pool))
 
     def hearing(self, process: Process) -> Hearing | None:
         return self._first(lambda each: each.hearing(process))

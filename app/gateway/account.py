@@ -19,14 +19,12 @@ from app.dialects.sse import Choice, UpstreamAnswer, payloads
 from app.gateway.call import Forwarded
 from app.gateway.commands import private_from, without_orders
 from app.gateway.idempotency import repeat_key
-from app.gateway.pager import record_of
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
-from app.store.paging_values import PagingRecord
-from app.store.records import StreamRecord
+from app.store.records import PartRecord, StreamRecord
 from mneme_replay.paths import MASK
 
 OUTCOMES = {
@@ -88,13 +86,12 @@ class Accountant:
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now, answer)
 
-    def paging(self, call: Forwarded, exchange: Exchange | None) -> PagingRecord | None:
-        """What a call changes of its session's objects, as it may be stored; None: it was not paged, or its session has not
-        begun."""
-        if call.paging is None or call.chat is None or (exchange is None and (call.place is None or call.place.new)):
+    def part(self, call: Forwarded, exchange: Exchange | None) -> PartRecord | None:
+        """What is stored of an addon's part in a call; None: it has none, or its session has not begun."""
+        if call.part is None or call.chat is None or (exchange is None and (call.place is None or call.place.new)):
             return None
         chain = exchange.answer_chains[0] if exchange is not None and exchange.answer_chains else None
-        return record_of(call.paging, call.chat, chain, self._redactor)
+        return call.part.recorded(call.chat, chain, self._redactor)
 
     def answer_hashes(self, call: Forwarded, ending: Ending, tape: Tape) -> list[bytes]:
         """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
@@ -225,7 +222,7 @@ class Accountant:
                 token_count(cached),
             )
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
-        prompt = call.paging.record.shown_tokens if call.paging is not None else 0
+        prompt = call.part.shown_tokens if call.part is not None else 0
         hashes = call.chat.transcript.hashes
         if not prompt:
             prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS

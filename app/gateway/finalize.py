@@ -137,8 +137,8 @@ class Finalizer:
         if call.needs_place and call.chat is not None:
             call = await self._placed(call, call.chat, promised)
         facts, exchange = self._accountant.close(call, ending, tape, ended_at)
-        if call.paging is not None:
-            facts = replace(facts, paging=self._accountant.paging(call, exchange))
+        if call.part is not None:
+            facts = replace(facts, part=self._accountant.part(call, exchange))
         recorded = facts.captured or exchange is not None
         _admission_told(call, facts, recorded=recorded)
         compiled = call.prepared.compilation if call.prepared else None
@@ -150,9 +150,8 @@ class Finalizer:
             self._metrics.utilisation(compiled.eta)
             block = compiled.new_block
             self._metrics.memory(block.token_count if block else 0, degraded=call.status == "degraded")
-        if facts.paging is not None:
-            avoided, further = facts.paging.avoided_tokens, max(0, len(call.legs) - 1)
-            self._metrics.paged(facts.paging.zone, avoided=avoided, legs=further)
+        if facts.part is not None:
+            facts.part.count(self._metrics, legs=max(0, len(call.legs) - 1))
         self._metrics.tokens(
             prompt=facts.usage.prompt or 0,
             completion=facts.usage.completion or 0,

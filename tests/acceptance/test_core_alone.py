@@ -44,10 +44,10 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     assert mneme.http.get("/healthz").json() == {"status": "alive"}
     assert mneme.http.get("/readyz").json()["ready"]
     assert "mneme_webhooks{" not in mneme.http.get("/metrics").text
-    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology"):
+    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology", "/api/v1/objects"):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {"knowledge", "ui", "webhooks", "insights"}
+    assert absent == {"knowledge", "paging", "ui", "webhooks", "insights"}
 
 
 def test_its_worker_learns(mneme: MnemeServer) -> None:

@@ -16,11 +16,8 @@ from prometheus_client import CollectorRegistry
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.clock import FakeClock
-from app.metrics import Metrics
-from app.providers.tokens import CountCache
-from app.store import ids
-from app.store.paging import PagingStore
-from app.store.paging_values import (
+from app.features.paging.store import PagingStore
+from app.features.paging.values import (
     NOTHING_PAGED,
     FaultRecord,
     FaultType,
@@ -31,6 +28,9 @@ from app.store.paging_values import (
     Shrunk,
     Zone,
 )
+from app.metrics import Metrics
+from app.providers.tokens import CountCache
+from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor

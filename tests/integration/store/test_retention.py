@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
+from app.features.paging.store import PagingStore
 from app.jobs.schedule import Schedule, privacy_ticks
 from app.jobs.worker import connector
 from app.store import ids, retention
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
-from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.records import StreamRecord
 from app.store.retention import GB, Retention, RetentionLimits, RetentionRun, Storage, by_group

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.features.paging import fidelity
+from app.features.paging.values import ObjectType
 from app.features.ui.conflicts import choices, sides
 from app.features.ui.objects import BORDERS, TYPES, zones
-from app.paging import fidelity
-from app.store.paging_values import ObjectType
 
 ONE, TWO = "memory-1", "memory-2"
 ROW = {
