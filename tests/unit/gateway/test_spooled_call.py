@@ -158,6 +158,9 @@ def test_a_paged_call_comes_back_with_what_was_decided_and_asked() -> None:
     assert revive(through_a_file(kept), LIMIT, ADDON).call.part == paging
     begun = KeptCall(call.id, begin_of(call))
     assert revive(through_a_file(begun), LIMIT, ADDON).call.part == paging, "a process that died had sent it"
+    assert revive(through_a_file(kept), LIMIT).call.part is None, (
+        "a server without the addon stores the call all the same"
+    )
 
 
 def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:
