@@ -8,10 +8,10 @@ The core knows none by name. A call has a part where an addon made one, and take
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from app.capture.facts import Leg
 from app.dialects.base import ChatRequest
@@ -38,75 +38,51 @@ class Joint(Protocol):
         ...
 
 
-class CallPart(Protocol):
+class CallPart(Struct, kw_only=True):
     """What an addon makes of one call. Its own to change, until the call is recorded."""
 
-    @property
-    def name(self) -> str:
-        """By which the call's explanation, and the call on disk, keep it."""
-        ...
-
-    # --- compile ---
-
-    @property
-    def insertions(self) -> Sequence[Insertion]:
-        """Into the client's own bytes."""
-        ...
-
-    @property
-    def costs(self) -> Sequence[int] | None:
-        """Tokens of each message as it goes out; None: as the client wrote it."""
-        ...
-
-    @property
-    def schemas(self) -> Sequence[object]:
-        """Of tools that it adds."""
-        ...
-
-    @property
-    def window(self) -> int | None:
-        """Tokens that prompt and answer may take together; None: the model's."""
-        ...
-
-    @property
-    def explained(self) -> Mapping[str, Any]:
-        """For the call's explanation."""
-        ...
+    name: ClassVar[str]
+    """By which the call's explanation, and the call on disk, keep it."""
+    insertions: Sequence[Insertion] = ()
+    """Into the client's own bytes."""
+    costs: Sequence[int] | None = None
+    """Tokens of each message as it goes out, with what is put beside it; None: as the client wrote it."""
+    schemas: Sequence[object] = ()
+    """Of tools that it adds."""
+    window: int | None = None
+    """Tokens that prompt and answer may take together; None: the model's."""
+    explained: Mapping[str, Any] = field(default_factory=dict)
+    """For the call's explanation."""
 
     @property
     def shown_tokens(self) -> int:
         """Of the whole prompt as it went out; 0: not known."""
-        ...
-
-    def compiled(self, tokens: int) -> None:
-        """What memory took of the prompt is known."""
-        ...
-
-    # --- forward ---
+        return 0
 
     @property
     def has_tools(self) -> bool:
         """The model may call tools of its."""
-        ...
+        return False
+
+    def compiled(self, tokens: int) -> None:
+        """What memory took of the prompt is known."""
 
     def without_tools(self, chat: ChatRequest, sent: bytes) -> bytes:
-        """The body without its tools: the upstream takes none."""
-        ...
+        """The body without its tools, where it has some: the upstream takes none."""
+        return sent
 
     def headers(self, joint: Joint | None) -> Mapping[str, str]:
         """What the head of the answer says of it."""
-        ...
+        return {}
 
-    # --- record ---
-
-    def recorded(self, chat: ChatRequest, answer_chain: bytes | None, redactor: Redactor) -> PartRecord:
+    def recorded(self, chat: ChatRequest, answer_chain: bytes | None, redactor: Redactor) -> PartRecord | None:
         """What is stored of it with the call. `answer_chain`: of the first answer; None: nothing came that a client could send
         back."""
-        ...
+        return None
 
     def frozen(self, chat: ChatRequest, redactor: Redactor) -> dict[str, Any]:
         """What a call that waits for Postgres keeps of it, as JSON."""
-        ...
+        return {}
 
 
 class PartAgain(Struct, frozen=True):

@@ -7,36 +7,31 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from app.dialects.base import ChatRequest
-from app.dialects.splice import Insertion
 from app.features.paging.body import without_tools
 from app.features.paging.ledger import HiddenLegs
 from app.features.paging.record import PagingPartRecord, allowed, frozen, thawed
 from app.features.paging.tools import Names, Offer, PhantomCall, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, Paged, PagingRecord, SemanticObject
-from app.gateway.addon import Joint
+from app.gateway.addon import CallPart, Joint
 from app.gateway.redact import Redactor
 
 
-class Paging(Struct):
+class Paging(CallPart):
     """What the pager made of a request, and what its faults add.
 
     `state`: as it was stored; `objects`: those that stand in this request, as they are shown, without contents but for
-    the new ones. `handles`:
-    the object of each handle that may stand in this session's prompts. `insertions`: into the client's own bytes: objects
-    that are shown shorter, and exchanges of the ledger; the tools are with them. `saved`: tokens that this takes from the
-    client's messages (less than 0: exchanges cost more). `names`: of the phantom tools; None: they are not offered, for
-    `declined`. `record`: without `faults` and the exchange of this very call, which come from `faults` and `hidden`. `costs`:
-    tokens of each message as it goes out, with the exchange that belongs to it; `schemas`: of our tools; `window`: tokens that
-    prompt and answer may take together. `scale`: tokens of the model for one as they are stored (o200k). `explained`: for the
-    audit (`paging.explaining`).
+    the new ones. `handles`: the object of each handle that may stand in this session's prompts. `insertions`: objects that are
+    shown shorter, and exchanges of the ledger; the tools are with them. `saved`: tokens that this takes from the client's
+    messages (less than 0: exchanges cost more). `names`: of the phantom tools; None: they are not offered, for `declined`.
+    `record`: without `faults` and the exchange of this very call, which come from `faults` and `hidden`. `scale`: tokens of the
+    model for one as they are stored (o200k). `explained`: see `explaining`.
     """
 
     name: ClassVar[str] = "paging"
-
     tenant_id: UUID
     user_id: UUID
     session_id: UUID
@@ -46,17 +41,12 @@ class Paging(Struct):
     record: PagingRecord
     objects: Sequence[SemanticObject] = ()
     handles: dict[str, UUID] = field(default_factory=dict)
-    insertions: Sequence[Insertion] = ()
     saved: int = 0
     names: Names | None = None
     declined: str | None = None
     room: int = 0
     """Tokens that results of faults may add to this call's prompts, all together."""
     scale: float = 1.0
-    costs: Sequence[int] | None = None
-    schemas: Sequence[object] = ()
-    window: int | None = None
-    explained: Mapping[str, Any] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     hidden: HiddenLegs = field(default_factory=HiddenLegs)
 
