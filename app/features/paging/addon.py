@@ -11,7 +11,7 @@ from app.clock import Clock
 from app.dialects.base import ChatRequest
 from app.features.paging.again import PagedThen
 from app.features.paging.explaining import expanded
-from app.features.paging.pager import Pager
+from app.features.paging.pager import Pager, unpaged
 from app.features.paging.state import Answering, Paging
 from app.features.paging.tool_loop import Legs
 from app.gateway.addon import PartAgain
@@ -105,13 +105,3 @@ def paging_budget(config: Mapping[str, Any], setting: int | None) -> int | None:
     """Most tokens of a paged prompt: the session's, else the server's; None: what its model's window leaves."""
     own = config.get("paging_budget_tokens")
     return own if isinstance(own, int) else setting
-
-
-def unpaged(chat: ChatRequest, place: Place) -> str | None:
-    """Why a request is not paged though it is wanted, as its explanation calls it: what Mneme, or the upstream, supplies is
-    shortened already."""
-    if chat.dialect.name != "chat":
-        return "dialect"
-    if chat.upstream_holds or place.upstream_holds:
-        return "upstream-holds"
-    return "history-supplied" if place.server_managed else None

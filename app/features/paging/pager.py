@@ -341,6 +341,16 @@ async def with_texts(
     return [_with_text(each, texts) if each.id in wanted else each for each in objects]
 
 
+def unpaged(chat: ChatRequest, place: Place) -> str | None:
+    """Why a request is not paged though it is wanted, as its explanation calls it: what Mneme, or the upstream, supplies is
+    shortened already."""
+    if chat.dialect.name != "chat":
+        return "dialect"
+    if chat.upstream_holds or place.upstream_holds:
+        return "upstream-holds"
+    return "history-supplied" if place.server_managed else None
+
+
 def _is_answered(chat: ChatRequest, at: int) -> bool:
     """Whether the client has come back with results of a message's own calls."""
     roles = chat.transcript.roles

@@ -17,8 +17,8 @@ from app.context.transcript import Transcript
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.errors import StoreUnavailable
-from app.features.paging.addon import unpaged
 from app.features.paging.ledger import HiddenLegs, keys_of
+from app.features.paging.pager import unpaged
 from app.features.paging.plan import LEFT_OUT
 from app.features.paging.preview import TAG, handle_of
 from app.features.paging.tools import PhantomCall
