@@ -29,13 +29,12 @@ from app.dialects.registry import dialect_of
 from app.dialects.splice import parse_object, with_value
 from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
-from app.gateway.account import Accountant
 from app.gateway.addon import Addon
 from app.gateway.augment import Recaller
 from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, grown, nobody, own_headers
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Commander
-from app.gateway.finalize import Finalizer
+from app.gateway.finalize import Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.idempotency import RequestCoalescer

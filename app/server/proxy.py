@@ -27,10 +27,10 @@ from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, Profile, strategies
 from app.context.transcript import Transcript
 from app.errors import NotReady, StoreUnavailable
-from app.gateway.account import Accountant
 from app.gateway.addon import Addon
 from app.gateway.card_preview import CardReader
 from app.gateway.commands import Commander
+from app.gateway.finalize import Accountant
 from app.gateway.limits import Limiter
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer

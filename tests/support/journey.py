@@ -23,8 +23,8 @@ from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
 from app.features.knowledge.inquiry import Knower
 from app.features.paging.addon import PagingAddon
-from app.gateway.account import Accountant
 from app.gateway.card_preview import CardReader
+from app.gateway.finalize import Accountant
 from app.gateway.headers import Headers
 from app.gateway.limits import Limiter
 from app.gateway.prepare import Preparer
