@@ -25,7 +25,8 @@ from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.features.limits import KeysHeld
 from app.features.limits.limiter import Limiter
-from app.gateway.account import Accountant
+from app.features.paging.addon import PagingAddon
+from app.gateway.finalize import Accountant
 from app.gateway.headers import Headers
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
@@ -292,6 +293,7 @@ class Journey:
     metrics: Metrics
     keeper: Keeper | None = None
     """Where the journey has a spool."""
+    addon: PagingAddon | None = None
 
     async def ask(
         self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **fields: Any
@@ -376,6 +378,10 @@ def build_journey(
         keeper = Keeper(
             opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
         )
+    unused: Any = None
+    addon = None
+    if pager is not None:
+        addon = PagingAddon(pager, answers, unused, settings=settings, metrics=metrics, clock=clock, tasks=tasks)
     gateway = Gateway(
         authenticator=authenticator or caller,
         router=Router.from_settings(settings),
@@ -392,7 +398,6 @@ def build_journey(
         clock=clock,
         tasks=tasks,
         keeper=keeper,
-        pager=pager,
-        answers=answers,
+        addon=addon,
     )
-    return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper)
+    return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper, addon)

@@ -44,6 +44,9 @@ class Named(Feature):
     def knower(self, process: Any, pool: Any) -> Any:
         return None if self.name == "a" else f"knower of {self.name}"
 
+    def addon(self, process: Any, pool: Any) -> Any:
+        return None if self.name == "a" else f"addon of {self.name}"
+
     def hearing(self, process: Any) -> Any:
         return f"hearing of {self.name}"
 
@@ -102,8 +105,11 @@ async def test_all_are_asked_in_order() -> None:
         assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
         first: list[Any] = [both.metrics(NOBODY), both.knower(NOBODY, NOBODY), both.hearing(NOBODY)]
         first += [both.admits(NOBODY, NOBODY, NOBODY), both.noting(NOBODY), both.cards(NOBODY, NOBODY)]
-        assert first == ["a", "knower of b", "hearing of a", "admission of a", "noting of a", "cards of a"]
-        assert both.own_metrics(NOBODY) == ["metric of a", "metric of b"]
+        first += [both.addon(NOBODY, NOBODY)]
+        assert first == [
+            "a", "knower of b", "hearing of a", "admission of a", "noting of a", "cards of a", "addon of b",
+        ]  # fmt: skip
+        assert list(map(str, both.own_metrics(NOBODY))) == ["metric of a", "metric of b"]
         wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
         assert [each("core") for each in wraps] == ["b(a(core))"] * 4
     opened = ["a is opened", "b is opened"]
@@ -124,6 +130,7 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
         assert features.noting(NOBODY) is None
         assert features.cards(NOBODY, NOBODY) is None
         assert features.own_metrics(NOBODY) == []
+        assert features.addon(NOBODY, NOBODY) is None
         core: Any = object()
         wraps: list[Callable[[Any], Any]] = [
             features.gateway,
@@ -139,6 +146,7 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
 def test_settings_choose() -> None:
     assert list(dict(load(Settings(ui="off", mcp="off", otel="off", insights="off")))) == [
         "knowledge",
+        "paging",
         "webhooks",
         "limits",
         "cards",
@@ -151,6 +159,14 @@ def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
     with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.nowhere"):
         load(Settings(mcp="on"))
+
+
+def test_one_that_is_there_though_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.features.registry.FEATURES", {"ui": "ui", "mcp": "mcp", "nowhere": "paging"})
+    monkeypatch.setattr("app.features.registry.ALWAYS", {"ui", "nowhere"})
+    assert list(dict(load(Settings(ui="off", mcp="off", paging="off")))) == ["ui"]
+    with pytest.raises(NotReady, match=r"MNEME_PAGING: this installation has no app\.features\.nowhere"):
+        load(Settings(paging="on"))
 
 
 def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:

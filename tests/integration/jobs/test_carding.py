@@ -110,7 +110,7 @@ async def test_other_tools_and_what_is_no_card_are_passed_over(
     assert await cards(pool, talk) == [(9, 1, 1, "chart", {"n": 1}, "c3")], (
         "no answer followed: it stands with the result"
     )
-    told = [record.__dict__ for record in caplog.records if record.name == "app.jobs.cards"]
+    told = [record.__dict__ for record in caplog.records if record.name == "app.features.cards.taker"]
     assert [(each["tool"], each["reason"]) for each in told] == [
         ("search", "it is no JSON"),
         ("search", "it has no list at 'results'"),
