@@ -16,7 +16,7 @@ from app.gateway.pager import with_texts
 from app.paging.explaining import Then, read
 from app.paging.ledger import HiddenLegs, keys_of
 from app.paging.prompt import Renderings, costs_of, draw, messages_at, places, sheet
-from app.paging.tools import Offer, definitions, offer
+from app.paging.tools import Offer, offer
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.paging import PagingStore
 
@@ -63,7 +63,7 @@ class PagedThen:
         schemas: list[object] = []
         if then.tools and isinstance(made := offer(chat), Offer):
             insertions += made.insertions
-            schemas = [definitions(made.names)]
+            schemas = [made.tools]
         return PagedAgain(insertions, drawn.costs, schemas, _lost(then, len(page.objects), len(hidden)))
 
 
