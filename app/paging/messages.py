@@ -337,6 +337,8 @@ def _before(
         legs = [_without_text(each, thinks=thinks) for each in hidden.legs]
         return [insert_messages(chat.envelope, place, elements_of(legs))]
     theirs, end = iter(shared), shared[-1] + 1 if shared else 0
+    while _is_blank(blocks[end]):  # not all that is left is
+        end += 1
     elements: list[bytes | dict[str, Any]] = []
     told_results: list[Mapping[str, Any]] = []
     for each in hidden.legs:
