@@ -12,10 +12,11 @@ from app.capture.facts import Outcome
 from app.dialects.messages import folded
 from app.dialects.sse import payloads
 from app.errors import UpstreamTimeout
+from app.features.paging.ledger import BLOCKS, HiddenLegs
+from app.features.paging.messages import MessagesStream
+from app.features.paging.record import PagingPartRecord
+from app.features.paging.tools import LIMIT_REACHED, Names
 from app.gateway.upstream import UpstreamBroke
-from app.paging.ledger import BLOCKS, HiddenLegs
-from app.paging.messages import MessagesStream
-from app.paging.tools import LIMIT_REACHED, Names
 from tests.support.faults import StubAnswers, StubPager, bytes_of, in_turn
 from tests.support.journey import Answer, Client, Reply, user
 from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole
@@ -124,10 +125,10 @@ async def test_a_fault_is_answered_within_the_answer(stage: Stage, streamed_answ
     facts, exchange, _ = stage.recorder.records[-1]
     assert facts.stream is not None
     assert facts.stream.body == answer.body
-    assert facts.paging is not None
+    assert isinstance(facts.part, PagingPartRecord)
     assert exchange is not None
     assert exchange.answers[0].message["content"] == "Let me see. \nIt is 4711."
-    ((key, row),) = facts.paging.hidden.items()
+    ((key, row),) = facts.part.record.hidden.items()
     assert key == exchange.answer_chains[0]
     assert HiddenLegs.of_json(row).legs[0][BLOCKS] == ASKING
     await stage.journey.settled()

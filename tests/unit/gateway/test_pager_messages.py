@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from app.context.transcript import text_of
 from app.dialects.messages import MESSAGES, elements_of
 from app.dialects.splice import escape, splice
-from app.paging.forms import FORMS
-from app.paging.ledger import HiddenLegs, keys_of
-from app.paging.preview import TAG
-from app.paging.prompt import TextChange, changed, pieces
-from app.paging.tools import PhantomCall
+from app.features.paging.forms import FORMS
+from app.features.paging.ledger import HiddenLegs, keys_of
+from app.features.paging.preview import TAG
+from app.features.paging.prompt import TextChange, changed, pieces
+from app.features.paging.tools import PhantomCall
+from app.features.paging.values import Fidelity
 from app.providers.tokens import prompt_tokens
-from app.store.paging_values import Fidelity
 from tests.support.message_legs import asks, text, thinking, use
 from tests.support.paging import COUNTER, Asked, Desk, Message, chat_of
 from tests.unit.gateway.test_pager import part

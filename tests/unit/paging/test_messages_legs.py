@@ -16,10 +16,10 @@ from app.dialects.base import ChatRequest
 from app.dialects.messages import MESSAGES, folded
 from app.dialects.splice import splice
 from app.dialects.sse import payloads
-from app.paging.forms import FORMS
-from app.paging.ledger import BLOCKS, HiddenLegs
-from app.paging.messages import MessagesBody, MessagesStream, as_body, at_the_limit, following, refusal
-from app.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, Offer, PendingCalls, offer
+from app.features.paging.forms import FORMS
+from app.features.paging.ledger import BLOCKS, HiddenLegs
+from app.features.paging.messages import MessagesBody, MessagesStream, as_body, at_the_limit, following, refusal
+from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, Offer, PendingCalls, offer
 from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole
 from tests.support.phantoms import asked, captured_body, chunks_of, pended, sent
 
