@@ -195,7 +195,7 @@ class RoutesApp(FastAPI):
     def __init__(self, parts: Mapping[str, Any], made_of: Hashable, *makers: Callable[[], APIRouter]) -> None:
         super().__init__()
         self._parts = parts
-        self._makers = {(made_of, n): make for n, make in enumerate(makers)}
+        self._makers: dict[Hashable, Callable[[], APIRouter]] = {(made_of, n): make for n, make in enumerate(makers)}
         self._own = list(self.router.routes)
         self._here: set[Hashable] = set()
 
