@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from app.api.scope import Gate
     from app.clock import Clock
     from app.context.knower import Knows
+    from app.gateway.addon import Addon
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from app.jobs.worker import Connect, Handler
     from app.metrics import Metrics
     from app.providers.embeddings import Embedder
+    from app.providers.helper import HelperClient
+    from app.providers.models import ModelRegistry
+    from app.providers.tokens import CountCache, Tokenizers
     from app.settings import Settings
     from app.store.pools import Pool
     from app.store.queries import Queries
@@ -42,7 +46,8 @@ class Process(Struct, frozen=True):
     """What a feature may use of the process that it is in, a server's or the worker's.
 
     `pool`: for whatever no request under /v1 waits for. `owner`: connects as the owner of the tables, around PgBouncer; the
-    name is what pg_stat_activity shows. `count`: tokens of o200k. `metrics`: a server's; None in what is no server.
+    name is what pg_stat_activity shows. `count`: tokens of o200k. `helper`: the helper LLM; None: there is none. `metrics`: a
+    server's; None in what is no server.
     """
 
     clock: Clock
@@ -52,6 +57,10 @@ class Process(Struct, frozen=True):
     embedder: Embedder
     count: Callable[[str], int]
     tasks: Supervisor
+    models: ModelRegistry
+    tokenizers: Tokenizers
+    counts: CountCache
+    helper: HelperClient | None = None
     metrics: Metrics | None = None
 
 
@@ -80,6 +89,10 @@ class Feature:
 
     def knower(self, process: Process, pool: Pool) -> Knows | None:
         """In a server: who finds out what is known of the things that requests name. `pool`: what it reads with."""
+        return None
+
+    def addon(self, process: Process, pool: Pool) -> Addon | None:
+        """In a server: what takes part in chats beside memory. `pool`: what it reads with."""
         return None
 
     def hearing(self, process: Process) -> Hearing | None:

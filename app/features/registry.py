@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.context.knower import Knows
+    from app.gateway.addon import Addon
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
@@ -36,10 +37,13 @@ log = logging.getLogger("mneme")
 T = TypeVar("T")
 
 FEATURES = {
-    "tracing": "otel", "knowledge": "domains", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui", "insights": "insights",
+    "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
+    "insights": "insights",
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`. (Two have none: things are
 known without domains, too; a worker without targets still tries again what is dead.) In this order they are asked."""
+ALWAYS = frozenset({"paging"})
+"""Those that are there though their setting is `off`: that is what holds where a request does not say."""
 
 
 class Features:
@@ -71,6 +75,9 @@ class Features:
 
     def knower(self, process: Process, pool: Pool) -> Knows | None:
         return self._first(lambda each: each.knower(process, pool))
+
+    def addon(self, process: Process, pool: Pool) -> Addon | None:
+        return self._first(lambda each: each.addon(process, pool))
 
     def hearing(self, process: Process) -> Hearing | None:
         return self._first(lambda each: each.hearing(process))
@@ -130,7 +137,8 @@ def load(settings: Settings) -> Features:
 
     Raises NotReady where that is one that the settings name.
     """
-    found = {name: _load(name, settings) for name, asks in FEATURES.items() if getattr(settings, asks) != "off"}
+    wanted = [name for name, asks in FEATURES.items() if name in ALWAYS or getattr(settings, asks) != "off"]
+    found = {name: _load(name, settings) for name in wanted}
     return Features({name: feature for name, feature in found.items() if feature is not None})
 
 
@@ -141,7 +149,7 @@ def _load(name: str, settings: Settings) -> Feature | None:
     except ModuleNotFoundError as error:
         if error.name != folder:
             raise
-        if asks in settings.model_fields_set:
+        if asks in settings.model_fields_set and getattr(settings, asks) != "off":
             raise NotReady(f"MNEME_{asks.upper()}: this installation has no {folder}.") from error
         log.info("a feature is not there", extra={"feature": name})
         return None

@@ -44,6 +44,7 @@ from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.commands import Doing, Done
 from app.store.consolidation import Working, keep_working, more_tools, note_episodes, read_recent, read_working
+from app.store.kinds import BEHAVIOUR
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
 from app.store.memories import MemoryText
 from app.store.pools import Pool
@@ -666,7 +667,7 @@ class Notes:
             now=self._clock.now(),
             pooled=not job.confined,
         )
-        if fills_working(messages) or any(each.candidate.kind in ("preference", "instruction") for each in statements):
+        if fills_working(messages) or any(each.candidate.kind in BEHAVIOUR for each in statements):
             await refresh_working(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())
         else:
             await clear_working(effect.connection, self._sql, job.tenant, job.user, job.session)

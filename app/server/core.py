@@ -16,6 +16,7 @@ from app.errors import NotReady
 from app.features import Process
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder, build_embedder
+from app.providers.helper import HelperClient, build_helper
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
@@ -125,6 +126,7 @@ class Core(Struct, frozen=True):
     tasks: Supervisor
     turns: TurnStore
     counter: TokenCounter
+    helper: HelperClient | None
     session_ttl: timedelta
 
 
@@ -137,7 +139,18 @@ def process_of(core: Core, metrics: Metrics | None = None) -> Process:
         return connector(core.settings.direct(core.dsn), role=OWNER_ROLE, name=name)
 
     return Process(
-        core.clock, core.queries, core.pools.background, owner, core.embedder, core.counter.count, core.tasks, metrics
+        core.clock,
+        core.queries,
+        core.pools.background,
+        owner,
+        core.embedder,
+        core.counter.count,
+        core.tasks,
+        core.models,
+        core.tokenizers,
+        core.counts,
+        core.helper,
+        metrics,
     )
 
 
@@ -197,6 +210,9 @@ async def open_core(
             await check_room(settings, pools, serving=serving)
         embedder = build_embedder(settings)
         stack.push_async_callback(embedder.close)
+        helper = build_helper(settings)
+        if helper is not None:
+            stack.push_async_callback(helper.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
         counter = tokenizers.for_model(STORED_COUNTS)
         if serving:  # for a worker nobody waits; and what other models take, their first request loads
@@ -221,6 +237,7 @@ async def open_core(
             tasks=tasks,
             turns=TurnStore(pools.write, queries, history=pools.reads("history"), memory=pools.reads("memory")),
             counter=counter,
+            helper=helper,
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
 

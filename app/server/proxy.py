@@ -27,12 +27,12 @@ from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, Profile, strategies
 from app.context.transcript import Transcript
 from app.errors import NotReady, StoreUnavailable
-from app.gateway.account import Accountant
+from app.gateway.addon import Addon
 from app.gateway.card_preview import CardReader
 from app.gateway.commands import Commander
+from app.gateway.finalize import Accountant
 from app.gateway.limits import Limiter
 from app.gateway.model_discovery import ModelDiscovery
-from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.simulated import SimulatedTransport
@@ -47,11 +47,7 @@ from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.paging.faults import Faulter, Writer
-from app.paging.state import Answering
-from app.providers.helper import build_helper
 from app.replay.ask_again import Replayer
-from app.replay.paging import PagedThen
 from app.replay.recompile import Recompiler
 from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
@@ -62,7 +58,6 @@ from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.indexed import IndexStore
 from app.store.limits import LimitStore
-from app.store.paging import PagingStore
 from app.store.pools import NoPool, Pool
 from app.store.replicas import Pools
 from app.store.resolution import KnowingStore
@@ -73,7 +68,6 @@ from app.store.validation import Validation
 
 if TYPE_CHECKING:
     from app.features.registry import Features
-    from app.providers.helper import HelperClient
 
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
@@ -111,14 +105,14 @@ async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
 class Proxy(Struct, frozen=True):
     """The gateway and what the API shares with it.
 
-    `compiler`, `preparer`, `knower` and `writer` are the API's own: what they look for must not keep a prompt waiting.
+    `compiler`, `preparer`, `knower` and `addon` are the API's own: what they look for must not keep a prompt waiting.
     """
 
     gateway: Application
     compiler: Compiler
     preparer: Preparer
     knower: Knows | None
-    writer: Writer
+    addon: Addon | None
     recompiler: Recompiler
     asker: Replayer
     router: Router
@@ -139,6 +133,7 @@ async def open_proxy(
     await check_parameters(core.pools.background, core.queries)
     secret, profiles = await core.turns.secret(), await _profiles(core)
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
+    addon, addon_aside = (features.addon(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
     space = await core.turns.space_of(core.embedder.space)
     indexes = _indexes(core, metrics, space)
@@ -169,12 +164,8 @@ async def open_proxy(
             "erasures",
         )
         stack.callback(listening.cancel)
-        helper = build_helper(settings)
-        if helper is not None:
-            stack.push_async_callback(helper.close)
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
-        answers = await _faulter(core, helper, metrics)
         gateway = Gateway(
             authenticator=features.authenticator(authenticator),
             router=router,
@@ -186,7 +177,9 @@ async def open_proxy(
                 core.counts,
                 core.counter,
                 commit,
-                at_once=Inline((await learner(core, features.hearing(process), helper)).learn, core.clock, metrics),
+                at_once=Inline(
+                    (await learner(core, features.hearing(process), core.helper)).learn, core.clock, metrics
+                ),
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
             discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
@@ -196,8 +189,7 @@ async def open_proxy(
             clock=core.clock,
             tasks=core.tasks,
             keeper=keeper,
-            pager=_pager(core, secret, answers),
-            answers=answers,
+            addon=addon,
             commander=_commander(core, metrics, space),
         )
         await _warm(core, in_prompts)
@@ -205,15 +197,15 @@ async def open_proxy(
             await indexes.warm()
         await _rehearse(core, compiler)
         if keeper is not None:
-            stack.callback(_drain(core, keeper, gateway, metrics).stop)
+            stack.callback(_drain(core, keeper, gateway, metrics, addon).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)
-        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside)
+        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside, addon_aside)
         yield Proxy(
             gateway=features.gateway(gateway),
             compiler=compiler_aside,
             preparer=Preparer(aside, compiler_aside, knower_aside, _card_reader(core, pools.background)),
             knower=knower_aside,
-            writer=Writer(core.counter.count, helper),
+            addon=addon_aside,
             recompiler=recompiler,
             asker=asker,
             router=router,
@@ -360,26 +352,6 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Commander:
     )
 
 
-async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
-    store = PagingStore(core.pools.memory, core.queries, core.clock)
-    space = await core.turns.space_of(core.embedder.space)
-    return Faulter(store, core.embedder, space, core.counter.count, core.clock, helper, meter=metrics)
-
-
-def _pager(core: Core, secret: bytes, answers: Answering) -> Pager:
-    return Pager(
-        PagingStore(core.pools.memory, core.queries, core.clock),
-        answers,
-        core.models,
-        core.tokenizers,
-        core.counts,
-        core.tasks,
-        nonce_key=lambda: secret,
-        memory_cap=core.settings.memory_budget_tokens,
-        deadline_s=core.settings.paging_deadline_ms / 1000,
-    )
-
-
 def _card_reader(core: Core, pool: Pool) -> CardReader:
     return CardReader(CardFinder(Cards(pool, core.queries)), core.tasks)
 
@@ -392,6 +364,7 @@ def _replaying(
     router: Router,
     secret: bytes,
     knower: Knows | None,
+    addon: Addon | None,
 ) -> tuple[Recompiler, Replayer]:
     """Captured calls again: compiled, and sent."""
     captures = Captures(core.pools.background, core.queries)
@@ -409,12 +382,7 @@ def _replaying(
         knowing=KnowingStore(core.pools.background, core.queries),
         cards=Cards(core.pools.background, core.queries),
         knower=knower,
-        paged=PagedThen(
-            PagingStore(core.pools.background, core.queries, core.clock),
-            core.tokenizers,
-            core.counts,
-            nonce_key=lambda: secret,
-        ),
+        addon=addon,
     )
     most = core.settings.max_body_bytes
     return recompiler, Replayer(
@@ -467,7 +435,7 @@ async def _rehearse(core: Core, compiler: Compiler) -> None:
     commands(REHEARSED)
 
 
-def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
+def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics, addon: Addon | None) -> Drain:
     """What stores the calls that wait, running."""
 
     async def writable() -> bool:
@@ -477,8 +445,7 @@ def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Dr
         except StoreUnavailable:
             return False
 
-    drain = Drain(
-        keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=core.settings.capture_max_bytes
-    )
+    most = core.settings.capture_max_bytes
+    drain = Drain(keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=most, addon=addon)
     core.tasks.spawn(drain.run(), "drain")
     return drain

@@ -12,7 +12,6 @@ from app.api.facts import facts_router
 from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
-from app.api.objects import objects_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
@@ -44,10 +43,8 @@ from app.store.history import History
 from app.store.learning import LearnedTurns
 from app.store.limits import SpendStore
 from app.store.memories import Memories
-from app.store.objects import ObjectStore
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
-from app.store.paging import PagingStore
 from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
@@ -101,11 +98,8 @@ def open_routes(
         sessions_router(gate, sessions, history, cards, scribe, deleter),
         history_router(gate, sessions, history, cards, scribe, deleter),
         cards_router(gate, sessions, cards, scribe),
-        objects_router(
-            gate, sessions, ObjectStore(pool, sql), PagingStore(pool, sql, clock), proxy.writer, clock, metrics
-        ),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
-        calls_router(gate, captures, sessions, KnowingStore(pool, sql)),
+        calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.addon),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),
         cassettes_router(
             gate,

@@ -22,8 +22,9 @@ from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
 from app.features.knowledge.inquiry import Knower
-from app.gateway.account import Accountant
+from app.features.paging.addon import PagingAddon
 from app.gateway.card_preview import CardReader
+from app.gateway.finalize import Accountant
 from app.gateway.headers import Headers
 from app.gateway.limits import Limiter
 from app.gateway.prepare import Preparer
@@ -292,6 +293,7 @@ class Journey:
     metrics: Metrics
     keeper: Keeper | None = None
     """Where the journey has a spool."""
+    addon: PagingAddon | None = None
 
     async def ask(
         self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **fields: Any
@@ -375,6 +377,10 @@ def build_journey(
         keeper = Keeper(
             opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
         )
+    unused: Any = None
+    addon = None
+    if pager is not None:
+        addon = PagingAddon(pager, answers, unused, settings=settings, metrics=metrics, clock=clock, tasks=tasks)
     gateway = Gateway(
         authenticator=authenticator or caller,
         router=Router.from_settings(settings),
@@ -390,7 +396,6 @@ def build_journey(
         clock=clock,
         tasks=tasks,
         keeper=keeper,
-        pager=pager,
-        answers=answers,
+        addon=addon,
     )
-    return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper)
+    return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper, addon)

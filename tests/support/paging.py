@@ -15,20 +15,12 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
-from app.gateway.call import Remembered
-from app.gateway.client import Inbound
-from app.gateway.identify import Identity, Switches
-from app.gateway.pager import Pager
-from app.gateway.prepare import unwoven
-from app.gateway.reconcile import Place
-from app.gateway.upstream import Target
-from app.paging.shrink import shrink
-from app.paging.state import Paging
-from app.paging.tools import PhantomCall
-from app.providers.models import ModelRegistry
-from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens
-from app.store.paging import PagingStore
-from app.store.paging_values import (
+from app.features.paging.pager import Pager
+from app.features.paging.shrink import shrink
+from app.features.paging.state import Paging
+from app.features.paging.store import PagingStore
+from app.features.paging.tools import PhantomCall
+from app.features.paging.values import (
     Fault,
     FaultType,
     Fidelity,
@@ -38,6 +30,14 @@ from app.store.paging_values import (
     SemanticObject,
     Shrunk,
 )
+from app.gateway.call import Remembered
+from app.gateway.client import Inbound
+from app.gateway.identify import Identity, Switches
+from app.gateway.prepare import unwoven
+from app.gateway.reconcile import Place
+from app.gateway.upstream import Target
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens
 from app.tasks import Supervisor
 
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)

@@ -31,7 +31,6 @@ from app.api.facts import facts_router
 from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
-from app.api.objects import objects_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
@@ -57,11 +56,14 @@ from app.features.knowledge.ontology_routes import ontology_router
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
+from app.features.paging.faults import Writer
+from app.features.paging.object_store import ObjectStore
+from app.features.paging.routes import objects_router
+from app.features.paging.store import PagingStore
 from app.jobs.learn import WorkingMemory
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
-from app.paging.faults import Writer
 from app.providers.tokens import CountCache
 from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
@@ -78,10 +80,8 @@ from app.store.history import History
 from app.store.learning import LearnedTurns
 from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
-from app.store.objects import ObjectStore
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
-from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue

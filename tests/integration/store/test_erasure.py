@@ -16,6 +16,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
+from app.features.paging.record import PagingPartRecord
 from app.index.indexes import IndexScope
 from app.jobs.schedule import Schedule, privacy_ticks
 from app.jobs.worker import connector
@@ -88,7 +89,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
     for n in range(3):
         asked = talk(f"{name} q{n}")
         own = facts | {"idempotency_key": f"key {n} of {name}", "repeat_key": f"key {n} of {name}".encode()}
-        own |= {"paging": whole_record(session)} if n == 2 else {}
+        own |= {"part": PagingPartRecord(whole_record(session))} if n == 2 else {}
         await teller.tell(
             asked, f"{name} a{n}", session=session, user=user, tenant=tenant, facts=own, system_prompt=f"{name} {n}"
         )

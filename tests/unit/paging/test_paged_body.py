@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from app.context.transcript import text_of
 from app.dialects.splice import escape, scan, splice
-from app.paging.prompt import KEPT, TextChange, after, changed, pieces
+from app.features.paging.prompt import KEPT, TextChange, after, changed, pieces
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
     'a"\\\n\u00e9\U0001f600\u4e2d/', max_size=40
