@@ -22,6 +22,7 @@ from app.store.sessions import SessionRef
 from app.tasks import Supervisor
 from tests.support.journey import Message, assistant, user
 from tests.support.showing import card
+from tests.support.tables import each_of
 
 TENANT, USER, SESSION, PARENT = UUID(int=1), UUID(int=2), UUID(int=3), UUID(int=4)
 ASKS = "Show me the first card from the previous question"
@@ -73,7 +74,7 @@ async def told(shop: Shop, message: str | list[Message], where: Place, deadline_
     return [each.int for each in found.ids] if found is not None else None
 
 
-@pytest.mark.parametrize("message", ["How are you?", "I lost my card", "", "x " * 10_000])
+@each_of("message", ["How are you?", "I lost my card", "", "x " * 10_000])
 async def test_a_message_that_asks_for_none_asks_nobody(message: str) -> None:
     assert await told(Shop(), message, place()) == "nothing"
 
