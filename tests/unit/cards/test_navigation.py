@@ -1,4 +1,4 @@
-"""app/context/navigation.py: which card a sentence asks for, and finding it."""
+"""app/features/cards/navigation.py: which card a sentence asks for, and finding it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from typing import Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.navigation import MAX_ASKED_CHARS, CardRequest, pick, understand, words_of
-from app.store.cards import Indexed
+from app.features.cards.navigation import MAX_ASKED_CHARS, CardRequest, pick, understand, words_of
+from app.features.cards.store import Indexed
+from tests.support.tables import each_of
 
 ABOUT_CARDS: list[tuple[str, dict[str, Any]]] = [
     # Seed 003: its query, and its verification plan.
@@ -154,17 +154,17 @@ NOT_ABOUT_CARDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "fields"), ABOUT_CARDS)
+@each_of(("text", "fields"), ABOUT_CARDS)
 def test_what_is_asked_for(text: str, fields: dict[str, Any]) -> None:
     assert understand(text) == CardRequest(**fields)
 
 
-@pytest.mark.parametrize("text", NOT_ABOUT_CARDS)
+@each_of("text", NOT_ABOUT_CARDS)
 def test_what_is_not_about_cards(text: str) -> None:
     assert understand(text) is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "fields"),
     [
         ("the second product from the first question", {"order": 2, "kind": ("product",), "question": 1}),
@@ -223,7 +223,7 @@ CARDS = [
 """Five questions; the third and the fifth showed nothing."""
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "found"),
     [
         ("the second card from the first question", [(1, 2)]),
@@ -251,7 +251,7 @@ def test_what_is_picked(text: str, found: list[tuple[int, int]]) -> None:
     assert [(each.question, each.order) for each in pick(wanted, reversed(CARDS), 5).cards] == found
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "why"),
     [
         ("the second card from question 2", "Question 2 showed 1 card."),
@@ -288,7 +288,7 @@ def test_orders_are_counted_as_they_were_shown_whatever_their_numbers() -> None:
     assert [each.order for each in pick(CardRequest(2, question=1), shown, 1).cards] == [7]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("kind", "words"),
     [
         ("comparison_table", ("comparison", "table")),

@@ -1,4 +1,4 @@
-"""app/memory/cards.py: which of a tool's result's values are cards."""
+"""app/features/cards/results.py: which of a tool's result's values are cards."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.cards import MAX_CARD_BYTES, MAX_RESULT_CHARS, MAX_TAKEN, cards_of
+from app.features.cards.results import MAX_CARD_BYTES, MAX_RESULT_CHARS, MAX_TAKEN, cards_of
 from app.sources import CardTool
+from tests.support.tables import each_of
 
 ONE = CardTool(type="chart")
 LIST = CardTool(type="product_card", items="data.results", title="names.0")
@@ -20,7 +21,7 @@ def result(value: object) -> str:
     return orjson.dumps(value).decode()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("tool", "value", "data"),
     [
         (ONE, {"points": [1, 2]}, [{"points": [1, 2]}]),
@@ -46,7 +47,7 @@ def test_what_is_a_card(tool: CardTool, value: object, data: list[dict[str, Any]
     assert {each.kind for each in taken} <= {tool.type}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("tool", "text", "why"),
     [
         (ONE, "no json", "it is no JSON"),
@@ -72,7 +73,7 @@ def test_any_result_is_read_or_passed_over(text: str, tool: CardTool) -> None:
     assert isinstance(cards_of(text, tool), str | list)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "wrong", [{}, {"type": ""}, {"type": "t", "items": ""}, {"type": "t", "items": "a..b"}, {"type": "t", "of": "x"}]
 )
 def test_settings_that_say_nothing_are_refused(wrong: dict[str, Any]) -> None:
