@@ -17,18 +17,21 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics import MetricWrapperBase
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.api.card_models import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.clock import Clock
     from app.context.knower import Knows
     from app.gateway.addon import Addon
+    from app.gateway.admission import Admits
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
-    from app.jobs.learn import Hearing
+    from app.jobs.learn import Hearing, Noting
     from app.jobs.schedule import Tick
     from app.jobs.worker import Connect, Handler
     from app.metrics import Metrics
@@ -99,6 +102,18 @@ class Feature:
         """What finds out which things a turn names, before it is learned from."""
         return None
 
+    def noting(self, process: Process) -> Noting | None:
+        """What notes more of a turn that is learned from."""
+        return None
+
+    def cards(self, process: Process, pool: Pool) -> KeepsCards | None:
+        """In a server: who keeps the cards that are shown with answers. `pool`: what it reads and writes with."""
+        return None
+
+    def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:
+        """In a server: who lets calls in, and settles them when they are over. `pool`: what it waits for before a call."""
+        return None
+
     # --- what a server answers -------------------------------------------------------------------------------------------
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
@@ -112,6 +127,10 @@ class Feature:
         """Around the life of a server: by path, what makes the ASGI application that answers there and below. It is made, in a
         thread, when the first request asks for it. `api`: what answers under /api/v1, asked from within."""
         yield {}
+
+    def own_metrics(self, registry: CollectorRegistry) -> Sequence[MetricWrapperBase]:
+        """Its metrics beside the core's, made in `registry`: once, before anything of a server is opened."""
+        return ()
 
     def gauges(self, process: Process, metrics: Metrics) -> Sequence[Check]:
         """What brings its gauges up to date before /metrics shows them."""

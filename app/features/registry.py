@@ -15,20 +15,24 @@ from app.settings import Settings
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics import MetricWrapperBase
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.api.card_models import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.context.knower import Knows
     from app.gateway.addon import Addon
+    from app.gateway.admission import Admits
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
-    from app.jobs.learn import Hearing
+    from app.jobs.learn import Hearing, Noting
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.metrics import Metrics
+    from app.providers.models import ModelRegistry
     from app.store.pools import Pool
     from app.store.queries import Queries
 
@@ -38,10 +42,11 @@ T = TypeVar("T")
 
 FEATURES = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
-    "insights": "insights",
+    "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
 }  # fmt: skip
-"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Two have none: things are
-known without domains, too; a worker without targets still tries again what is dead.) In this order they are asked."""
+"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Four have none: things are
+known without domains, keys have limits, cards come without tools, and a worker without targets still tries again what
+is dead.) In this order they are asked."""
 ALWAYS = frozenset({"paging"})
 """Those that are there though their setting is `off`: that is what holds where a request does not say."""
 
@@ -82,6 +87,12 @@ class Features:
     def hearing(self, process: Process) -> Hearing | None:
         return self._first(lambda each: each.hearing(process))
 
+    def noting(self, process: Process) -> Noting | None:
+        return self._first(lambda each: each.noting(process))
+
+    def cards(self, process: Process, pool: Pool) -> KeepsCards | None:
+        return self._first(lambda each: each.cards(process, pool))
+
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         return [router for each in self._loaded.values() for router in each.routes(process, gate)]
 
@@ -106,6 +117,12 @@ class Features:
 
     def metrics(self, registry: CollectorRegistry) -> Metrics | None:
         return self._first(lambda each: each.metrics(registry))
+
+    def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:
+        return self._first(lambda each: each.admits(process, pool, models))
+
+    def own_metrics(self, registry: CollectorRegistry) -> Sequence[MetricWrapperBase]:
+        return [metric for each in self._loaded.values() for metric in each.own_metrics(registry)]
 
     def _first(self, hook: Callable[[Feature], T | None]) -> T | None:
         """What the first feature has that has any."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import CompileFacts
+from app.context.asked_cards import AskedCards, CardsRead
 from app.context.assemble import Block
 from app.context.audit import Explained
 from app.context.compile import Compiler
@@ -25,7 +27,6 @@ from app.context.transcript import SYSTEM_ROLES, query_of, text_of
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.splice import Insertion, splice
 from app.gateway.addon import CallPart
-from app.gateway.card_preview import CardReader
 from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.idempotency import EarlierAnswer, look_up
 from app.gateway.identify import Identity, Switches
@@ -50,6 +51,21 @@ class Prepared(Struct, frozen=True):
         return CompileFacts(compiled.inputs, compiled.audit, compiled.eta)
 
 
+class ReadsCards(Protocol):
+    """Reads the cards that messages ask for."""
+
+    def begin(
+        self, tenant: UUID, chat: ChatRequest, place: Place, deadline_s: float | None = None
+    ) -> AskedCards | None:
+        """What the last message asks for, waited for until `deadline_s` seconds from now (None: as long as it takes); None: it
+        asks for nothing, or stands where nothing was shown yet."""
+        ...
+
+    async def again(self, tenant: UUID, user: UUID, cards: Sequence[UUID]) -> CardsRead:
+        """Those that were found before; one that was deleted since is left out. Raises StoreUnavailable."""
+        ...
+
+
 class Preparer:
     """Looks for what came before, reconciles and compiles, in that order."""
 
@@ -58,7 +74,7 @@ class Preparer:
         store: TurnStore,
         compiler: Compiler,
         knower: Knows | None = None,
-        cards: CardReader | None = None,
+        cards: ReadsCards | None = None,
         indexes: Indexes | None = None,
     ) -> None:
         """`knower`: None where nothing can be known beside memory; `cards`: None where none are looked for. `indexes`: what

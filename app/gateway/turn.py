@@ -30,6 +30,7 @@ from app.dialects.splice import parse_object, with_value
 from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.addon import Addon
+from app.gateway.admission import Admits
 from app.gateway.augment import Recaller
 from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, grown, nobody, own_headers
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
@@ -39,7 +40,6 @@ from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import PRINCIPAL, Principal, check_agreement, identify, switches
-from app.gateway.limits import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape, relay
 from app.gateway.spooling import Keeper
@@ -88,7 +88,7 @@ class Gateway:
         recorder: Recorder,
         accountant: Accountant,
         discovery: ModelDiscovery,
-        limiter: Limiter,
+        limiter: Admits,
         metrics: Metrics,
         settings: Settings,
         clock: Clock,

@@ -22,12 +22,12 @@ from msgspec.structs import replace
 
 from app.capture.recipe import rebuild
 from app.clock import Clock
+from app.context.asked_cards import Read
 from app.context.assemble import Block
 from app.context.audit import quoted_memories, recalled
 from app.context.candidates import LEGS, Candidate
-from app.context.card_section import Read, came_with
 from app.context.compile import Compiler
-from app.context.facts_section import is_item, shown
+from app.context.facts_section import came_with, is_item, shown
 from app.context.inputs import KeptInputs, Numbers, digest, read, unpack
 from app.context.knower import RECENT, Knows, Who
 from app.context.notes import outdated
@@ -43,14 +43,13 @@ from app.dialects.splice import Insertion, parse_object, with_value
 from app.errors import Conflict, MnemeError, NotFound
 from app.gateway.addon import Addon
 from app.gateway.inject import outgoing
-from app.gateway.prepare import recent_of, with_costs, woven
+from app.gateway.prepare import ReadsCards, recent_of, with_costs, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.captures import CallDetail, Captures, ItemThen, ReplayStore
-from app.store.cards import Cards
 from app.store.records import ROLE_NAMES
 from app.store.resolution import KnowingStore
 from app.store.turns import Recognised, TurnStore
@@ -237,7 +236,7 @@ class Recompiler:
         *,
         nonce_key: Callable[[], bytes],
         knowing: KnowingStore,
-        cards: Cards,
+        cards: ReadsCards | None,
         knower: Knows | None = None,
         addon: Addon | None = None,
     ) -> None:
@@ -453,9 +452,12 @@ class Recompiler:
         wanted = captured.kept.cards
         if wanted is None:
             return None
-        found = await self._cards.by_id(captured.tenant, captured.user, wanted)
-        if len(found) < len(wanted):
-            captured.notes.append(f"Of the cards that it asks for {len(wanted) - len(found)} were deleted since.")
+        if self._cards is None:
+            captured.notes.append("The cards that it asks for cannot be read: there is no app.features.cards.")
+            return None
+        found = await self._cards.again(captured.tenant, captured.user, wanted)
+        if lost := len(wanted) - len(found.ids):
+            captured.notes.append(f"Of the cards that it asks for {lost} were deleted since.")
         return Read(found)
 
     async def _place(self, captured: _Captured, mode: Mode) -> Place:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from app.clock import Clock, SystemClock
+from app.clock import Clock
 from app.errors import NotReady
 from app.features import Process
 from app.metrics import Metrics
@@ -21,13 +21,11 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store import arrival
-from app.store.limits import SpendStore
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool, reach
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
 from app.store.replicas import Elsewhere, PoolLimits, Pools, begin_marking, open_pools
-from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 
@@ -257,10 +255,3 @@ async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
         yield pool
     finally:
         await pool.close()
-
-
-@asynccontextmanager
-async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
-    """Keys and tenants, and what they spent, for the commands."""
-    async with command_pool(settings, dsn) as pool:
-        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)

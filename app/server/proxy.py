@@ -19,7 +19,6 @@ from app.api.sealed_keys import SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.budget import Budgets
-from app.context.cards import CardFinder
 from app.context.compile import STORED_COUNTS, Compiler
 from app.context.knower import Knows
 from app.context.request import CompileRequest
@@ -28,12 +27,11 @@ from app.context.score import PROFILES, Profile, strategies
 from app.context.transcript import Transcript
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.addon import Addon
-from app.gateway.card_preview import CardReader
+from app.gateway.admission import WithoutCount
 from app.gateway.commands import Commander
 from app.gateway.finalize import Accountant
-from app.gateway.limits import Limiter
 from app.gateway.model_discovery import ModelDiscovery
-from app.gateway.prepare import Preparer
+from app.gateway.prepare import Preparer, ReadsCards
 from app.gateway.redact import Redactor
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.spooling import Drain, Keeper, open_keeper
@@ -53,12 +51,10 @@ from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.captures import Captures, ReplayStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.indexed import IndexStore
-from app.store.limits import LimitStore
-from app.store.pools import NoPool, Pool
+from app.store.pools import NoPool
 from app.store.replicas import Pools
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
@@ -67,6 +63,7 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
+    from app.api.card_models import KeepsCards
     from app.features.registry import Features
 
 VECTOR_SHARE = 0.6
@@ -105,13 +102,14 @@ async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
 class Proxy(Struct, frozen=True):
     """The gateway and what the API shares with it.
 
-    `compiler`, `preparer`, `knower` and `addon` are the API's own: what they look for must not keep a prompt waiting.
+    `compiler`, `preparer`, `knower`, `cards` and `addon` are the API's own: what they look for must not keep a prompt waiting.
     """
 
     gateway: Application
     compiler: Compiler
     preparer: Preparer
     knower: Knows | None
+    cards: KeepsCards | None
     addon: Addon | None
     recompiler: Recompiler
     asker: Replayer
@@ -132,6 +130,7 @@ async def open_proxy(
         reads.meter = metrics.replica_read
     await check_parameters(core.pools.background, core.queries)
     secret, profiles = await core.turns.secret(), await _profiles(core)
+    cards = features.cards(process, pools.background)
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
     addon, addon_aside = (features.addon(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
@@ -164,26 +163,25 @@ async def open_proxy(
             "erasures",
         )
         stack.callback(listening.cancel)
+        learning = await learner(core, features.hearing(process), core.helper, features.noting(process))
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
         gateway = Gateway(
             authenticator=features.authenticator(authenticator),
             router=router,
             transports=features.transports(outside.transports),
-            preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory), indexes),
+            preparer=Preparer(core.turns, compiler, in_prompts, features.cards(process, pools.memory), indexes),
             recorder=Recorder(
                 core.turns,
                 core.embedder,
                 core.counts,
                 core.counter,
                 commit,
-                at_once=Inline(
-                    (await learner(core, features.hearing(process), core.helper)).learn, core.clock, metrics
-                ),
+                at_once=Inline(learning.learn, core.clock, metrics),
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
             discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-            limiter=_limiter(core, metrics),
+            limiter=features.admits(process, pools.history, core.models) or WithoutCount(),
             metrics=metrics,
             settings=settings,
             clock=core.clock,
@@ -199,12 +197,15 @@ async def open_proxy(
         if keeper is not None:
             stack.callback(_drain(core, keeper, gateway, metrics, addon).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)
-        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside, addon_aside)
+        recompiler, asker = _replaying(
+            core, gateway, aside, compiler_aside, router, secret, knower_aside, cards, addon_aside
+        )
         yield Proxy(
             gateway=features.gateway(gateway),
             compiler=compiler_aside,
-            preparer=Preparer(aside, compiler_aside, knower_aside, _card_reader(core, pools.background)),
+            preparer=Preparer(aside, compiler_aside, knower_aside, cards),
             knower=knower_aside,
+            cards=cards,
             addon=addon_aside,
             recompiler=recompiler,
             asker=asker,
@@ -237,7 +238,7 @@ async def open_waiting(
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=_limiter(core, metrics),
+        limiter=features.admits(process_of(core, metrics), absent, core.models) or WithoutCount(),
         metrics=metrics,
         settings=core.settings,
         clock=core.clock,
@@ -280,17 +281,6 @@ def _commit(core: Core, metrics: Metrics) -> GroupCommit:
         turns=core.settings.commit_turns,
         queue=core.settings.commit_queue,
         timeout_s=core.settings.commit_timeout_ms / 1000,
-    )
-
-
-def _limiter(core: Core, metrics: Metrics) -> Limiter:
-    return Limiter(
-        LimitStore(core.pools.history, core.queries),
-        core.models,
-        metrics=metrics,
-        settings=core.settings,
-        clock=core.clock,
-        tasks=core.tasks,
     )
 
 
@@ -352,10 +342,6 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Commander:
     )
 
 
-def _card_reader(core: Core, pool: Pool) -> CardReader:
-    return CardReader(CardFinder(Cards(pool, core.queries)), core.tasks)
-
-
 def _replaying(
     core: Core,
     gateway: Gateway,
@@ -364,6 +350,7 @@ def _replaying(
     router: Router,
     secret: bytes,
     knower: Knows | None,
+    cards: ReadsCards | None,
     addon: Addon | None,
 ) -> tuple[Recompiler, Replayer]:
     """Captured calls again: compiled, and sent."""
@@ -380,7 +367,7 @@ def _replaying(
         core.clock,
         nonce_key=lambda: secret,
         knowing=KnowingStore(core.pools.background, core.queries),
-        cards=Cards(core.pools.background, core.queries),
+        cards=cards,
         knower=knower,
         addon=addon,
     )

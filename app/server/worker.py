@@ -67,7 +67,7 @@ async def run_worker(settings: Settings) -> None:
         await asyncio.to_thread(read_rules)
         try:
             handlers = (
-                (await learner(core, features.hearing(process), core.helper)).handlers()
+                (await learner(core, features.hearing(process), core.helper, features.noting(process))).handlers()
                 | await consolidation(core, core.helper)
                 | dict(features.jobs(process))
             )

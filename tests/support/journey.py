@@ -17,16 +17,17 @@ from app.capture.record import Recorder
 from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
 from app.context.budget import Budgets
-from app.context.cards import CardFinder
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
+from app.features.cards.reader import CardReader
+from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
+from app.features.limits import KeysHeld
+from app.features.limits.limiter import Limiter
 from app.features.paging.addon import PagingAddon
-from app.gateway.card_preview import CardReader
 from app.gateway.finalize import Accountant
 from app.gateway.headers import Headers
-from app.gateway.limits import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.spooling import Keeper
@@ -37,7 +38,6 @@ from app.providers.embeddings import Embedder, NoEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.settings import Settings
-from app.store.cards import Cards
 from app.store.ids import LOCAL_TENANT
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
@@ -346,6 +346,7 @@ def build_journey(
     )
     counts, registry = CountCache(), CollectorRegistry()
     metrics, clock = Metrics(registry), clock or SystemClock()
+    (refusals,) = KeysHeld(settings).own_metrics(registry)
     compiler = Compiler(
         Retriever(
             store,
@@ -385,12 +386,13 @@ def build_journey(
         authenticator=authenticator or caller,
         router=Router.from_settings(settings),
         transports={False: upstream, True: upstream},
-        preparer=preparer
-        or Preparer(store, compiler, knower, CardReader(CardFinder(cards), tasks) if cards is not None else None),
+        preparer=preparer or Preparer(store, compiler, knower, CardReader(cards, tasks) if cards is not None else None),
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
         discovery=discovery,
-        limiter=Limiter(ledger, models, metrics=metrics, settings=settings, clock=clock, tasks=tasks),
+        limiter=Limiter(
+            ledger, models, metrics=metrics, refusals=refusals, settings=settings, clock=clock, tasks=tasks
+        ),
         metrics=metrics,
         settings=settings,
         clock=clock,

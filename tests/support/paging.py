@@ -13,7 +13,7 @@ import orjson
 from msgspec.structs import replace
 
 from app.api.auth import Principal
-from app.dialects.base import ChatRequest
+from app.dialects.base import ChatRequest, Dialect
 from app.dialects.chat import CHAT
 from app.features.paging.pager import Pager
 from app.features.paging.shrink import shrink
@@ -157,11 +157,13 @@ class Told:
         return [f"remembered: {text}" for text in texts]
 
 
-def chat_of(messages: Sequence[Message], *, body: bytes | None = None, **fields: Any) -> ChatRequest:
+def chat_of(
+    messages: Sequence[Message], *, body: bytes | None = None, dialect: Dialect = CHAT, **fields: Any
+) -> ChatRequest:
     """A request; `body`: its bytes, where they are not those of `json.dumps`."""
     if body is None:
         body = json.dumps({"model": MODEL, "messages": list(messages), **fields}).encode()
-    chat = CHAT.read(body, orjson.loads(body))
+    chat = dialect.read(body, orjson.loads(body))
     assert chat is not None
     return chat
 
@@ -189,7 +191,7 @@ def call_of(chat: ChatRequest, **fields: Any) -> Remembered:
         "inbound": Inbound(_nobody),
         "send": _nobody,
         "chat": chat,
-        "dialect": CHAT,
+        "dialect": chat.dialect,
         "body": chat.body,
         "sent": chat.body,
     }

@@ -13,6 +13,8 @@ from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
+from app.features.cards.reader import CardReader
+from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.features.paging.addon import PagingAddon
 from app.features.paging.again import PagedThen
@@ -25,7 +27,6 @@ from app.replay.recompile import Again, Mode, Recompiler
 from app.settings import Settings
 from app.store import ids
 from app.store.captures import Captures, ReplayStore
-from app.store.cards import Cards
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -107,7 +108,7 @@ class ReplayStage:
             self.clock,
             nonce_key=lambda: b"a test's secret",
             knowing=KnowingStore(self.pool, self.sql),
-            cards=Cards(self.pool, self.sql),
+            cards=CardReader(Cards(self.pool, self.sql), Supervisor()),
             knower=knower,
             addon=self._addon(counts),
         )

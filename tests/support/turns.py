@@ -12,7 +12,6 @@ from app.capture.facts import CallFacts, CompileFacts, Exchange
 from app.context.assemble import Prepend
 from app.context.request import Compilation
 from app.dialects.base import ChatRequest, renamed
-from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.gateway.addon import CallPart
 from app.gateway.idempotency import EarlierAnswer
@@ -92,7 +91,7 @@ class StubPreparer:
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
         shown = part.insertions if part is not None else ()
-        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
+        body = splice(chat.body, [*weave(chat.dialect.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)
 
 

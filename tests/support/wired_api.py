@@ -23,7 +23,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
 from app.api.calls import calls_router, replay_router
-from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
@@ -37,7 +36,6 @@ from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
-from app.api.spend import spend_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -46,6 +44,9 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
+from app.features.cards.keeper import CardKeeper
+from app.features.cards.routes import cards_router
+from app.features.cards.store import Cards
 from app.features.insights.asking import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
@@ -56,6 +57,8 @@ from app.features.knowledge.ontology_routes import ontology_router
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
+from app.features.limits.spend import spend_router
+from app.features.limits.store import LimitStore, SpendStore
 from app.features.paging.faults import Writer
 from app.features.paging.object_store import ObjectStore
 from app.features.paging.routes import objects_router
@@ -69,7 +72,6 @@ from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
 from app.settings import Settings
 from app.store.captures import Captures, CassetteStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
@@ -78,7 +80,6 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
-from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
@@ -295,6 +296,7 @@ async def build_api(
     )
     memories = Memories(pool, queries, clock, space=space)
     captures, queue, cards = Captures(pool, queries), Queue(pool, queries), Cards(pool, queries)
+    keeper = CardKeeper(cards, queries, Supervisor(), WordCounter().count, clock)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
@@ -351,9 +353,9 @@ async def build_api(
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),
-        lambda: sessions_router(gate, sessions, history, cards, scribe, deleter),
-        lambda: history_router(gate, sessions, history, cards, scribe, deleter),
-        lambda: cards_router(gate, sessions, cards, scribe),
+        lambda: sessions_router(gate, sessions, history, keeper, scribe, deleter),
+        lambda: history_router(gate, sessions, history, keeper, scribe, deleter),
+        lambda: cards_router(gate, sessions, cards, keeper),
         lambda: objects_router(
             gate,
             sessions,

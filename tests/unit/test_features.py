@@ -61,6 +61,18 @@ class Named(Feature):
     def gauges(self, process: Any, metrics: Any) -> Any:
         return [self.name]
 
+    def noting(self, process: Any) -> Any:
+        return f"noting of {self.name}"
+
+    def cards(self, process: Any, pool: Any) -> Any:
+        return f"cards of {self.name}"
+
+    def admits(self, process: Any, pool: Any, models: Any) -> Any:
+        return f"admission of {self.name}"
+
+    def own_metrics(self, registry: Any) -> Any:
+        return [f"metric of {self.name}"]
+
     def jobs(self, process: Any) -> Any:
         return {f"job of {self.name}": None}
 
@@ -92,7 +104,12 @@ async def test_all_are_asked_in_order() -> None:
         assert [both.gauges(NOBODY, NOBODY), both.ticks(NOBODY)] == [["a", "b"], ["a", "b"]]
         assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
         first: list[Any] = [both.metrics(NOBODY), both.knower(NOBODY, NOBODY), both.hearing(NOBODY)]
-        assert [*first, both.addon(NOBODY, NOBODY)] == ["a", "knower of b", "hearing of a", "addon of b"]
+        first += [both.admits(NOBODY, NOBODY, NOBODY), both.noting(NOBODY), both.cards(NOBODY, NOBODY)]
+        first += [both.addon(NOBODY, NOBODY)]
+        assert first == [
+            "a", "knower of b", "hearing of a", "admission of a", "noting of a", "cards of a", "addon of b",
+        ]  # fmt: skip
+        assert list(map(str, both.own_metrics(NOBODY))) == ["metric of a", "metric of b"]
         wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
         assert [each("core") for each in wraps] == ["b(a(core))"] * 4
     opened = ["a is opened", "b is opened"]
@@ -109,6 +126,10 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
         assert features.metrics(NOBODY) is None
         assert features.knower(NOBODY, NOBODY) is None
         assert features.hearing(NOBODY) is None
+        assert features.admits(NOBODY, NOBODY, NOBODY) is None
+        assert features.noting(NOBODY) is None
+        assert features.cards(NOBODY, NOBODY) is None
+        assert features.own_metrics(NOBODY) == []
         assert features.addon(NOBODY, NOBODY) is None
         core: Any = object()
         wraps: list[Callable[[Any], Any]] = [
@@ -127,6 +148,8 @@ def test_settings_choose() -> None:
         "knowledge",
         "paging",
         "webhooks",
+        "limits",
+        "cards",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 

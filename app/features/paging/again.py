@@ -15,7 +15,7 @@ from app.features.paging.ledger import HiddenLegs, keys_of
 from app.features.paging.pager import with_texts
 from app.features.paging.prompt import Renderings, costs_of, draw, messages_at, places, sheet
 from app.features.paging.store import PagingStore
-from app.features.paging.tools import Offer, definitions, offer
+from app.features.paging.tools import Offer, offer
 from app.gateway.addon import PartAgain
 from app.providers.tokens import CountCache, Tokenizers
 
@@ -53,7 +53,7 @@ class PagedThen:
         schemas: list[object] = []
         if then.tools and isinstance(made := offer(chat), Offer):
             insertions += made.insertions
-            schemas = [definitions(made.names)]
+            schemas = [made.tools]
         return PartAgain(insertions, drawn.costs, schemas, _lost(then, len(page.objects), len(hidden)))
 
 

@@ -63,8 +63,10 @@ def without_tools(body: bytes, names: Names) -> bytes:
 
 
 def _name(tool: bytes) -> object:
-    function = orjson.loads(tool).get("function")
-    return function.get("name") if isinstance(function, dict) else None
+    """Chat completions have it in `function`, messages at the top."""
+    read = orjson.loads(tool)
+    function = read.get("function")
+    return function.get("name") if isinstance(function, dict) else read.get("name")
 
 
 # An answer in the other form: some servers answer a request for a stream with a body, or the reverse, now and then.

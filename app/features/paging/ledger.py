@@ -23,6 +23,8 @@ from app.dialects.splice import Envelope, Insertion, MessageSpan, dump, entries,
 from app.features.paging.stream import THOUGHTS
 from app.features.paging.tools import NeedsLeg, PendingCalls, PhantomCall, results
 
+BLOCKS = "blocks"
+"""In an assistant's message of a leg that came by `/v1/messages`: its content as it was there, thinking with its signatures."""
 _CHARACTER = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.|[^\\\x80-\xbf][\x80-\xbf]*"
 )
@@ -53,6 +55,16 @@ class HiddenLegs(Struct, frozen=True):
     def pending(self) -> bool:
         """Whether calls are still to be answered."""
         return bool(self.beside) and self.told is None
+
+    @property
+    def placed(self) -> list[PhantomCall]:
+        """The answered calls that go into the client's own message, in their order."""
+        return sorted(self.beside, key=lambda call: call.position) if self.told is not None else []
+
+    def placed_results(self) -> list[dict[str, Any]]:
+        """Their results: all results of a message stand right behind it."""
+        calls, told = self.placed, self.told or {}
+        return results(calls, [told[each.id] for each in calls])
 
     @property
     def said(self) -> str:
@@ -109,10 +121,10 @@ def insertions(
             made.append(insert_messages(envelope, at, legs))
         if shared:
             made += _without_beginning(body, span, shared)
-        beside = _beside(hidden)
+        beside = hidden.placed
         if beside and (calls := _among_calls(body, span, beside)):
             made += calls
-            made.append(insert_messages(envelope, at + 1, _told(hidden)))
+            made.append(insert_messages(envelope, at + 1, hidden.placed_results()))
     return made
 
 
@@ -123,14 +135,14 @@ def expanded(message: Mapping[str, Any], hidden: HiddenLegs) -> list[Mapping[str
     if shared:
         own["content"] = own["content"].removeprefix(shared)
     told: list[dict[str, Any]] = []
-    beside = _beside(hidden)
+    beside = hidden.placed
     calls = own.get("tool_calls")
     if beside and isinstance(calls, list) and calls:
         merged = list(calls)
         for call in beside:
             merged.insert(call.position, call.as_sent())
         own["tool_calls"] = merged
-        told = _told(hidden)
+        told = hidden.placed_results()
     return [*legs, own, *told]
 
 
@@ -143,23 +155,13 @@ def _legs(hidden: HiddenLegs, message: Mapping[str, Any]) -> tuple[list[Mapping[
     thinks = any(message.get(name) for name in THOUGHTS)
     legs: list[Mapping[str, Any]] = []
     for each in hidden.legs:
+        each = {name: value for name, value in each.items() if name != BLOCKS}
         if each["role"] == "assistant" and not keeps:
             each = {**each, "content": None}
         if thinks:
             each = {name: value for name, value in each.items() if name not in THOUGHTS}
         legs.append(each)
     return legs, shared if keeps else ""
-
-
-def _beside(hidden: HiddenLegs) -> list[PhantomCall]:
-    """The answered calls that go into the client's own message, in their order."""
-    return sorted(hidden.beside, key=lambda call: call.position) if hidden.told is not None else []
-
-
-def _told(hidden: HiddenLegs) -> list[dict[str, Any]]:
-    """Their results: all results of a message stand right behind it."""
-    calls, told = _beside(hidden), hidden.told or {}
-    return results(calls, [told[each.id] for each in calls])
 
 
 def _without_beginning(body: bytes, message: MessageSpan, text: str) -> list[Insertion]:

@@ -42,7 +42,7 @@ from app.features.paging.prompt import (
 from app.features.paging.segment import Segmentation, segment
 from app.features.paging.state import Answering, Paging
 from app.features.paging.store import PagingStore
-from app.features.paging.tools import Names, Offer, definitions, offer
+from app.features.paging.tools import PAGED, Names, Offer, offer
 from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject
 from app.gateway.call import Parsed
 from app.gateway.prepare import live_blocks
@@ -143,7 +143,7 @@ class Pager:
         if own is None or document is None or not isinstance(made := offer(own), Offer):
             return None
         chat = own.dialect.read(sent, document)
-        if chat is None or not all(each in document.get("tools", ()) for each in definitions(made.names)):
+        if chat is None or not all(each in document.get("tools", ()) for each in made.tools):
             return None
         model = call.target.model_alias or chat.model
         room = max(0, self._models.window(model) - self._models.response_reserve(model, chat.answer_limit))
@@ -248,7 +248,7 @@ class Pager:
         offered = offer(run.chat)
         beside = Beside(
             REPLY_TOKENS + sum(counts.tools(each, counter) for each in run.chat.schemas if each),
-            counts.tools(definitions(offered.names), counter) if isinstance(offered, Offer) else 0,
+            counts.tools(offered.tools, counter) if isinstance(offered, Offer) else 0,
             self._memory(run),
         )
         nonce = session_nonce(self._nonce_key(), run.place.session_id)
@@ -344,7 +344,7 @@ async def with_texts(
 def unpaged(chat: ChatRequest, place: Place) -> str | None:
     """Why a request is not paged though it is wanted, as its explanation calls it: what Mneme, or the upstream, supplies is
     shortened already."""
-    if chat.dialect.name != "chat":
+    if chat.dialect.name not in PAGED:
         return "dialect"
     if chat.upstream_holds or place.upstream_holds:
         return "upstream-holds"

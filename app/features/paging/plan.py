@@ -14,7 +14,7 @@ from app.features.paging.fidelity import Decision, Moment, decide
 from app.features.paging.prompt import PagedRequest, ReceivedRequest, Where, heard
 from app.features.paging.segment import Segmentation
 from app.features.paging.state import Paging
-from app.features.paging.tools import Declined, Offer, definitions
+from app.features.paging.tools import Declined, Offer
 from app.features.paging.values import Fault, FaultType, Fidelity, Paged, Relationship, SemanticObject
 
 LEFT_OUT = "left_out"
@@ -122,7 +122,7 @@ def fill(
     insertions, ours = list(drawn.insertions), 0
     if isinstance(offered, Offer) and needed:
         insertions += offered.insertions
-        paging.names, paging.schemas, ours = offered.names, [definitions(offered.names)], beside.tools
+        paging.names, paging.schemas, ours = offered.names, [offered.tools], beside.tools
     elif isinstance(offered, Declined) and needed:
         paging.declined = offered.reason
     now = {each.id: each for each in shown}

@@ -16,17 +16,16 @@ from threading import Lock
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, TEXT_PARTS, Transcript, query_of, text_of
 from app.dialects.base import ChatRequest
-from app.dialects.splice import ByteSpan, Insertion, MessageSpan, entries, escape, splice
+from app.dialects.splice import ByteSpan, Insertion, entries, escape
 from app.features.paging.fidelity import MIN_BATCH, RECENT_TURNS, Decision, at_least, zone
+from app.features.paging.forms import FORMS
 from app.features.paging.keys import base_key, understand
 from app.features.paging.ledger import HiddenLegs, expanded
-from app.features.paging.ledger import insertions as ledger_insertions
 from app.features.paging.phases import PHASE_TURNS, changes_subject, is_phase
 from app.features.paging.preview import handle_of, render, render_rest, shown_tokens
 from app.features.paging.segment import marks, turns
@@ -65,37 +64,29 @@ class MessagePart(NamedTuple):
     inside: ByteSpan
 
 
-def pieces(body: bytes, span: MessageSpan, message: Mapping[str, Any]) -> list[MessagePart]:
-    """The texts that `text_of` joins with line feeds; none where the content is neither a string nor a list of parts.
-
-    `message`: what orjson read at `span`.
-    """
-    content = message.get("content")
-    where = span.content(body)
-    if where.kind == "string" and isinstance(content, str):
-        return [MessagePart(0, content, ByteSpan(where.start + 1, where.end - 1))]
+def pieces(body: bytes, parts: Iterable[tuple[object, ByteSpan]]) -> list[MessagePart]:
+    """The texts that `text_of` joins with line feeds. `parts`: see `forms.PagedForm`."""
     found: list[MessagePart] = []
     at = 0
-    if where.kind == "array" and isinstance(content, list):
-        for part, (_, element) in zip(content, entries(body, where.start), strict=True):
-            name = _text_name(part)
-            if name is None:
-                continue
-            text = part[name] if name else part
-            inside = dict(entries(body, element.start))[name] if name else element
-            found.append(MessagePart(at, text, ByteSpan(inside.start + 1, inside.end - 1)))
-            at += len(text) + 1
+    for part, where in parts:
+        name = _text_name(part)
+        if name is None:
+            continue
+        text = part[name] if isinstance(part, Mapping) else str(part)
+        inside = dict(entries(body, where.start))[name] if name else where
+        found.append(MessagePart(at, text, ByteSpan(inside.start + 1, inside.end - 1)))
+        at += len(text) + 1
     return found
 
 
 def changed(
-    body: bytes, span: MessageSpan, message: Mapping[str, Any], changes: Iterable[TextChange]
+    body: bytes, parts: Iterable[tuple[object, ByteSpan]], changes: Iterable[TextChange]
 ) -> list[Insertion] | None:
-    """What makes the changes, which do not overlap; None where the text does not lie in the content like that.
+    """What makes the changes, which do not overlap; None where the text does not lie in the parts like that.
 
     Of a range that goes over several parts the first gets the data, and of each further one `KEPT` is left.
     """
-    found = pieces(body, span, message)
+    found = pieces(body, parts)
     made: list[Insertion] = []
     for start, stop, data in changes:
         covered = [each for each in found if max(start, each.at) < min(stop, each.at + len(each.text))]
@@ -105,12 +96,6 @@ def changed(
             first, last = _bytes(body, each, max(0, start - each.at), min(len(each.text), stop - each.at))
             made.append(Insertion(first, data if each is covered[0] else KEPT.encode(), last - first))
     return made
-
-
-def after(body: bytes, span: MessageSpan, insertions: Sequence[Insertion]) -> Any:
-    """The message as it is read with insertions made that lie within it."""
-    moved = [each._replace(pos=each.pos - span.start) for each in insertions]
-    return orjson.loads(splice(body[span.start : span.end], moved))
 
 
 def _text_name(part: object) -> str | None:
@@ -342,12 +327,13 @@ def draw(
             rest = escape(render_rest(handle_of(each.id), nonce, counter.count).text)
             for at, part in others:
                 changes.setdefault(at, []).append(TextChange(part.start, part.stop, rest))
-    insertions = ledger_insertions(chat.body, chat.envelope, chat.messages, page.hidden)
+    form = FORMS[chat.dialect.name]
+    insertions = form.exchanges(chat, page.hidden)
     for at, own in changes.items():
         own.sort()
         if any(one.stop > other.start for one, other in pairwise(own)):
             continue  # two requests at once took the message apart differently: the client's text stands
-        made = changed(chat.body, chat.envelope.messages[at], chat.messages[at], own)
+        made = changed(chat.body, form.parts(chat, at), own)
         if made:
             insertions += made
             costs[at] = _cost(chat, at, made, known.get(at) if len(own) == 1 else None, counter, counts)
@@ -367,7 +353,7 @@ def _cost(
     """Tokens of a message as it goes out. `digest`: of its one change; then they are remembered by that and its hash."""
 
     def counted() -> int:
-        return counts.message(after(chat.body, chat.envelope.messages[at], made), counter)
+        return counts.message(FORMS[chat.dialect.name].after(chat, at, made), counter)
 
     hashed = chat.transcript.hashes[at]
     if digest is None or hashed is None or not chat.messages[at].keys() <= HASHED:
@@ -390,7 +376,8 @@ def _scale(
     for each in objects:
         (at, part), *others = where[each.id]
         content = chat.messages[at].get("content")
-        if not others and part.start == 0 and isinstance(content, str) and part.stop == len(content):
+        alone = isinstance(content, str) or (isinstance(content, list) and len(content) == 1)
+        if not others and part.start == 0 and alone and part.stop == len(text_of(chat.messages[at])):
             exact += costs[at]
             stored += each.tokens_l0
     return exact / stored if stored else 1.0 + counter.margin

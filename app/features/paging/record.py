@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.dialects.base import ChatRequest
-from app.features.paging.ledger import HiddenLegs
+from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.segment import marks
 from app.features.paging.store import write
 from app.features.paging.values import PagingRecord
@@ -54,8 +54,15 @@ def allowed(record: PagingRecord, hidden: HiddenLegs, chat: ChatRequest, redacto
     kept = chat.messages if told is chat.document else chat.dialect.messages(told) or ()
     own = chat.messages
     whole = len(kept) == len(own) and all(one == other for one, other in zip(kept, own, strict=True))
-    said = {"choices": [{"message": each} for each in hidden.legs], "messages": list(hidden.legs)}
-    if whole and redactor.value(said) is said:
+    said: list[Mapping[str, Any]] = [
+        {"choices": [{"message": each} for each in hidden.legs], "messages": list(hidden.legs)}
+    ]
+    for blocks in [
+        each[BLOCKS] for each in hidden.legs if BLOCKS in each
+    ]:  # as /v1/messages has them: asked, told, and in events
+        said += [{"messages": [{"content": blocks}], "content": blocks}]
+        said += [{"content_block": each, "delta": each} for each in blocks]
+    if whole and all(redactor.value(each) is each for each in said):
         return record
     lacking = {
         mark

@@ -347,6 +347,8 @@ class PhantomStream:
     """The engine. The caller feeds the body of one leg, then says `end`, however the body ended; after a `NeedsLeg` it goes on
     with `next_leg` or, where that leg cannot be had, `failed`."""
 
+    followed = FOLLOWED
+
     def __init__(self, names: Names, *, rounds: int = MAX_ROUNDS) -> None:
         self.started = False
         """Something has gone out: a later leg's error can have no status of its own any more."""
@@ -604,7 +606,7 @@ class PhantomStream:
     def _close(self) -> None:
         """What the leg has come to, now that nothing more of it will come."""
         leg = self._now
-        if not leg.ours or leg.failed or leg.closed or leg.finish not in FOLLOWED or self._exhausted:
+        if not leg.ours or leg.failed or leg.closed or leg.finish not in self.followed or self._exhausted:
             return
         leg.closed = True
         calls = leg.whole()
@@ -612,9 +614,12 @@ class PhantomStream:
             self._outs.append(PendingCalls(calls))
             return
         leg.over = True
-        said = leg.texts()
-        message = spoken(said.pop("content", ""), said, calls)
-        self._outs.append(NeedsLeg(calls, message, last=self.leg > self._rounds))
+        self._outs.append(NeedsLeg(calls, self._message(calls), last=self.leg > self._rounds))
+
+    def _message(self, calls: tuple[PhantomCall, ...]) -> dict[str, Any]:
+        """The leg as the message that it was."""
+        said = self._now.texts()
+        return spoken(said.pop("content", ""), said, calls)
 
     def _send(self, data: bytes) -> None:
         if data:

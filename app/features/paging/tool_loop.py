@@ -24,9 +24,10 @@ from app.capture.facts import Leg
 from app.clock import Clock
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
-from app.features.paging.body import PhantomBody, as_body, as_events, following, without_tools
+from app.features.paging.forms import FORMS, PagedForm
+from app.features.paging.ledger import BLOCKS
 from app.features.paging.state import Answering, Paging
-from app.features.paging.stream import Out, PhantomStream, Send, refusal
+from app.features.paging.stream import Out, Send
 from app.features.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCalls
 from app.gateway.call import Forwarded, LegOf, grown, nobody
 from app.gateway.commands import NOTHING_TOLD
@@ -140,10 +141,11 @@ class Legs:
         """The answer that the client gets, of which the call's own is the first leg; as soon as its head is known. Raises
         UpstreamError, ClientGone; the call is recorded then."""
         response = call.response
-        if response is None or response.status != 200 or response.bodyless:
+        if response is None or response.status != 200 or response.bodyless or call.chat is None:
             return call
         stream = is_event_stream(response_headers(response.headers, response.status))
-        joint = (_Stream if stream else _Body)(self, call, paging, names)
+        form = FORMS[call.chat.dialect.name]
+        joint = (_Stream if stream else _Body)(self, call, paging, names, form)
         call = replace(call, joint=joint)
         async with self.forwarder.waiting(call, joint):
             return replace(call, response=await joint.head())
@@ -154,8 +156,9 @@ class _Joint:
 
     whole = False
 
-    def __init__(self, legs: Legs, call: Forwarded, paging: Paging, names: Names) -> None:
+    def __init__(self, legs: Legs, call: Forwarded, paging: Paging, names: Names, form: PagedForm) -> None:
         self._legs = legs
+        self._form = form
         self._call = call
         self._paging = paging
         self._names = names
@@ -204,9 +207,9 @@ class _Joint:
         paging.hidden = paging.hidden.after(need, told)
         # What the model was told is part of the call from here on, also for whoever finds it in the journal.
         legs.finalizer.begin(self._call)
-        self._body = following(self._body, need, texts)
+        self._body = self._form.following(self._body, need, texts)
         if need.last:
-            self._body = without_tools(self._body, self._names)
+            self._body = self._form.at_the_limit(self._body, self._names)
         self._number += 1
         own = self._own_call(self._body)
         legs.finalizer.begin(own)
@@ -229,7 +232,9 @@ class _Joint:
         answers = self._legs.answers
         try:
             async with asyncio.timeout(ANSWER_S):
-                found = await answers.answer(self._paging, need.calls, need.message)
+                said = need.message
+                said = {BLOCKS: said[BLOCKS]} if BLOCKS in said else said  # what goes into the prompt, for its tokens
+                found = await answers.answer(self._paging, need.calls, said)
             return found, answers.remembered(need.calls, found)
         except Exception as error:  # boundary: whatever a look-up meets, the model can be told so and goes on
             self._legs.metrics.degraded("faults")
@@ -306,9 +311,9 @@ class _Joint:
 class _Stream(_Joint):
     """Of legs that are streams. Itself the body of the answer."""
 
-    def __init__(self, legs: Legs, call: Forwarded, paging: Paging, names: Names) -> None:
-        super().__init__(legs, call, paging, names)
-        self._engine = PhantomStream(names)
+    def __init__(self, legs: Legs, call: Forwarded, paging: Paging, names: Names, form: PagedForm) -> None:
+        super().__init__(legs, call, paging, names, form)
+        self._engine = form.stream(names)
         self._ready: deque[bytes] = deque()
         self._need: NeedsLeg | None = None
         self._over = False
@@ -354,7 +359,7 @@ class _Stream(_Joint):
         if self._need is not None:
             self._over = False  # all is known that the next leg takes, also of one that broke behind its end
         elif error is not None:
-            self._broken(error, error.body())
+            self._broken(error, self._form.error(error))
         return True
 
     async def _follow(self, need: NeedsLeg) -> bool:
@@ -365,13 +370,13 @@ class _Stream(_Joint):
                     return False
                 said = await self._now.read(ERROR_LIMIT)
                 status = UpstreamError(f"The upstream answered {response.status} when it was asked on.")
-                self._broken(status, refusal(response.status, said))
+                self._broken(status, self._form.refusal(response.status, said))
                 return True
             self._engine.next_leg()
             if not self._now.is_stream:
                 await self._convert()
         except UpstreamError as error:
-            self._broken(error, error.body())
+            self._broken(error, self._form.error(error))
         return True
 
     async def _convert(self) -> None:
@@ -379,10 +384,10 @@ class _Stream(_Joint):
         said = await self._now.read()
         chat = self._call.chat
         options = chat.document.get("stream_options") if chat is not None else None
-        events = as_events(said, usage=isinstance(options, dict) and options.get("include_usage") is True)
+        events = self._form.as_events(said, isinstance(options, dict) and options.get("include_usage") is True)
         if events is None:
             error = UpstreamError("The upstream gave no answer when it was asked on.")
-            self._broken(error, refusal(error.status, said))
+            self._broken(error, self._form.refusal(error.status, said))
             return
         self._over = True
         self._take(self._engine.feed(events) + self._engine.end())
@@ -418,7 +423,7 @@ class _Body(_Joint):
         return self._faults
 
     async def head(self) -> UpstreamResponse:
-        engine = PhantomBody(self._names)
+        engine = self._form.body(self._names)
         while True:
             try:
                 said = await self._now.read()
@@ -427,7 +432,7 @@ class _Body(_Joint):
                     raise
                 return replace(self._now.head, chunks=self._again(error), close=self.aclose)
             as_stream = self._number > 1 and self._now.is_stream
-            made = engine.feed(_whole(said) if as_stream else said)
+            made = engine.feed(self._whole_of(said) if as_stream else said)
             if not isinstance(made, NeedsLeg):
                 break
             self._faults = True
@@ -442,15 +447,14 @@ class _Body(_Joint):
         framing += [(b"content-type", b"application/json")] if as_stream else []
         return self._made(_pieces([made.data]), *framing)
 
+    def _whole_of(self, stream: bytes) -> bytes:
+        body = self._form.as_body(stream)
+        if body is None:
+            raise UpstreamError("The upstream gave no whole answer when it was asked on.")
+        return body
+
     def _again(self, error: UpstreamError | None) -> AsyncIterator[bytes]:
         return _pieces([chunk for _, chunk in self._now.pieces], error)
-
-
-def _whole(stream: bytes) -> bytes:
-    body = as_body(stream)
-    if body is None:
-        raise UpstreamError("The upstream gave no whole answer when it was asked on.")
-    return body
 
 
 async def _pieces(chunks: Sequence[bytes], error: UpstreamError | None = None) -> AsyncIterator[bytes]:

@@ -14,6 +14,7 @@ import orjson
 from msgspec import Struct, field
 
 from app.dialects.base import ChatRequest
+from app.dialects.messages import choice_of, tool_of
 from app.dialects.splice import Insertion, dump, entries, replace_value
 
 MAX_ROUNDS = 4
@@ -38,6 +39,9 @@ LIMIT_REACHED = (
     "The limit of memory look-ups in one answer is reached. "
     "Answer now with what you have, and say what you could not look up."
 )
+
+PAGED = frozenset({"chat", "messages"})
+"""The dialects that are paged (`paging.forms`)."""
 
 Reason = Literal[
     "dialect",
@@ -64,10 +68,11 @@ class Names(Struct, frozen=True):
 
 
 class Offer(NamedTuple):
-    """What adds the tools to a request's own bytes."""
+    """What adds the tools to a request's own bytes. `tools`: as the request names them."""
 
     insertions: list[Insertion]
     names: Names
+    tools: list[dict[str, Any]]
 
 
 class Declined(NamedTuple):
@@ -87,21 +92,24 @@ def offer(chat: ChatRequest) -> Offer | Declined:
         return Declined(reason)
     tools: Sequence[Mapping[str, Any]] = chat.document.get("tools") or ()
     names = names_in(chat)
-    ours = b",".join(dump(each) for each in definitions(names))
+    made_tools = definitions(names)
+    if chat.dialect.name == "messages":
+        made_tools = [tool_of(each) for each in made_tools]
+    ours = b",".join(dump(each) for each in made_tools)
     span = chat.envelope.members.get("tools")
     if span is None:
-        return Offer([Insertion(chat.envelope.array_end, b',"tools":[' + ours + b"]")], names)
+        return Offer([Insertion(chat.envelope.array_end, b',"tools":[' + ours + b"]")], names, made_tools)
     if not tools:
         made = replace_value(chat.envelope, "tools", [])
         assert made is not None, "it is a member"
-        return Offer([made._replace(data=b"[" + ours + b"]")], names)
+        return Offer([made._replace(data=b"[" + ours + b"]")], names, made_tools)
     *_, (_, last) = entries(chat.body, span.start)
-    return Offer([Insertion(last.end, b"," + ours)], names)
+    return Offer([Insertion(last.end, b"," + ours)], names, made_tools)
 
 
 def _declined(chat: ChatRequest) -> Reason | None:
     document = chat.document
-    if chat.dialect.name != "chat":
+    if chat.dialect.name not in PAGED:
         return "dialect"
     n = document.get("n")
     if n is not None and n != 1:
@@ -109,6 +117,8 @@ def _declined(chat: ChatRequest) -> Reason | None:
     if document.get("functions") or document.get("function_call"):
         return "legacy-functions"  # upstreams refuse both forms in one request
     tools, choice = document.get("tools"), document.get("tool_choice")
+    if chat.dialect.name == "messages":
+        choice = choice_of(choice)
     if tools is not None and not (isinstance(tools, list) and all(isinstance(each, dict) for each in tools)):
         return "tools-unread"  # the upstream says what is wrong with them
     if choice == "none":

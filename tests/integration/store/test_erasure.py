@@ -16,6 +16,7 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
+from app.features.limits.store import LimitStore, SpendStore, Unrecorded
 from app.features.paging.record import PagingPartRecord
 from app.index.indexes import IndexScope
 from app.jobs.schedule import Schedule, privacy_ticks
@@ -24,7 +25,6 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads, own_connection
 from app.store.item_columns import ids_of
 from app.store.learning import LearningStore
-from app.store.limits import LimitStore, SpendStore, Unrecorded
 from app.store.pools import Pool
 from app.store.records import StreamRecord
 from app.store.retention import Retention, RetentionLimits

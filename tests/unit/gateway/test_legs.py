@@ -15,6 +15,7 @@ from app.api.auth import Principal
 from app.capture.facts import Outcome
 from app.capture.spool import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
+from app.features.limits.store import AdmitAnswer
 from app.features.paging.ledger import HiddenLegs
 from app.features.paging.record import PagingPartRecord
 from app.features.paging.state import Paging
@@ -24,7 +25,7 @@ from app.gateway.idempotency import EarlierAnswer
 from app.gateway.spooled_call import Revived, revive
 from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import AdmitAnswer, KeyLimits
+from app.store.limits import KeyLimits
 from tests.support.faults import (
     DONE,
     StubAnswers,

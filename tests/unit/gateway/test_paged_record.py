@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.context.transcript import Transcript
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
-from app.features.paging.ledger import HiddenLegs
+from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.segment import marks
 from app.features.paging.state import Paging
 from app.features.paging.tools import PhantomCall
@@ -131,6 +131,15 @@ def test_an_exchange_that_says_what_may_not_be_stored_is_not_kept() -> None:
     found = recorded(given, CHAIN, Redactor(["$.choices[*].message.content"]))
     assert found.objects == tuple(objects.values())
     assert found.hidden == {}
+
+
+@pytest.mark.parametrize("path", ["$.content[*].thinking", "$.messages[*].content[*].thinking", "$.delta.thinking"])
+def test_thinking_that_may_not_be_stored_is_not_kept_with_an_exchange(path: str) -> None:
+    legs = ({"role": "assistant", "content": "Hm.", BLOCKS: [{"type": "thinking", "thinking": "secret"}]},)
+    given = paging(hidden=HiddenLegs(legs))
+    assert CHAIN in recorded(given, CHAIN).hidden
+    assert recorded(given, CHAIN, Redactor(["$.content[*].text"])).hidden
+    assert recorded(given, CHAIN, Redactor([path])).hidden == {}
 
 
 def test_a_value_beside_the_messages_takes_nothing_away() -> None:

@@ -10,9 +10,9 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.errors import BadRequest
-from app.memory.cards import TakenCard, cards_of
+from app.features.cards.results import TakenCard, cards_of
+from app.features.cards.store import NewCard, attach
 from app.sources import CardTool
-from app.store.cards import NewCard, attach
 from app.store.learning import Effect, SourceMessage
 from app.store.queries import Queries
 from app.store.sessions import SessionRef, line_of
@@ -39,7 +39,7 @@ class CardTaker:
         self._count = count
         self._clock = clock
 
-    async def take(self, job: LearnJob, effect: Effect, messages: Sequence[SourceMessage]) -> None:
+    async def note(self, job: LearnJob, effect: Effect, messages: Sequence[SourceMessage]) -> None:
         """Within the job's effect: the cards of the results among its messages, each with the answer that followed. A result
         that shows none is passed over, and said in the log."""
         results = {each.message_id: each for each in messages if each.role in RESULTS}

@@ -7,42 +7,36 @@ told again. Behind it stand the ids of the messages that it came with: whoever d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 import orjson
 
 from app.context.assemble import Block, neutralise
-from app.context.facts_section import CARD, is_item, told_id
+from app.context.facts_section import CARD, told_id
 from app.context.notes import Count, NoteLines
 from app.context.pack import Reason
-from app.store.cards import Card
+from app.features.cards.store import Card
 
 LABEL = "Shown on the user's screen: "
 
 
-class AskedCards(Protocol):
-    """The cards that one request asks for. Nothing here raises."""
-
-    async def cards(self) -> Sequence[Card] | None:
-        """They, in their order; None: they were not read in time."""
-        ...
-
-    def close(self) -> None:
-        """Nobody waits any more."""
-        ...
-
-
-class Read(NamedTuple):
-    """A `AskedCards` of what is read already."""
+class CardsAsked(NamedTuple):
+    """The cards that were found, in their order."""
 
     found: Sequence[Card]
 
-    async def cards(self) -> Sequence[Card] | None:
-        return self.found
+    @property
+    def ids(self) -> list[UUID]:
+        return [each.card_id for each in self.found]
 
-    def close(self) -> None:
-        return None
+    def beside(self, blocks: Sequence[Block]) -> CardsTold:
+        """Of these cards what is to be told beside the blocks that stay in the prompt."""
+        live = {item for block in blocks for item in block.item_ids}
+        told: tuple[list[Card], list[Card]] = [], []
+        for each in self.found:
+            told[note_of(each) in live].append(each)
+        return CardsTold(*told)
 
 
 class CardsTold(NamedTuple):
@@ -50,6 +44,10 @@ class CardsTold(NamedTuple):
 
     cards: Sequence[Card]
     seen: Sequence[Card]
+
+    @property
+    def new(self) -> bool:
+        return bool(self.cards)
 
     def wants(self, count: Count, budget: int) -> int:
         """Tokens that it would take, as far as they matter: beyond `budget` nothing is counted."""
@@ -63,7 +61,7 @@ class CardsTold(NamedTuple):
 
     def tell(self, said: NoteLines, budget: int, count: Count) -> None:
         """Add the cards that fit to what is said, in their order, and their figures to its account. After all other lines: see
-        `knowing.shown`."""
+        `facts_section.shown`."""
         chosen: list[Card] = []
         used = 0
         for each in self.cards:
@@ -83,15 +81,6 @@ class CardsTold(NamedTuple):
         }
 
 
-def cards_told(cards: Sequence[Card], blocks: Sequence[Block]) -> CardsTold:
-    """Of these cards what is to be told beside the blocks that stay in the prompt."""
-    live = {item for block in blocks for item in block.item_ids}
-    told: tuple[list[Card], list[Card]] = [], []
-    for each in cards:
-        told[note_of(each) in live].append(each)
-    return CardsTold(*told)
-
-
 def card_line(card: Card) -> str:
     """ "Shown on the user's screen: card 2 of question 1 (chart): {…}"."""
     data = orjson.dumps(card.data).decode()
@@ -101,18 +90,6 @@ def card_line(card: Card) -> str:
 def note_of(card: Card) -> UUID:
     """The id of a card's line."""
     return told_id(str(card.card_id), "", CARD)
-
-
-def came_with(blocks: Sequence[Block]) -> set[UUID]:
-    """The messages that cards in these blocks came with. They may say nothing themselves (an answer that calls a tool)."""
-    found = set()
-    for block in blocks:
-        behind = False
-        for item in block.item_ids:
-            behind = behind or item.int >> 76 & 0xF == CARD
-            if behind and is_item(item):
-                found.add(item)
-    return found
 
 
 def _sources(card: Card) -> list[UUID]:

@@ -1,9 +1,9 @@
-"""app/context/cards.py: the tool that a model is given."""
+"""app/features/cards/finder.py: the tool that a model is given."""
 
 from __future__ import annotations
 
-from app.api.card_models import Wish
-from app.context.cards import TOOL
+from app.features.cards.finder import TOOL
+from app.features.cards.models import Wish
 
 
 def test_the_tool_takes_what_the_route_takes() -> None:

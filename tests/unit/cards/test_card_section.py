@@ -1,4 +1,4 @@
-"""app/context/card_section.py: the cards that a message asks for, as lines of a block, within their budget, in the account."""
+"""app/features/cards/section.py: the cards that a message asks for, as lines of a block and in the account."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.context.asked_cards import Read
 from app.context.assemble import Block
 from app.context.budget import Budgets
-from app.context.card_section import LABEL, CardsTold, Read, came_with, card_line, cards_told, note_of
 from app.context.compile import Compiler
-from app.context.facts_section import is_item, shown
+from app.context.facts_section import came_with, is_item, shown
 from app.context.inputs import read
 from app.context.notes import NoteLines, is_note
 from app.context.request import Compilation
+from app.features.cards.section import LABEL, CardsAsked, CardsTold, card_line, note_of
 from app.providers.tokens import CountCache, prompt_tokens
 from app.sources import Placement
 from tests.support.context_samples import memory
@@ -39,7 +40,7 @@ def block(ids: list[UUID], text: str = "") -> Block:
 
 def told(cards: list[Any], budget: int = 1000) -> NoteLines:
     lines = NoteLines()
-    cards_told(cards, []).tell(lines, budget, count)
+    CardsAsked(cards).beside([]).tell(lines, budget, count)
     return lines
 
 
@@ -81,8 +82,8 @@ def test_nobody_counts_what_is_larger_than_the_budget() -> None:
         return len(text)
 
     large = [card(n, tokens=2000) for n in range(1, 4)]
-    cards_told(large, []).tell(NoteLines(), 800, counting)
-    assert cards_told(large, []).wants(counting, 800) == 0
+    CardsAsked(large).beside([]).tell(NoteLines(), 800, counting)
+    assert CardsAsked(large).beside([]).wants(counting, 800) == 0
     assert counted == []
     many = CardsTold([card(n) for n in range(1, 100)], [])
     assert many.wants(counting, 100) >= 100
@@ -97,7 +98,7 @@ def test_never_over_its_budget(sizes: list[int], budget: int) -> None:
 
 def test_what_an_earlier_block_tells_is_not_told_again() -> None:
     blocks = [block([note_of(card(1)), UUID(int=0x101)])]
-    assert cards_told([card(1), card(2)], blocks) == ([card(2)], [card(1)])
+    assert CardsAsked([card(1), card(2)]).beside(blocks) == ([card(2)], [card(1)])
 
 
 def test_an_answer_is_not_shown_by_its_card() -> None:
@@ -132,7 +133,7 @@ async def test_the_card_stands_in_the_prompt_and_in_the_account() -> None:
 
 
 async def test_nothing_is_said_where_there_is_none() -> None:
-    compiled = await compiler().compile(request(ASKED, cards=Read(())))
+    compiled = await compiler().compile(request(ASKED, cards=Read(CardsAsked(()))))
     assert compiled.new_block is None
     assert compiled.audit["sections"]["cards"] == {
         "budget": 0, "tokens": 0, "chosen": [], "dropped": [], "visible": [],
@@ -172,7 +173,7 @@ async def test_in_a_tool_loop_nobody_waits_for_them() -> None:
 async def test_the_prompt_stays_within_the_window(placement: Placement, window: int, many: int) -> None:
     found = Found(*(memory(n + 1, f"Number {n} is lucky", token_count=5) for n in range(30)))
     cards = [card(n, {"points": list(range(30))}, tokens=70) for n in range(1, many + 1)]
-    asked = request(ASKED, cards=Read(cards), placement=placement)
+    asked = request(ASKED, cards=Read(CardsAsked(cards)), placement=placement)
     compiled = await compiler(found, {"gpt-4o": window}, cap=1500).compile(asked)
     counter = TOKENIZERS.for_model("gpt-4o")
     before, after = prompt_tokens(asked.messages, counter), prompt_tokens(shown_prompt(compiled, asked), counter)
@@ -195,6 +196,6 @@ async def test_a_budget_of_nothing_tells_nothing() -> None:
         memory_cap=300,
         budgets=Budgets(cards=0),
     )
-    compiled: Compilation = await none.compile(request(ASKED, cards=Read([card(1)])))
+    compiled: Compilation = await none.compile(request(ASKED, cards=Read(CardsAsked([card(1)]))))
     assert compiled.new_block is None
     assert compiled.audit["sections"]["cards"]["dropped"] == [[UUID(int=1), "over_budget"]]

@@ -13,7 +13,8 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, paged
 from app.api.scope import Admitted, Gate
 from app.clock import Clock
 from app.errors import BadRequest
-from app.store.limits import MICROCENTS_PER_DOLLAR, By, SpendStore, Spent, is_nothing
+from app.features.limits.store import SpendStore, Spent, is_nothing
+from app.store.limits import MICROCENTS_PER_DOLLAR, By
 
 USUAL_DAYS = 30
 """Days that are added up where `from` is left out, with today."""

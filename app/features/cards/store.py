@@ -11,6 +11,7 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from app.api.card_models import MAX_ORDER
 from app.errors import BadRequest, Conflict, NotFound
 from app.store import ids
 from app.store.pools import Pool
@@ -20,10 +21,6 @@ from app.store.sessions import Ancestry, SessionRef, line_of
 MAX_INDEXED = 10_000
 """Cards of a conversation that are looked through for the one that is meant, newest first: a hundred times those of the seed's
 20 turns with five cards each."""
-
-
-MAX_ORDER = 1000
-"""Highest place of a card within its answer."""
 
 
 class Card(Struct, frozen=True):

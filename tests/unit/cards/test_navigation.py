@@ -1,4 +1,4 @@
-"""app/context/navigation.py: which card a sentence asks for, and finding it."""
+"""app/features/cards/navigation.py: which card a sentence asks for, and finding it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.navigation import MAX_ASKED_CHARS, CardRequest, pick, understand, words_of
-from app.store.cards import Indexed
+from app.features.cards.navigation import MAX_ASKED_CHARS, CardRequest, pick, understand, words_of
+from app.features.cards.store import Indexed
 from tests.support.tables import each_of
 
 ABOUT_CARDS: list[tuple[str, dict[str, Any]]] = [

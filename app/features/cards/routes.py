@@ -10,30 +10,27 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import Discriminator, Field, Tag, ValidationError
 
-from app.api.card_models import (
-    MAX_CARDS,
+from app.api.card_models import MAX_CARDS, MAX_ORDER, CardType
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Segment, Text, decode_cursor, paged, parse_json
+from app.api.scope import Admitted, CallerScope, Gate, find_session
+from app.api.sessions import Owner
+from app.errors import BadBody, BadRequest, NotFound
+from app.features.cards.finder import TOOL, CardFinder, FoundCards
+from app.features.cards.keeper import CardKeeper
+from app.features.cards.models import (
     CardAdded,
     CardIn,
     CardPage,
     CardsAdded,
     CardsFound,
-    CardType,
     ToolCall,
     ToolMessage,
     Understood,
     Wish,
-    compact,
-    new_cards,
     shown_card,
 )
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Segment, Text, decode_cursor, paged, parse_json
-from app.api.intake import Scribe
-from app.api.scope import Admitted, CallerScope, Gate, find_session
-from app.api.sessions import Owner
-from app.context.cards import TOOL, CardFinder, FoundCards
-from app.context.navigation import MAX_ASKED_CHARS, CardRequest, kind_of
-from app.errors import BadBody, BadRequest, NotFound
-from app.store.cards import MAX_ORDER, CardFilter, Cards
+from app.features.cards.navigation import MAX_ASKED_CHARS, CardRequest, kind_of
+from app.features.cards.store import CardFilter, Cards
 from app.store.sessions import SessionRef, Sessions
 
 TOOL_TOKENS = 4000
@@ -57,9 +54,9 @@ Place = Annotated[int | None, Query(ge=1, le=MAX_ORDER)]
 Number = Annotated[int | None, Query(ge=0, le=2**30)]
 
 
-def cards_router(gate: Gate, sessions: Sessions, cards: Cards, scribe: Scribe) -> APIRouter:
+def cards_router(gate: Gate, sessions: Sessions, cards: Cards, keeper: CardKeeper) -> APIRouter:
     """The routes of cards."""
-    routes = _Routes(sessions, cards, scribe)
+    routes = _Routes(sessions, cards, keeper)
     router = gate.router("cards")
     at = "/sessions/{session_id}/cards"
     router.add_api_route(at, routes.listing, methods=["GET"], response_model=CardPage)
@@ -72,11 +69,11 @@ def cards_router(gate: Gate, sessions: Sessions, cards: Cards, scribe: Scribe) -
 
 
 class _Routes:
-    def __init__(self, sessions: Sessions, cards: Cards, scribe: Scribe) -> None:
+    def __init__(self, sessions: Sessions, cards: Cards, keeper: CardKeeper) -> None:
         self._sessions = sessions
         self._cards = cards
         self._finder = CardFinder(cards)
-        self._scribe = scribe
+        self._keeper = keeper
 
     async def listing(
         self,
@@ -111,8 +108,7 @@ class _Routes:
         repeated."""
         ref = await find_session(self._sessions, scope, session_id, user)
         given = body if isinstance(body, list) else [body]
-        tokens = await self._scribe.counts([compact(each.data).decode() for each in given])
-        fresh = new_cards(given, tokens, self._scribe.now())
+        fresh = await self._keeper.ready(given)
         turns = [each.turn for each in given]
         added = await self._cards.add(scope.tenant, ref, list(zip(turns, fresh, strict=True)))
         if not any(created for _, created in added):

@@ -1,4 +1,4 @@
-"""app/gateway/card_preview.py: whether a message asks for cards, of which conversation and when; and a store that fails."""
+"""app/features/cards/reader.py: whether a message asks for cards, of which conversation and when; and a store that fails."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from uuid import UUID
 import orjson
 import pytest
 
-from app.context.cards import CardFinder
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
 from app.errors import StoreUnavailable
-from app.gateway.card_preview import CardReader
+from app.features.cards.reader import CardReader
+from app.features.cards.store import Card, Indexed
 from app.gateway.reconcile import Place
-from app.store.cards import Card, Indexed
 from app.store.sessions import SessionRef
 from app.tasks import Supervisor
 from tests.support.journey import Message, assistant, user
@@ -66,13 +65,13 @@ async def told(shop: Shop, message: str | list[Message], where: Place, deadline_
     """Numbers of the cards; None: they were not read. "nothing": nobody was asked."""
     messages = [user(message)] if isinstance(message, str) else message
     tasks = Supervisor()
-    reading = CardReader(CardFinder(shop), tasks).begin(TENANT, chat(*messages), where, deadline_s)  # type: ignore[arg-type]
+    reading = CardReader(shop, tasks).begin(TENANT, chat(*messages), where, deadline_s)  # type: ignore[arg-type]
     if reading is None:
         assert not shop.asked
         return "nothing"
     found = await reading.cards()
     await tasks.close(1)
-    return [each.card_id.int for each in found] if found is not None else None
+    return [each.int for each in found.ids] if found is not None else None
 
 
 @each_of("message", ["How are you?", "I lost my card", "", "x " * 10_000])
@@ -128,7 +127,7 @@ async def test_a_store_that_hangs_is_waited_for_until_the_deadline(caplog: pytes
 
 async def test_whoever_does_not_wait_leaves_nothing_running() -> None:
     tasks, shop = Supervisor(), Shop(asyncio.Event())
-    reading = CardReader(CardFinder(shop), tasks).begin(TENANT, chat(user(ASKS)), place())  # type: ignore[arg-type]
+    reading = CardReader(shop, tasks).begin(TENANT, chat(user(ASKS)), place())  # type: ignore[arg-type]
     assert reading is not None
     reading.close()
     assert await reading.cards() is None

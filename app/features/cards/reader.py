@@ -11,14 +11,15 @@ import time
 from collections.abc import Sequence
 from uuid import UUID
 
-from app.context.card_section import AskedCards
-from app.context.cards import CardFinder
-from app.context.navigation import CardRequest, understand
+from app.context.asked_cards import AskedCards
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest
 from app.errors import MnemeError
+from app.features.cards.finder import CardFinder
+from app.features.cards.navigation import CardRequest, understand
+from app.features.cards.section import CardsAsked
+from app.features.cards.store import Cards
 from app.gateway.reconcile import Place
-from app.store.cards import Card
 from app.store.sessions import SessionRef
 from app.tasks import Supervisor
 
@@ -31,15 +32,15 @@ MOST_READ = 20
 class CardReader:
     """Begins to read cards."""
 
-    def __init__(self, finder: CardFinder, tasks: Supervisor) -> None:
-        self._finder = finder
+    def __init__(self, cards: Cards, tasks: Supervisor) -> None:
+        self._cards = cards
+        self._finder = CardFinder(cards)
         self._tasks = tasks
 
     def begin(
         self, tenant: UUID, chat: ChatRequest, place: Place, deadline_s: float | None = None
     ) -> AskedCards | None:
-        """What the last message asks for, waited for until `deadline_s` seconds from now (None: as long as it takes); None: it
-        asks for nothing, or stands where nothing was shown yet."""
+        """As `ReadsCards`."""
         if place.how == "new":
             return None
         wanted = understand(query_of(chat.messages))
@@ -47,7 +48,11 @@ class CardReader:
             return None
         return _Reading(self._tasks.spawn(self._read(tenant, chat, place, wanted), "cards"), deadline_s)
 
-    async def _read(self, tenant: UUID, chat: ChatRequest, place: Place, wanted: CardRequest) -> Sequence[Card] | None:
+    async def again(self, tenant: UUID, user: UUID, cards: Sequence[UUID]) -> CardsAsked:
+        """As `ReadsCards`."""
+        return CardsAsked(await self._cards.by_id(tenant, user, cards))
+
+    async def _read(self, tenant: UUID, chat: ChatRequest, place: Place, wanted: CardRequest) -> CardsAsked | None:
         ref, upto = _asked_at(place)
         # A question that is asked again, or is in a tool loop, is stored already.
         asking = (chat.transcript.last_user() or 0) >= place.first_new
@@ -57,17 +62,17 @@ class CardReader:
             known = isinstance(error, MnemeError)
             log.warning("cards were not read", extra={"error": type(error).__name__}, exc_info=None if known else error)
             return None
-        return found.cards
+        return CardsAsked(found.cards)
 
 
 class _Reading:
     """One request's."""
 
-    def __init__(self, task: asyncio.Task[Sequence[Card] | None], deadline_s: float | None) -> None:
+    def __init__(self, task: asyncio.Task[CardsAsked | None], deadline_s: float | None) -> None:
         self._task = task
         self._until = time.monotonic() + deadline_s if deadline_s is not None else None
 
-    async def cards(self) -> Sequence[Card] | None:
+    async def cards(self) -> CardsAsked | None:
         left_s = max(0.0, self._until - time.monotonic()) if self._until is not None else None
         await asyncio.wait({self._task}, timeout=left_s)
         if not self._task.done():

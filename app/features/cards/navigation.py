@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from app.store.cards import Indexed
+from app.features.cards.store import Indexed
 
 MAX_ASKED_CHARS = 300
 """Longest sentence that is looked at, characters: whoever asks for a card says little else."""

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from app.context.navigation import CardRequest, pick, understand
-from app.store.cards import Card, Cards
+from app.features.cards.navigation import CardRequest, pick, understand
+from app.features.cards.store import Card, Cards
 from app.store.sessions import SessionRef
 
 MAX_FOUND = 100

@@ -17,16 +17,18 @@ from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
+from prometheus_client import Counter
 
 from app.capture.facts import CallFacts, Outcome
 from app.clock import Clock
 from app.errors import Forbidden, RateLimited, StoreUnavailable
+from app.features.limits.store import AdmitAnswer, Estimate, LimitStore, Unrecorded
 from app.gateway.call import Admission, Parsed
 from app.gateway.headers import Headers
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.settings import Settings
-from app.store.limits import MICROCENTS_PER_DOLLAR, AdmitAnswer, Estimate, KeyLimits, LimitStore, Unrecorded
+from app.store.limits import MICROCENTS_PER_DOLLAR, KeyLimits
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")
@@ -203,6 +205,7 @@ class Limiter:
         models: ModelRegistry,
         *,
         metrics: Metrics,
+        refusals: Counter,
         settings: Settings,
         clock: Clock,
         tasks: Supervisor,
@@ -210,6 +213,7 @@ class Limiter:
         self._ledger = ledger
         self._models = models
         self._metrics = metrics
+        self._refusals = refusals
         self._clock = clock
         self._tasks = tasks
         self._patience_s = settings.pool_timeout_ms / 1000
@@ -218,8 +222,7 @@ class Limiter:
 
     @asynccontextmanager
     async def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AsyncIterator[Parsed]:
-        """The call, let in by the limits of its key; settled when it is over, however it ended. `document`: the body, where it
-        is a JSON object.
+        """As `Admits`.
 
         Raises RateLimited; Forbidden for a model that the key may not call; StoreUnavailable where a budget cannot be
         checked.
@@ -245,7 +248,7 @@ class Limiter:
         wanted = estimate(document, call.body_size or 0, reserve=self._reserve, cost=self._models.cost_microcents)
         standing, slot = await self._standing(call, limits, wanted)
         if standing.refused is not None:
-            self._metrics.refused(standing.refused)
+            self._refusals.labels(standing.refused).inc()
             raise refusal(limits, standing, wanted)
         return Admission(rate_headers(limits, standing), slot)
 
