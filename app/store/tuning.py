@@ -5,6 +5,7 @@ looking: a value that is missing or wrong would make a sweep do nothing, or ever
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from math import isfinite
 from typing import Any
 
@@ -95,6 +96,12 @@ async def parameters_of(connection: Any, sql: Queries) -> dict[str, Any]:
     """Their values."""
     rows = await connection.fetch(sql["tuning.parameters"], list(PARAMETERS))
     return {row["key"]: orjson.loads(row["value"]) for row in rows}
+
+
+async def lives(connection: Any, sql: Queries) -> dict[int, timedelta]:
+    """How long a new memory lives, by tier (seed 000 §5.1); L3 and L4 have no end."""
+    row = await connection.fetchrow(sql["tuning.lives"])
+    return {1: timedelta(hours=row["l1_hours"]), 2: timedelta(days=row["l2_days"])}
 
 
 async def check_parameters(pool: Pool, sql: Queries) -> None:
