@@ -123,6 +123,51 @@ async def test_what_is_tied_to_a_thing_is_found_without_its_words(told: Told) ->
     assert "Their accountant" not in told.prompt
 
 
+async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) -> None:
+    """Seed 004's memory_predicate, with its importance_boost: what has neither the question's words nor its thing as a tag."""
+    sought, other = await told.stage.remember("Nothing before the tenth", "Nothing after the ninth")
+    for memory, subject in ((sought, GAI.id), (other, "customer:kai_456")):
+        await told.stage.admin.execute(
+            "UPDATE agent_data.memory_store SET subject_entity_id = $2, predicate = 'payment_window' WHERE memory_id = $1",
+            memory, subject,
+        )  # fmt: skip
+    for n in range(70):
+        await told.stage.remember(f"Somebody does the books, number {n}")
+    question = "Who does the books at Gai Media?"
+    await told.ask(question)
+    plain = told.prompt
+    assert "Nothing before" not in plain
+    (habit,) = await told.stage.remember("After books, the user then asks about payment")
+    details = {
+        "trigger": {"topics": ["book"], "entity_types": ["customer"], "intent": "question"},
+        "action": {
+            "augment_retrieval": [{"memory_predicate": "payment_.*", "entity": "{customer}", "importance_boost": 0.2}]
+        },
+    }
+    await told.stage.admin.execute(
+        "UPDATE agent_data.memory_store SET kind = 'procedure', details = $2 WHERE memory_id = $1",
+        habit,
+        json.dumps(details),
+    )
+    told.transcript.clear()
+    await told.ask(question, session="with the habit")
+    account = await told.audit()
+    place = account["items"]["id"].index(str(sought))
+    assert account["items"]["legs"][place] & ENTITY_LEG
+    asked = SearchRequest(Scope(TENANT, ANA), question, told.stage.clock.now(), token_budget=8000)
+    found = await told.stage.recompiler()._compiler.search(
+        replace(
+            asked, inquiry=await told.business.knower(told.tasks).inquire(Who(TENANT, ANA), question, (), asked.now)
+        )
+    )
+    gained = {each.candidate.id: each.candidate.importance for each in found.items}
+    assert gained[sought] == pytest.approx(0.5)
+    assert gained.get(other, 0.3) == pytest.approx(0.3)
+    told.transcript.clear()
+    await told.ask("What does Gai Media sell?", session="without a trigger")
+    assert str(sought) not in json.dumps(await told.audit())
+
+
 async def test_a_search_finds_what_is_tied_as_well(told: Told) -> None:
     leave = await told.tie("Their accountant is on leave in May")
     knower = told.business.knower(told.tasks)

@@ -19,6 +19,7 @@ from app.context.compile import Compiler
 from app.context.request import Compilation, CompileRequest
 from app.context.resolution import Clash, Known
 from app.context.transcript import Transcript
+from app.memory.episodes import SoughtRows
 from app.providers.tokens import prompt_tokens
 from app.store.user_profile import Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
@@ -39,7 +40,7 @@ class Inquiring(Recalled):
         self.steps: list[Any] = []
         self.compared: list[UUID] = []
 
-    def begin(self, widened: Sequence[str] = ()) -> None:
+    def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         self.steps.append("begin")
 
     async def known(self) -> Known:
