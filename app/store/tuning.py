@@ -65,6 +65,7 @@ PARAMETERS: Mapping[str, Number | Mapping[str, Number]] = {
     "prune": {"below": SHARE, "idle_days": AMOUNT},
     "removal_days": AMOUNT,
     "outcome_boost": SHARE,
+    "retrieval_limits": dict.fromkeys(("vector", "entity", "time", "recent", "summary"), COUNT),
 }
 """Each key, and what its value, or each part of it, may be. (`retrieval_strategy_weights`: `app.context.score.strategies`.)"""
 
@@ -104,10 +105,11 @@ async def lives(connection: Any, sql: Queries) -> dict[int, timedelta]:
     return {1: timedelta(hours=row["l1_hours"]), 2: timedelta(days=row["l2_days"])}
 
 
-async def check_parameters(pool: Pool, sql: Queries) -> None:
-    """Raises NotReady that names every parameter that is wrong; StoreUnavailable."""
+async def check_parameters(pool: Pool, sql: Queries) -> dict[str, Any]:
+    """The values, where all are right. Raises NotReady that names every parameter that is wrong; StoreUnavailable."""
     async with pool.acquire() as connection:
         values = await parameters_of(connection, sql)
     if wrong := wrong_with(values):
         told = "; ".join(wrong)
         raise NotReady(f"{told}. Set it right as mneme_owner (docs/reference/system-config.md), and start again.")
+    return values
