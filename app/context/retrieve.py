@@ -304,6 +304,8 @@ class Retriever:
             numbers = _numbers(ranking, part, judgement)
             for row in rows:
                 each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
+                if each.source == "memory" and each.importance < profile.least_importance:
+                    continue
                 if each.id in boosts:
                     each = each._replace(importance=min(1.0, each.importance + boosts[each.id]))
                 found.append(each)

@@ -37,6 +37,8 @@ class Profile(Struct, frozen=True):
     """Its items have a likelihood (`worth`), so that a prompt takes what is worth its tokens, not what fills the budget."""
     decay_per_day: float = 0.01
     """A day's share of what time takes (seed 004: temporal relevance, and confidence); the database's `decay_parameters`."""
+    least_importance: float = 0.0
+    """Memories of less importance are no candidates."""
     standing: bool = False
     """The score of what is only believed is multiplied by how sure it still is (seed 004, confidence penalty)."""
 
@@ -57,8 +59,10 @@ TRI_LAYER = Profile(
     ),
     order="score",
     legs=PREFILL.legs,
+    least_importance=0.1,
 )
-"""Seed 001 §3.2, in the order of the score itself (its step 4 ranks by score, not by score per token)."""
+"""Seed 001 §3.2, in the order of the score itself (its step 4 ranks by score, not by score per token), of
+candidates of importance 0.1 and more (its §3.3)."""
 
 AUTO = Profile(
     "auto",

@@ -464,12 +464,12 @@ def interaction(due: DueEntity, known: Collection[UUID]) -> Interaction:
         if len(messages) >= FREQUENT and not any(set(messages) <= set(of) for of in chosen.values()):
             chosen[theme] = messages
     chosen = dict(list(chosen.items())[:FREQUENT])
-    messages = tuple(dict.fromkeys(one for of in chosen.values() for one in of))
+    heard = tuple(dict.fromkeys(one for of in chosen.values() for one in of))
     days = sorted({each.at.timestamp() // _DAY_S for each in episodes})
     gaps = sorted(later - earlier for earlier, later in pairwise(days))
     middle = gaps[len(gaps) // 2] if len(gaps) >= FREQUENT else None
     cadence = next((name for name, most in CADENCES.items() if middle is not None and middle < most), None)
-    return Interaction(tuple(chosen), messages, cadence)
+    return Interaction(tuple(chosen), heard, cadence)
 
 
 def display_name(entity: str, texts: Sequence[str]) -> str:

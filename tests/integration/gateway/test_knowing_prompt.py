@@ -18,6 +18,7 @@ from app.context.knower import EarlierMessage, Who
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
+from app.context.score import ProfileName
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router
 from app.store.pools import Pool
@@ -166,6 +167,19 @@ async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) ->
     told.transcript.clear()
     await told.ask("What does Gai Media sell?", session="without a trigger")
     assert str(sought) not in json.dumps(await told.audit())
+
+
+async def test_what_does_not_matter_is_no_candidate_of_seed_001(told: Told) -> None:
+    """Its §3.3: importance of 0.1 and more."""
+    faded, kept = await told.stage.remember("The kettle is blue", "The kettle is tall")
+    await told.stage.admin.execute("UPDATE agent_data.memory_store SET importance = 0.09 WHERE memory_id = $1", faded)
+    asked = SearchRequest(Scope(TENANT, ANA), "Which kettle?", told.stage.clock.now())
+    compiler = told.stage.recompiler()._compiler
+
+    async def found(profile: ProfileName) -> set[UUID]:
+        return {each.candidate.id for each in (await compiler.search(replace(asked, profile=profile))).items}
+
+    assert (await found("tri_layer"), await found("auto")) == ({kept}, {faded, kept})
 
 
 async def test_a_search_finds_what_is_tied_as_well(told: Told) -> None:

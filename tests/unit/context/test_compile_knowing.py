@@ -146,6 +146,15 @@ async def test_only_memories_of_what_is_named_say_how_sure_they_are() -> None:
     assert ["confidence" in line for line in lines] == [True, True, False]
 
 
+async def test_a_memory_of_what_is_named_says_how_often_it_was_said_again() -> None:
+    """Seed 004, stage 4: "Reinforced: 3x"."""
+    again = memory(7, "They like tea", entity_ids=["gai-media"], near_vector=0.8, reinforcements=3)
+    named = text_of(await compiler(Found(OURS._replace(reinforcements=3))).compile(asking(inquiring(rows={}))))
+    assert ", reinforced 3x)" in named
+    plain = text_of(await compiler(Found(again)).compile(asking(None)))
+    assert "reinforced" not in plain
+
+
 async def test_what_is_unclear_is_asked() -> None:
     inquiry = Inquiring(Known(resolutions=(UNCLEAR,)))
     compiled = await compiler(Found(OTHER)).compile(asking(inquiry, "And Gai?"))
