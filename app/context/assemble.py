@@ -20,6 +20,7 @@ from msgspec import Struct
 from app.context.candidates import Candidate
 from app.context.transcript import Transcript
 from app.sources import Placement
+from app.store.kinds import STATED
 
 # --- text ------------------------------------------------------------------------------------------------------------
 
@@ -133,8 +134,6 @@ def render(
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 
 
-STATED_KINDS = frozenset({"fact", "preference", "correction", "event"})
-"""Not an instruction: it is a wish (`notes`), or else quoted."""
 OWN_WORDS = frozenset({0, 2, 3, 4, 5})
 """`provenance_type` of what the user said (`Provenance`): not what was concluded, nor what a tool gave."""
 
@@ -142,12 +141,7 @@ OWN_WORDS = frozenset({0, 2, 3, 4, 5})
 def states(item: Candidate) -> bool:
     """Whether it is a memory of what the user said of themselves, learned from their own message. What came by the
     API, from tools or by conclusion is quoted."""
-    return (
-        item.source == "memory"
-        and item.kind in STATED_KINDS
-        and item.provenance_type in OWN_WORDS
-        and bool(item.sources)
-    )
+    return item.source == "memory" and item.kind in STATED and item.provenance_type in OWN_WORDS and bool(item.sources)
 
 
 def since_of(at: datetime) -> str:
