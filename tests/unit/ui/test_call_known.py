@@ -162,7 +162,7 @@ def test_what_is_not_there_takes_no_room() -> None:
 
 
 def test_a_call_that_was_not_paged_says_why() -> None:
-    assert "Not paged: only chat completions are paged." in rendered(
+    assert "Not paged: calls of this dialect are not paged." in rendered(
         {"sections": {}, "paging": {"reason": "dialect"}}, None
     )
 
