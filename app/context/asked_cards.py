@@ -54,7 +54,7 @@ class AskedCards(Protocol):
 
 
 class Read(NamedTuple):
-    """A `AskedCards` of what is read already."""
+    """An `AskedCards` of what is read already."""
 
     found: CardsRead
 

@@ -134,8 +134,7 @@ def of_things(profile: Profile) -> Profile:
 
 def strategies(weights: Any = STRATEGY_WEIGHTS, legs: Mapping[str, int] = STRATEGY_LEGS) -> dict[str, Profile]:
     """The four profiles of seed 004 by these weights: {strategy: {signal: weight}}; `legs`: most items of each way of
-    finding. Raises ValueError for weights that are
-    none."""
+    finding. Raises ValueError for weights that are none."""
     if not isinstance(weights, Mapping):
         raise ValueError(f"they are an object that has {', '.join(STRATEGY_WEIGHTS)}")
     found = {}

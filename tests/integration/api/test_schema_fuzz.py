@@ -23,6 +23,8 @@ EXAMPLES = 40
 """Cases for each operation: some 1,200 in all."""
 ERROR = {"message", "type", "param", "code"}
 LINES = "application/x-ndjson"
+NO_HTTP = "Invalid HTTP request received."
+"""The HTTP server's own, of a request that no application sees: its address is beyond 64 KB."""
 
 
 class Server(threading.Thread):
@@ -106,6 +108,8 @@ def _try(operation: Any) -> int:
         count += 1
         answer = case.call()
         assert answer.status_code < 500, f"{answer.text} for {case.as_curl_command()}"
+        if answer.text == NO_HTTP and answer.status_code == 400:
+            return
         if answer.status_code >= 400:
             assert set(answer.json()["error"]) == ERROR, answer.text
         else:
