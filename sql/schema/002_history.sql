@@ -10,7 +10,7 @@ CREATE TABLE agent_data.sessions (
     updated_at              timestamptz NOT NULL DEFAULT now(),
     expires_at              timestamptz NOT NULL,
     ended_at                timestamptz,
-    status                  smallint NOT NULL DEFAULT 1,
+    status                  smallint NOT NULL DEFAULT 1 CHECK (status BETWEEN 1 AND 4),  -- `session_status` of `enumerations`
     session_type            text NOT NULL DEFAULT 'conversation',
     model_id                text NOT NULL DEFAULT '',
     context_window_size     integer NOT NULL DEFAULT 0,
@@ -84,7 +84,7 @@ CREATE TABLE agent_data.conversation_history (
     turn_index            integer NOT NULL,
     sibling               smallint NOT NULL DEFAULT 0,
     parent_message_id     uuid,
-    role                  smallint NOT NULL,
+    role                  smallint NOT NULL CHECK (role IN (0, 1, 2, 3, 4, 5, 9)),  -- `role` of `enumerations`
     content               text,
     content_parts         jsonb,             -- multimodal content, whole
     name                  text,

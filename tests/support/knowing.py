@@ -64,13 +64,15 @@ class Names:
         found = [self._found(match, names) for match in re.finditer(spelled, text)] if names else []
         return Study(tuple(found), text)
 
-    async def teach(self, connection: PoolConnectionProxy[Any], who: Who, lessons: str, now: datetime) -> None:
+    async def teach(
+        self, connection: PoolConnectionProxy[Any], who: Who, lessons: str, now: datetime, session: UUID | None = None
+    ) -> None:
         """As rows that come and go with the transaction: aliases of nothing in particular."""
         await connection.execute(
-            "INSERT INTO agent_data.entity_aliases (tenant_id, alias_norm, entity_id, alias_text, alias_source)"
-            " VALUES ($1, $2, 'x', $2, 'learned') ON CONFLICT (user_id, tenant_id, alias_norm, entity_id)"
+            "INSERT INTO agent_data.entity_aliases (tenant_id, alias_norm, entity_id, alias_text, alias_source, metadata)"
+            " VALUES ($1, $2, 'x', $2, 'learned', $3) ON CONFLICT (user_id, tenant_id, alias_norm, entity_id)"
             " DO UPDATE SET use_count = entity_aliases.use_count + 1",
-            who.tenant, lessons,
+            who.tenant, lessons, {"session": str(session)},
         )  # fmt: skip
 
     def _found(self, match: re.Match[str], names: Mapping[str, Entity]) -> Resolution:

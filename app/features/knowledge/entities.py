@@ -90,6 +90,12 @@ class Lessons(NamedTuple):
     def __bool__(self) -> bool:
         return bool(self.things or self.aliases or self.spoken)
 
+    def learned_from(self, session: UUID) -> Lessons:
+        """The same with the session on what are the user's own aliases; what everybody has names nobody's session."""
+        said = {"learned_from": f"session:{session}"}
+        marked = (each._replace(metadata={**each.metadata, **said}) if each.own else each for each in self.aliases)
+        return self._replace(aliases=tuple(marked))
+
 
 class StoredEntity(Struct, frozen=True):
     """A thing. `user_id` nil: the whole tenant's."""

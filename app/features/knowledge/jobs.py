@@ -86,7 +86,7 @@ class NamedThings(Struct, frozen=True):
         """Keep what was taught, let episodes name their things, and have these checked."""
         now = self.clock.now()
         for study in self.studies.values():
-            await self.resolver.teach(effect.connection, _who(job), study.lessons, now)
+            await self.resolver.teach(effect.connection, _who(job), study.lessons, now, job.session)
         checking = Checking(effect.connection, self.sql, job.tenant, job.user, _scope(job), now)
         named = {message: each.resolutions for message, each in self.studies.items() if things_of(each.resolutions)}
         if not named:

@@ -204,9 +204,17 @@ class Resolver:
         database may be waited for; what is known without it is told all the same."""
         return await self._study(who, text, find(text, ontology), recent, ontology, now, until)
 
-    async def teach(self, connection: PoolConnectionProxy[Any], who: Who, lessons: Lessons, now: datetime) -> None:
-        """Write what a text teaches within the caller's transaction: once, if that is done once."""
-        await self._store.teach_in(connection, who.tenant, who.user, lessons, now)
+    async def teach(
+        self,
+        connection: PoolConnectionProxy[Any],
+        who: Who,
+        lessons: Lessons,
+        now: datetime,
+        session: UUID | None = None,
+    ) -> None:
+        """Write what a text teaches in the caller's transaction: once, if that is done once. `session`: where it was said."""
+        told = lessons if session is None else lessons.learned_from(session)
+        await self._store.teach_in(connection, who.tenant, who.user, told, now)
 
     async def _study(
         self,

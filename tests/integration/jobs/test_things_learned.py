@@ -158,11 +158,14 @@ async def test_what_was_said_before_the_thing_was_known_is_tied_later(
 async def test_what_is_taught_is_taught_once(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     """Within the job's effect: neither lost nor counted twice, however often the job is tried."""
     text = "What about Gai Media?"
-    payload = await say(know, pool, Talk(), text)
+    talk = Talk()
+    payload = await say(know, pool, talk, text)
     await know.learn(payload)
     assert len(await know.waiting()) == 1
-    taught = await rows(admin, "SELECT alias_text, use_count FROM agent_data.entity_aliases")
-    assert taught == [{"alias_text": text, "use_count": 1}]
+    taught = await rows(
+        admin, "SELECT alias_text, use_count, metadata ->> 'session' AS said FROM agent_data.entity_aliases"
+    )
+    assert taught == [{"alias_text": text, "use_count": 1, "said": str(talk.session)}]
 
 
 async def test_a_session_of_nobody_s_knows_what_the_tenant_knows(

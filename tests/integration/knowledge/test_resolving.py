@@ -260,6 +260,19 @@ async def test_a_lesson_belongs_to_the_callers_transaction(
     assert len(await everything(admin)) == len(before) + 3
 
 
+async def test_a_users_alias_says_in_which_session_it_was_first_learned(
+    resolver: Resolver, pool: Pool, ana: Who, admin: Admin[Any], clock: FakeClock
+) -> None:
+    study = await resolver.study(ana, "Acme Corporaton and SO-1001", [], ONTOLOGY, now=clock.now())
+    for session in (UUID(int=1), UUID(int=2)):
+        async with pool.transaction(ana.tenant) as connection:
+            await resolver.teach(connection, ana, study.lessons, clock.now(), session)
+    (own,) = await alias_rows(admin, "Acme Corporaton")
+    assert json.loads(own["metadata"]) == {"learned_from": f"session:{UUID(int=1)}"}
+    (everybodys,) = await alias_rows(admin, "SO-1001")
+    assert json.loads(everybodys["metadata"]) == {}, "what the whole tenant has names nobody's session"
+
+
 async def test_two_who_teach_at_once_wait_for_each_other(
     asking: Any, ana: Who, ben: Who, admin: Admin[Any], clock: FakeClock
 ) -> None:

@@ -188,6 +188,20 @@ async def test_what_is_tied_to_a_known_thing_comes_with_the_first() -> None:
         assert (rows[-1].item_id in {each.id for each in found}) == wanted
 
 
+async def test_what_a_known_thing_leads_to_is_asked_for_beside_it() -> None:
+    shelf = Shelf(*crowd(200))
+    shelf.tied_to = [shelf.rows[-1].item_id]
+    named = frozenset({"customer:1"})
+    asked = Asked("q", named, named, things={"customer:1": frozenset({"gai"})})
+    told = frozenset[str]()
+    wanted = Wanted(400, related=lambda: told)
+    await retriever(shelf).candidates(asked, SCOPE, wanted, AUTO)
+    told = frozenset({"sales_order:SO-1045"})  # what the domain has told when the search asks
+    found, *_ = await retriever(shelf).candidates(asked, SCOPE, wanted, AUTO)
+    assert shelf.tied_asked == [["customer:1"], ["customer:1", "sales_order:SO-1045"]]
+    assert shelf.rows[-1].item_id in {each.id for each in found}
+
+
 async def test_a_question_says_what_is_wanted_beside_the_nearest() -> None:
     for text, timed, summaries in (
         ("What about Lisbon?", False, False), ("what was said yesterday?", True, False),
