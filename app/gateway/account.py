@@ -258,6 +258,7 @@ class Accountant:
         said = [NewTurnMessage(messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
         hidden_from = private if rest is None else None
         compiled = call.prepared.compilation if call.prepared else None
+        shares = call.identity.space is not None and private is None
         return Exchange(
             session_id=place.session_id,
             user=call.identity.user,
@@ -285,9 +286,12 @@ class Accountant:
             visible_from=place.visible_from,
             confined=call.identity.confined,
             learn=call.switches.memory == "on",
-            private=sum(
+            private=len(said) - spoken(said)
+            if shares
+            else sum(
                 1 for i in new if hidden_from is not None and i >= hidden_from and transcript.hashes[i] is not None
             ),
+            shares=shares,
             # A simulated answer is nobody's: it would come back as a note.
             private_answers=private is not None or call.target.simulated,
         )
@@ -430,6 +434,12 @@ def _usage(given: Mapping[str, Any]) -> Usage | None:
             cached = token_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
             return Usage(count, token_count(given.get(completion)), cached)
     return None
+
+
+def spoken(said: Sequence[NewTurnMessage]) -> int:
+    """From which of the new messages on a turn says something new: those after its last answer."""
+    roles = [each.message.get("role") for each in said]
+    return max((n + 1 for n, role in enumerate(roles) if role == "assistant"), default=0)
 
 
 def token_count(value: object) -> int | None:

@@ -20,6 +20,7 @@ from app.gateway.account import Accountant
 from app.gateway.call import Forwarded, Recorded, Remembered, grown
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape
+from app.gateway.sharing import Sharer
 from app.gateway.spooling import Keeper
 from app.metrics import Metrics
 from app.settings import Settings
@@ -49,8 +50,10 @@ class Finalizer:
         settings: Settings,
         clock: Clock,
         keeper: Keeper | None,
+        sharer: Sharer | None = None,
     ) -> None:
-        """`keeper`: None where there is no spool."""
+        """`keeper`: None where there is no spool; `sharer`: None where nothing is said to shared spaces."""
+        self._sharer = sharer
         self._preparer = preparer
         self._accountant = accountant
         self._recorder = recorder
@@ -142,6 +145,8 @@ class Finalizer:
         recorded = facts.captured or exchange is not None
         _admission_told(call, facts, recorded=recorded)
         compiled = call.prepared.compilation if call.prepared else None
+        if exchange is not None and self._sharer is not None:
+            await self._sharer.say(call, exchange)  # first: a turn that is stored is not stored again
         if recorded:
             explained = call.prepared.facts if call.prepared and facts.captured else None
             if not await self._recorder.record(facts, exchange, explained):

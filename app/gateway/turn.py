@@ -43,6 +43,7 @@ from app.gateway.limits import Limiter
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape, relay
+from app.gateway.sharing import Sharer
 from app.gateway.spooling import Keeper
 from app.gateway.tool_loop import Legs
 from app.gateway.upstream import Router, Target, Transport
@@ -100,10 +101,11 @@ class Gateway:
         pager: Pager | None = None,
         answers: Answering | None = None,
         commander: Commander | None = None,
+        sharer: Sharer | None = None,
     ) -> None:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
         `pager`: None where nothing is paged, `answers` where there is none either. `commander`: None where
-        nothing is done that users tell memory to do."""
+        nothing is done that users tell memory to do; `sharer`: where nothing is said to shared spaces."""
         self._authenticator = authenticator
         self._router = router
         self._discovery = discovery
@@ -121,6 +123,7 @@ class Gateway:
             settings=settings,
             clock=clock,
             keeper=keeper,
+            sharer=sharer,
         )
         self._recaller = Recaller(preparer, keeper, metrics, settings, pager, commander)
         self.settle = self._finalizer.settle

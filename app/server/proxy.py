@@ -25,7 +25,7 @@ from app.context.knower import Knows
 from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, Profile, strategies
-from app.context.transcript import Transcript
+from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.account import Accountant
 from app.gateway.card_preview import CardReader
@@ -35,6 +35,7 @@ from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
+from app.gateway.sharing import Sharer
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.spooling import Drain, Keeper, open_keeper
 from app.gateway.transport import AiohttpTransport
@@ -60,12 +61,15 @@ from app.store.captures import Captures, ReplayStore
 from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
+from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.limits import LimitStore
 from app.store.paging import PagingStore
 from app.store.pools import NoPool, Pool
 from app.store.replicas import Pools
 from app.store.resolution import KnowingStore
+from app.store.sessions import Sessions
+from app.store.spaces import Spaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
@@ -199,6 +203,7 @@ async def open_proxy(
             pager=_pager(core, secret, answers),
             answers=answers,
             commander=_commander(core, metrics, space),
+            sharer=_sharer(core, space),
         )
         await _warm(core, in_prompts)
         if settings.index_items:
@@ -357,6 +362,18 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Commander:
         most=settings.forget_most,
         metrics=metrics,
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
+    )
+
+
+def _sharer(core: Core, space: int | None) -> Sharer:
+    settings, pool, sql, clock = core.settings, core.pools.write, core.queries, core.clock
+    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
+    return Sharer(
+        History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space),
+        Spaces(pool, sql, clock),
+        core.embedder,
+        core.counter.count,
+        unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
 
 
