@@ -81,7 +81,6 @@ class Metrics:
         self._degradations = counter(
             "mneme_degradations", "Requests that went on without something, by reason.", ["reason"]
         )
-        self._refusals = counter("mneme_refusals", "Requests that a key's limits kept out, by limit.", ["limit"])
         self._attempts = counter(
             "mneme_upstream_attempts", "Attempts at upstreams, by what came of them.", ["upstream", "result"]
         )
@@ -184,11 +183,6 @@ class Metrics:
         self._changed = seen(
             "mneme_schedule_changed", "What a scheduled task changed when it last ran: rows, partitions.", ["task"]
         )
-        self._webhooks = seen(
-            "mneme_webhooks",
-            "Webhooks by target: delivered, failed tries and dead letters of all time, and what waits now.",
-            ["target", "what"],
-        )
 
         # `labels` looks a child up under a lock; the few that the hot path uses are kept.
         self._stage = cache(self._stages.labels)
@@ -262,10 +256,6 @@ class Metrics:
         """A request went on without memory, or without durability; `reason` as in `x-mneme-reason`."""
         self._degradations.labels(reason).inc()
 
-    def refused(self, limit: str) -> None:
-        """A key's limit kept a request out: requests, tokens, token_budget or money_budget."""
-        self._refusals.labels(limit).inc()
-
     def memory(self, tokens: int, *, degraded: bool) -> None:
         """Memory was searched for a request, and added so many tokens to its prompt, those of earlier blocks not counted."""
         self._memory.labels("degraded" if degraded else "added" if tokens else "none").observe(tokens)
@@ -325,11 +315,6 @@ class Metrics:
     def commit_queue(self, turns: int) -> None:
         """This many turns wait for theirs."""
         self._commit_queue.set(turns)
-
-    def webhooks(self, target: str, **figures: float) -> None:
-        """A target of webhooks (by its name in the settings) as it stands."""
-        for what, value in figures.items():
-            self._webhooks.labels(target, what).set(value)
 
     def storage(self, groups: Mapping[str, int]) -> None:
         """Bytes by group of tables."""

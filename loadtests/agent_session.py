@@ -20,8 +20,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from app.features.paging.values import Zone
 from app.providers.tokens import Tokenizers
-from app.store.paging_values import Zone
 from loadtests.fill import wait_until_learned
 from loadtests.load import quantile
 from loadtests.stack import UNHURRIED_MS

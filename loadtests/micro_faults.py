@@ -11,10 +11,10 @@ from uuid import UUID
 
 import numpy as np
 
-from app.paging.answering import ANSWER_TOKENS, answer
+from app.features.paging.answering import ANSWER_TOKENS, answer
+from app.features.paging.values import SEED_WEIGHTS, WEIGHTS, ContentKind
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
-from app.store.paging_values import SEED_WEIGHTS, WEIGHTS, ContentKind
 from tests.unit.paging.micro_faults import Question, asked, by_kind, hit, questions, sources
 
 EMBEDDED_CHARS = 8_000

@@ -5,9 +5,9 @@ python -m loadtests.one_by_one serve
 
 from __future__ import annotations
 
-from app.paging import fidelity
-from app.paging.fidelity import BORDERS
-from app.store.paging_values import Zone
+from app.features.paging import fidelity
+from app.features.paging.fidelity import BORDERS
+from app.features.paging.values import Zone
 
 TARGET, LEAST = BORDERS[Zone.WARNING], 0.0
 """No lower than the border that was passed, however little that frees."""

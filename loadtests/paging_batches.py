@@ -11,10 +11,10 @@ from __future__ import annotations
 import random
 from uuid import UUID
 
-from app.paging import fidelity
-from app.paging.fidelity import Moment, applied, decide
-from app.paging.preview import shown_tokens
-from app.store.paging_values import SemanticObject, Zone
+from app.features.paging import fidelity
+from app.features.paging.fidelity import Moment, applied, decide
+from app.features.paging.preview import shown_tokens
+from app.features.paging.values import SemanticObject, Zone
 from loadtests.one_by_one import LEAST, TARGET
 from tests.unit.paging.made import sized
 

@@ -18,9 +18,9 @@ import orjson
 from rich.table import Table
 
 from app.dialects.sse import EndGuard
+from app.features.paging.stream import PhantomStream, Send
+from app.features.paging.tools import Names
 from app.gateway.relay import Tape
-from app.paging.stream import PhantomStream, Send
-from app.paging.tools import Names
 from loadtests.terminal import console
 
 EVENTS = 200

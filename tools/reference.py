@@ -209,7 +209,9 @@ def metrics() -> str:
         "of the code's and of the settings', never a client's: their number is bounded. What to watch, and which alert looks\n"
         "at what, is in [operations.md](../how-to/operations.md#what-to-watch).\n"
     )
-    found = [each for each in vars(Metrics(CollectorRegistry())).values() if isinstance(each, MetricWrapperBase)]
+    registry = CollectorRegistry()
+    found = [each for each in vars(Metrics(registry)).values() if isinstance(each, MetricWrapperBase)]
+    found += load(Settings()).own_metrics(registry)
     rows = []
     for each in found:
         (described,) = each.describe()

@@ -35,7 +35,7 @@ from app.capture.facts import MAX_LABELS
 from app.capture.recipe import rebuild
 from app.context.audit import expand, fill, quoted_memories, shown_texts
 from app.errors import BadRequest, Forbidden, MnemeError, NotFound
-from app.paging.explaining import expanded
+from app.gateway.addon import Addon
 from app.replay.ask_again import Replayer
 from app.replay.compare import compare
 from app.replay.recompile import Again, Mode, Recompiler
@@ -223,9 +223,11 @@ class ReplayOut(BaseModel, extra="allow"):
 # --- captured calls ------------------------------------------------------------------------------------------------------
 
 
-def calls_router(gate: Gate, captures: Captures, sessions: Sessions, knowing: KnowingStore) -> APIRouter:
-    """The routes of /api/v1/calls."""
-    routes = _Routes(captures, sessions, knowing)
+def calls_router(
+    gate: Gate, captures: Captures, sessions: Sessions, knowing: KnowingStore, addon: Addon | None = None
+) -> APIRouter:
+    """The routes of /api/v1/calls. `addon`: whose part in a call is explained with it."""
+    routes = _Routes(captures, sessions, knowing, addon)
     router = gate.router("calls")
     binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
     router.add_api_route("/calls", routes.listing, methods=["GET"], response_model=CallPage)
@@ -247,10 +249,11 @@ def calls_router(gate: Gate, captures: Captures, sessions: Sessions, knowing: Kn
 
 
 class _Routes:
-    def __init__(self, captures: Captures, sessions: Sessions, knowing: KnowingStore) -> None:
+    def __init__(self, captures: Captures, sessions: Sessions, knowing: KnowingStore, addon: Addon | None) -> None:
         self._captures = captures
         self._sessions = sessions
         self._knowing = knowing
+        self._addon = addon
 
     async def listing(
         self,
@@ -359,8 +362,8 @@ class _Routes:
         if quoted := quoted_memories(explained):
             claims = await self._knowing.claims(scope.tenant, found.user_id, quoted)
             fill(explained, {each.memory_id: each.value for each in claims})
-        if (paging := explained.get("paging")) is not None:
-            explained["paging"] = expanded(paging)
+        if (addon := self._addon) is not None and (part := explained.get(addon.name)) is not None:
+            explained[addon.name] = addon.shown(part)
         return ContextOut.model_validate(explained | {"call_id": call, "session_id": found.session_id})
 
     async def events(

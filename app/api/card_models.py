@@ -1,21 +1,24 @@
-"""What the API takes and gives of UI cards."""
+"""What the API takes and gives of UI cards with messages, and who keeps them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 from uuid import UUID
 
 import orjson
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import Model, clean
-from app.context.navigation import MAX_ASKED_CHARS
-from app.store.cards import MAX_ORDER, Card, NewCard
+from app.gateway.prepare import ReadsCards
+from app.store.history import Attach
 
 MAX_CARDS = 100
 """Most cards of one request; a screen shows a handful."""
+
+MAX_ORDER = 1000
+"""Highest place of a card within its answer."""
 
 MAX_TYPE_CHARS = 100
 """Longest type of a card, characters (seed 003: VARCHAR(100))."""
@@ -53,14 +56,6 @@ class CardGiven(Model):
     )
 
 
-class CardIn(CardGiven):
-    """A card to add to an answer that is stored."""
-
-    turn: Annotated[int, Field(ge=1, le=2**30)] | None = Field(
-        None, description="`turn_index` of the answer; the last one."
-    )
-
-
 Given = Annotated[list[CardGiven], Field(max_length=MAX_CARDS)]
 
 
@@ -82,83 +77,14 @@ class CardOut(BaseModel):
     shown_at: datetime
 
 
-class CardAdded(CardOut):
-    """`created`: false where the same card stood in its place already."""
+class KeepsCards(ReadsCards, Protocol):
+    """Keeps the cards that are shown with messages (`Feature.cards`)."""
 
-    created: bool
+    async def attaching(self, tenant: UUID, given: Mapping[UUID, Sequence[CardGiven]]) -> Attach:
+        """Stores these, by the message that they are shown with, along with the messages; then raises Conflict where two are to
+        stand in one place."""
+        ...
 
-
-class CardsAdded(BaseModel):
-    cards: list[CardAdded]
-
-
-class CardPage(BaseModel):
-    cards: list[CardOut]
-    next: str | None
-
-
-class Understood(BaseModel):
-    """What was asked for. `order`: 1 the first, -1 the last, null all; `count`: so many from there on; `type`: its words.
-    `question`: the one that the cards were shown with; null: several."""
-
-    order: int | None
-    count: int
-    type: str | None
-    question: int | None
-    questions_ago: int | None
-
-
-class CardsFound(BaseModel):
-    cards: list[CardOut]
-    understood: Understood
-
-
-class Wish(Model):
-    """Which card: what was said of it, or numbers. What `find_card` takes."""
-
-    query: Annotated[str, StringConstraints(max_length=MAX_ASKED_CHARS), AfterValidator(clean)] | None = None
-    question: Annotated[int, Field(ge=-(2**30), le=2**30)] | None = None
-    questions_ago: Annotated[int, Field(ge=0, le=2**30)] | None = None
-    order: Annotated[int, Field(ge=-MAX_ORDER, le=MAX_ORDER)] | None = None
-    type: CardType | None = None
-
-
-class ToolCall(Model):
-    """A call of `find_card`, as a model made it."""
-
-    arguments: str = Field(max_length=MAX_CARD_BYTES, description="`function.arguments` of the tool call: JSON text.")
-    tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(clean)] | None = None
-
-
-class ToolMessage(BaseModel):
-    """The message to send back to the model."""
-
-    role: str = "tool"
-    tool_call_id: str | None
-    content: str
-
-
-def new_cards(given: Sequence[CardGiven], tokens: Sequence[int], now: datetime) -> list[NewCard]:
-    """Cards ready to be stored."""
-    return [
-        NewCard(each.type, each.data, count, now, order=each.display_order)
-        for each, count in zip(given, tokens, strict=True)
-    ]
-
-
-def shown_card(card: Card) -> CardOut:
-    """A card as the API shows it."""
-    return CardOut(
-        id=card.card_id,
-        session_id=card.session_id,
-        message_id=card.message_id,
-        turn_index=card.turn_index,
-        question=card.question,
-        display_order=card.order,
-        type=card.kind,
-        data=card.data,
-        source=card.source,
-        tool_call_id=card.tool_call_id,
-        token_count=card.tokens,
-        shown_at=card.shown_at,
-    )
+    async def of_messages(self, tenant: UUID, user: UUID, messages: Sequence[UUID]) -> Mapping[UUID, Sequence[CardOut]]:
+        """By message, the cards that were shown with it, in their order."""
+        ...

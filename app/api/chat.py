@@ -27,31 +27,18 @@ from app.errors import BadBody, StoreUnavailable, UpstreamError
 from app.gateway.call import Incoming, Remembered
 from app.gateway.client import ClientGone, Message
 from app.gateway.turn import OBSERVER, Application
+from app.store.kinds import KINDS, MemoryType
 from app.store.learning import LearnedTurns, Made, TurnMessages
 
 log = logging.getLogger("mneme.chat")
 
 # The answer of `POST /api/v1/chat` (seed 004, stage 7), from a call's explanation. Pure.
 
-MemoryType = Literal["semantic", "episodic", "procedural", "summary"]
-"""The four of seed 004."""
 MEMORY_TYPES: Mapping[str, MemoryType] = {
-    "fact": "semantic",
-    "preference": "semantic",
-    "instruction": "semantic",
-    "correction": "semantic",
-    "pattern": "semantic",
-    "episode": "episodic",
-    "event": "episodic",
-    "tool_outcome": "episodic",
-    "turn": "episodic",
-    "message": "episodic",
-    "passage": "episodic",
-    "procedure": "procedural",
-    "summary": "summary",
-    "entity_profile": "summary",
+    **{kind: each.type for kind, each in KINDS.items()},
+    **dict.fromkeys(("turn", "message", "passage"), "episodic"),
 }
-"""Of every kind. What was said word for word is an episode; the views of the seed (`sql/schema/016_views.sql`) divide alike."""
+"""What was said word for word is an episode."""
 SUMMARY_CHARS = 200
 """Characters of a question that the summary of its episode quotes."""
 _SAID = {

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.card_models import CardGiven, Given, compact, new_cards
+from app.api.card_models import Given
 from app.api.common import Moment, Name, Text, Word
 from app.clock import Clock
 from app.context.transcript import SYSTEM_ROLES, canonical, message_hash, text_of
@@ -23,7 +23,6 @@ from app.errors import BadBody, BadRequest
 from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
-from app.store.cards import NewCard
 from app.store.history import NewMessage
 from app.store.records import Vector
 
@@ -112,11 +111,6 @@ class Scribe:
     async def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
         return await asyncio.to_thread(lambda: [self._counter.count(text) for text in texts])
-
-    async def cards(self, given: Sequence[CardGiven]) -> list[NewCard]:
-        """Cards ready to be stored."""
-        tokens = await self.counts([compact(each.data).decode() for each in given])
-        return new_cards(given, tokens, self._clock.now())
 
     def _prepare(self, said: IntakeMessage) -> NewMessage:
         message = said.message

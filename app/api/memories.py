@@ -34,10 +34,10 @@ from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
 from app.memory.answers import validation_question
 from app.memory.text import content_hash
 from app.store import ids
+from app.store.kinds import Kind
 from app.store.memories import (
     IN_FORCE,
     STATUSES,
-    Kind,
     Memories,
     Memory,
     MemoryChange,

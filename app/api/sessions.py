@@ -5,7 +5,7 @@ Its working memory and its summary are read; POST …/end, …/compact and …/c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
@@ -13,7 +13,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, model_validator
 
-from app.api.card_models import CardOut, Given, shown_card
+from app.api.card_models import CardGiven, CardOut, Given, KeepsCards
 from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, decode_cursor, paged
 from app.api.intake import IntakeMessage, MessageIn, Scribe, check_time
 from app.api.scope import Admitted, CallerScope, Gate, find_session, session_of
@@ -22,7 +22,6 @@ from app.gateway.identify import OnOff
 from app.jobs.learn import WorkingMemory
 from app.settings import LEAST_PAGING_TOKENS
 from app.store import ids
-from app.store.cards import Card, Cards
 from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore, session_job, user_job
 from app.store.erasure import Deleter
 from app.store.history import History, HistoryMessage
@@ -285,7 +284,7 @@ def shown_session(row: Session) -> SessionOut:
     )
 
 
-def shown_message(row: HistoryMessage, cards: Sequence[Card] = ()) -> MessageOut:
+def shown_message(row: HistoryMessage, cards: Sequence[CardOut] = ()) -> MessageOut:
     return MessageOut(
         id=row.message_id,
         session_id=row.session_id,
@@ -303,7 +302,7 @@ def shown_message(row: HistoryMessage, cards: Sequence[Card] = ()) -> MessageOut
         call_id=row.call_id,
         created_at=row.created_at,
         metadata=row.metadata,
-        cards=[shown_card(each) for each in cards],
+        cards=list(cards),
     )
 
 
@@ -311,7 +310,7 @@ def shown_message(row: HistoryMessage, cards: Sequence[Card] = ()) -> MessageOut
 
 
 def sessions_router(
-    gate: Gate, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter
+    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: Scribe, deleter: Deleter
 ) -> APIRouter:
     """The routes of /api/v1/sessions."""
     routes = _Routes(sessions, history, cards, scribe, deleter)
@@ -342,7 +341,7 @@ def sessions_router(
 
 
 def history_router(
-    gate: Gate, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter
+    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: Scribe, deleter: Deleter
 ) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
@@ -352,7 +351,9 @@ def history_router(
 
 
 class _Routes:
-    def __init__(self, sessions: Sessions, history: History, cards: Cards, scribe: Scribe, deleter: Deleter) -> None:
+    def __init__(
+        self, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: Scribe, deleter: Deleter
+    ) -> None:
         self._sessions = sessions
         self._history = history
         self._cards = cards
@@ -463,8 +464,10 @@ class _Routes:
             place = after and (after[0], after[1], after[2])
             rows = await self._history.read(scope.tenant, ref, after=place, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.turn_index, row.sibling, row.message_id))
-        cards = await self._cards.of_messages(scope.tenant, ref.user_id, [row.message_id for row in page])
-        return HistoryPage(messages=[shown_message(row, cards.get(row.message_id, ())) for row in page], next=following)
+        shown: Mapping[UUID, Sequence[CardOut]] = {}
+        if self._cards is not None:
+            shown = await self._cards.of_messages(scope.tenant, ref.user_id, [row.message_id for row in page])
+        return HistoryPage(messages=[shown_message(row, shown.get(row.message_id, ())) for row in page], next=following)
 
     async def append(self, scope: Admitted, session_id: Segment, body: MessagesIn) -> MessagesAdded:
         """Add messages without calling a model, with the cards that were shown with their answers. A session that does not
@@ -485,18 +488,22 @@ class _Routes:
             raise BadBody(
                 "Cards are shown with answers: with messages of the assistant.", param=f"messages.{wrong}.cards"
             )
+        if self._cards is None and any(each.cards for each in messages):
+            raise BadRequest("This installation has no app.features.cards to keep cards.", code="cards_not_kept")
         user, session = await self._target(scope, session_id, named)
         now = self._scribe.now()
-        said, cards = [], {}
+        said: list[IntakeMessage] = []
+        cards: dict[UUID, Sequence[CardGiven]] = {}
         for i, each in enumerate(messages):
             # Messages without a time keep their order by it, too.
             at = each.created_at or now + timedelta(microseconds=i)
             check_time(at, now)
             said.append(IntakeMessage(ids.uuid7(at), at, each))
             if each.cards:
-                cards[said[-1].message_id] = await self._scribe.cards(each.cards)
+                cards[said[-1].message_id] = each.cards
         prepared = await self._scribe.messages(said)
-        added = await self._history.append(scope.tenant, user, session, prepared, learn=learn, cards=cards)
+        attach = await self._cards.attaching(scope.tenant, cards) if self._cards is not None and cards else None
+        added = await self._history.append(scope.tenant, user, session, prepared, learn=learn, attach=attach)
         return MessagesAdded(
             session_id=added.session.session_id,
             created=added.created,

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from app.capture.recipe import Recipe
 from app.context.assemble import Block
-from app.store.paging_values import PagingRecord
-from app.store.records import StreamRecord
+from app.store.records import PartRecord, StreamRecord
 from mneme_replay.paths import MASK
 
 
@@ -39,8 +38,8 @@ class Usage(Struct, frozen=True):
 
 
 class Leg(Struct, frozen=True):
-    """One of the upstream's answers that a call's own answer was made of (`gateway/tool_loop.py`): a call by itself, whose
-    figures stand with the client's. `call_id`: of the client's call; `number`: which, from 1."""
+    """One of the upstream's answers that a call's own answer was made of: a call by itself, whose figures
+    stand with the client's. `call_id`: of the client's call; `number`: which, from 1."""
 
     leg_id: UUID
     call_id: UUID
@@ -114,8 +113,8 @@ class CallFacts(Struct, frozen=True):
     """By which it is found, sorted, each once."""
     imported: Mapping[str, Any] | None = None
     """What its cassette says of it, where it came from one."""
-    paging: PagingRecord | None = None
-    """What it changes of its session's objects."""
+    part: PartRecord | None = None
+    """What else it leaves behind."""
     leg: Leg | None = None
     """It is a leg of another call."""
     legs: Sequence[Leg] = ()

@@ -267,7 +267,7 @@ def build(
         # Of what was said while Mneme was to learn nothing it does not learn what was of use either.
         uses=used_memories(compiled.audit) if compiled and exchange and exchange.learn else (),
         asked=asked_memories(compiled.audit) if compiled and exchange and exchange.learn else (),
-        paging=call.paging,
+        part=call.part,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -43,8 +44,12 @@ class Commands(click.Group):
         if listed is None or listed.name not in COMMANDS:
             return name, listed, rest
         module, attribute = COMMANDS[listed.name][0].split(":")
+        return name, getattr(import_module(f"app.cli.{module}"), attribute), rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """A command that needs a feature which is not there says so."""
         try:
-            return name, getattr(import_module(f"app.cli.{module}"), attribute), rest
+            return super().invoke(ctx)
         except ModuleNotFoundError as error:
             if not str(error.name).startswith("app.features."):
                 raise

@@ -176,6 +176,10 @@ def _access(settings: Settings) -> Iterator[Finding]:
 
 
 def _paging(settings: Settings) -> Iterator[Finding]:
+    try:
+        import app.features.paging  # noqa: F401 - whether it is there
+    except ModuleNotFoundError:
+        return
     budget = settings.paging_budget_tokens
     told = f"{budget:,} tokens" if budget is not None else "their model's window"
     if settings.paging == "off":

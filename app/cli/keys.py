@@ -9,14 +9,16 @@ from uuid import UUID
 
 import click
 
-from app.api.spend import USUAL_DAYS, spent_out
 from app.cli.console import failing_clearly, load_settings, show, with_database
+from app.clock import SystemClock
 from app.errors import BadRequest, NotFound
-from app.server.core import open_tenancy
+from app.server.core import command_pool
 from app.settings import Settings
 from app.sources import PRICE_NAMES
 from app.store.limits import GROUPS, MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, PERIODS, By, KeyLimits, microcents
-from app.store.tenancy import KeyInfo
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.tenancy import KeyInfo, Tenancy
 
 T = TypeVar("T")
 
@@ -91,13 +93,16 @@ def _change(given: dict[str, Any]) -> dict[str, Any]:
     return change
 
 
-def _with_stores(work: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
+def _with_tenancy(work: Callable[[Tenancy], Coroutine[Any, Any, T]]) -> T:
+    return _with_pool(lambda pool: work(Tenancy(pool, Queries.load(), SystemClock())))
 
+
+def _with_pool(work: Callable[[Pool], Coroutine[Any, Any, T]]) -> T:
     settings: Settings = load_settings()
 
     async def run(dsn: str) -> T:
-        async with open_tenancy(settings, dsn) as (tenancy, spend):
-            return await work(tenancy, spend)
+        async with command_pool(settings, dsn) as pool:
+            return await work(pool)
 
     return with_database(settings, run)
 
@@ -122,8 +127,8 @@ def keys_create(
     """Make a key called NAME. It is shown once; only its hash is kept."""
     limits = NO_LIMITS.changed(_change(given))
     expires = _after(days)
-    key, row = _with_stores(
-        lambda tenancy, _: tenancy.create_key(tenant, name, user=user, expires_at=expires, scopes=scopes, limits=limits)
+    key, row = _with_tenancy(
+        lambda tenancy: tenancy.create_key(tenant, name, user=user, expires_at=expires, scopes=scopes, limits=limits)
     )
     data = {
         "key": key,
@@ -142,7 +147,7 @@ def keys_create(
 @failing_clearly
 def keys_list(as_json: bool) -> None:
     """List all keys: never the keys themselves."""
-    rows = _with_stores(lambda tenancy, _: tenancy.list_keys())
+    rows = _with_tenancy(lambda tenancy: tenancy.list_keys())
     data = [_listed(row) for row in rows]
 
     def text() -> None:
@@ -164,7 +169,7 @@ def keys_list(as_json: bool) -> None:
 @failing_clearly
 def keys_limit(key_id: UUID, days: int | None, as_json: bool, **given: Any) -> None:
     """Set what the key with this id may use: what is named changes, `none` takes a limit away. Without options: show it."""
-    row = _with_stores(lambda tenancy, _: tenancy.change_key(key_id, _change(given), expires_at=_after(days)))
+    row = _with_tenancy(lambda tenancy: tenancy.change_key(key_id, _change(given), expires_at=_after(days)))
     if row is None:
         raise click.ClickException(f"There is no key {key_id}; `mneme keys list` shows all.")
     data = _listed(row)
@@ -178,7 +183,7 @@ def keys_limit(key_id: UUID, days: int | None, as_json: bool, **given: Any) -> N
 @failing_clearly
 def keys_revoke(key_id: UUID, as_json: bool) -> None:
     """Revoke the key with this id (see `mneme keys list`)."""
-    found = _with_stores(lambda tenancy, _: tenancy.revoke_key(key_id))
+    found = _with_tenancy(lambda tenancy: tenancy.revoke_key(key_id))
     if not found:
         raise click.ClickException(f"There is no key {key_id}; `mneme keys list` shows all.")
     show({"revoked": str(key_id)}, as_json, lambda: click.echo("Revoked."))
@@ -193,12 +198,15 @@ def keys_revoke(key_id: UUID, as_json: bool) -> None:
 @failing_clearly
 def keys_spend(tenant: str, by: By, since: datetime | None, until: datetime | None, as_json: bool) -> None:
     """Show what was spent, by key, user, session, model or day."""
+    from app.features.limits.spend import USUAL_DAYS, spent_out
+    from app.features.limits.store import SpendStore
 
+    sql = Queries.load()
     last = (until or datetime.now(UTC)).date()
     first = since.date() if since is not None else last - timedelta(days=USUAL_DAYS)
 
-    async def read(tenancy: Any, spend: Any) -> list[Any]:
-        tenant_id = await tenancy.tenant(tenant)
+    async def read(pool: Pool) -> list[Any]:
+        spend, tenant_id = SpendStore(pool, sql), await Tenancy(pool, sql, SystemClock()).tenant(tenant)
         if tenant_id is None:
             raise NotFound(f"There is no tenant {tenant!r}.")
         found: list[Any] = []
@@ -208,7 +216,7 @@ def keys_spend(tenant: str, by: By, since: datetime | None, until: datetime | No
             found += page
         return [(spent_out(tenant_id, by, each)).model_dump() for each in found]
 
-    rows = _with_stores(read)
+    rows = _with_pool(read)
 
     def text() -> None:
         for each in rows:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from app.context.candidates import Candidate
 from app.context.transcript import Transcript
 from app.sources import Placement
+from app.store.kinds import STATED
 
 # --- text ------------------------------------------------------------------------------------------------------------
 
@@ -135,8 +136,6 @@ def render(
     return "\n".join([f"<{TAG} {nonce}>", *told_lines, f"</{TAG} {nonce}>"]) if told_lines else ""
 
 
-STATED_KINDS = frozenset({"fact", "preference", "correction", "event"})
-"""Not an instruction: it is a wish (`notes`), or else quoted."""
 OWN_WORDS = frozenset({0, 2, 3, 4, 5})
 """`provenance_type` of what the user said (`Provenance`): not what was concluded, nor what a tool gave."""
 
@@ -147,7 +146,7 @@ def states(item: Candidate) -> bool:
     return (
         item.source == "memory"
         and item.space is None
-        and item.kind in STATED_KINDS
+        and item.kind in STATED
         and item.provenance_type in OWN_WORDS
         and bool(item.sources)
     )

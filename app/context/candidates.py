@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID
 
+from app.store.kinds import SUMMARIES
 from app.store.user_profile import EndedFact
 
 Leg = Literal["vector", "text", "entity", "time", "recent", "summary"]
@@ -20,10 +21,6 @@ LEGS: tuple[Leg, ...] = get_args(Leg)
 
 LONG = 60.0
 """Tokens from which a message is long: it is shown as a passage (see `retrieve`), which may not be the one."""
-
-
-SUMMARIES = frozenset({"summary", "entity_profile"})
-"""Kinds of memories that sum up others."""
 
 
 class ItemSource(NamedTuple):

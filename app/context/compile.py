@@ -11,6 +11,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from app.context.asked_cards import CardsRead
 from app.context.assemble import (
     FRAME_TOKENS,
     NOTE_TOKENS,
@@ -29,7 +30,7 @@ from app.context.bearing import MessageTopics, read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, FactsFound, learn, naming, shown, told_id
-from app.context.inputs import Terms, given, keep, keep_cards, keep_ended, keep_known, keep_notes
+from app.context.inputs import Terms, given, keep, keep_ended, keep_known, keep_notes
 from app.context.layout import Layout, Layouts, Live, Story, TokenFigures, tell_story, visible_from
 from app.context.notes import NOTHING_SINCE, NoteLines, Since, Widened, doubtful, since_then, widened, words_of
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
@@ -44,7 +45,6 @@ from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
 from app.sources import Price
-from app.store.cards import Card
 from app.store.user_profile import Standing
 from app.text_cache import of_texts
 
@@ -75,7 +75,7 @@ class _Found(NamedTuple):
     candidates: Sequence[Candidate]
     reason: str | None
     learned: FactsFound | None
-    cards: Sequence[Card] | None
+    cards: CardsRead | None
     judged: bool | None = None
     """Whether memory is asked; None: that was not looked at."""
     worths: Mapping[UUID, float] = MappingProxyType({})
@@ -263,7 +263,7 @@ class Compiler:
         if learned is not None:
             kept |= keep_known(learned.known)
         if found.cards is not None:
-            kept |= keep_cards(found.cards)
+            kept["cards"] = [str(each) for each in found.cards.ids]
         return Compilation(
             edits=plan(request.placement, story.transcript, live.blocks, block),
             history=story.messages,

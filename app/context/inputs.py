@@ -34,7 +34,6 @@ from app.context.request import CompileRequest
 from app.context.resolution import Known
 from app.context.score import PROFILES, Profile
 from app.sources import Price
-from app.store.cards import Card
 from app.store.user_profile import EndedFact
 
 VERSION = 2
@@ -274,11 +273,6 @@ def keep(
 def keep_known(known: Known) -> dict[str, Any]:
     """What of the things that the question names is kept beside the audit."""
     return {"known": {"related": sorted(known.related)} if known.related else {}}
-
-
-def keep_cards(cards: Sequence[Card]) -> dict[str, Any]:
-    """Which cards the message asks for, whether they are told or not."""
-    return {"cards": [str(each.card_id) for each in cards]}
 
 
 def keep_ended(ended: Sequence[EndedFact]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.context.asked_cards import CardsRead, TellsCards
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.audit import told_known
 from app.context.bearing import NOTHING_READ, MessageTopics
 from app.context.budget import Budgets, Shares, Split, TaskType, Wants, epoch_budget, memory_budget, share_out, wanted
-from app.context.card_section import CardsTold, cards_told
 from app.context.facts_section import NOTHING_TO_TELL, FactsFound, Tellings, shown, stale, tell, tellings
 from app.context.notes import NO_OPENINGS, Count, NoteLines, Openings, VisibleTurns, due_now, fact_lines, openings, say
 from app.context.pack import Packed, history_suffix
@@ -26,7 +26,6 @@ from app.context.request import CompileRequest, PathMessage
 from app.context.transcript import SYSTEM_ROLES, Transcript, chain, text_of
 from app.context.working import WorkingTold, window, working_told
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
-from app.store.cards import Card
 from app.store.user_profile import NOTHING
 
 VERBATIM_TURNS = 4
@@ -177,7 +176,7 @@ class Layout(NamedTuple):
     opened: Openings
     told: Tellings
     shares: Shares
-    cards: CardsTold | None = None
+    cards: TellsCards | None = None
     spent: bool = False
     working: WorkingTold | None = None
 
@@ -191,7 +190,7 @@ class Layout(NamedTuple):
         """Whether a message needs something that does not stand in the blocks that stay: of what was chosen without them, or of
         what is known."""
         there = shown(self.live.blocks)
-        cards = self.cards is not None and self.cards.cards
+        cards = self.cards is not None and self.cards.new
         new = any(each.candidate.id not in there for each in packed.chosen)
         new = new or (self.working is not None and bool(self.working.results))
         return bool(new or self.opened.facts or self.opened.wishes or self.told.facts or self.told.clashes or cards)
@@ -228,7 +227,7 @@ class Layouts:
         figures: TokenFigures,
         story: Story,
         learned: FactsFound | None,
-        cards: Sequence[Card] | None = None,
+        cards: CardsRead | None = None,
         *,
         reading: MessageTopics = NOTHING_READ,
         worths: Mapping[UUID, float] = MappingProxyType({}),
@@ -245,7 +244,7 @@ class Layouts:
             return Layout(live, True, NO_OPENINGS, NOTHING_TO_TELL, Shares(0, 0, 0, 0))
         told = tellings(learned, live.blocks) if learned is not None else NOTHING_TO_TELL
         opened, wants = self._wants(request, figures, story, live, told, reading, worths)
-        own = cards_told(cards, live.blocks) if cards is not None else None
+        own = cards.beside(live.blocks) if cards is not None else None
         if own is not None:
             wants = wants._replace(cards=own.wants(self.counted(figures.scale), self._budgets.cards))
         budgets = self._budgets

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
+from app.context.asked_cards import AskedCards
 from app.context.assemble import Block, Edit, neutralise
 from app.context.candidates import Candidate
-from app.context.card_section import AskedCards
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored

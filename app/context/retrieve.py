@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.bearing import BEARS_WORTH
-from app.context.candidates import LEGS, SUMMARIES, Candidate
+from app.context.candidates import LEGS, Candidate
 from app.context.question import Asked, TimeSpan
 from app.context.rank import (
     ENTITY_LEG,
@@ -43,6 +43,7 @@ from app.index.user_index import NEVER, Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of
+from app.store.kinds import SUMMARIES
 from app.store.records import ROLE_NAMES, Vector
 from app.store.turns import RetrievedRow, TurnStore
 from app.store.user_profile import NOTHING, EndedFact, Standing

@@ -13,11 +13,12 @@ from typing import Any, Literal, NamedTuple, get_args
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.context.candidates import LONG, SUMMARIES, Candidate
+from app.context.candidates import LONG, Candidate
 from app.context.question import Asked
 from app.context.rank import words_in
 from app.context.worth import TIED, prior, sigmoid, states
 from app.memory.candidate import Provenance
+from app.store.kinds import DOUBTABLE, SUMMARIES
 
 
 class Profile(Struct, frozen=True):
@@ -198,8 +199,6 @@ TIME_BOOST = 0.85
 """Least temporal relevance of what is of the time that is asked for (seed 004, its worked example)."""
 FULL_REINFORCEMENT = 5.0
 """ln(1 + times) at which `reinforcement` is 1 (seed 004)."""
-BELIEVED = frozenset({"fact", "preference", "instruction", "correction"})
-"""Kinds of memories that seed 004 calls semantic: they may have ceased to be so, while what happened has happened."""
 FULL_ACCESS = 20
 """Uses at which `access_frequency` is 1 (seed 001 §3.2)."""
 
@@ -512,7 +511,7 @@ def _likelihoods(candidates: Sequence[Candidate], context: _Context) -> Column:
             found.append(sigmoid(item.odds + TIED * tied) if says else 0.0)
         else:
             left = item.confidence
-            if item.kind in BELIEVED:
+            if item.kind in DOUBTABLE:
                 left = effective_confidence(left, item.sure_since or item.created_at, context.now, STRATEGY_DECAY)
             history = prior(importance=item.importance, confidence=left, reinforcement=reinforcement,
                             frequency=frequency, tied=tied)  # fmt: skip
@@ -523,7 +522,7 @@ def _likelihoods(candidates: Sequence[Candidate], context: _Context) -> Column:
 def _factor(candidate: Candidate, profile: Profile, now: datetime) -> float:
     """What a score is multiplied by: the boost of its kind, and of what is only believed the confidence that is left."""
     boost = profile.boosts.get(candidate.kind, 1.0)
-    if not profile.standing or candidate.source != "memory" or candidate.kind not in BELIEVED:
+    if not profile.standing or candidate.source != "memory" or candidate.kind not in DOUBTABLE:
         return boost
     sure_since = candidate.sure_since or candidate.created_at
     return boost * effective_confidence(candidate.confidence, sure_since, now, STRATEGY_DECAY)

@@ -1,9 +1,10 @@
 """The dialect of `/v1/messages` (Anthropic's): `system` beside `messages` of content blocks; a stream of named events.
 
 A result of a tool is a block of the user's message there, and a message of its own here; so one element may be several
-messages. Where text is put before a user's words, results stay in front: the API wants them first. A block that carries
-`cache_control` is never changed. What a program puts beside its user's words in `<system-reminder>` (Claude Code: the date, its
-files of instructions) is not what the user said: it is neither searched for nor learned from.
+messages. Where text is put before a user's words, results stay in front: the API wants them first. Memory puts nothing into a
+block that carries `cache_control`, and no such mark is ever moved or taken away. What a program puts beside its user's words in
+`<system-reminder>` (Claude Code: the date, its files of instructions) is not what the user said: it is neither searched for nor
+learned from.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from app.dialects.splice import (
     ByteSpan,
     Envelope,
     Insertion,
+    MessageSpan,
     append_text,
     dump,
     entries,
@@ -29,6 +31,7 @@ from app.dialects.splice import (
     insert_text,
     parse_object,
     scan,
+    splice,
 )
 from app.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer
 from app.errors import MnemeError
@@ -58,8 +61,12 @@ _OF_THE_SYSTEM = (0, 0)
 
 def refusal(error: MnemeError) -> dict[str, Any]:
     """An error of Mneme's own in the shape of this API, ready to be serialised."""
-    kind = _ERRORS.get(error.status, "invalid_request_error" if error.status < 500 else "api_error")
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
+    return {"type": "error", "error": {"type": error_type(error.status), "message": error.message}}
+
+
+def error_type(status: int) -> str:
+    """What this API calls an error with this status."""
+    return _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------
@@ -76,11 +83,17 @@ def messages_of(element: Mapping[str, Any]) -> list[dict[str, Any]]:
         said = [_part(each) for each in blocks if each.get("type") != "tool_use"]
         message: dict[str, Any] = {"role": role, "content": said}
         return [message | {"tool_calls": calls}] if calls else [message]
-    found = [_result(each) for each in blocks if each.get("type") == "tool_result"]
-    others = [each for each in blocks if each.get("type") != "tool_result"]
-    own = [each for each in others if not _is_reminder(each)]
-    rest = [_part(each) for each in (own if own or found else others)]
+    results, own = _divided(blocks)
+    found, rest = [_result(blocks[n]) for n in results], [_part(blocks[n]) for n in own]
     return [*found, {"role": role, "content": rest}] if rest or not found else found
+
+
+def _divided(blocks: Sequence[object]) -> tuple[list[int], list[int]]:
+    """Of a user's element: which blocks are results, and which are what the user says."""
+    results = [n for n, each in enumerate(blocks) if _is_result(each)]
+    others = [n for n, each in enumerate(blocks) if isinstance(each, Mapping) and not _is_result(each)]
+    own = [n for n in others if not _is_reminder(blocks[n])]
+    return results, own if own or results else others
 
 
 def elements_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -108,10 +121,10 @@ def elements_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return elements
 
 
-def _is_reminder(block: Mapping[str, Any]) -> bool:
+def _is_reminder(block: object) -> bool:
     """Whether a program says this, and not its user."""
-    text = block.get("text")
-    if block.get("type") != "text" or not isinstance(text, str):
+    text = block.get("text") if isinstance(block, Mapping) and block.get("type") == "text" else None
+    if not isinstance(text, str):
         return False
     told = text.strip()
     return told.startswith(_REMINDER[0]) and told.endswith(_REMINDER[1])
@@ -197,15 +210,122 @@ def _read(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[tuple
     return messages, places
 
 
+# --- for paging (`paging/messages.py`) ------------------------------------------------------------------------------------
+
+
+def choice_of(choice: object) -> object:
+    """A `tool_choice` as chat completions call it; what they have no name for, as it is."""
+    kind = choice.get("type") if isinstance(choice, Mapping) else None
+    return {"auto": "auto", "any": "required", "none": "none"}.get(kind, choice) if isinstance(kind, str) else choice
+
+
+def tool_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool of chat completions as one of this API."""
+    given = tool["function"]
+    return {"name": given["name"], "description": given["description"], "input_schema": given["parameters"]}
+
+
+def parts_at(chat: ChatRequest, index: int) -> list[tuple[object, ByteSpan]]:
+    """What the text of a message lies in, each with its place in the body: its content, if that is a text, else the blocks that
+    are its own. Of a result they are those within it."""
+    first, _ = chat.places[index]
+    span, element = chat.envelope.messages[first], chat.document["messages"][first]
+    parts = parts_in(chat.body, span, element)
+    if element.get("role") == "assistant" or not isinstance(element.get("content"), list):
+        return parts
+    results, own = _divided([each for each, _ in parts])
+    nth = _nth(chat, index)
+    if nth >= len(results):
+        return [parts[n] for n in own]
+    result, where = parts[results[nth]]
+    return parts_in(chat.body, MessageSpan(*where), result) if isinstance(result, Mapping) else []
+
+
+def parts_in(body: bytes, span: MessageSpan, holder: Mapping[str, Any]) -> list[tuple[object, ByteSpan]]:
+    """The content of what orjson read at `span`: itself, if it is a text, else its parts; each with its place in the body."""
+    content, where = holder.get("content"), span.content(body)
+    if isinstance(content, list):
+        return [*zip(content, (each for _, each in entries(body, where.start)), strict=True)]
+    return [(content, ByteSpan(where.start, where.end))] if isinstance(content, str) else []
+
+
+def _nth(chat: ChatRequest, index: int) -> int:
+    """Which of the messages of its element it is."""
+    first = index
+    while first and chat.places[first - 1] == chat.places[index]:
+        first -= 1
+    return index - first
+
+
+def reread(chat: ChatRequest, index: int, insertions: Sequence[Insertion]) -> dict[str, Any]:
+    """A message as it is read with insertions made that lie within it."""
+    span = chat.envelope.messages[chat.places[index][0]]
+    moved = [each._replace(pos=each.pos - span.start) for each in insertions]
+    element = orjson.loads(splice(chat.body[span.start : span.end], moved))
+    return messages_of(element)[_nth(chat, index)]
+
+
 # --- answers ----------------------------------------------------------------------------------------------------------
+
+
+class Blocks:
+    """The content of a message while it comes in. Texts are collected and joined once."""
+
+    def __init__(self) -> None:
+        self._begun: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, dict[str, list[str]]] = {}
+        self._citations: dict[int, list[Any]] = {}
+
+    def take(self, event: Mapping[str, Any]) -> None:
+        """An event that may tell of a block."""
+        index, block, delta = event.get("index"), event.get("content_block"), event.get("delta")
+        if not isinstance(index, int):
+            return
+        if event.get("type") == "content_block_start" and isinstance(block, dict):
+            self._begun[index] = block
+        elif event.get("type") == "content_block_delta" and isinstance(delta, dict):
+            for name in ("text", "partial_json", "thinking", "signature"):
+                if isinstance(piece := delta.get(name), str):
+                    self._texts.setdefault(index, {}).setdefault(name, []).append(piece)
+            if delta.get("type") == "citations_delta":
+                self._citations.setdefault(index, []).append(delta.get("citation"))
+
+    def drop(self, index: int) -> None:
+        """Forget a block."""
+        for each in (self._begun, self._texts, self._citations):
+            each.pop(index, None)
+
+    def whole(self) -> dict[int, dict[str, Any]]:
+        """The blocks as far as they came, by their index, in order."""
+        return {n: self._grown(n) for n in sorted({*self._begun, *self._texts, *self._citations})}
+
+    def _grown(self, index: int) -> dict[str, Any]:
+        """A block with all that came of it. Arguments that broke off stay a text."""
+        texts = {name: "".join(pieces) for name, pieces in self._texts.get(index, {}).items()}
+        kind = "thinking" if "thinking" in texts else "tool_use" if "partial_json" in texts else "text"
+        made = {"type": kind, **self._begun.get(index, {})}
+        for name in ("text", "thinking", "signature"):
+            if name in texts:
+                made[name] = f"{made.get(name) or ''}{texts[name]}"
+        if texts.get("partial_json"):
+            try:
+                made["input"] = orjson.loads(texts["partial_json"])
+            except orjson.JSONDecodeError:
+                made["input"] = texts["partial_json"]
+        if found := self._citations.get(index):
+            made["citations"] = [*(made.get("citations") or ()), *found]
+        return made
 
 
 def fold(events: Iterable[bytes]) -> UpstreamAnswer:
     """Put a stream together again. `events` are the data of its events, see `sse.payloads`."""
-    answer = UpstreamAnswer()
+    return folded(events)[0]
+
+
+def folded(events: Iterable[bytes]) -> tuple[UpstreamAnswer, dict[str, Any]]:
+    """The same, and the message as it would have come in one piece."""
+    answer, blocks = UpstreamAnswer(), Blocks()
     head: dict[str, Any] = {}
-    blocks: dict[int, dict[str, Any]] = {}
-    texts: dict[int, dict[str, list[str]]] = {}
     for data in events:
         try:
             event = orjson.loads(data)
@@ -214,46 +334,31 @@ def fold(events: Iterable[bytes]) -> UpstreamAnswer:
         if not isinstance(event, dict):
             answer.malformed += 1
             continue
-        kind, index = event.get("type"), event.get("index")
+        kind = event.get("type")
         if kind == "message_start" and isinstance(event.get("message"), dict):
             head = {**head, **event["message"]}
-        elif kind == "content_block_start" and isinstance(index, int) and isinstance(event.get("content_block"), dict):
-            blocks[index] = event["content_block"]
-        elif kind == "content_block_delta" and isinstance(index, int) and isinstance(event.get("delta"), dict):
-            for name in ("text", "partial_json", "thinking"):
-                if isinstance(piece := event["delta"].get(name), str):
-                    texts.setdefault(index, {}).setdefault(name, []).append(piece)
         elif kind == "message_delta":
-            delta, usage = event.get("delta"), event.get("usage")
+            delta = event.get("delta")
             head |= delta if isinstance(delta, dict) else {}
-            if isinstance(usage, dict):
-                before = head.get("usage")
-                told = {name: count for name, count in usage.items() if count is not None}
-                head["usage"] = {**(before if isinstance(before, dict) else {}), **told}
+            head["usage"] = told(head.get("usage"), event.get("usage")) or head.get("usage")
         elif kind == "message_stop":
             answer.done = True
         elif kind == "error":
             answer.error = event.get("error")
-    head["content"] = [
-        _grown(blocks.get(n, {}), {name: "".join(pieces) for name, pieces in texts.get(n, {}).items()})
-        for n in sorted({*blocks, *texts})
-    ]
+        else:
+            blocks.take(event)
+    head["content"] = [*blocks.whole().values()]
     _conclude(answer, head)
-    return answer
+    return answer, head
 
 
-def _grown(block: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-    """A block with all that came of it. Arguments that broke off stay a text."""
-    made = {"type": "thinking" if "thinking" in texts else "tool_use" if "partial_json" in texts else "text", **block}
-    for name in ("text", "thinking"):
-        if name in texts:
-            made[name] = f"{made.get(name) or ''}{texts[name]}"
-    if texts.get("partial_json"):
-        try:
-            made["input"] = orjson.loads(texts["partial_json"])
-        except orjson.JSONDecodeError:
-            made["input"] = texts["partial_json"]
-    return made
+def told(before: object, usage: object) -> dict[str, Any]:
+    """The usage of a message whose figures were told before, now that further ones are; they grow, and replace the earlier."""
+    known = before if isinstance(before, dict) else {}
+    return {
+        **known,
+        **{name: count for name, count in (usage if isinstance(usage, dict) else {}).items() if count is not None},
+    }
 
 
 def answer_of_json(body: bytes) -> UpstreamAnswer | None:

@@ -17,21 +17,28 @@ from msgspec import Struct
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics import MetricWrapperBase
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.api.card_models import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.clock import Clock
     from app.context.knower import Knows
+    from app.gateway.addon import Addon
+    from app.gateway.admission import Admits
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
-    from app.jobs.learn import Hearing
+    from app.jobs.learn import Hearing, Noting
     from app.jobs.schedule import Tick
     from app.jobs.worker import Connect, Handler
     from app.metrics import Metrics
     from app.providers.embeddings import Embedder
+    from app.providers.helper import HelperClient
+    from app.providers.models import ModelRegistry
+    from app.providers.tokens import CountCache, Tokenizers
     from app.settings import Settings
     from app.store.pools import Pool
     from app.store.queries import Queries
@@ -42,7 +49,8 @@ class Process(Struct, frozen=True):
     """What a feature may use of the process that it is in, a server's or the worker's.
 
     `pool`: for whatever no request under /v1 waits for. `owner`: connects as the owner of the tables, around PgBouncer; the
-    name is what pg_stat_activity shows. `count`: tokens of o200k. `metrics`: a server's; None in what is no server.
+    name is what pg_stat_activity shows. `count`: tokens of o200k. `helper`: the helper LLM; None: there is none. `metrics`: a
+    server's; None in what is no server.
     """
 
     clock: Clock
@@ -52,6 +60,10 @@ class Process(Struct, frozen=True):
     embedder: Embedder
     count: Callable[[str], int]
     tasks: Supervisor
+    models: ModelRegistry
+    tokenizers: Tokenizers
+    counts: CountCache
+    helper: HelperClient | None = None
     metrics: Metrics | None = None
 
 
@@ -82,8 +94,24 @@ class Feature:
         """In a server: who finds out what is known of the things that requests name. `pool`: what it reads with."""
         return None
 
+    def addon(self, process: Process, pool: Pool) -> Addon | None:
+        """In a server: what takes part in chats beside memory. `pool`: what it reads with."""
+        return None
+
     def hearing(self, process: Process) -> Hearing | None:
         """What finds out which things a turn names, before it is learned from."""
+        return None
+
+    def noting(self, process: Process) -> Noting | None:
+        """What notes more of a turn that is learned from."""
+        return None
+
+    def cards(self, process: Process, pool: Pool) -> KeepsCards | None:
+        """In a server: who keeps the cards that are shown with answers. `pool`: what it reads and writes with."""
+        return None
+
+    def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:
+        """In a server: who lets calls in, and settles them when they are over. `pool`: what it waits for before a call."""
         return None
 
     # --- what a server answers -------------------------------------------------------------------------------------------
@@ -99,6 +127,10 @@ class Feature:
         """Around the life of a server: by path, what makes the ASGI application that answers there and below. It is made, in a
         thread, when the first request asks for it. `api`: what answers under /api/v1, asked from within."""
         yield {}
+
+    def own_metrics(self, registry: CollectorRegistry) -> Sequence[MetricWrapperBase]:
+        """Its metrics beside the core's, made in `registry`: once, before anything of a server is opened."""
+        return ()
 
     def gauges(self, process: Process, metrics: Metrics) -> Sequence[Check]:
         """What brings its gauges up to date before /metrics shows them."""

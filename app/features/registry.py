@@ -15,19 +15,24 @@ from app.settings import Settings
 if TYPE_CHECKING:
     from fastapi import APIRouter
     from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics import MetricWrapperBase
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.api.card_models import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.context.knower import Knows
+    from app.gateway.addon import Addon
+    from app.gateway.admission import Admits
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
-    from app.jobs.learn import Hearing
+    from app.jobs.learn import Hearing, Noting
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.metrics import Metrics
+    from app.providers.models import ModelRegistry
     from app.store.pools import Pool
     from app.store.queries import Queries
 
@@ -36,10 +41,14 @@ log = logging.getLogger("mneme")
 T = TypeVar("T")
 
 FEATURES = {
-    "tracing": "otel", "knowledge": "domains", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui", "insights": "insights",
+    "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
+    "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
 }  # fmt: skip
-"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Two have none: things are
-known without domains, too; a worker without targets still tries again what is dead.) In this order they are asked."""
+"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Four have none: things are
+known without domains, keys have limits, cards come without tools, and a worker without targets still tries again what
+is dead.) In this order they are asked."""
+ALWAYS = frozenset({"paging"})
+"""Those that are there though their setting is `off`: that is what holds where a request does not say."""
 
 
 class Features:
@@ -72,8 +81,17 @@ class Features:
     def knower(self, process: Process, pool: Pool) -> Knows | None:
         return self._first(lambda each: each.knower(process, pool))
 
+    def addon(self, process: Process, pool: Pool) -> Addon | None:
+        return self._first(lambda each: each.addon(process, pool))
+
     def hearing(self, process: Process) -> Hearing | None:
         return self._first(lambda each: each.hearing(process))
+
+    def noting(self, process: Process) -> Noting | None:
+        return self._first(lambda each: each.noting(process))
+
+    def cards(self, process: Process, pool: Pool) -> KeepsCards | None:
+        return self._first(lambda each: each.cards(process, pool))
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         return [router for each in self._loaded.values() for router in each.routes(process, gate)]
@@ -99,6 +117,12 @@ class Features:
 
     def metrics(self, registry: CollectorRegistry) -> Metrics | None:
         return self._first(lambda each: each.metrics(registry))
+
+    def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:
+        return self._first(lambda each: each.admits(process, pool, models))
+
+    def own_metrics(self, registry: CollectorRegistry) -> Sequence[MetricWrapperBase]:
+        return [metric for each in self._loaded.values() for metric in each.own_metrics(registry)]
 
     def _first(self, hook: Callable[[Feature], T | None]) -> T | None:
         """What the first feature has that has any."""
@@ -130,7 +154,8 @@ def load(settings: Settings) -> Features:
 
     Raises NotReady where that is one that the settings name.
     """
-    found = {name: _load(name, settings) for name, asks in FEATURES.items() if getattr(settings, asks) != "off"}
+    wanted = [name for name, asks in FEATURES.items() if name in ALWAYS or getattr(settings, asks) != "off"]
+    found = {name: _load(name, settings) for name in wanted}
     return Features({name: feature for name, feature in found.items() if feature is not None})
 
 
@@ -141,7 +166,7 @@ def _load(name: str, settings: Settings) -> Feature | None:
     except ModuleNotFoundError as error:
         if error.name != folder:
             raise
-        if asks in settings.model_fields_set:
+        if asks in settings.model_fields_set and getattr(settings, asks) != "off":
             raise NotReady(f"MNEME_{asks.upper()}: this installation has no {folder}.") from error
         log.info("a feature is not there", extra={"feature": name})
         return None

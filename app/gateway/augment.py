@@ -10,24 +10,21 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.context.audit import Explained
 from app.context.resolution import Inquiry
 from app.dialects.base import ChatRequest
 from app.dialects.splice import with_value
 from app.errors import MnemeError, StoreUnavailable, Unavailable
+from app.gateway.addon import Addon, CallPart
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, Obeyed, ordered
 from app.gateway.idempotency import EarlierAnswer
-from app.gateway.identify import Identity, paged, paging_budget, priced
-from app.gateway.pager import Pager, unpaged
-from app.gateway.prepare import Prepared, Preparer, unwoven
+from app.gateway.identify import Identity, priced
+from app.gateway.prepare import Prepared, Preparer, explaining, unwoven
 from app.gateway.reconcile import Place, nowhere
 from app.gateway.search_limit import SearchLimit
 from app.gateway.sharing import member
 from app.gateway.spooling import Keeper
 from app.metrics import MemoryStatus, Metrics
-from app.paging.plan import settled
-from app.paging.state import Paging
 from app.settings import Settings
 
 log = logging.getLogger("mneme.turn")
@@ -58,9 +55,10 @@ class _Recall(Struct):
     inquiry: Inquiry | None = None
     """What is being found out of the things that it names."""
     replay: EarlierAnswer | None = None
-    paging: Paging | None = None
-    unpaged: str | None = None
-    """Why it is not paged though that is asked for."""
+    part: CallPart | None = None
+    """An addon's."""
+    partless: tuple[str, str] | None = None
+    """Of which addon it has none though that is asked for, and why."""
     obeyed: Obeyed = NOTHING_TOLD
     prepared: Prepared | None = None
     searched: bool = True
@@ -69,11 +67,11 @@ class _Recall(Struct):
     def sends(self, prepared: Prepared) -> None:
         """What goes out is compiled."""
         self.prepared, self.sent = prepared, prepared.body
-        if self.paging is not None:
-            settled(self.paging, prepared.compilation.tokens)
-        elif self.unpaged is not None:
-            compiled = prepared.compilation
-            told = replace(compiled, audit=Explained({**compiled.audit, "paging": {"reason": self.unpaged}}))
+        if self.part is not None:
+            self.part.compiled(prepared.compilation.tokens)
+        elif self.partless is not None:
+            addon, why = self.partless
+            told = explaining(prepared.compilation, addon, {"reason": why})
             self.prepared = replace(prepared, compilation=told)
 
     def remembered(self) -> Remembered:
@@ -88,7 +86,7 @@ class _Recall(Struct):
             place=self.place,
             replay=self.replay,
             prepared=self.prepared,
-            paging=self.paging,
+            part=self.part,
             obeyed=self.obeyed,
         )
 
@@ -102,14 +100,14 @@ class Recaller:
         keeper: Keeper | None,
         metrics: Metrics,
         settings: Settings,
-        pager: Pager | None = None,
+        addon: Addon | None = None,
         commander: Commander | None = None,
     ) -> None:
-        """`keeper`: None where there is no spool; `pager`: None where nothing is paged; `commander`: None where nothing is done
-        that users tell memory to do."""
+        """`keeper`: None where there is no spool; `addon`: None where no feature takes part; `commander`: None where nothing is
+        done that users tell memory to do."""
         self._preparer = preparer
         self._keeper = keeper
-        self._pager = pager
+        self._addon = addon
         self._commander = commander
         self._metrics = metrics
         self._settings = settings
@@ -130,7 +128,7 @@ class Recaller:
                 self._preparer.late(call.identity)
             await self._without_search(made, error)
         else:
-            if made.status != "degraded":  # for a prompt that could not be paged
+            if made.status != "degraded":  # for what an addon could not do
                 made.status = "ok"
             if made.prepared is not None and (poorer := made.prepared.compilation.reason if made.searched else "busy"):
                 made.status, made.reason = "degraded", poorer
@@ -149,7 +147,7 @@ class Recaller:
 
     async def _recall(self, made: _Recall, limit: asyncio.Timeout) -> None:
         """What memory has to say: the very body of before for a repeated Idempotency-Key, else a compiled one. `limit`: waits
-        while the prompt is paged, which has a limit of its own."""
+        for an addon, which has a limit of its own."""
         call, chat = made.call, made.chat
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
         if self._keeper is not None and self._keeper.behind(call.identity.user_id):
@@ -165,9 +163,8 @@ class Recaller:
             named = call.target.model_alias or call.model  # it may have gone to another upstream
             made.sent = with_value(made.replay.body, "model", named) if named is not None else made.replay.body
             made.reason = "replayed"
-            if self._pager is not None:
-                budget = paging_budget(made.place.config, self._settings.paging_budget_tokens)
-                made.paging = await self._pager.repeated(call, made.sent, made.place, budget)
+            if self._addon is not None:
+                made.part = await self._addon.repeated(call, made.sent, made.place)
             return
         left_s = max(0.0, until - time.monotonic())
         place, made.inquiry = await self._preparer.find(made.identity, chat, call.switches, call.at, left_s)
@@ -178,7 +175,7 @@ class Recaller:
             paused = asyncio.get_running_loop().time()
             limit.reschedule(None)
             place = await self._obey(made, place)
-            await self._page(made, place)
+            await self._add(made, place)
             waited_s = asyncio.get_running_loop().time() - paused
             limit.reschedule(when + waited_s)
             until += waited_s
@@ -207,7 +204,7 @@ class Recaller:
                 learns=made.call.switches.memory == "on",
                 inquiry=made.inquiry,
                 deadline_s=max(0.0, until - time.monotonic()),
-                paging=made.paging,
+                part=made.part,
                 obeyed=made.obeyed,
             )
         except asyncio.CancelledError:  # by the deadline
@@ -235,28 +232,26 @@ class Recaller:
         self._took("command", began)
         return place
 
-    async def _page(self, made: _Recall, place: Place) -> None:
-        """What of the prompt is shown shorter, where that is asked for; without, it goes on whole."""
-        call, chat, settings = made.call, made.chat, self._settings
-        if self._pager is None or not paged(call.switches.paging, place.config, call.principal.limits, settings.paging):
+    async def _add(self, made: _Recall, place: Place) -> None:
+        """What an addon makes of it, where that is asked for; without, it goes on."""
+        call, addon = made.call, self._addon
+        if addon is None:
             return
-        made.unpaged = unpaged(chat, place)
-        if made.unpaged is not None:
-            return
-        began = time.perf_counter_ns()
         try:
-            budget = paging_budget(place.config, settings.paging_budget_tokens)
-            made.paging = await self._pager.page(call, chat, place, budget)
+            found = await addon.compile(call, made.chat, place)
         except Exception as error:  # boundary: as `remember`
-            made.unpaged = "deadline" if isinstance(error, TimeoutError) else "failed"
-            made.status, made.reason = "degraded", "paging"
-            self._metrics.degraded("paging")
+            found = "deadline" if isinstance(error, TimeoutError) else "failed"
+            made.status, made.reason = "degraded", addon.name
+            self._metrics.degraded(addon.name)
             log.warning(
-                "answering without paging",
-                extra={"call_id": str(call.id), "reason": "paging", "error": type(error).__name__},
+                f"answering without {addon.name}",
+                extra={"call_id": str(call.id), "reason": addon.name, "error": type(error).__name__},
                 exc_info=None if isinstance(error, TimeoutError | StoreUnavailable) else error,
             )
-        self._took("page", began)
+        if isinstance(found, str):
+            made.partless = (addon.name, found)
+        else:
+            made.part = found
 
     async def _without_search(self, made: _Recall, error: Exception) -> None:
         """Where the place is known: the session's history and earlier blocks need no search, and no database."""
@@ -277,14 +272,14 @@ class Recaller:
                         call.at,
                         search=False,
                         inquiry=made.inquiry,
-                        paging=made.paging,
+                        part=made.part,
                         obeyed=made.obeyed,
                     )
                 made.sends(prepared)
             except Exception as again:  # boundary: as above; what fails here only leaves more out
                 log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
-        if made.paging is not None and made.prepared is None and made.replay is None:
-            made.sent = unwoven(chat, call.target.model_alias, made.paging.insertions)
+        if made.part is not None and made.prepared is None and made.replay is None:
+            made.sent = unwoven(chat, call.target.model_alias, made.part.insertions)
         made.status, made.reason = "degraded", _missing(error)
         self._degraded(call.id, made.reason, error, "memory" if made.prepared is None else "a search of memory")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from msgspec import Struct
 from app.capture.facts import CallFacts, Leg
 from app.dialects.base import ChatRequest, Dialect, renamed
 from app.dialects.splice import splice, with_value
+from app.gateway.addon import CallPart, Joint
 from app.gateway.client import Inbound, Send
 from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.headers import Headers
@@ -26,10 +27,8 @@ from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
-from app.gateway.relay import Ending
 from app.gateway.upstream import Target, UpstreamResponse
 from app.metrics import MemoryStatus
-from app.paging.state import Paging
 
 
 class LegOf(Struct, frozen=True):
@@ -52,17 +51,6 @@ class Admission(Struct):
     """What it came to, when it has ended."""
     recorded: bool = False
     """Something of it is kept."""
-
-
-class Joint(Protocol):
-    """What an answer is made of, where that is more than one of the upstream's (`tool_loop.py`)."""
-
-    whole: bool
-    """The client gets it in one piece: all faults are known before its head."""
-
-    async def end(self, ending: Ending) -> tuple[bool, Sequence[Leg]]:
-        """Record what is not recorded yet: whether all of it could be stored, and what its legs took."""
-        ...
 
 
 def nobody(_: Incoming) -> None:
@@ -149,8 +137,8 @@ class Remembered(Parsed, frozen=True, kw_only=True):
     place: Place | None = None
     replay: EarlierAnswer | None = None
     prepared: Prepared | None = None
-    paging: Paging | None = None
-    """What of its prompt is shown shorter; None: it is not paged."""
+    part: CallPart | None = None
+    """What an addon makes of it."""
     obeyed: Obeyed = NOTHING_TOLD
     """What became of what it tells memory to do."""
     attempts: int = 0
@@ -186,7 +174,7 @@ class Forwarded(Remembered, frozen=True, kw_only=True):
     response: UpstreamResponse | None
     """None: nobody answered."""
     joint: Joint | None = None
-    """Its model has tools of ours: its answer may be made of several of the upstream's."""
+    """Its answer may be made of several of the upstream's."""
     legs: Sequence[Leg] = ()
     """What those took, when all have ended; empty where its answer is the upstream's own."""
     answer_hashes: Sequence[bytes] = ()
@@ -233,8 +221,8 @@ def own_headers(call: Remembered, *, best_effort: bool) -> Headers:
             f"memories={compiled.memories};history={compiled.audit['history']['messages']};"
             f"tokens={compiled.tokens};budget={compiled.budget}"
         )
-    if call.paging is not None:
-        own["x-mneme-paging"] = _paged(call.paging, call.joint if isinstance(call, Forwarded) else None)
+    if call.part is not None:
+        own |= call.part.headers(call.joint if isinstance(call, Forwarded) else None)
     if call.target.simulated:
         own["x-mneme-upstream"] = "simulated"
     elif call.target.stands_in:
@@ -246,13 +234,3 @@ def own_headers(call: Remembered, *, best_effort: bool) -> Headers:
     own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
     limits = call.admission.headers if call.admission is not None else []
     return [*((name.encode(), value.encode()) for name, value in own.items()), *limits]
-
-
-def _paged(paging: Paging, joint: Joint | None) -> str:
-    """What is known when the head goes out: of a stream, how often its model asked back before its first event ("2+")."""
-    record = paging.record
-    told = f"zone={record.zone};tokens={record.shown_tokens};budget={paging.budget};saved={paging.saved}"
-    if paging.names is None:
-        return f"{told};tools={paging.declined or 'none'}"
-    more = "+" if joint is not None and not joint.whole else ""
-    return f"{told};faults={len(paging.faults)}{more}"

@@ -1,32 +1,456 @@
-"""The end of a call: made durable before the client sees it, and counted."""
+"""The end of a call: what it came to, made durable before the client sees it, and counted."""
 
 from __future__ import annotations
 
+import json
 import logging
 import time
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import repeat
+from typing import Any
 from uuid import UUID
 
+import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.capture.facts import CallFacts
+from app.capture import recipe
+from app.capture.facts import AnsweredChoice, CallFacts, Exchange, NewTurnMessage, Outcome, Usage, labels_of
 from app.capture.record import Recorder
 from app.clock import Clock
-from app.dialects.base import ChatRequest
+from app.context.transcript import canonical, chain, message_hash
+from app.dialects.base import ChatRequest, is_system, leading
+from app.dialects.sse import Choice, UpstreamAnswer, payloads
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.account import Accountant
 from app.gateway.call import Forwarded, Recorded, Remembered, grown
+from app.gateway.commands import private_from, without_orders
+from app.gateway.idempotency import repeat_key
 from app.gateway.prepare import Preparer
+from app.gateway.reconcile import Place, question_chain, tails
+from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
-from app.gateway.sharing import Sharer
+from app.gateway.sharing import Sharer, spoken
 from app.gateway.spooling import Keeper
 from app.metrics import Metrics
+from app.providers.models import ModelRegistry
+from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
 from app.settings import Settings
+from app.store.records import PartRecord, StreamRecord
 from app.text_cache import forget
+from mneme_replay.paths import MASK
 
 log = logging.getLogger("mneme.turn")
+
+OUTCOMES = {
+    "complete": Outcome.COMPLETE,
+    "broken": Outcome.BROKEN,
+    "gone": Outcome.GONE,
+    "cancelled": Outcome.CANCELLED,
+}
+_ABANDONED = frozenset({"gone", "cancelled"})
+ERROR_CHARS = 1000
+"""Of an upstream's error in mid-stream that is kept beside its bytes."""
+
+
+class Accountant:
+    """Turns a finished call into what the recorder writes. Pure but for the token counters."""
+
+    def __init__(
+        self,
+        models: ModelRegistry,
+        tokenizers: Tokenizers,
+        counts: CountCache,
+        session_ttl: timedelta,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._models = models
+        self._tokenizers = tokenizers
+        self._counts = counts
+        self._session_ttl = session_ttl
+        self._redactor = redactor or Redactor()
+
+    async def ready(self, model: str) -> None:
+        """Have what counts the tokens of `model` at hand: whatever counts later has a deadline, or holds up all others."""
+        await self._tokenizers.ready(model)
+
+    def close(self, call: Forwarded, ending: Ending, tape: Tape, now: datetime) -> tuple[CallFacts, Exchange | None]:
+        """The facts of a call, and its exchange where it is a turn of a conversation."""
+        response = call.response
+        good = response is not None and 200 <= response.status < 300
+        answer = _answer(call, tape) if call.chat is not None and good else None
+        # The upstream has read, and charges, the prompt of an answer that nobody waited for; else a key that always hangs up in
+        # time would spend nothing.
+        unheard = response is None or good
+        abandoned = UpstreamAnswer() if answer is None and unheard and ending.kind in _ABANDONED else answer
+        usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(tape)
+        stream = tape.record() if response is not None and (call.switches.capture or self._redactor) else None
+        kept = self._redactor.stream(stream) if stream is not None else None
+        told = answer if kept is None or kept is stream or answer is None else _answer(call, kept) or UpstreamAnswer()
+        facts = self._facts(call, ending, tape, answer, usage)
+        if call.legs:
+            facts = facts.made_of(call.legs)
+        if call.leg_of is not None:
+            facts = facts.as_leg(call.leg_of.call_id, call.leg_of.number)
+        if call.switches.capture:
+            facts = self._captured(facts, call, kept, _error(ending, told), masked=kept is not stream)
+        if call.chat is None or call.place is None or not good or call.answered_before or call.leg_of is not None:
+            return facts, None
+        answers = _answers(answer or UpstreamAnswer(), told or UpstreamAnswer(), ending)
+        if len(call.answer_hashes) == len(answers):
+            answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
+        return facts, self._exchange(call, call.chat, answers, now, answer)
+
+    def part(self, call: Forwarded, exchange: Exchange | None) -> PartRecord | None:
+        """What is stored of an addon's part in a call; None: it has none, or its session has not begun."""
+        if call.part is None or call.chat is None or (exchange is None and (call.place is None or call.place.new)):
+            return None
+        chain = exchange.answer_chains[0] if exchange is not None and exchange.answer_chains else None
+        return call.part.recorded(call.chat, chain, self._redactor)
+
+    def answer_hashes(self, call: Forwarded, ending: Ending, tape: Tape) -> list[bytes]:
+        """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
+        if call.chat is None or call.response is None:
+            return []
+        answer = _answer(call, tape) or UpstreamAnswer()
+        return [each.hash for each in _answers(answer, answer, ending)]
+
+    def _facts(
+        self,
+        call: Forwarded,
+        ending: Ending,
+        tape: Tape,
+        answer: UpstreamAnswer | None,
+        usage: Usage,
+    ) -> CallFacts:
+        response = call.response
+        model = call.chat.model if call.chat else call.model or ""
+        priced_as = (answer.model if answer else None) or model
+        query = "?" + call.query.decode("latin-1") if call.query else ""
+        return CallFacts(
+            call_id=call.id,
+            tenant_id=call.identity.tenant_id,
+            user_id=call.place.user_id if call.place else call.identity.user_id,
+            created_at=call.at,
+            method=call.method,
+            path=call.path + query,
+            upstream=call.target.name,
+            outcome=Outcome.FAILED if response is None and ending.kind == "broken" else OUTCOMES[ending.kind],
+            memory_status=call.status,
+            reason=call.reason,
+            model=model,
+            answered_model=answer.model if answer else None,
+            streamed=call.chat is not None and call.chat.stream,
+            status=response.status if response is not None else None,
+            usage=usage,
+            cost_microcents=self._models.cost_microcents(
+                priced_as, usage.prompt or 0, usage.completion or 0, usage.cached or 0
+            ),
+            priced=self._models.price(priced_as) is not None,
+            key_id=call.principal.key_id,
+            latency_ms=call.elapsed_us() // 1000,
+            first_byte_us=tape.chunk_times[0] if tape.chunk_times else None,
+            overhead_us=call.overhead_ns // 1000,
+            idempotency_key=call.identity.idempotency_key,
+            repeat_key=repeat_key(call.identity, call.chat.body) if call.chat is not None and call.place else None,
+            retry_count=call.identity.retry,
+            session_id=call.session_id,
+            captured=call.switches.capture,
+            tool_calls=_tools_called(answer) if answer is not None else 0,
+        )
+
+    def _captured(
+        self,
+        facts: CallFacts,
+        call: Forwarded,
+        stream: StreamRecord | None,
+        error: str | None,
+        *,
+        masked: bool,
+    ) -> CallFacts:
+        """The facts with what came and went, but for what is not to be stored. `masked`: the stream lacks something."""
+        received, sent, lacking = self._recipes(call)
+        body = None
+        if received is None and call.body is not None:
+            body = self._redactor.body(call.body)
+            lacking += ["request"] if body is not call.body else []
+        headers = self._redactor.headers(call.raw_headers)
+        return replace(
+            facts,
+            error=error,
+            request_headers=headers,
+            labels=labels_of(headers),
+            response_headers=self._redactor.headers(call.response.headers) if call.response is not None else (),
+            request=received,
+            sent=sent,
+            body=body,
+            body_size=call.size,
+            body_truncated=call.body_truncated,
+            stream=stream,
+            redacted=[*lacking, "response"] if masked else lacking,
+        )
+
+    def _recipes(self, call: Forwarded) -> tuple[recipe.Recipe | None, recipe.Recipe | None, list[str]]:
+        """The request as received and, where it is another, as sent; and which of them lack what is not to be stored."""
+        chat, place = call.chat, call.place
+        if chat is None:
+            return None, None, []
+        known = place.request_known if place else None
+        elements = chat.dialect.elements(chat.document)
+        lead = leading(elements)
+        stable = _stable(elements, lead)
+        body = self._redactor.body(chat.body)
+        lacking = ["request"] if body is not chat.body else []
+        envelope = chat.envelope if body is chat.body else chat.dialect.scan(body)
+        if envelope is None or len(envelope.messages) != len(elements):
+            return recipe.make(body, 0, ()), None, ["request", "sent"]  # no message is to be stored
+        received = recipe.make(body, envelope.array_start + 1, envelope.messages, known, stable, lead)
+        if call.sent == chat.body:
+            return received, None, lacking
+        document = orjson.loads(call.sent)
+        body = self._redactor.body(call.sent)
+        lacking += ["sent"] if body is not call.sent else []
+        envelope = chat.dialect.scan(body)
+        assert envelope is not None, "what was sent is what was received, with insertions"
+        spans = envelope.messages
+        own = max(1, len(elements))  # a text may have become an element
+        if place is not None and place.server_managed and not place.upstream_holds:
+            # What Mneme supplied comes back in its own writing; what the client wrote will, too, the next time.
+            stable = len(spans) - (own - lead)
+        elif stable is not None:
+            stable += len(spans) - own
+        known = place.sent_known if place else None
+        lead = leading(chat.dialect.elements(document))
+        return received, recipe.make(body, envelope.array_start + 1, spans, known, stable, lead), lacking
+
+    def _usage(self, call: Forwarded, answer: UpstreamAnswer | None) -> Usage:
+        """The upstream's own figures, else counted here: never asked for where the client did not ask."""
+        if answer is None or call.chat is None:
+            return Usage()
+        given = answer.usage
+        if given is not None:
+            details = given.get("prompt_tokens_details")
+            cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+            return Usage(
+                token_count(given.get("prompt_tokens")),
+                token_count(given.get("completion_tokens")),
+                token_count(cached),
+            )
+        counter = self._tokenizers.for_model(answer.model or call.chat.model)
+        prompt = call.part.shown_tokens if call.part is not None else 0
+        hashes = call.chat.transcript.hashes
+        if not prompt:
+            prompt = sum(map(self._counts.message, call.chat.messages, repeat(counter), hashes)) + REPLY_TOKENS
+            prompt += sum(self._counts.tools(each, counter) for each in call.chat.schemas)
+            if call.prepared is not None:
+                prompt += call.prepared.compilation.tokens
+        completion = sum(counter.count(_spoken(each)) for each in answer.choices)
+        # A margin is for budgets, which must hold; a figure of use is rather the likely one.
+        likely = 1.0 + counter.margin
+        return Usage(round(prompt / likely), round(completion / likely), None, counted=True)
+
+    def _exchange(
+        self,
+        call: Forwarded,
+        chat: ChatRequest,
+        answers: Sequence[AnsweredChoice],
+        now: datetime,
+        answer: UpstreamAnswer | None,
+    ) -> Exchange:
+        place, transcript = call.place, chat.transcript
+        assert place is not None, "a turn has a place"
+        new = range(place.first_new, len(chat.messages))
+        told = self._told(chat)
+        whole = question_chain(place, transcript)
+        private = private_from(chat, call.obeyed)
+        rest = without_orders(told) if private is not None else None
+        messages = list(told.messages)
+        if private is not None and rest is not None:
+            messages[private] = rest
+        said = [NewTurnMessage(messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
+        hidden_from = private if rest is None else None
+        shares = call.identity.space is not None and private is None
+        compiled = call.prepared.compilation if call.prepared else None
+        return Exchange(
+            session_id=place.session_id,
+            user=call.identity.user,
+            said=said,
+            answers=answers,
+            question_chain=whole,
+            answer_chains=[chain([each.hash], whole)[0] for each in answers],
+            answer_mark=chat.dialect.mark(chat, answer) if answer is not None else None,
+            tails=_tails(place, chat, answers[0].hash) if answers else (None, None),
+            ended_at=now,
+            expires_at=now + self._session_ttl,
+            session_name=place.external_id,
+            parent_session_id=place.parent_session_id,
+            branch_turn_index=place.branch_turn_index,
+            parent_message_id=place.parent_message_id,
+            asked_index=place.asked_index,
+            model=chat.model,
+            window=self._models.window(call.target.model_alias or chat.model),
+            system_prompt=told.system_prompt(),
+            temperature=chat.number("temperature"),
+            top_p=chat.number("top_p"),
+            max_response_tokens=chat.answer_limit,
+            block=compiled.new_block if compiled and call.target.placement == "tail" else None,
+            epoch=compiled.epoch if compiled else None,
+            visible_from=place.visible_from,
+            confined=call.identity.confined,
+            learn=call.switches.memory == "on",
+            private=len(said) - spoken(said)
+            if shares
+            else sum(
+                1 for i in new if hidden_from is not None and i >= hidden_from and transcript.hashes[i] is not None
+            ),
+            shares=shares,
+            # A simulated answer is nobody's: it would come back as a note.
+            private_answers=private is not None or call.target.simulated,
+        )
+
+    def _told(self, chat: ChatRequest) -> ChatRequest:
+        """The request with the messages as they may be stored."""
+        document = self._redactor.value(chat.document)
+        if document is chat.document:
+            return chat
+        messages: Sequence[object] = chat.dialect.messages(document) or ()
+        if len(messages) != len(chat.messages):
+            messages = [MASK] * len(chat.messages)  # none of them is one any more
+        # Of a message that is not to be stored at all there is still who said it.
+        kept = [
+            each if isinstance(each, Mapping) else {"role": own.get("role"), "content": MASK}
+            for each, own in zip(messages, chat.messages, strict=True)
+        ]
+        return replace(chat, messages=kept)
+
+
+def _tools_called(answer: UpstreamAnswer) -> int:
+    return sum(len(each.tool_calls) + bool(each.function_call) for each in answer.choices)
+
+
+def _unread(tape: Tape) -> Usage:
+    """Of an answer that Mneme does not understand: what it says itself, else, of a stream, one token an event."""
+    told = usage_told(tape.body)
+    if told is not None or not tape.event_offsets:
+        return told or Usage()
+    return Usage(None, len(tape.event_offsets), None, counted=True)
+
+
+def _answer(call: Forwarded, came: Tape | StreamRecord) -> UpstreamAnswer | None:
+    """The answer, put together from its events or read from its body."""
+    assert call.chat is not None, "asked for answers to what is understood"
+    body, dialect = came.body, call.chat.dialect
+    if len(came.event_offsets):
+        return dialect.fold(payloads(body))
+    return dialect.whole(body) if body else None
+
+
+def _answers(answer: UpstreamAnswer, told: UpstreamAnswer, ending: Ending) -> list[AnsweredChoice]:
+    """The choices as messages. `told`: the answer as it may be stored; recognised they are by what was really said."""
+    made = [(each, found) for each in answer.choices if (found := _answered(each, answer, ending)) is not None]
+    if told is answer:
+        return [found for _, found in made]
+    kept = {each.index: _message(each) for each in told.choices}
+    nothing = {"role": "assistant", "content": MASK}
+    return [replace(found, message=kept.get(each.index, nothing)) for each, found in made]
+
+
+def _answered(choice: Choice, answer: UpstreamAnswer, ending: Ending) -> AnsweredChoice | None:
+    """A choice as a message, as clients send it back; None where nothing of it came."""
+    message = _message(choice)
+    ended = choice.finish_reason != "abort" and (choice.finish_reason is not None or answer.done)
+    whole = ending.kind == "complete" and ended and answer.error is None
+    if not whole and not (choice.content or choice.tool_calls or choice.refusal or choice.function_call):
+        return None
+    form = canonical(message)
+    assert form is not None, "an assistant's message has a canonical form"
+    return AnsweredChoice(message, message_hash(form), choice.finish_reason, whole)
+
+
+def _message(choice: Choice) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": choice.content}
+    if choice.refusal:
+        message["refusal"] = choice.refusal
+    if choice.tool_calls:
+        message["tool_calls"] = choice.tool_calls
+    if choice.function_call:
+        message["function_call"] = choice.function_call
+    return message
+
+
+def _tails(place: Place, chat: ChatRequest, answer: bytes) -> tuple[bytes | None, bytes | None]:
+    """The hashes by which a client that cuts off the head of its transcript is found after this answer."""
+    roles = [*(each.role for each in place.path), *chat.transcript.roles, "assistant"]
+    return tails(roles, [*(each.message_hash for each in place.path), *chat.transcript.hashes, answer])
+
+
+def _stable(elements: Sequence[Mapping[str, Any]], lead: int) -> int | None:
+    """How many elements the next request will repeat: those before a system message further down, which often is a note on
+    the present and goes with it; None: all."""
+    return next((i for i in range(lead, len(elements)) if is_system(elements[i])), None)
+
+
+def _spoken(choice: Choice) -> str:
+    """What a model wrote, for counting."""
+    parts = [choice.reasoning or "", choice.content or "", choice.refusal or ""]
+    for call in choice.tool_calls:
+        function = call.get("function") or {}
+        parts += [str(function.get("name") or ""), str(function.get("arguments") or "")]
+    return "\n".join(part for part in parts if part)
+
+
+def _error(ending: Ending, answer: UpstreamAnswer | None) -> str | None:
+    if ending.error is not None:
+        return ending.error.message
+    if answer is not None and answer.error is not None:
+        return str(answer.error)[:ERROR_CHARS]
+    return None
+
+
+MAX_USAGE_BYTES = 4096
+"""A usage object has some hundred bytes."""
+MAX_TRIES = 8
+"""Places that are looked at, from the end: usage stands last, or nearly so."""
+_MARK = b'"usage"'
+_DECODER = json.JSONDecoder()
+
+
+def usage_told(body: bytes) -> Usage | None:
+    """The last usage of a JSON body or of a stream of JSON events; None where it tells none.
+
+    Only the object itself is parsed: a body of embeddings has megabytes. Inside of a JSON string the mark cannot stand, because
+    there its quotes are escaped.
+    """
+    end = len(body)
+    for _ in range(MAX_TRIES):
+        end = body.rfind(_MARK, 0, end)
+        if end < 0:
+            return None
+        rest = body[end + len(_MARK) : end + len(_MARK) + MAX_USAGE_BYTES].lstrip()
+        if rest[:1] != b":" or not (rest := rest[1:].lstrip()).startswith(b"{"):
+            continue
+        try:
+            found, _at = _DECODER.raw_decode(rest.decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            continue
+        if (usage := _usage(found)) is not None:
+            return usage
+    return None
+
+
+def _usage(given: Mapping[str, Any]) -> Usage | None:
+    """`prompt_tokens` and `completion_tokens`, or, in the newer paths, `input_tokens` and `output_tokens`."""
+    for prompt, completion in (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")):
+        if (count := token_count(given.get(prompt))) is not None:
+            details = given.get(f"{prompt}_details")
+            cached = token_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
+            return Usage(count, token_count(given.get(completion)), cached)
+    return None
+
+
+def token_count(value: object) -> int | None:
+    """A number of tokens as Postgres' integer takes it; None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
 
 
 class Sealed(Struct, frozen=True):
@@ -140,8 +564,8 @@ class Finalizer:
         if call.needs_place and call.chat is not None:
             call = await self._placed(call, call.chat, promised)
         facts, exchange = self._accountant.close(call, ending, tape, ended_at)
-        if call.paging is not None:
-            facts = replace(facts, paging=self._accountant.paging(call, exchange))
+        if call.part is not None:
+            facts = replace(facts, part=self._accountant.part(call, exchange))
         recorded = facts.captured or exchange is not None
         _admission_told(call, facts, recorded=recorded)
         compiled = call.prepared.compilation if call.prepared else None
@@ -155,9 +579,8 @@ class Finalizer:
             self._metrics.utilisation(compiled.eta)
             block = compiled.new_block
             self._metrics.memory(block.token_count if block else 0, degraded=call.status == "degraded")
-        if facts.paging is not None:
-            avoided, further = facts.paging.avoided_tokens, max(0, len(call.legs) - 1)
-            self._metrics.paged(facts.paging.zone, avoided=avoided, legs=further)
+        if facts.part is not None:
+            facts.part.count(self._metrics, legs=max(0, len(call.legs) - 1))
         self._metrics.tokens(
             prompt=facts.usage.prompt or 0,
             completion=facts.usage.completion or 0,

@@ -24,18 +24,16 @@ from app.clock import Clock
 from app.dialects.messages import MESSAGES_PATH
 from app.dialects.splice import with_value
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
+from app.gateway.addon import CallPart
 from app.gateway.augment import Recaller
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.client import ClientGone
 from app.gateway.finalize import Finalizer
 from app.gateway.headers import Headers, find, request_headers
-from app.gateway.prepare import unwoven
+from app.gateway.prepare import explaining, unwoven
 from app.gateway.relay import Ending, Tape, peek
 from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import AttemptResult, Metrics
-from app.paging.body import without_tools
-from app.paging.state import Paging
-from app.paging.tools import Names, Offer, offer
 from app.settings import Settings
 from app.tasks import Supervisor
 from mneme_replay.secrets import is_secret
@@ -402,9 +400,8 @@ class SecondTry:
     async def unless_refused(self, call: Forwarded) -> Forwarded:
         """The answer; where it refuses what Mneme added, the answer to the request without it. Raises UpstreamError,
         ClientGone."""
-        paging = call.paging
-        if paging is not None and paging.names is not None and _status(call) in TOOL_STATUSES:
-            call = await self._unless_no_tools(call, paging, paging.names)
+        if call.part is not None and call.part.has_tools and _status(call) in TOOL_STATUSES:
+            call = await self._unless_no_tools(call, call.part)
         injected = call.prepared is not None and call.sent != plain(call)
         if injected and (_status(call) in LENGTH_STATUSES or _status(call) == 200):
             call = await self._unless_too_long(call)
@@ -420,7 +417,7 @@ class SecondTry:
         await self._dismiss(call, "too_long")
         return await self._again(self._recaller.forgone(replace(call, sent=plain(call), prepared=None)))
 
-    async def _unless_no_tools(self, call: Forwarded, paging: Paging, names: Names) -> Forwarded:
+    async def _unless_no_tools(self, call: Forwarded, part: CallPart) -> Forwarded:
         """The answer; where the upstream takes no tools, the answer to the request without ours."""
         seen, call = await self._peek(call, ERROR_LIMIT)
         if not is_about_tools(seen):
@@ -428,18 +425,11 @@ class SecondTry:
         await self._dismiss(call, "no_tools")
         self._metrics.degraded("no-tools")
         log.warning("answering without look-ups", extra={"call_id": str(call.id), "reason": "no-tools"})
-        made = offer(call.chat) if call.chat is not None else None
-        ours = made.insertions if isinstance(made, Offer) else ()
-        paging.insertions = [each for each in paging.insertions if each not in ours]
-        paging.names, paging.declined = None, "refused"
-        paging.explained = {**paging.explained, "tools": None, "declined": paging.declined}
-        prepared = call.prepared
+        assert call.chat is not None, "what an addon has a part in is a chat"
+        sent, prepared = part.without_tools(call.chat, call.sent), call.prepared
         if prepared is not None:
-            compiled = prepared.compilation
-            told = replace(compiled, audit={**compiled.audit, "paging": paging.explained})
+            told = explaining(prepared.compilation, part.name, part.explained)
             prepared = replace(prepared, compilation=told)
-        paging.record = replace(paging.record, offered=paging.state.offered)
-        sent = without_tools(call.sent, names)
         return await self._again(replace(call, status="degraded", reason="no-tools", prepared=prepared, sent=sent))
 
     async def _peek(self, call: Forwarded, limit: int) -> tuple[bytes, Forwarded]:
@@ -465,10 +455,10 @@ def _status(call: Forwarded) -> int | None:
 
 
 def plain(call: Remembered) -> bytes:
-    """What goes out without memory. Where something of it is shown shorter that stays: whole it would be longer still."""
-    if call.paging is None or call.chat is None:
+    """What goes out without memory. What an addon puts into it stays: what is shown shorter would be longer still."""
+    if call.part is None or call.chat is None:
         return aliased(call)
-    return unwoven(call.chat, call.target.model_alias, call.paging.insertions)
+    return unwoven(call.chat, call.target.model_alias, call.part.insertions)
 
 
 def is_about_length(refusal: bytes) -> bool:

@@ -116,26 +116,9 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
     )
 
 
-def paged(asked: OnOff | None, config: Mapping[str, Any], limits: KeyLimits | None, setting: OnOff) -> bool:
-    """Whether a request is paged, as the first that says so says: its header (`asked`), its session (`config`, as stored),
-    its key (`limits`), the server (`setting`)."""
-    own = config.get("paging")
-    if asked is not None or own in ("on", "off"):
-        return (asked or own) == "on"
-    if limits is not None and limits.paging is not None:
-        return limits.paging
-    return setting == "on"
-
-
 def priced(asked: Price | None, limits: KeyLimits | None) -> Price | None:
     """What a token of memory costs, by its header, else by its key; None: as the server has it."""
     return asked or (limits.price if limits is not None else None)
-
-
-def paging_budget(config: Mapping[str, Any], setting: int | None) -> int | None:
-    """Most tokens of a paged prompt: the session's, else the server's; None: what its model's window leaves."""
-    own = config.get("paging_budget_tokens")
-    return own if isinstance(own, int) else setting
 
 
 def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import CompileFacts
+from app.context.asked_cards import AskedCards, CardsRead
 from app.context.assemble import Block
 from app.context.audit import Explained
 from app.context.compile import Compiler
@@ -25,7 +26,7 @@ from app.context.retrieve import Scope, SharedScope
 from app.context.transcript import SYSTEM_ROLES, query_of, text_of
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.splice import Insertion, splice
-from app.gateway.card_preview import CardReader
+from app.gateway.addon import CallPart
 from app.gateway.commands import NOTHING_TOLD, Obeyed
 from app.gateway.idempotency import EarlierAnswer, look_up
 from app.gateway.identify import Identity, Switches
@@ -33,7 +34,6 @@ from app.gateway.inject import outgoing, weave
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
 from app.index.indexes import Fresh, HeldIndex, Indexes
-from app.paging.state import Paging
 from app.sources import Price
 from app.store import ids
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SpacesAsk
@@ -55,6 +55,21 @@ class Prepared(Struct, frozen=True):
         return CompileFacts(compiled.inputs, compiled.audit, compiled.eta)
 
 
+class ReadsCards(Protocol):
+    """Reads the cards that messages ask for."""
+
+    def begin(
+        self, tenant: UUID, chat: ChatRequest, place: Place, deadline_s: float | None = None
+    ) -> AskedCards | None:
+        """What the last message asks for, waited for until `deadline_s` seconds from now (None: as long as it takes); None: it
+        asks for nothing, or stands where nothing was shown yet."""
+        ...
+
+    async def again(self, tenant: UUID, user: UUID, cards: Sequence[UUID]) -> CardsRead:
+        """Those that were found before; one that was deleted since is left out. Raises StoreUnavailable."""
+        ...
+
+
 class Preparer:
     """Looks for what came before, reconciles and compiles, in that order."""
 
@@ -63,7 +78,7 @@ class Preparer:
         store: TurnStore,
         compiler: Compiler,
         knower: Knows | None = None,
-        cards: CardReader | None = None,
+        cards: ReadsCards | None = None,
         indexes: Indexes | None = None,
     ) -> None:
         """`knower`: None where nothing can be known beside memory; `cards`: None where none are looked for. `indexes`: what
@@ -172,12 +187,12 @@ class Preparer:
         learns: bool = False,
         inquiry: Inquiry | None = None,
         deadline_s: float | None = None,
-        paging: Paging | None = None,
+        part: CallPart | None = None,
         obeyed: Obeyed = NOTHING_TOLD,
     ) -> Prepared:
         """The context and the body with it; without `search`, of what the place already holds, and what is known by now.
         `profile`: of `score.PROFILE_NAMES`. `price`: None: as the server has it. `learns`: what the user says next will be
-        learned from. `deadline_s`: seconds for which cards are waited for. `paging`: what of the messages is shown shorter.
+        learned from. `deadline_s`: seconds for which cards are waited for. `part`: what an addon makes of the call.
         `obeyed`: what became of the message's commands. Raises StoreUnavailable, Unavailable."""
         request = _request(identity, chat, place, target, now)
         request = replace(
@@ -191,17 +206,17 @@ class Preparer:
             deeds=obeyed.told,
             cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
         )
-        if paging is not None:
-            request = paged(request, paging.costs, paging.schemas, paging.window)
+        if part is not None:
+            request = with_costs(request, part.costs, part.schemas, part.window)
         looked = search and not obeyed.alone
         compiled = await self._compiler.compile(request if looked else replace(request, search=False))
         if (path := path_of(place)) is not None:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
-        if paging is not None:
-            compiled = replace(compiled, audit=Explained({**compiled.audit, "paging": paging.explained}))
+        if part is not None:
+            compiled = explaining(compiled, part.name, part.explained)
         if obeyed.account:
             compiled = replace(compiled, audit=Explained({**compiled.audit, "commands": list(obeyed.account)}))
-        insertions = paging.insertions if paging is not None else ()
+        insertions = part.insertions if part is not None else ()
         return Prepared(woven(chat, compiled, place, target.model_alias, insertions), compiled)
 
 
@@ -219,17 +234,22 @@ def said_in(session: UUID) -> str:
     return f"said in {session}"
 
 
-def paged(
+def with_costs(
     request: CompileRequest, costs: Sequence[int] | None, schemas: Sequence[object], window: int | None
 ) -> CompileRequest:
-    """The request of a prompt of which something is shown shorter: see `Paging`."""
+    """The request of a prompt to which an addon puts something: see `CallPart`."""
     return replace(request, costs=costs, schemas=[*request.schemas, *schemas], window=window)
 
 
+def explaining(compiled: Compilation, addon: str, explained: Mapping[str, Any]) -> Compilation:
+    """With what an addon tells of it."""
+    return replace(compiled, audit=Explained({**compiled.audit, addon: explained}))
+
+
 def woven(
-    chat: ChatRequest, compiled: Compilation, place: Place, model: str | None, paging: Sequence[Insertion] = ()
+    chat: ChatRequest, compiled: Compilation, place: Place, model: str | None, added: Sequence[Insertion] = ()
 ) -> bytes:
-    """The body that goes upstream. `model`: another name for the model; `paging`: what shows something of it shorter."""
+    """The body that goes upstream. `model`: another name for the model; `added`: what an addon puts into it."""
     insertions = weave(
         chat.dialect.canvas(chat),
         compiled.edits,
@@ -238,13 +258,13 @@ def woven(
         held=len(place.path) if place.upstream_holds else 0,
     )
     # A block goes before what is put in place of the text behind it.
-    insertions += [*paging, *renamed(chat, model)]
+    insertions += [*added, *renamed(chat, model)]
     return splice(chat.body, insertions) if insertions else chat.body
 
 
-def unwoven(chat: ChatRequest, model: str | None, paging: Sequence[Insertion]) -> bytes:
+def unwoven(chat: ChatRequest, model: str | None, added: Sequence[Insertion]) -> bytes:
     """The body without memory."""
-    insertions = [*paging, *renamed(chat, model)]
+    insertions = [*added, *renamed(chat, model)]
     return splice(chat.body, insertions) if insertions else chat.body
 
 

@@ -13,7 +13,6 @@ from app.capture.facts import Exchange, NewTurnMessage
 from app.context.transcript import canonical, message_hash, text_of
 from app.dialects.base import ChatRequest
 from app.errors import NotFound
-from app.gateway.account import spoken
 from app.gateway.call import Forwarded
 from app.gateway.commands import newest
 from app.gateway.identify import Identity
@@ -129,6 +128,12 @@ class Sharer:
             await self._history.append(identity.tenant_id, owner, named, messages, within=noted)
         except NotFound:
             log.warning("what was said to a space is not kept: its user has left it", extra={"call_id": str(call.id)})
+
+
+def spoken(said: Sequence[NewTurnMessage]) -> int:
+    """From which of the new messages on a turn says something new: those after its last answer."""
+    roles = [each.message.get("role") for each in said]
+    return max((n + 1 for n, role in enumerate(roles) if role == "assistant"), default=0)
 
 
 def _text(said: NewTurnMessage) -> str:

@@ -28,11 +28,11 @@ from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
+from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, LegOf, Remembered
 from app.gateway.client import Inbound, Message
 from app.gateway.headers import Headers, response_headers
 from app.gateway.identify import Identity, Switches
-from app.gateway.pager import frozen, thawed
 from app.gateway.prepare import Prepared
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
@@ -105,10 +105,11 @@ def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> Begin:
         "overhead_ns": call.overhead_ns,
         "session": call.place.session_id if call.place is not None and call.place.new else None,
         "compiled": _compiled(call.prepared),
-        "paging": frozen(call.paging, chat, redactor) if call.paging is not None and chat is not None else None,
         "leg_of": call.leg_of,
         "legs": call.legs if isinstance(call, Forwarded) else (),
     }
+    if call.part is not None and chat is not None:
+        notes[call.part.name] = call.part.frozen(chat, redactor)
     return Begin(
         user=call.identity.user_id,
         at_us=(call.at - _EPOCH) // _MICROSECOND,
@@ -202,13 +203,14 @@ def _dumped(notes: dict[str, Any]) -> bytes:
 # --- and back -------------------------------------------------------------------------------------------------------------
 
 
-def revive(kept: KeptCall, capture_max_bytes: int) -> Revived:
-    """The call again. One that did not end is interrupted; so is one of whose answer something is missing.
+def revive(kept: KeptCall, capture_max_bytes: int, addon: Addon | None = None) -> Revived:
+    """The call again. One that did not end is interrupted; so is one of whose answer something is missing. `addon`: whose part
+    in it comes back.
 
     Raises ValueError, KeyError, TypeError for what no Mneme has written.
     """
     notes = orjson.loads(kept.begin.notes)
-    call = _call(kept, notes)
+    call = _call(kept, notes, addon)
     end = orjson.loads(kept.end) if kept.end is not None else None
     if end is not None and not kept.torn and end["recorded"] == kept.size:
         error = UpstreamError(end["error"]) if end["error"] is not None else None
@@ -232,20 +234,22 @@ def revive(kept: KeptCall, capture_max_bytes: int) -> Revived:
     return Revived(call, ending, tape, ended_at, UUID(session) if session is not None else None)
 
 
-def _call(kept: KeptCall, notes: Mapping[str, Any]) -> Forwarded:
+def _call(kept: KeptCall, notes: Mapping[str, Any], addon: Addon | None) -> Forwarded:
     """As far as it was known when it went upstream."""
     given: dict[str, Any] = notes["identity"]
     identity = Identity(**given | {name: UUID(given[name]) for name in _IDS if given[name] is not None})
     key_id, user, mode = notes["caller"]
     body, dialect = kept.begin.body, dialect_of(notes["method"], notes["path"])
-    chat, sent, paging = None, b"", None
+    chat, sent, part = None, b"", None
     if notes["chat"] and body is not None:
         chat = dialect.read(body, orjson.loads(body)) if dialect is not None else None
         if chat is None:
             raise ValueError("a chat request without messages")
         if notes["transcript"] is not None:
             chat = replace(chat, transcript=_transcript_of(*notes["transcript"]))
-        sent, paging = kept.begin.sent or body, notes.get("paging")
+        sent, frozen = kept.begin.sent or body, notes.get(addon.name) if addon is not None else None
+        if addon is not None and frozen is not None:
+            part = addon.thawed(frozen, identity.tenant_id, identity.user_id)
     return Forwarded(
         id=kept.call,
         at=_EPOCH + timedelta(microseconds=kept.begin.at_us),
@@ -273,7 +277,7 @@ def _call(kept: KeptCall, notes: Mapping[str, Any]) -> Forwarded:
         status=notes["status"],
         reason=notes["reason"],
         prepared=_prepared(sent, notes["compiled"]) if chat is not None else None,
-        paging=thawed(paging, identity.tenant_id, identity.user_id) if paging is not None else None,
+        part=part,
         overhead_ns=notes["overhead_ns"],
         response=None,
         legs=[_leg(each) for each in notes["legs"]],

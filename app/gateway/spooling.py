@@ -25,6 +25,7 @@ from app.capture.facts import CallFacts
 from app.capture.journal import KeptCall
 from app.capture.spool import Journal, JournalEntry, Spool, WaitingCall, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable, Unavailable
+from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, Remembered
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
@@ -254,8 +255,10 @@ class Drain:
         writable: Callable[[], Awaitable[bool]],
         metrics: Metrics,
         capture_max_bytes: int,
+        addon: Addon | None = None,
     ) -> None:
-        """`writable`: whether Postgres answers and takes writes."""
+        """`writable`: whether Postgres answers and takes writes. `addon`: as the gateway has it."""
+        self._addon = addon
         self._keeper = keeper
         self._spool = keeper.spool
         self._settle = settle
@@ -336,7 +339,7 @@ class Drain:
             kept = await asyncio.to_thread(self._spool.load, waiting)
             if kept is None:
                 raise ValueError("the file is no call any more")
-            call = revive(kept, self._capture_max_bytes)
+            call = revive(kept, self._capture_max_bytes, self._addon)
             await self._settle(call.call, call.ending, call.tape, call.ended_at, call.promised)
         except (*REFUSALS, KeyError) as error:
             log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)

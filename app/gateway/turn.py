@@ -29,26 +29,23 @@ from app.dialects.registry import dialect_of
 from app.dialects.splice import parse_object, with_value
 from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
-from app.gateway.account import Accountant
+from app.gateway.addon import Addon
+from app.gateway.admission import Admits
 from app.gateway.augment import Recaller
 from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, grown, nobody, own_headers
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Commander
-from app.gateway.finalize import Finalizer
+from app.gateway.finalize import Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import PRINCIPAL, Principal, check_agreement, identify, switches
-from app.gateway.limits import Limiter
-from app.gateway.pager import Pager
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape, relay
 from app.gateway.sharing import Sharer
 from app.gateway.spooling import Keeper
-from app.gateway.tool_loop import Legs
 from app.gateway.upstream import Router, Target, Transport
 from app.metrics import Metrics
-from app.paging.state import Answering
 from app.settings import Settings
 from app.store.ids import uuid7
 from app.tasks import Supervisor
@@ -92,20 +89,19 @@ class Gateway:
         recorder: Recorder,
         accountant: Accountant,
         discovery: ModelDiscovery,
-        limiter: Limiter,
+        limiter: Admits,
         metrics: Metrics,
         settings: Settings,
         clock: Clock,
         tasks: Supervisor,
         keeper: Keeper | None = None,
-        pager: Pager | None = None,
-        answers: Answering | None = None,
+        addon: Addon | None = None,
         commander: Commander | None = None,
         sharer: Sharer | None = None,
     ) -> None:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
-        `pager`: None where nothing is paged, `answers` where there is none either. `commander`: None where
-        nothing is done that users tell memory to do; `sharer`: where nothing is said to shared spaces."""
+        `addon`: None where no feature takes part. `commander`: None where nothing is done that users tell memory to do;
+        `sharer`: where nothing is said to shared spaces."""
         self._authenticator = authenticator
         self._router = router
         self._discovery = discovery
@@ -125,18 +121,14 @@ class Gateway:
             keeper=keeper,
             sharer=sharer,
         )
-        self._recaller = Recaller(preparer, keeper, metrics, settings, pager, commander)
+        self._recaller = Recaller(preparer, keeper, metrics, settings, addon, commander)
         self.settle = self._finalizer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)
         """For replays as well: it knows which upstreams are worth asking."""
         self._forwarder = Forwarder(self.sender, self._finalizer, metrics, tasks)
         self._second_try = SecondTry(self._forwarder, self._finalizer, self._recaller, metrics)
-        self._legs = (
-            Legs(self._forwarder, self._finalizer, answers, metrics=metrics, clock=clock, tasks=tasks)
-            if answers
-            else None
-        )
+        self._addon = addon
         self._coalescer = RequestCoalescer()
         self._running = 0
         self._idle = asyncio.Event()
@@ -281,8 +273,8 @@ class Gateway:
         self._finalizer.begin(call)
         forwarded = await self._forwarder.send(call, call.sent)
         forwarded = await self._second_try.unless_refused(forwarded)
-        if self._legs is not None and forwarded.paging is not None and forwarded.paging.names is not None:
-            forwarded = await self._legs.joined(forwarded, forwarded.paging, forwarded.paging.names)
+        if self._addon is not None and forwarded.part is not None:
+            forwarded = await self._addon.answered(forwarded, self._forwarder, self._finalizer)
         await self._relay(forwarded)
 
     async def _relay(self, call: Forwarded) -> None:

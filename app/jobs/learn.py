@@ -17,7 +17,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -44,15 +44,13 @@ from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.commands import Doing, Done
 from app.store.consolidation import Working, keep_working, more_tools, note_episodes, read_recent, read_working
+from app.store.kinds import BEHAVIOUR
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
 from app.store.memories import MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import JobRecord, Vector
 from app.store.validation import PendingValidation, Validation, ValidationAnswer
-
-if TYPE_CHECKING:
-    from app.jobs.cards import CardTaker
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +166,14 @@ class Hearing(Protocol):
     async def hear(
         self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[SourceExchange, Sequence[SourceMessage]]]
     ) -> Spoken | None: ...
+
+
+class Noting(Protocol):
+    """Notes more of a turn than the core does."""
+
+    async def note(self, job: LearnJob, effect: Effect, messages: Sequence[SourceMessage]) -> None:
+        """Within the job's effect: it comes to be with it, once."""
+        ...
 
 
 class Learner:
@@ -621,18 +627,18 @@ class Comparing:
         return True
 
 
-# --- what is noted beside: episodes, working memory, cards -------------------------------------------------------------
+# --- what is noted beside: episodes, working memory --------------------------------------------------------------------
 
 
 class Notes:
     """What the job notes beside what it learns: an episode for each answered exchange, that the session went on, its working
-    memory, and the cards that its tools showed."""
+    memory, and what features note."""
 
-    def __init__(self, sql: Queries, clock: Clock, cards: CardTaker | None = None) -> None:
-        """`cards`: None where no tool's results are kept as cards."""
+    def __init__(self, sql: Queries, clock: Clock, noting: Noting | None = None) -> None:
+        """`noting`: see `Feature`."""
         self._sql = sql
         self._clock = clock
-        self._cards = cards
+        self._noting = noting
 
     async def __call__(
         self, job: LearnJob, effect: Effect, messages: Sequence[SourceMessage], statements: Sequence[Draft]
@@ -666,12 +672,12 @@ class Notes:
             now=self._clock.now(),
             pooled=not job.confined,
         )
-        if fills_working(messages) or any(each.candidate.kind in ("preference", "instruction") for each in statements):
+        if fills_working(messages) or any(each.candidate.kind in BEHAVIOUR for each in statements):
             await refresh_working(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())
         else:
             await clear_working(effect.connection, self._sql, job.tenant, job.user, job.session)
-        if self._cards is not None:
-            await self._cards.take(job, effect, messages)
+        if self._noting is not None:
+            await self._noting.note(job, effect, messages)
 
 
 async def refresh_working(

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import IntEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -17,9 +17,7 @@ from msgspec.structs import replace
 from app.memory.extract_grammar import capital, words
 from app.memory.secrets import looks_secret
 from app.memory.text import normalise
-
-Kind = Literal["preference", "fact", "instruction", "correction", "event", "tool_outcome"]
-"""Those kinds of `memory_store` that a single exchange can give."""
+from app.store.kinds import LearnedKind
 
 
 class Provenance(IntEnum):
@@ -77,7 +75,7 @@ class MemoryCandidate(Struct, frozen=True):
     """
 
     content: str
-    kind: Kind
+    kind: LearnedKind
     provenance_type: Provenance
     quote: str
     span: tuple[int, int]
@@ -154,7 +152,7 @@ EXPLICIT_CONFIDENCE = 0.95
 TOOL_IMPORTANCE = 0.3
 TOOL_CONFIDENCE = 0.7
 
-PROVENANCE: Mapping[Kind, Provenance] = {
+PROVENANCE: Mapping[LearnedKind, Provenance] = {
     "preference": Provenance.PREFERENCE,
     "fact": Provenance.FACT,
     "instruction": Provenance.INSTRUCTION,
@@ -163,10 +161,19 @@ PROVENANCE: Mapping[Kind, Provenance] = {
     "tool_outcome": Provenance.TOOL_OUTPUT,
 }
 """Kind of statement → `provenance_type` of seed 000 §2.2. What the user asks to remember is `user_stated`."""
+IMPORTANCE: Mapping[LearnedKind, float] = {
+    "preference": 0.65,
+    "fact": 0.7,
+    "instruction": 0.85,
+    "correction": 0.8,
+    "event": 0.55,
+    "tool_outcome": TOOL_IMPORTANCE,
+}
+"""Of a statement that nobody stressed."""
 
 
 def make_candidate(
-    content: str, kind: Kind, *, importance: float, confidence: float, tag: str, value: str = "", **more: Any
+    content: str, kind: LearnedKind, *, importance: float, confidence: float, tag: str, value: str = "", **more: Any
 ) -> MemoryCandidate:
     """A candidate that does not know yet where it was said."""
     return MemoryCandidate(

@@ -16,9 +16,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from app.memory.candidate import Ended, Kind, MemoryCandidate, Provenance, Triple
+from app.memory.candidate import Ended, MemoryCandidate, Provenance, Triple
 from app.memory.extract_dates import MONTHS
 from app.memory.extract_grammar import words
+from app.store.kinds import LearnedKind
 
 MAX_CONFIDENCE = 0.95
 """Nothing is ever quite sure (seed 004, "epistemic humility")."""
@@ -62,7 +63,7 @@ def confirmed(confidence: float, count: int, base: float, times: int) -> float:
     return max(confidence, min(MAX_CONFIDENCE, began + gained(count + times)))
 
 
-def predicate_type(kind: Kind, predicate: str) -> str:
+def predicate_type(kind: LearnedKind, predicate: str) -> str:
     """Seed 004, table 5: preference, requirement, observation, policy or attribute."""
     if kind == "event":
         return "observation"

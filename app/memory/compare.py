@@ -24,6 +24,7 @@ from app.memory.extract_guesses import guessed, vouched
 from app.memory.extract_llm import Words
 from app.memory.text import Gist, gist, injected_spans, normalise, same_claim, singular
 from app.providers.helper import Helper
+from app.store.kinds import DOUBTABLE
 from app.store.learning import Changes, Contradiction, Doubted, HistoryEvent, KnownMemory, Member
 
 # --- texts: whether one denies the other, in any of the six languages -------------------------------------------------
@@ -239,10 +240,6 @@ For each pair that is not neither, give its number, the verdict, and the reason 
 an empty list is a good answer."""
 
 
-DOUBTABLE_KINDS = frozenset({"fact", "preference", "instruction", "correction"})
-"""What may cease to be true. That something happened stays true; what consolidation makes, it makes anew."""
-
-
 class Pair(NamedTuple):
     """Two memories in force, in the order in which they were last said."""
 
@@ -341,8 +338,8 @@ def _open(pair: Pair) -> bool:
     what a row confirmed is not the helper's to doubt, and what says itself until when it is so is no statement of now."""
     one, other = known_item(pair.earlier), known_item(pair.later)
     return (
-        one.kind in DOUBTABLE_KINDS
-        and (other.kind in DOUBTABLE_KINDS or other.kind == "event")
+        one.kind in DOUBTABLE
+        and (other.kind in DOUBTABLE or other.kind == "event")
         and not one.domain
         and one.valid_to is None
         and other.valid_to is None

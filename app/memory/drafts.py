@@ -14,6 +14,7 @@ from msgspec import Struct, field
 from app.memory.candidate import MemoryCandidate, Provenance, Triple
 from app.memory.claims import base_confidence, gained, predicate_type
 from app.memory.text import Gist, Rank, content_hash, gist, normalise, rank
+from app.store.kinds import BEHAVIOUR
 from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, SourceMessage, Superseded
 from app.store.records import Vector
 
@@ -89,7 +90,7 @@ class Draft(Struct, frozen=True):
         kind, explicit = self.candidate.kind, self.candidate.explicit
         if not self.stated or (kind == "tool_outcome" and not explicit):
             return SESSION
-        if kind in ("preference", "instruction"):
+        if kind in BEHAVIOUR:
             return PROCEDURAL
         return EPISODIC if kind == "event" and not explicit else SEMANTIC
 

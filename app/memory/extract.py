@@ -21,7 +21,6 @@ from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
     Ended,
-    Kind,
     MemoryCandidate,
     Provenance,
     SourceExchange,
@@ -50,6 +49,7 @@ from app.memory.extract_guesses import guess, placed
 from app.memory.extract_multilingual import statements
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, same_claim
+from app.store.kinds import LearnedKind
 
 # Reads `rules.txt`: from text to compiled patterns.
 
@@ -69,7 +69,7 @@ class Rule(Struct, frozen=True):
     importance: float
     check: Check
     optional: bool
-    kind: Kind = "fact"
+    kind: LearnedKind = "fact"
     predicate: str | None = None
     subject: str = "user"
     confidence: float = 0.9
@@ -137,7 +137,7 @@ def _rule(line: str, parts: dict[str, str]) -> Rule:
     tag, importance, check, *more = options.split()
     named = dict(item.split("=", 1) for item in more if "=" in item)
     kind = named.get("kind", "fact")
-    if kind not in get_args(Kind) or check.rstrip("?") not in CHECKS:
+    if kind not in get_args(LearnedKind) or check.rstrip("?") not in CHECKS:
         raise ValueError(f"unknown kind {kind!r} or check {check!r} in {line!r}")
     return Rule(
         re.compile(_expand(pattern, parts).replace("…", "(?P<v>.+)"), re.IGNORECASE),
@@ -146,7 +146,7 @@ def _rule(line: str, parts: dict[str, str]) -> Rule:
         float(importance),
         CHECKS[check.rstrip("?")],
         check.endswith("?"),
-        kind=cast(Kind, kind),
+        kind=cast(LearnedKind, kind),
         predicate=named.get("predicate"),
         subject=named.get("subject", "user"),
         confidence=float(named.get("confidence", "0.9")),
@@ -479,7 +479,7 @@ def _filled(
     single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
     changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
     corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
-    kind: Kind = "correction" if corrected and rule.kind in ("fact", "preference") else rule.kind
+    kind: LearnedKind = "correction" if corrected and rule.kind in ("fact", "preference") else rule.kind
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field
 
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
+    IMPORTANCE,
     PROVENANCE,
-    Kind,
     MemoryCandidate,
     Provenance,
     SourceExchange,
@@ -30,6 +30,7 @@ from app.memory.extract_guesses import GUESSES, as_guess
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
 from app.providers.helper import Helper
+from app.store.kinds import LearnedKind, StatedKind
 
 MAX_MESSAGE_CHARS = 24_000
 """Of the user's message that the helper sees, some 6,000 tokens; longer ones are documents."""
@@ -79,7 +80,7 @@ class ExtractedItem(BaseModel):
     """One proposal."""
 
     content: Words
-    kind: Literal["preference", "fact", "instruction", "correction", "event"]
+    kind: StatedKind
     quote: Words
     confidence: float = Field(0.8, allow_inf_nan=False)
     explicit: bool = False
@@ -137,7 +138,7 @@ def checked(answer: Extracted, exchange: SourceExchange) -> list[MemoryCandidate
 
 
 def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, int]) -> MemoryCandidate:
-    kind: Kind = item.kind
+    kind: LearnedKind = item.kind
     whole = all(0 < len(part.strip()) <= MAX_PART_CHARS for part in (item.subject, item.predicate, item.object))
     triple = None
     if whole:
@@ -151,7 +152,7 @@ def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, i
         quote,
         span,
         max(confidence, EXPLICIT_CONFIDENCE) if item.explicit else confidence,
-        EXPLICIT_IMPORTANCE if item.explicit else _IMPORTANCE[kind],
+        EXPLICIT_IMPORTANCE if item.explicit else IMPORTANCE[kind],
         explicit=item.explicit,
         triple=triple,
         entity_ids=tuple(dict.fromkeys(each for each in map(slug, item.entities) if 0 < len(each) <= MAX_PART_CHARS))[
@@ -160,16 +161,6 @@ def _candidate(item: ExtractedItem, content: str, quote: str, span: tuple[int, i
         tags=("llm",),
         secret=looks_secret(quote) or looks_secret(content),
     )
-
-
-_IMPORTANCE = {
-    "preference": 0.65,
-    "fact": 0.7,
-    "instruction": 0.85,
-    "correction": 0.8,
-    "event": 0.55,
-    "tool_outcome": 0.3,
-}
 
 
 _STEM = 4  # letters by which "vegetarian" and "vegetarians", "lives" and "living" are one word

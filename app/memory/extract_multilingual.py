@@ -30,7 +30,6 @@ from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
     Ended,
-    Kind,
     MemoryCandidate,
     Provenance,
     SourceExchange,
@@ -42,6 +41,7 @@ from app.memory.extract_dates import FoundDate, find_time, is_time
 from app.memory.extract_grammar import EDGES, capital, words
 from app.memory.extract_guesses import guess, placed
 from app.memory.secrets import looks_secret
+from app.store.kinds import LearnedKind
 
 CONFIDENCE = 0.9
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -60,7 +60,7 @@ class Statement(Struct, frozen=True):
     constant: str = ""
     predicate: str | None = None
     subject: str = "user"
-    kind: Kind = "fact"
+    kind: LearnedKind = "fact"
     ends: tuple[str, ...] = ()
     confidence: float = CONFIDENCE
     correction: bool = False
@@ -101,7 +101,7 @@ def _statement(text: str) -> Statement:
         named.get("is", "").replace("_", " "),
         named.get("predicate"),
         named.get("subject", "user"),
-        cast(Kind, named.get("kind", "fact")),
+        cast(LearnedKind, named.get("kind", "fact")),
         tuple(named["ends"].split(",")) if "ends" in named else (),
         float(named.get("confidence", CONFIDENCE)),
         "correction" in more,
@@ -404,7 +404,7 @@ def _filled(
     changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (
         single and clause.corrects
     )
-    kind: Kind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
+    kind: LearnedKind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
     told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None
     return make_candidate(

@@ -20,7 +20,7 @@ from app.dialects.base import Dialect
 from app.dialects.splice import with_value
 from app.dialects.sse import UpstreamAnswer, payloads
 from app.errors import UpstreamError
-from app.gateway.account import token_count
+from app.gateway.finalize import token_count
 from app.gateway.forward import Errand, Sender
 from app.gateway.headers import Headers, request_headers
 from app.gateway.upstream import Target, UpstreamRequest

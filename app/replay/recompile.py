@@ -22,12 +22,12 @@ from msgspec.structs import replace
 
 from app.capture.recipe import rebuild
 from app.clock import Clock
+from app.context.asked_cards import Read
 from app.context.assemble import Block
 from app.context.audit import quoted_memories, recalled
 from app.context.candidates import LEGS, Candidate
-from app.context.card_section import Read, came_with
 from app.context.compile import Compiler
-from app.context.facts_section import is_item, shown
+from app.context.facts_section import came_with, is_item, shown
 from app.context.inputs import KeptInputs, Numbers, digest, read, unpack
 from app.context.knower import RECENT, Knows, Who
 from app.context.notes import outdated
@@ -41,16 +41,15 @@ from app.dialects.base import ChatRequest, Dialect
 from app.dialects.registry import dialect_of
 from app.dialects.splice import Insertion, parse_object, with_value
 from app.errors import Conflict, MnemeError, NotFound
+from app.gateway.addon import Addon
 from app.gateway.inject import outgoing
-from app.gateway.prepare import paged, recent_of, woven
+from app.gateway.prepare import ReadsCards, recent_of, with_costs, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
-from app.replay.paging import PagedThen
 from app.store.captures import CallDetail, Captures, ItemThen, ReplayStore
-from app.store.cards import Cards
 from app.store.records import ROLE_NAMES
 from app.store.resolution import KnowingStore
 from app.store.turns import Recognised, TurnStore
@@ -237,12 +236,12 @@ class Recompiler:
         *,
         nonce_key: Callable[[], bytes],
         knowing: KnowingStore,
-        cards: Cards,
+        cards: ReadsCards | None,
         knower: Knows | None = None,
-        paged: PagedThen | None = None,
+        addon: Addon | None = None,
     ) -> None:
         """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what the
-        business's own database says is left out of what is compiled as of today. `paged`: None where nothing is paged."""
+        business's own database says is left out of what is compiled as of today. `addon`: as the gateway has it."""
         self._captures = captures
         self._replays = replays
         self._turns = turns
@@ -255,7 +254,7 @@ class Recompiler:
         self._knowing = knowing
         self._cards = cards
         self._knower = knower
-        self._paged = paged
+        self._addon = addon
 
     async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again:
         """Compile a call again; `user`: only that user's. Raises NotFound, Conflict (it cannot be: `code` says why),
@@ -287,11 +286,13 @@ class Recompiler:
         inquiry = await self._inquiry(captured, chat, place, request.now, mode)
         request = replace(request, inquiry=inquiry, cards=await self._shown(captured))
         insertions: Sequence[Insertion] = ()
-        if self._paged is not None and "shown" in (part := captured.audit.get("paging", {})):
-            shorter = await self._paged.again(tenant, captured.user, kept.session_id, chat, request.model, part)
-            request = paged(request, shorter.costs, shorter.schemas, captured.audit["budget"]["window"])
-            captured.notes += shorter.notes
-            insertions = shorter.insertions
+        addon, part = self._addon, None
+        if addon is not None and (told := captured.audit.get(addon.name)) is not None:
+            part = await addon.again(tenant, captured.user, kept.session_id, chat, request.model, told)
+        if part is not None:
+            request = with_costs(request, part.costs, part.schemas, captured.audit["budget"]["window"])
+            captured.notes += part.notes
+            insertions = part.insertions
         compiled = await compiler.compile(request)
         body = woven(chat, compiled, place, target.model_alias, insertions)
         fates = {str(each): told for each in wanted if (told := fate(captured.items.get(each))) is not None}
@@ -451,9 +452,12 @@ class Recompiler:
         wanted = captured.kept.cards
         if wanted is None:
             return None
-        found = await self._cards.by_id(captured.tenant, captured.user, wanted)
-        if len(found) < len(wanted):
-            captured.notes.append(f"Of the cards that it asks for {len(wanted) - len(found)} were deleted since.")
+        if self._cards is None:
+            captured.notes.append("The cards that it asks for cannot be read: there is no app.features.cards.")
+            return None
+        found = await self._cards.again(captured.tenant, captured.user, wanted)
+        if lost := len(wanted) - len(found.ids):
+            captured.notes.append(f"Of the cards that it asks for {lost} were deleted since.")
         return Read(found)
 
     async def _place(self, captured: _Captured, mode: Mode) -> Place:

@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from app.clock import Clock, SystemClock
+from app.clock import Clock
 from app.errors import NotReady
 from app.features import Process
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder, build_embedder
+from app.providers.helper import HelperClient, build_helper
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store import arrival
-from app.store.limits import SpendStore
 from app.store.migrate import migrate
 from app.store.pools import Pool, open_pool, reach
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
 from app.store.replicas import Elsewhere, PoolLimits, Pools, begin_marking, open_pools
-from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 
@@ -125,6 +124,7 @@ class Core(Struct, frozen=True):
     tasks: Supervisor
     turns: TurnStore
     counter: TokenCounter
+    helper: HelperClient | None
     session_ttl: timedelta
 
 
@@ -137,7 +137,18 @@ def process_of(core: Core, metrics: Metrics | None = None) -> Process:
         return connector(core.settings.direct(core.dsn), role=OWNER_ROLE, name=name)
 
     return Process(
-        core.clock, core.queries, core.pools.background, owner, core.embedder, core.counter.count, core.tasks, metrics
+        core.clock,
+        core.queries,
+        core.pools.background,
+        owner,
+        core.embedder,
+        core.counter.count,
+        core.tasks,
+        core.models,
+        core.tokenizers,
+        core.counts,
+        core.helper,
+        metrics,
     )
 
 
@@ -197,6 +208,9 @@ async def open_core(
             await check_room(settings, pools, serving=serving)
         embedder = build_embedder(settings)
         stack.push_async_callback(embedder.close)
+        helper = build_helper(settings)
+        if helper is not None:
+            stack.push_async_callback(helper.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
         counter = tokenizers.for_model(STORED_COUNTS)
         if serving:  # for a worker nobody waits; and what other models take, their first request loads
@@ -221,6 +235,7 @@ async def open_core(
             tasks=tasks,
             turns=TurnStore(pools.write, queries, history=pools.reads("history"), memory=pools.reads("memory")),
             counter=counter,
+            helper=helper,
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
 
@@ -240,10 +255,3 @@ async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
         yield pool
     finally:
         await pool.close()
-
-
-@asynccontextmanager
-async def open_tenancy(settings: Settings, dsn: str) -> AsyncIterator[tuple[Tenancy, SpendStore]]:
-    """Keys and tenants, and what they spent, for the commands."""
-    async with command_pool(settings, dsn) as pool:
-        yield Tenancy(pool, (queries := Queries.load()), SystemClock()), SpendStore(pool, queries)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app.jobs.cards import CardTaker
-from app.jobs.learn import Comparing, Hearing, Learner, Notes, TakingBack, ValidationAnswers
+from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, TakingBack, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import Pair, PairVerdict, judged
 from app.memory.extract import extract
@@ -20,8 +19,10 @@ if TYPE_CHECKING:
     from app.providers.helper import HelperClient
 
 
-async def learner(core: Core, hearing: Hearing | None, helper: HelperClient | None) -> Learner:
-    """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`: see `Feature`."""
+async def learner(
+    core: Core, hearing: Hearing | None, helper: HelperClient | None, noting: Noting | None = None
+) -> Learner:
+    """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`, `noting`: see `Feature`."""
 
     async def by_rules(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return extract(exchange)
@@ -36,8 +37,6 @@ async def learner(core: Core, hearing: Hearing | None, helper: HelperClient | No
 
     space = await core.turns.space_of(core.embedder.space)
     refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
-    tools = core.settings.card_tools
-    taker = CardTaker(core.queries, tools, core.counter.count, core.clock) if tools else None
     pool = core.pools.background
     store = LearningStore(pool, core.queries)
     comparing = None
@@ -54,7 +53,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: HelperClient | No
         clock=core.clock,
         store_secrets=core.settings.store_secrets,
         refuses=refuses,
-        note=Notes(core.queries, core.clock, taker),
+        note=Notes(core.queries, core.clock, noting),
         hearing=hearing,
         taking_back=TakingBack(core.queries, core.clock),
         answers=ValidationAnswers(

@@ -121,6 +121,7 @@ class Application:
         features, stop = load(self._settings), asyncio.Event()
         async with features.running():
             metrics = features.metrics(registry) or Metrics(registry)
+            features.own_metrics(registry)
             missing = await lacking(self._settings, dsn)
             async with open_core(self._settings, dsn, self._clock, there=missing is None) as core:
                 core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")

@@ -19,7 +19,6 @@ from app.api.sealed_keys import SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.budget import Budgets
-from app.context.cards import CardFinder
 from app.context.compile import STORED_COUNTS, Compiler
 from app.context.knower import Knows
 from app.context.request import CompileRequest
@@ -27,13 +26,12 @@ from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, Profile, strategies
 from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
-from app.gateway.account import Accountant
-from app.gateway.card_preview import CardReader
+from app.gateway.addon import Addon
+from app.gateway.admission import WithoutCount
 from app.gateway.commands import Commander
-from app.gateway.limits import Limiter
+from app.gateway.finalize import Accountant
 from app.gateway.model_discovery import ModelDiscovery
-from app.gateway.pager import Pager
-from app.gateway.prepare import Preparer
+from app.gateway.prepare import Preparer, ReadsCards
 from app.gateway.redact import Redactor
 from app.gateway.sharing import Sharer
 from app.gateway.simulated import SimulatedTransport
@@ -48,24 +46,17 @@ from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.paging.faults import Faulter, Writer
-from app.paging.state import Answering
-from app.providers.helper import build_helper
 from app.replay.ask_again import Replayer
-from app.replay.paging import PagedThen
 from app.replay.recompile import Recompiler
 from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.captures import Captures, ReplayStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.history import History
 from app.store.indexed import IndexStore
-from app.store.limits import LimitStore
-from app.store.paging import PagingStore
-from app.store.pools import NoPool, Pool
+from app.store.pools import NoPool
 from app.store.replicas import Pools
 from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
@@ -76,8 +67,8 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
+    from app.api.card_models import KeepsCards
     from app.features.registry import Features
-    from app.providers.helper import HelperClient
 
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
@@ -115,14 +106,15 @@ async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
 class Proxy(Struct, frozen=True):
     """The gateway and what the API shares with it.
 
-    `compiler`, `preparer`, `knower` and `writer` are the API's own: what they look for must not keep a prompt waiting.
+    `compiler`, `preparer`, `knower`, `cards` and `addon` are the API's own: what they look for must not keep a prompt waiting.
     """
 
     gateway: Application
     compiler: Compiler
     preparer: Preparer
     knower: Knows | None
-    writer: Writer
+    cards: KeepsCards | None
+    addon: Addon | None
     recompiler: Recompiler
     asker: Replayer
     router: Router
@@ -142,7 +134,9 @@ async def open_proxy(
         reads.meter = metrics.replica_read
     await check_parameters(core.pools.background, core.queries)
     secret, profiles = await core.turns.secret(), await _profiles(core)
+    cards = features.cards(process, pools.background)
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
+    addon, addon_aside = (features.addon(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
     space = await core.turns.space_of(core.embedder.space)
     indexes = _indexes(core, metrics, space)
@@ -173,35 +167,31 @@ async def open_proxy(
             "erasures",
         )
         stack.callback(listening.cancel)
-        helper = build_helper(settings)
-        if helper is not None:
-            stack.push_async_callback(helper.close)
+        learning = await learner(core, features.hearing(process), core.helper, features.noting(process))
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
-        answers = await _faulter(core, helper, metrics)
         gateway = Gateway(
             authenticator=features.authenticator(authenticator),
             router=router,
             transports=features.transports(outside.transports),
-            preparer=Preparer(core.turns, compiler, in_prompts, _card_reader(core, pools.memory), indexes),
+            preparer=Preparer(core.turns, compiler, in_prompts, features.cards(process, pools.memory), indexes),
             recorder=Recorder(
                 core.turns,
                 core.embedder,
                 core.counts,
                 core.counter,
                 commit,
-                at_once=Inline((await learner(core, features.hearing(process), helper)).learn, core.clock, metrics),
+                at_once=Inline(learning.learn, core.clock, metrics),
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
             discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-            limiter=_limiter(core, metrics),
+            limiter=features.admits(process, pools.history, core.models) or WithoutCount(),
             metrics=metrics,
             settings=settings,
             clock=core.clock,
             tasks=core.tasks,
             keeper=keeper,
-            pager=_pager(core, secret, answers),
-            answers=answers,
+            addon=addon,
             commander=_commander(core, metrics, space),
             sharer=_sharer(core, space),
         )
@@ -210,15 +200,18 @@ async def open_proxy(
             await indexes.warm()
         await _rehearse(core, compiler)
         if keeper is not None:
-            stack.callback(_drain(core, keeper, gateway, metrics).stop)
+            stack.callback(_drain(core, keeper, gateway, metrics, addon).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)
-        recompiler, asker = _replaying(core, gateway, aside, compiler_aside, router, secret, knower_aside)
+        recompiler, asker = _replaying(
+            core, gateway, aside, compiler_aside, router, secret, knower_aside, cards, addon_aside
+        )
         yield Proxy(
             gateway=features.gateway(gateway),
             compiler=compiler_aside,
-            preparer=Preparer(aside, compiler_aside, knower_aside, _card_reader(core, pools.background)),
+            preparer=Preparer(aside, compiler_aside, knower_aside, cards),
             knower=knower_aside,
-            writer=Writer(core.counter.count, helper),
+            cards=cards,
+            addon=addon_aside,
             recompiler=recompiler,
             asker=asker,
             router=router,
@@ -250,7 +243,7 @@ async def open_waiting(
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=_limiter(core, metrics),
+        limiter=features.admits(process_of(core, metrics), absent, core.models) or WithoutCount(),
         metrics=metrics,
         settings=core.settings,
         clock=core.clock,
@@ -293,17 +286,6 @@ def _commit(core: Core, metrics: Metrics) -> GroupCommit:
         turns=core.settings.commit_turns,
         queue=core.settings.commit_queue,
         timeout_s=core.settings.commit_timeout_ms / 1000,
-    )
-
-
-def _limiter(core: Core, metrics: Metrics) -> Limiter:
-    return Limiter(
-        LimitStore(core.pools.history, core.queries),
-        core.models,
-        metrics=metrics,
-        settings=core.settings,
-        clock=core.clock,
-        tasks=core.tasks,
     )
 
 
@@ -377,30 +359,6 @@ def _sharer(core: Core, space: int | None) -> Sharer:
     )
 
 
-async def _faulter(core: Core, helper: HelperClient | None, metrics: Metrics) -> Faulter:
-    store = PagingStore(core.pools.memory, core.queries, core.clock)
-    space = await core.turns.space_of(core.embedder.space)
-    return Faulter(store, core.embedder, space, core.counter.count, core.clock, helper, meter=metrics)
-
-
-def _pager(core: Core, secret: bytes, answers: Answering) -> Pager:
-    return Pager(
-        PagingStore(core.pools.memory, core.queries, core.clock),
-        answers,
-        core.models,
-        core.tokenizers,
-        core.counts,
-        core.tasks,
-        nonce_key=lambda: secret,
-        memory_cap=core.settings.memory_budget_tokens,
-        deadline_s=core.settings.paging_deadline_ms / 1000,
-    )
-
-
-def _card_reader(core: Core, pool: Pool) -> CardReader:
-    return CardReader(CardFinder(Cards(pool, core.queries)), core.tasks)
-
-
 def _replaying(
     core: Core,
     gateway: Gateway,
@@ -409,6 +367,8 @@ def _replaying(
     router: Router,
     secret: bytes,
     knower: Knows | None,
+    cards: ReadsCards | None,
+    addon: Addon | None,
 ) -> tuple[Recompiler, Replayer]:
     """Captured calls again: compiled, and sent."""
     captures = Captures(core.pools.background, core.queries)
@@ -424,14 +384,9 @@ def _replaying(
         core.clock,
         nonce_key=lambda: secret,
         knowing=KnowingStore(core.pools.background, core.queries),
-        cards=Cards(core.pools.background, core.queries),
+        cards=cards,
         knower=knower,
-        paged=PagedThen(
-            PagingStore(core.pools.background, core.queries, core.clock),
-            core.tokenizers,
-            core.counts,
-            nonce_key=lambda: secret,
-        ),
+        addon=addon,
     )
     most = core.settings.max_body_bytes
     return recompiler, Replayer(
@@ -484,7 +439,7 @@ async def _rehearse(core: Core, compiler: Compiler) -> None:
     commands(REHEARSED)
 
 
-def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Drain:
+def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics, addon: Addon | None) -> Drain:
     """What stores the calls that wait, running."""
 
     async def writable() -> bool:
@@ -494,8 +449,7 @@ def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics) -> Dr
         except StoreUnavailable:
             return False
 
-    drain = Drain(
-        keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=core.settings.capture_max_bytes
-    )
+    most = core.settings.capture_max_bytes
+    drain = Drain(keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=most, addon=addon)
     core.tasks.spawn(drain.run(), "drain")
     return drain

@@ -5,21 +5,18 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.api.calls import calls_router, replay_router
-from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.conflicts import conflicts_router
 from app.api.facts import facts_router
 from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
-from app.api.objects import objects_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
-from app.api.spend import spend_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -33,7 +30,6 @@ from app.server.core import STORED_COUNTS, Core, process_of
 from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
 from app.store.captures import Captures, CassetteStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
@@ -42,12 +38,9 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
-from app.store.limits import SpendStore
 from app.store.memories import Memories
-from app.store.objects import ObjectStore
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
-from app.store.paging import PagingStore
 from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
@@ -70,7 +63,7 @@ def open_routes(
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    cards, captures = Cards(pool, sql), Captures(pool, sql)
+    captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
     queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
@@ -98,14 +91,10 @@ def open_routes(
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        sessions_router(gate, sessions, history, cards, scribe, deleter),
-        history_router(gate, sessions, history, cards, scribe, deleter),
-        cards_router(gate, sessions, cards, scribe),
-        objects_router(
-            gate, sessions, ObjectStore(pool, sql), PagingStore(pool, sql, clock), proxy.writer, clock, metrics
-        ),
+        sessions_router(gate, sessions, history, proxy.cards, scribe, deleter),
+        history_router(gate, sessions, history, proxy.cards, scribe, deleter),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
-        calls_router(gate, captures, sessions, KnowingStore(pool, sql)),
+        calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.addon),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),
         cassettes_router(
             gate,
@@ -119,7 +108,6 @@ def open_routes(
         queue_router(gate, queue),
         overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),
-        spend_router(gate, SpendStore(pool, sql), clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock), welcome),
         outcomes_router(gate, Outcomes(pool, sql, clock), captures),

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from app.clock import Clock, SystemClock
 from app.features.registry import load
 from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
-from app.jobs.persistent_objects import Rememberer, object_ticks
 from app.jobs.schedule import (
     GRAPH_FROM,
     Schedule,
@@ -22,11 +21,8 @@ from app.jobs.schedule import (
     mark_ticks,
     privacy_ticks,
 )
-from app.jobs.shrink import Shrinker
 from app.jobs.worker import Handler, Worker, connector
 from app.memory.extract import read_rules
-from app.memory.secrets import unwelcome
-from app.providers.helper import build_helper
 from app.server import collector
 from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, Core, database_dsn, open_core, process_of, until_prepared
 from app.server.erasing import eraser_of, history_kept
@@ -35,9 +31,6 @@ from app.settings import Settings
 from app.store.archives import Archives
 from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.erasure import Erasures, own_connection
-from app.store.learning import LearningStore
-from app.store.paging import PagingStore
-from app.store.persistent_objects import LastingStore
 from app.store.queries import Queries
 from app.store.retention import GB, Retention, RetentionLimits
 from app.store.tuning import check_parameters
@@ -72,12 +65,10 @@ async def run_worker(settings: Settings) -> None:
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await check_parameters(core.pools.background, core.queries)
         await asyncio.to_thread(read_rules)
-        helper = build_helper(settings)
         try:
             handlers = (
-                (await learner(core, features.hearing(process), helper)).handlers()
-                | await consolidation(core, helper)
-                | await paging(core, helper)
+                (await learner(core, features.hearing(process), core.helper, features.noting(process))).handlers()
+                | await consolidation(core, core.helper)
                 | dict(features.jobs(process))
             )
             worker = Worker(
@@ -99,14 +90,12 @@ async def run_worker(settings: Settings) -> None:
             core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
             log.info(
                 "the worker runs",
-                extra={"extraction": "rules" if helper is None else f"rules, {settings.helper_model}"},
+                extra={"extraction": "rules" if core.helper is None else f"rules, {settings.helper_model}"},
             )
             os.nice(NICE)
             await worker.run(stop)
         finally:
             stop.set()
-            if helper is not None:
-                await helper.close()
 
 
 def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
@@ -121,7 +110,6 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
         *archive_ticks(Archives(sql, history_kept(settings))),
         *life_ticks(sql),
         *many,
-        *object_ticks(sql),
         *index_ticks(sql),
         *mark_ticks(sql),
         *load(settings).ticks(sql),
@@ -157,26 +145,6 @@ async def consolidation(core: Core, helper: HelperClient | None) -> dict[str, Ha
         helper=helper,
     )
     return keeper.handlers() | users.handlers()
-
-
-async def paging(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
-    """What the objects of long sessions are shown shorter by, and what of them is remembered."""
-    pool, sql, settings = core.pools.background, core.queries, core.settings
-    space = await core.turns.space_of(core.embedder.space)
-    shrinker = Shrinker(
-        PagingStore(pool, sql, core.clock), embedder=core.embedder, space=space, count=core.counter.count, helper=helper
-    )
-    rememberer = Rememberer(
-        LearningStore(pool, sql),
-        LastingStore(pool, sql),
-        sql,
-        core.clock,
-        embedder=core.embedder,
-        space=space,
-        count=core.counter.count,
-        unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
-    )
-    return shrinker.handlers() | rememberer.handlers()
 
 
 async def _prepared(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:

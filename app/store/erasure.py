@@ -39,9 +39,9 @@ from app.clock import Clock
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
 from app.patience import patiently
 from app.store import ids
+from app.store.ids import mark_of
 from app.store.indexed import ERASED
 from app.store.memories import LockedMemory, content_hmac, forget, hold
-from app.store.paging_values import mark_of
 from app.store.pools import Pool, set_codecs
 from app.store.queries import Queries
 from app.store.sessions import SessionRef, line_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import orjson
@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from app.clock import Clock
 from app.store import ids
-from app.store.cards import NewCard, attach
 from app.store.erasure import hmac_pads
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
@@ -39,6 +38,10 @@ _EVER = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
 Chain = Callable[[Sequence[bytes], bytes], list[bytes]]
 Within = Callable[["PoolConnectionProxy[Any]"], Awaitable[None]]
 Tail = Callable[[Sequence[bytes | None], Sequence[int], int], bytes | None]
+
+
+Attach: TypeAlias = "Callable[[PoolConnectionProxy[Any], SessionRef], Awaitable[None]]"
+"""Stores what belongs to new messages of a session, within their transaction."""
 
 
 class HistoryMessage(Struct, frozen=True):
@@ -178,10 +181,10 @@ class History:
         messages: Sequence[NewMessage],
         *,
         learn: bool = True,
-        cards: Mapping[UUID, Sequence[NewCard]] | None = None,
+        attach: Attach | None = None,
         within: Within | None = None,
     ) -> Appended:
-        """Add messages at the end of a session, in one transaction with their vectors, jobs and `cards` (by message); those
+        """Add messages at the end of a session, in one transaction with their vectors, jobs and what `attach` stores; those
         stored before are left out. A `NewSession` is made where it is missing. Without `learn` they are kept, but neither
         searched nor learned from. `within`: is done first, in that transaction; what it raises leaves nothing stored."""
         async with self._pool.transaction(tenant) as connection:
@@ -203,8 +206,8 @@ class History:
             if not fresh:
                 return Appended(session, (), duplicates, created)
             placed = await self._write(connection, tenant, user, session, end, fresh, hidden=not learn)
-            if cards:
-                await attach(connection, self._sql, tenant, session, cards)
+            if attach is not None:
+                await attach(connection, session)
             if learn:
                 await self._add_vectors(connection, tenant, user.id, fresh)
                 external = await self._name(connection, tenant, session)

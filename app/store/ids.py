@@ -85,3 +85,8 @@ def issued(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
+
+
+def mark_of(hashed: bytes, times: int) -> bytes:
+    """The mark of a message with this hash, before which so many had the same."""
+    return hashed if not times else blake2b(hashed + times.to_bytes(4), digest_size=len(hashed)).digest()

@@ -27,11 +27,6 @@ from app.store.queries import Queries
 from app.store.records import Vector
 from app.store.tenancy import UserRef, ensure_user
 
-Kind = Literal[
-    "fact", "preference", "instruction", "correction", "episode", "event", "pattern", "procedure", "summary",
-    "entity_profile", "tool_outcome",
-]  # fmt: skip
-KINDS: tuple[str, ...] = get_args(Kind)
 Status = Literal["active", "aging", "superseded", "invalidated", "expired", "forgotten"]
 STATUSES: tuple[str, ...] = get_args(Status)
 IN_FORCE = ("active", "aging")

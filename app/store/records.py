@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 import numpy as np
+from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from app.store.paging_values import PagingRecord
+from app.metrics import Metrics
 from app.store.pools import halfvec
+from app.store.queries import Queries
 
 Vector = NDArray[np.float32]
 
@@ -196,6 +198,28 @@ class ChainRecord(NamedTuple):
     lead: bytes | None = None
 
 
+class PartRecord(Protocol):
+    """What a feature's part in a call leaves behind."""
+
+    @property
+    def session_id(self) -> UUID:
+        """Of what it changes: in the order of users and sessions, so that nobody waits for each other."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes, roughly: of what may be large."""
+        ...
+
+    async def write(self, connection: PoolConnectionProxy[Any], sql: Queries, call: CallRecord) -> None:
+        """In the transaction of the turn."""
+        ...
+
+    def count(self, metrics: Metrics, *, legs: int) -> None:
+        """It is stored, or needs not be. `legs`: requests to upstreams behind the call's first."""
+        ...
+
+
 class TurnRecord(Struct, frozen=True):
     """Everything that one call leaves behind; written in one transaction."""
 
@@ -219,19 +243,17 @@ class TurnRecord(Struct, frozen=True):
     """Memories that stood in the prompt, with their scores."""
     asked: Sequence[UUID] = ()
     """Memories that the prompt asked to have confirmed."""
-    paging: PagingRecord | None = None
-    """What it changes of its session's objects."""
+    part: PartRecord | None = None
 
     @property
     def size(self) -> int:
         """Bytes, roughly: of what may be large."""
         stream = self.stream.body if self.stream else b""
         large = (stream, *self.blobs[1], self.call.request_body, self.audit, self.inputs)
-        objects = self.paging.objects if self.paging is not None else ()
         return (
             sum(len(each) for each in large if each)
             + sum(len(each.content or "") for each in self.messages)
-            + sum(len(each.content) for each in objects)
+            + (self.part.size if self.part is not None else 0)
         )
 
 

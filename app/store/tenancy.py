@@ -179,7 +179,7 @@ class Tenancy:
             ends = expires_at or found.expires_at
             await connection.execute(self._sql["tenancy.key_change"], key_id, changed.as_json(), ends)
             await connection.execute(self._pool.naming(found.tenant_id))
-            await connection.execute(self._sql["limits.forget_periods"], key_id)
+            await connection.execute(self._sql["tenancy.forget_periods"], key_id)
         return replace(found, limits=changed, expires_at=ends)
 
     async def tenant(self, name: str) -> UUID | None:

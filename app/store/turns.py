@@ -11,7 +11,6 @@ from uuid import UUID
 from msgspec import Struct, field
 from msgspec.structs import fields
 
-from app.store import paging
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk, shared_of
 from app.store.item_columns import NO_PLACES, Places, ids_of
 from app.store.pools import Pool
@@ -282,18 +281,16 @@ class TurnStore:
         ordered = sorted(turns, key=lambda each: (each.call.user_id, each.call.session_id or _NO_SESSION))
         arguments = batch(ordered)
         asking = [each for each in ordered if each.asked and each.call.session_id is not None]
-        paged = [(each.call, each.paging) for each in ordered if each.paging is not None]
-        paged.sort(key=lambda each: (each[0].user_id, each[1].session_id))
+        more = [(each.call, each.part) for each in ordered if each.part is not None]
+        more.sort(key=lambda each: (each[0].user_id, each[1].session_id))
         async with self._pool.acquire() as connection:
-            if not asking and not paged:
+            if not asking and not more:
                 return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
             async with connection.transaction():
                 if not await connection.fetchval(self._sql["turns.record_turns"], *arguments):
                     return False
-                for call, record in paged:
-                    await paging.write(
-                        connection, self._sql, call.tenant_id, call.user_id, call.call_id, call.created_at, record
-                    )  # fmt: skip
+                for call, part in more:
+                    await part.write(connection, self._sql, call)
                 for each in asking:
                     call = each.call
                     await connection.execute(

@@ -22,7 +22,7 @@ WITH gone AS (
     SELECT DISTINCT x.id FROM agent_data.memory_store m, unnest(m.source_message_ids) AS x (id)
     WHERE m.user_id = $1 AND m.status IN ('forgotten', 'superseded', 'invalidated')
       AND (m.status <> 'superseded' OR m.superseded_how IS DISTINCT FROM 'merged')  -- said better: still so
-      AND m.kind NOT IN ('summary', 'pattern', 'procedure')
+      AND NOT agent_data.drawn(m.kind)
 )
 SELECT * FROM (
     SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, COALESCE(h.content, '') AS content,
@@ -41,7 +41,7 @@ SELECT * FROM (
 -- What is in force and was learned from these messages alone: what a summary may say in few words.
 SELECT m.memory_id, m.content_text, m.importance, m.source_message_ids
 FROM agent_data.memory_store m
-WHERE m.user_id = $1 AND m.is_active AND m.kind NOT IN ('summary', 'pattern', 'procedure', 'episode', 'tool_outcome')
+WHERE m.user_id = $1 AND m.is_active AND NOT agent_data.drawn(m.kind) AND m.kind NOT IN ('episode', 'tool_outcome')
   AND m.source_message_ids && $2::uuid[]
 
 -- name: session_summaries
@@ -205,7 +205,7 @@ SELECT m.memory_id, m.content_text, m.kind, m.confidence, m.importance, m.create
                                AND x.reason NOT IN ('superseded', 'resent'))), '[]') AS sources
 FROM agent_data.memory_store m
 WHERE m.user_id = $1 AND m.is_active AND m.memory_tier >= 2 AND m.memory_scope = 1
-  AND m.kind NOT IN ('summary', 'pattern', 'procedure', 'episode')
+  AND NOT agent_data.drawn(m.kind) AND m.kind <> 'episode'
   AND (m.expires_at IS NULL OR m.expires_at > $2)
 ORDER BY m.importance DESC, m.memory_id LIMIT $3
 
@@ -213,7 +213,7 @@ ORDER BY m.importance DESC, m.memory_id LIMIT $3
 -- What was drawn from a user's memories and episodes, and is in force.
 SELECT m.memory_id, m.kind, m.content_text, m.details, m.entity_ids, m.confidence
 FROM agent_data.memory_store m
-WHERE m.user_id = $1 AND m.is_active AND m.kind IN ('summary', 'pattern', 'procedure') AND m.details ? 'key'
+WHERE m.user_id = $1 AND m.is_active AND agent_data.drawn(m.kind) AND m.details ? 'key'
 
 -- name: forgotten_keys
 -- Keys of what the user had forgotten of it.
@@ -233,7 +233,7 @@ WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEE
       SELECT FROM agent_data.memory_store m
       WHERE m.user_id = $1 AND m.status IN ('forgotten', 'superseded', 'invalidated') AND h.message_id = ANY (m.source_message_ids)
         AND (m.status <> 'superseded' OR m.superseded_how IS DISTINCT FROM 'merged')
-        AND m.kind NOT IN ('summary', 'pattern', 'procedure'))
+        AND NOT agent_data.drawn(m.kind))
 ORDER BY h.created_at
 
 -- name: hold_memories

@@ -7,10 +7,6 @@ FROM agent_data.admit_call($1, $2, $3, $4, $5, $6, $7, $8, $9)
 -- What an admitted call came to.
 SELECT agent_data.settle_call($1, $2, $3, $4, $5, $6, $7, $8)
 
--- name: forget_periods
--- After a change of limits, what a key has spent is counted anew.
-UPDATE agent_data.key_usage SET token_since = NULL, money_since = NULL WHERE key_id = $1
-
 -- name: spend
 -- What a tenant spent from day $2 to day $3, both included, of user $4 if one is named, by $5 (key, user, session, model, day);
 -- groups after $6, in order. Users who were erased (0) are of `nobody`, $8.

@@ -1,4 +1,4 @@
--- Semantic objects for whoever looks at them from outside (app/store/objects.py); what a request reads is in paging.sql.
+-- Semantic objects for whoever looks at them from outside (app/features/paging/object_store.py); what a request reads is in paging.sql.
 
 -- name: list
 -- Objects of a user, newest first, after ($9, $10, $11): of a session ($3), a type, a fidelity, with a tag, of a key, pinned or not; if $13 is

@@ -1,4 +1,4 @@
--- Semantic objects and what became of them (app/store/paging.py).
+-- Semantic objects and what became of them (app/features/paging/store.py).
 
 -- name: read
 -- The paging of a session as a request needs it: one row.

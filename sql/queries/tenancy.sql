@@ -87,3 +87,7 @@ DELETE FROM agent_data.user_emails WHERE tenant_id = $1 AND user_id = $2 AND ema
 INSERT INTO agent_data.user_emails AS e (tenant_id, email, user_id) VALUES ($1, $3, $2)
 ON CONFLICT (tenant_id, email) DO UPDATE SET user_id = e.user_id
 RETURNING user_id
+
+-- name: forget_periods
+-- After a change of limits, what a key has spent is counted anew.
+UPDATE agent_data.key_usage SET token_since = NULL, money_since = NULL WHERE key_id = $1

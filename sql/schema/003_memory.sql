@@ -79,6 +79,29 @@ CREATE INDEX memory_tags ON agent_data.memory_store USING gin (user_id, tags) WH
 CREATE INDEX memory_metadata ON agent_data.memory_store USING gin (user_id, metadata jsonb_path_ops) WHERE metadata <> '{}';
 CREATE INDEX memory_superseded ON agent_data.memory_store (user_id, superseded_by) WHERE superseded_by IS NOT NULL;
 
+-- What each kind is: the CHECK above, these, and `app/store/kinds.py`.
+CREATE FUNCTION agent_data.memory_type(p_kind text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT CASE WHEN p_kind IN ('fact', 'preference', 'instruction', 'correction', 'pattern') THEN 'semantic'
+                WHEN p_kind IN ('event', 'tool_outcome', 'episode') THEN 'episodic'
+                WHEN p_kind = 'procedure' THEN 'procedural'
+                WHEN p_kind IN ('summary', 'entity_profile') THEN 'summary' END
+$$;
+
+-- What may cease to be true: that something happened stays true.
+CREATE FUNCTION agent_data.doubtable(p_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT p_kind IN ('fact', 'preference', 'instruction', 'correction')
+$$;
+
+-- What consolidation makes from many messages, and makes anew.
+CREATE FUNCTION agent_data.drawn(p_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT p_kind IN ('pattern', 'procedure', 'summary')
+$$;
+
+-- How to deal with the user.
+CREATE FUNCTION agent_data.of_behaviour(p_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT p_kind IN ('preference', 'instruction', 'pattern', 'procedure')
+$$;
+
 -- Memories in force that are about one of these, the latest first: one that is tied to a thing need not have its name.
 CREATE FUNCTION agent_data.tied_memories(p_tenant uuid, p_user uuid, p_entities text[], p_limit integer) RETURNS uuid[]
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
@@ -336,7 +359,7 @@ LANGUAGE sql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $
           AND NOT EXISTS (
               SELECT FROM agent_data.memory_store o
               WHERE o.user_id = p_user AND o.source_message_ids @> ARRAY[x.item_id]
-                AND o.kind NOT IN ('summary', 'pattern', 'procedure')
+                AND NOT agent_data.drawn(o.kind)
                 AND (o.status = 'invalidated' OR o.status = 'superseded' AND o.superseded_how IN ('corrected', 'conflict')))
         RETURNING x.item_id
     )
@@ -359,7 +382,7 @@ LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
     -- Characters up to which a message is about that one thing: two sentences. Of longer ones the memory is a small part.
     brief constant integer := 240;
-    drawn constant boolean := NEW.kind IN ('summary', 'pattern', 'procedure');
+    drawn constant boolean := agent_data.drawn(NEW.kind);
 BEGIN
     IF TG_OP = 'UPDATE' AND NEW.status = OLD.status THEN
         RETURN NULL;

@@ -123,12 +123,7 @@ $$;
 
 CREATE FUNCTION agent_data.behavioural(p_kind text, p_provenance smallint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT p_kind IN ('preference', 'instruction', 'pattern', 'procedure') OR p_provenance IN (3, 5)
-$$;
-
--- What may cease to be true: that something happened stays true.
-CREATE FUNCTION agent_data.doubtable(p_kind text) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT p_kind IN ('fact', 'preference', 'instruction', 'correction')
+    SELECT agent_data.of_behaviour(p_kind) OR p_provenance IN (3, 5)
 $$;
 
 -- Whether somebody vouches for a memory.

@@ -241,7 +241,7 @@ BEGIN
 END $$;
 
 CREATE TRIGGER outdate_derived AFTER UPDATE OF status, content_text ON agent_data.memory_store
-    FOR EACH ROW WHEN (OLD.status IN ('active', 'aging') AND NEW.kind NOT IN ('summary', 'pattern', 'procedure')
+    FOR EACH ROW WHEN (OLD.status IN ('active', 'aging') AND NOT agent_data.drawn(NEW.kind)
         AND (NEW.status = 'invalidated' OR NEW.status = 'superseded' AND NEW.superseded_how IS DISTINCT FROM 'merged'
              OR NEW.content_hash <> OLD.content_hash AND NEW.status <> 'forgotten'))
     EXECUTE FUNCTION agent_data.on_outdated();

@@ -716,7 +716,7 @@ BEGIN
         FROM agent_data.memory_store m
         WHERE m.user_id = p_user AND m.tenant_id = p_tenant
           AND (m.status = 'invalidated' OR m.status = 'superseded' AND m.superseded_how <> 'merged')
-          AND m.kind NOT IN ('summary', 'pattern', 'procedure', 'entity_profile')
+          AND NOT agent_data.drawn(m.kind) AND m.kind <> 'entity_profile'
           AND (m.memory_id = ANY (p_items) OR m.source_message_ids && p_items)
     ), line AS (
         SELECT g.memory_id AS first, g.superseded_by AS next, 1 AS n FROM gone g WHERE g.superseded_by IS NOT NULL

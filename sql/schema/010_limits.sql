@@ -93,7 +93,7 @@ SELECT tenant_id, day, key_id, user_id, session_id, model, 1, prompt_tokens, com
        unpriced_tokens, cost_microcents, call_id
 FROM agent_data.spend_entries;
 
--- A leg of a call is a call of its own, whose figures stand with the client's (app/gateway/tool_loop.py): it is recorded, and not spent
+-- A leg of a call is a call of its own, whose figures stand with the client's (app/features/paging/tool_loop.py): it is recorded, and not spent
 -- once more.
 CREATE FUNCTION agent_data.note_spend() RETURNS trigger LANGUAGE plpgsql
 SET search_path = agent_data, public, pg_temp AS $$

@@ -26,7 +26,7 @@ CREATE TABLE agent_data.semantic_objects (
     session_id        uuid NOT NULL,
     object_id         uuid NOT NULL,
     ordinal           integer NOT NULL,              -- within the session, in the order in which they were made
-    object_type       text NOT NULL,                 -- app/store/paging_values.py: ObjectType
+    object_type       text NOT NULL,                 -- app/features/paging/values.py: ObjectType
     kind              text NOT NULL,                 -- what the content is made of: ContentKind
     source_tool       text,
     source_key        text,
@@ -63,7 +63,7 @@ CREATE TABLE agent_data.semantic_objects (
     content_tsv       tsvector,                      -- object_words, from then on
     space             smallint,                      -- of `embedding`; NULL: a job has not embedded it yet
     embedding         halfvec,
-    -- How much of what speaks for it has become memory (app/paging/persistent_objects.py: `evidence`).
+    -- How much of what speaks for it has become memory (app/features/paging/persistent_objects.py: `evidence`).
     remembered        integer NOT NULL DEFAULT 0,
     PRIMARY KEY (user_id, object_id)
 ) PARTITION BY HASH (user_id);
@@ -351,7 +351,7 @@ CREATE FUNCTION agent_data.further_marks(p_known bytea, p_marks bytea) RETURNS b
     WHERE position(m.mark IN p_known) = 0
 $$;
 
--- What one call changes of a session's paging (app/paging/state.py: PagingRecord), in the transaction of its turn; or, without a
+-- What one call changes of a session's paging (app/features/paging/values.py: PagingRecord), in the transaction of its turn; or, without a
 -- decision (`p_decided`), what was segmented late and what was asked through the API. False: the user is erased since `p_at`, when
 -- it began, and nothing is written.
 --

@@ -131,7 +131,7 @@ SELECT m.memory_id, u.external_id, m.session_id, m.content_text, COALESCE(m.deta
        m.created_at
 FROM agent_data.users u
 JOIN agent_data.memory_store m ON m.user_id = u.user_id
-WHERE m.kind IN ('episode', 'event', 'tool_outcome') AND m.is_active AND (m.expires_at IS NULL OR m.expires_at > now());
+WHERE agent_data.memory_type(m.kind) = 'episodic' AND m.is_active AND (m.expires_at IS NULL OR m.expires_at > now());
 
 -- Facts, preferences, instructions, corrections and patterns, whatever became of them (but for those that were forgotten). A memory
 -- that is no triple has its kind as predicate, and its words as value.
@@ -155,7 +155,7 @@ SELECT m.memory_id, u.external_id AS user_id, COALESCE(m.subject_entity_id, 'use
        m.importance, m.created_at, m.updated_at
 FROM agent_data.users u
 JOIN agent_data.memory_store m ON m.user_id = u.user_id
-WHERE m.kind IN ('fact', 'preference', 'instruction', 'correction', 'pattern') AND m.status <> 'forgotten';
+WHERE agent_data.memory_type(m.kind) = 'semantic' AND m.status <> 'forgotten';
 
 CREATE VIEW seed_004.procedural_memories WITH (security_invoker = true) AS
 SELECT m.memory_id, u.external_id AS user_id, COALESCE(m.details #>> '{trigger,pattern}', m.content_text) AS trigger_pattern,
@@ -185,7 +185,7 @@ SELECT m.memory_id AS summary_id, u.external_id AS user_id,
        m.created_at
 FROM agent_data.users u
 JOIN agent_data.memory_store m ON m.user_id = u.user_id
-WHERE m.kind IN ('summary', 'entity_profile') AND m.is_active AND (m.expires_at IS NULL OR m.expires_at > now());
+WHERE agent_data.memory_type(m.kind) = 'summary' AND m.is_active AND (m.expires_at IS NULL OR m.expires_at > now());
 
 CREATE VIEW seed_004.domain_ontology WITH (security_invoker = true) AS
 SELECT o.relation_id, o.domain, o.from_entity_type, o.relation_type, o.to_entity_type, o.cardinality, o.relation_semantics,
@@ -287,8 +287,8 @@ CREATE SCHEMA seed_001 AUTHORIZATION mneme_owner;
 CREATE VIEW seed_001.ai_memory WITH (security_invoker = true) AS
 SELECT m.memory_id AS id, m.tenant_id, u.external_id AS user_id, m.content_text AS content,
        CASE WHEN m.kind IN ('preference', 'instruction') THEN 'preference'
-            WHEN m.kind IN ('pattern', 'procedure') THEN 'pattern'
-            WHEN m.kind IN ('episode', 'event', 'tool_outcome') THEN 'episode'
+            WHEN agent_data.of_behaviour(m.kind) THEN 'pattern'
+            WHEN agent_data.memory_type(m.kind) = 'episodic' THEN 'episode'
             WHEN m.kind = 'entity_profile' OR m.kind = 'summary' AND m.details ->> 'scope_type' = 'entity' THEN 'entity'
             ELSE 'fact' END AS memory_type,
        m.importance, m.access_count, m.entity_ids,

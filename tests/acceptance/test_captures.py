@@ -1,6 +1,6 @@
 """Everything that a real vLLM was seen to answer, from a scripted socket: through Mneme nothing of it changes.
 
-Both ways round, with memory on and off: the status, every byte of the body, every header that is not the connection's
+Both ways round: the status, every byte of the body, every header that is not the connection's
 own, and whether the answer came to its end; the record of it; and the request as it went upstream.
 """
 
@@ -70,13 +70,11 @@ async def play(
     return direct, through, body, headers
 
 
-@pytest.mark.parametrize("memory", ["on", "off"])
 @pytest.mark.parametrize("case", CASES)
 async def test_a_capture_comes_through_unchanged(
-    mneme: MnemeServer, upstream: ScriptedUpstream, taught: str, case: str, memory: str
+    mneme: MnemeServer, upstream: ScriptedUpstream, taught: str, case: str
 ) -> None:
-    own = [(b"x-mneme-user", taught.encode()), (b"x-mneme-memory", memory.encode())]
-    direct, through, body, headers = await play(mneme, upstream, case, own)
+    direct, through, body, headers = await play(mneme, upstream, case, [(b"x-mneme-user", taught.encode())])
     assert (through.status, through.reason) == (direct.status, direct.reason)
     assert through.body == direct.body
     assert through.ended == direct.ended
@@ -102,7 +100,7 @@ async def test_a_capture_comes_through_unchanged(
             continue  # Mneme asks for the model's window
         got = [(name.lower(), value) for name, value in request.headers if name.lower() not in CONNECTION | REPLACED]
         assert got == headers
-        if memory == "off" or record["path"] not in ARRAYS or record["memory_status"] == "bypass":
+        if record["path"] not in ARRAYS or record["memory_status"] == "bypass":
             assert request.body == body
         else:
             array = ARRAYS[record["path"]]

@@ -247,15 +247,3 @@ def test_what_is_said_in_one_session_is_known_in_the_next(mneme: MnemeServer, up
     upstream.requests.clear()
     ask(mneme, "What do you know about me?", headers={"x-mneme-user": "rea", "x-mneme-session": "rea-2"})
     assert "react developer" in prompt_of(upstream.requests[-1]).casefold()
-
-
-def test_an_email_belongs_to_one_user(mneme: MnemeServer) -> None:
-    """Seed 003, initialize_user(name, email): unique within a tenant."""
-    api = Api(mneme)
-    api.post("/users", {"id": "ona", "name": "Ona", "email": "ona@example.com"})
-    taken = api.send("POST", "/users", json={"id": "otto", "name": "Otto", "email": "Ona@Example.com"})
-    assert (taken.status_code, error_of(taken)["param"]) == (409, "email")
-    assert api.send("GET", "/users/otto").status_code == 404, "nothing half stored"
-    assert (
-        api.post("/users", {"id": "otto", "name": "Otto", "email": "otto@example.com"})["email"] == "otto@example.com"
-    )

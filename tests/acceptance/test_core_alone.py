@@ -40,14 +40,51 @@ def test_it_streams(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
         assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "All right."
 
 
+def test_what_asks_to_be_paged_goes_on_whole(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "a line of a log that nobody needs\n" * 9000}
+    messages = [
+        user("Read it."), {"role": "assistant", "content": None, "tool_calls": [call]}, result,
+        *[{"role": "assistant", "content": "Read."}, user("And now?")] * 6,
+    ]  # fmt: skip
+    answer = ask(mneme, messages, headers={"x-mneme-user": "ida", "x-mneme-paging": "on"})
+    assert answer_of(answer) == "All right."
+    assert answer.headers["x-mneme-status"] == "ok"
+    assert "x-mneme-paging" not in answer.headers
+    sent = upstream.requests[-1].json()["messages"]
+    assert [each["content"] for each in sent if each["role"] == "tool"] == [result["content"]]
+    call_id = answer.headers["x-mneme-call-id"]
+    assert "paging" not in Api(mneme, user="ida").get(f"/calls/{call_id}/context")
+
+
 def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     assert mneme.http.get("/healthz").json() == {"status": "alive"}
     assert mneme.http.get("/readyz").json()["ready"]
-    assert "mneme_webhooks{" not in mneme.http.get("/metrics").text
-    for path in ("/ui", "/mcp", "/api/v1/entities", "/api/v1/ontology"):
+    shown = mneme.http.get("/metrics").text
+    assert "mneme_webhooks" not in shown
+    assert "mneme_refusals" not in shown
+    for path in (
+        "/ui",
+        "/mcp",
+        "/api/v1/entities",
+        "/api/v1/ontology",
+        "/api/v1/spend",
+        "/api/v1/cards",
+        "/api/v1/objects",
+    ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {"knowledge", "ui", "webhooks", "insights"}
+    assert absent == {"cards", "knowledge", "limits", "paging", "ui", "webhooks", "insights"}
+
+
+def test_a_session_goes_without_cards(mneme: MnemeServer) -> None:
+    api = Api(mneme, user="eva")
+    turn = {"user_message": "Which lamps?", "assistant_message": "These."}
+    shown = api.send("POST", "/sessions/lamps/turns", json=turn | {"cards": [{"type": "lamp", "data": {}}]})
+    assert (shown.status_code, shown.json()["error"]["code"]) == (400, "cards_not_kept")
+    assert api.get("/sessions")["sessions"] == []
+    api.post("/sessions/lamps/turns", turn)
+    assert [each["cards"] for each in api.history("lamps")] == [[], []]
 
 
 def test_its_worker_learns(mneme: MnemeServer) -> None:
@@ -71,5 +108,10 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
 def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     done = run(["ontology", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.knowledge.\n")
+    done = run(["keys", "spend"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.limits.\n")
+    done = run(["keys", "list"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 0
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert "✓ Stored: captures" in done.stdout
+    assert "Paging" not in done.stdout

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -218,16 +217,3 @@ async def test_a_worker_goes_with_its_server(own_server: StartServer) -> None:
         api = Api(mneme, user="ana")
         await asyncio.to_thread(api.wait_for_quiet)
         assert any("Lisbon" in each["text"] for each in api.all("/memories", "memories"))
-
-
-async def test_a_worker_that_is_killed_comes_back(own_server: StartServer) -> None:
-    with ScriptedUpstream(chat_script(lambda asked: PIECES)) as upstream:
-        mneme = own_server(upstream.url, worker=True)
-        await eventually(lambda: len(mneme.workers) == 1, "the worker to start")
-        (first,) = mneme.workers
-        os.kill(first, signal.SIGKILL)
-        answer = await asyncio.to_thread(ask, mneme, "I live in Lisbon.", headers={"x-mneme-user": "ana"})
-        assert answer.status_code == 200
-        await asyncio.to_thread(Api(mneme, user="ana").wait_for_quiet)
-        await eventually(lambda: bool(mneme.workers), "another worker to start")
-        assert first not in mneme.workers

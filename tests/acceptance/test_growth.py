@@ -49,9 +49,10 @@ def script() -> Script:
     return chat_script(lambda asked: f"Answer number {next(answers):06}: " + "plenty of words to store. " * 8)
 
 
-@pytest.mark.parametrize("turns", [TURNS, pytest.param(MANY_TURNS, marks=pytest.mark.heavy)])
+@pytest.mark.heavy
+@pytest.mark.parametrize("turns", [TURNS, MANY_TURNS])
 @pytest.mark.parametrize("memory", ["nothing to add", "a block in each turn"])
-@pytest.mark.parametrize("managed", [pytest.param("client", marks=pytest.mark.heavy), "server"])
+@pytest.mark.parametrize("managed", ["client", "server"])
 async def test_stored_bytes_grow_linearly(
     mneme: MnemeServer, upstream: ScriptedUpstream, module_database: str, managed: str, memory: str, turns: int
 ) -> None:

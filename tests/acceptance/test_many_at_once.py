@@ -12,7 +12,7 @@ from tests.support.clients import Api, user
 from tests.support.replies import Script, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
-from tests.support.sockets import RawClient, RawResponse, fetch
+from tests.support.sockets import RawResponse, fetch
 
 CHAT = "/v1/chat/completions"
 USERS = 8
@@ -53,23 +53,6 @@ async def test_all_are_answered_and_kept_once(mneme: MnemeServer, upstream: Scri
         assert {each["outcome"] for each in api.calls()} == {"complete"}
 
 
-async def test_turns_of_one_session_at_once_all_find_their_place(
-    mneme: MnemeServer, upstream: ScriptedUpstream
-) -> None:
-    answers = await asyncio.gather(*(ask(mneme, f"Question {n}", "crowd", "one") for n in range(EACH)))
-    assert len({each.header("x-mneme-session-id") for each in answers}) == 1
-    history = Api(mneme, user="crowd").history("one")
-    assert Counter(each["role"] for each in history) == {"user": EACH, "assistant": EACH}
-    assert len({(each["turn_index"], each["sibling"]) for each in history}) == 2 * EACH
-    by_id = {each["id"]: each for each in history}
-    for each in history:
-        if each["role"] == "assistant":
-            asked = by_id[each["parent_id"]]
-            assert asked["role"] == "user"
-            assert asked["call_id"] == each["call_id"]
-            assert asked["turn_index"] < each["turn_index"]
-
-
 async def test_an_idempotency_key_fifty_times_at_once_is_one_turn(
     mneme: MnemeServer, upstream: ScriptedUpstream
 ) -> None:
@@ -82,32 +65,3 @@ async def test_an_idempotency_key_fifty_times_at_once_is_one_turn(
     (session,) = api.sessions()
     assert api.said(session["id"]) == [("user", "once"), ("assistant", "One of many.")]
     assert len({each["id"] for each in api.calls()}) == 50
-
-
-async def test_a_connection_serves_one_request_after_another(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    """Whole, streamed, refused for a header, and something else, on one connection."""
-    good = json.dumps({"model": "gpt-4o", "messages": [user("hi")]}).encode()
-    streamed = json.dumps({"model": "gpt-4o", "messages": [user("hi")], "stream": True}).encode()
-    kind = (b"content-type", b"application/json")
-    async with RawClient(mneme.port) as client:
-        for _ in range(2):
-            statuses = []
-            for path, headers, body in (
-                (CHAT, [kind], good),
-                (CHAT, [kind], streamed),
-                (CHAT, [kind, (b"x-mneme-memory", b"perhaps")], good),
-                ("/v1/no-such-path", [kind], good),
-            ):
-                await client.send("POST", path, headers, body)
-                statuses.append((await client.response()).status)
-            assert statuses == [200, 200, 400, 404]
-
-
-async def test_a_client_that_waits_for_100_continue_gets_it(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    body = json.dumps({"model": "gpt-4o", "messages": [user("hi")]}).encode()
-    async with RawClient(mneme.port) as client:
-        head = f"POST {CHAT} HTTP/1.1\r\nhost: test\r\nexpect: 100-continue\r\ncontent-length: {len(body)}\r\n"
-        await client.write(head.encode() + b"content-type: application/json\r\n\r\n")
-        assert await client.read_until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        await client.write(body)
-        assert (await client.response()).status == 200

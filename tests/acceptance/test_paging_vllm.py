@@ -18,7 +18,9 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
 
-from tests.support.clients import Api, sdk
+from app.dialects.messages import elements_of, folded
+from app.dialects.sse import payloads
+from tests.support.clients import Api, post, sdk
 from tests.support.guiding import Exchange, Guide, Relay
 from tests.support.server import MnemeServer
 
@@ -258,3 +260,39 @@ def tokens_of(exchange: Exchange) -> int:
     if exchange.answer.startswith(b"{"):
         return int(json.loads(exchange.answer)["usage"]["prompt_tokens"])
     return int(documents(exchange)[-1]["usage"]["prompt_tokens"])
+
+
+def forced_here(question: str) -> Guide:
+    """As `forced`, in the form of /v1/messages."""
+
+    def guide(body: dict[str, Any]) -> None:
+        body["tool_choice"] = {"type": "tool", "name": "memory_query"}
+        (tool,) = [each for each in body["tools"] if each["name"] == "memory_query"]
+        tool["input_schema"]["properties"]["question"]["enum"] = [question]
+
+    return guide
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+def test_a_look_up_over_messages(served: MnemeServer, relay: Relay, stream: bool) -> None:
+    who = f"messages {stream}"
+    relay.guides[:] = [forced_here(QUESTION)]
+    body = {"model": MODEL, "messages": elements_of(transcript()), "max_tokens": 200, "stream": stream}
+    answer = post(served, json.dumps(body).encode(), headers={"X-Mneme-User": who}, path="/v1/messages")
+    assert answer.status_code == 200, answer.text
+    first, second = relay.exchanges
+    assert (first.status, second.status) == (200, 200), second.answer
+    legs = [folded(payloads(each.answer))[1] if stream else json.loads(each.answer) for each in (first, second)]
+    made = folded(payloads(answer.content))[1] if stream else answer.json()
+    assert legs[0]["content"][-1]["name"] == "memory_query"
+    assert made["content"] == [each for leg in legs for each in leg["content"] if each["type"] != "tool_use"]
+    assert (made["id"], made["stop_reason"]) == (legs[0]["id"], legs[1]["stop_reason"])
+    for name in ("input_tokens", "output_tokens"):
+        assert made["usage"][name] == sum(each["usage"][name] for each in legs)
+    assert not any(each in answer.content for each in FOREIGN[:3])
+    asked = json.loads(second.came)["messages"]
+    assert NEEDED in asked[-1]["content"][0]["content"]
+    api = Api(served, user=who)
+    call = answer.headers["x-mneme-call-id"]
+    assert api.raw(call) == answer.content
+    assert [api.raw(each["id"]) for each in api.call(call)["legs"]] == [first.answer, second.answer]

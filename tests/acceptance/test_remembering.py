@@ -15,7 +15,6 @@ from tests.support.clients import (
     assistant,
     call_of,
     context_of,
-    post,
     prompt_of,
     sdk,
     session_of,
@@ -107,22 +106,6 @@ def test_the_budget_holds_and_is_told(mneme: MnemeServer, upstream: ScriptedUpst
     assert len([each for each in explained["items"] if each["chosen"]]) == figures["memories"]
 
 
-def test_nothing_is_added_where_the_client_fills_the_window_itself(
-    mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool
-) -> None:
-    headers = {"x-mneme-user": "carla"}
-    ask(mneme, "I live in Porto and my dog is called Rex.", headers=headers)
-    learned(mneme, worker)
-    upstream.requests.clear()
-    body = {"model": SMALL, "messages": [user("Where do I live? " + "word " * 2 * WINDOW)]}
-    raw = json.dumps(body).encode()
-    answer = post(mneme, raw, headers=headers)
-    assert context_of(answer)["tokens"] == 0
-    assert next(each for each in upstream.requests if each.path == "/v1/chat/completions").body == raw
-    with_limit = ask(mneme, "Where do I live?", headers=headers, model=SMALL, max_tokens=WINDOW)
-    assert context_of(with_limit)["tokens"] == 0
-
-
 def test_what_mneme_added_is_not_learned_again(mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool) -> None:
     """The block of one turn is in no stored message, and does not stand in the next block."""
     headers = {"x-mneme-user": "dora"}
@@ -165,28 +148,6 @@ def test_memory_stays_with_its_user(mneme: MnemeServer, upstream: ScriptedUpstre
     answer = ask(mneme, "What is my secret word?", headers={"x-mneme-user": "gus"})
     assert "Zanzibar" not in prompt_of(upstream.requests[-1])
     assert "Zanzibar" not in json.dumps(Api(mneme, user="gus").get(f"/calls/{call_of(answer)}/context"))
-
-
-def test_memory_switched_off_or_read_only(mneme: MnemeServer, upstream: ScriptedUpstream, worker: bool) -> None:
-    headers = {"x-mneme-user": "hal"}
-    ask(mneme, "My bicycle is green.", headers=headers)
-    learned(mneme, worker)
-    upstream.requests.clear()
-    reading = ask(mneme, "What colour is my bicycle?", headers={**headers, "x-mneme-memory": "read-only"})
-    assert reading.headers["x-mneme-status"] == "ok"
-    assert "green" in prompt_of(upstream.requests[-1])
-    off = ask(mneme, "What colour is my bicycle? It is now red.", headers={**headers, "x-mneme-memory": "off"})
-    assert off.headers["x-mneme-status"] == "bypass"
-    assert "x-mneme-session-id" not in off.headers
-    assert "green" not in prompt_of(upstream.requests[-1])
-    api = Api(mneme, user="hal")
-    call = api.call(call_of(off))
-    assert call["session_id"] is None
-    assert call["outcome"] == "complete"
-    learned(mneme, worker)
-    upstream.requests.clear()
-    ask(mneme, "Which bicycle do I have, green or red?", headers=headers)
-    assert "now red" not in prompt_of(upstream.requests[-1])
 
 
 def test_a_preview_says_whose_message_an_item_is_as_a_search_does(mneme: MnemeServer) -> None:

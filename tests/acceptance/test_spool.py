@@ -429,17 +429,6 @@ async def test_a_full_spool_ends_no_answer_and_says_so(own_server: StartServer, 
         assert len(await everything_said(mneme, "ana")) == kept
 
 
-async def test_a_full_spool_and_best_effort(own_server: StartServer, database: str) -> None:
-    with ScriptedUpstream(chat_script(said)) as upstream:
-        mneme = own_server(upstream.url, **SHORT, SPOOL_MAX_BYTES="10", DURABILITY="best_effort")
-        await take_away(database)
-        answer = await ask(mneme, [user("hi")], "ana")
-        assert answer.ended == "whole"
-        assert answer.header("x-mneme-durability") == "best-effort"
-        assert not waiting(mneme)
-        await give_back(database)
-
-
 async def test_what_is_bare_leaves_no_trace_and_what_is_captured_alone_does(
     own_server: StartServer, database: str
 ) -> None:

@@ -44,7 +44,7 @@ async def ready(mneme: MnemeServer) -> None:
     await eventually(lambda: mneme.http.get("/readyz").status_code == 200, "the server to be ready")
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.heavy)])
 async def test_requests_go_through_and_are_remembered(
     empty_database: str, upstream: ScriptedUpstream, tmp_path: Path, workers: str
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -196,46 +195,6 @@ def test_what_stands_beside_a_command_is_learned(mneme: MnemeServer, upstream: S
     assert "vegan" not in block_of(upstream)
 
 
-def test_everything_is_forgotten_when_the_next_message_confirms(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    headers = {"x-mneme-user": "carl"}
-    ask(mneme, "I live in Lisbon.", headers=headers)
-    order = user("Forget everything you know about me.")
-    ask(mneme, [order], headers=headers)
-    ask(mneme, [order, assistant("Shall I forget all of it?"), user("Yes, please do.")], headers=headers)
-    assert "has just forgotten" in block_of(upstream)
-    assert in_force(mneme, "carl") == []
-    ask(mneme, "Where do I live?", headers=headers)
-    assert "Lisbon" not in prompt_of(upstream.requests[-1])
-    (done,) = commands(mneme, "carl")
-    mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
-    assert in_force(mneme, "carl") == ["Lives in Lisbon"]
-
-
-def test_a_standing_wish_is_taken_back(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    headers = {"x-mneme-user": "paul"}
-    said = [user("Always answer me in bullet points.")]
-    ask(mneme, said, headers=headers)
-    question = [user("What is the capital of France?")]
-    ask(mneme, question, headers=headers)
-    assert "bullet points" in block_of(upstream)
-    back = [*question, assistant("- Paris"), user("No more bullet points please.")]
-    ask(mneme, back, headers=headers)
-    assert "takes a standing wish back" in block_of(upstream)
-    assert "Always answer" not in block_of(upstream), "nor does it stand in the conversation's earlier block"
-    assert "Always answer" not in "".join(in_force(mneme, "paul"))
-    ask(mneme, "What is 17 times 23?", headers=headers)
-    assert "bullet points" not in block_of(upstream)
-    (done,) = commands(mneme, "paul")
-    assert (done["kind"], done["outcome"]) == ("stop", "done")
-    again = [*said, assistant("All right."), *back, assistant("All right."), user("And 18 times 23?")]
-    ask(mneme, again, headers=headers | {"x-mneme-session": "resent"})
-    assert "Always answer" not in "".join(in_force(mneme, "paul")), "nor where the whole talk comes again"
-    assert 'mneme_commands_total{kind="stop",outcome="done"}' in mneme.http.get("/metrics").text
-    mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
-    ask(mneme, "What is 18 times 23?", headers=headers)
-    assert "Always answer me in bullet points" in block_of(upstream)
-
-
 @pytest.mark.parametrize(
     ("name", "order"),
     [
@@ -270,22 +229,6 @@ def test_compiled_again_as_of_then_what_was_forgotten_since_is_not_said(
     assert "Berlin" not in json.dumps(again), again
 
 
-def test_five_requests_that_say_the_same_are_told_the_same(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    headers = {"x-mneme-user": "quin"}
-    said: list[dict[str, str]] = []
-    for each in ("I work at Acme.", "Acme is a nice company.", "My wife works at Acme.", "I like Acme phones."):
-        said += [user(each)]
-        ask(mneme, said, headers=headers)
-        said += [assistant("I see.")]
-    upstream.requests.clear()
-    order = [*said, user("Please forget that I work at Acme.")]
-    with ThreadPoolExecutor(5) as pool:
-        list(pool.map(lambda _: ask(mneme, order, headers=headers), range(5)))
-    assert ["has just forgotten" in prompt_of(each) for each in upstream.requests] == [True] * 5
-    assert not any("(0 items)" in prompt_of(each) for each in upstream.requests)
-    assert len(commands(mneme, "quin")) == 1
-
-
 def test_memory_that_is_only_read_is_not_changed(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     headers = {"x-mneme-user": "dora"}
     ask(mneme, "I live in Lisbon.", headers=headers)
@@ -317,19 +260,6 @@ def test_only_the_users_own_newest_words_are_a_command(mneme: MnemeServer, upstr
         ask(mneme, messages, headers=headers)
     assert "Lives in Lisbon" in in_force(mneme, "emil")
     assert commands(mneme, "emil") == []
-
-
-def test_what_is_wrong_is_set_right(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    headers = {"x-mneme-user": "gina"}
-    ask(mneme, "I live in Lisbon.", headers=headers)
-    question = user("Where do I live?")
-    ask(mneme, [question], headers=headers)
-    ask(mneme, [question, assistant("You live in Lisbon."), user("That's wrong, it's Porto.")], headers=headers)
-    assert "has just changed" in block_of(upstream)
-    assert in_force(mneme, "gina") == ["Lives in Porto"]
-    (done,) = commands(mneme, "gina")
-    mneme.http.post(f"/api/v1/commands/{done['id']}/undo", headers=headers)
-    assert in_force(mneme, "gina") == ["Lives in Lisbon"]
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,7 @@ def talkers_of(ledger: Ledger, prefix: str) -> list[Talker]:
     return [Talker(ledger, f"{prefix}-{n}", stream=n % 2 == 0) for n in range(4)]
 
 
+@pytest.mark.heavy
 async def test_what_is_said_while_postgres_is_away_is_there_afterwards(stage: Stage, ledger: Ledger) -> None:
     """Conversations that began before go on, others begin meanwhile; afterwards each is one session in its order."""
     old, new = talkers_of(ledger, "old"), talkers_of(ledger, "new")
@@ -145,6 +146,7 @@ async def test_what_is_said_while_postgres_is_away_is_there_afterwards(stage: St
     await stage.settled(ledger, whole=[each.who for each in [*old, *new]])
 
 
+@pytest.mark.heavy
 async def test_a_spool_outlives_the_server(stage: Stage, ledger: Ledger) -> None:
     """kill -9 while Postgres is away: the next start drains what was acknowledged."""
     talkers = talkers_of(ledger, "spooled")

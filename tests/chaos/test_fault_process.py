@@ -1,13 +1,14 @@
 """Faults 4 and 5: the server is killed, or asked to stop, at every point of a call.
 
-That kill -9 after `[DONE]` loses nothing, a hundred times over, is in tests/acceptance/test_durability.py; that streams may
-end, and what is kept of those that do not, in tests/acceptance/test_endings.py. Here: the points before, and both at once.
+That kill -9 after `[DONE]` loses nothing, a hundred times over, is in tests/acceptance/test_durability.py; what is kept of one
+stream that was cut in its middle, in test_spool.py there. Here: the points before, and all at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import threading
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.sdk_upstream import chunk
-from tests.support.clients import Api
+from tests.support.clients import Api, user
 from tests.support.database import connected
 from tests.support.ledger import CHAT, DONE, Ledger, Talker, pieces_of, scripted
 from tests.support.own_postgres import OwnPostgres
@@ -98,34 +99,6 @@ async def recovered(mneme: MnemeServer, who: str) -> tuple[str, list[str]]:
     return call["outcome"], [text for _, text in api.said(call["session_id"])] if known else []
 
 
-async def test_killed_while_the_upstream_thinks(
-    running: MnemeServer, upstream: ScriptedUpstream, ledger: Ledger
-) -> None:
-    """Nothing has come yet: the call is there, as one that did not end, with its question."""
-    upstream.script = scripted(lambda name: Reply([Stall()]))
-    seen = len(chats(upstream))
-    async with asked(running, Talker(ledger, "thinking"), "thinking"):
-        await eventually(lambda: len(chats(upstream)) > seen, "the upstream to be asked")
-        running.kill9()
-    running.restart()
-    outcome, said = await recovered(running, "thinking")
-    assert outcome != "complete"
-    assert said in ([], ["question thinking?"])
-
-
-async def test_killed_in_mid_stream(running: MnemeServer, upstream: ScriptedUpstream, ledger: Ledger) -> None:
-    """What had arrived is kept, and marked as not whole; the conversation goes on from there."""
-    upstream.script = scripted(lambda name: begun(name, [Stall()]))
-    talker = Talker(ledger, "midstream")
-    async with asked(running, talker, "midstream") as client:
-        await client.read_until(b"midstream")
-        running.kill9()
-    running.restart()
-    outcome, said = await recovered(running, "midstream")
-    assert outcome != "complete"
-    assert said == ["question midstream?", "".join(pieces_of("midstream")[:2])]
-
-
 async def test_killed_before_the_commit(
     running: MnemeServer, upstream: ScriptedUpstream, ledger: Ledger, module_database: str
 ) -> None:
@@ -202,6 +175,31 @@ async def test_sigterm_with_twenty_open_streams(
         if name.startswith("stays"):
             assert (call["outcome"], partial["metadata"].get("interrupted")) == ("cancelled", True)
             assert partial["content"] == "".join(pieces_of(name)[:2])
+
+
+async def test_sigterm_tells_those_who_still_wait_for_an_answer(
+    running: MnemeServer, upstream: ScriptedUpstream, ledger: Ledger
+) -> None:
+    upstream.script = scripted(lambda name: Reply([Stall()]))
+    seen = len(chats(upstream))
+    body = json.dumps({"model": "gpt-4o", "messages": [user("Well?")], "stream": False}).encode()
+    async with RawClient(running.port) as client:
+        await client.send("POST", CHAT, [(b"x-mneme-user", b"waiter")], body)
+        await eventually(lambda: len(chats(upstream)) > seen, "the upstream to be asked")
+        running.terminate()
+        answer = await client.response()
+    assert await asyncio.to_thread(running.wait) == 0
+    assert (answer.status, answer.ended, answer.header("retry-after")) == (503, "whole", "1")
+    assert answer.json()["error"] == {
+        "message": "The server is stopping; try again.",
+        "type": "service_unavailable",
+        "param": None,
+        "code": "server_stopping",
+    }
+    assert chats(upstream)[-1].peer_closed.is_set()
+    assert "Traceback" not in running.log_text()
+    running.restart()
+    assert Api(running, user="waiter").call(answer.header("x-mneme-call-id") or "")["outcome"] == "cancelled"
 
 
 @pytest.mark.heavy

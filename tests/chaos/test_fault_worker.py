@@ -82,6 +82,7 @@ def only_the_first_waits(helper: ScriptedUpstream, go: threading.Event) -> list[
 # --- 10: the worker ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.heavy
 async def test_a_worker_killed_in_its_job(stage: Stage, helper: ScriptedUpstream) -> None:
     go = threading.Event()
     asked = only_the_first_waits(helper, go)
@@ -167,6 +168,7 @@ async def listens(stage: Stage) -> bool:
     return len(await stage.postgres.backends(WORKER, query=LISTENER)) == 1
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("how", ["loudly", "silently"])
 async def test_a_listener_that_is_lost(stage: Stage, helper: ScriptedUpstream, how: str) -> None:
     """Loudly: its connection is ended. Silently: it stays open, and brings nothing."""

@@ -18,6 +18,9 @@ PATH = "/messages"
 VERSION = ("anthropic-version", "2023-06-01")
 MARK = '"cache_control": {"type": "ephemeral", "ttl": "1h"}'
 
+LONG = "\\n".join(f"worker_{n}: queue {n * 7}, Gr\\u00f6\\u00dfe {n}" for n in range(400))
+"""A result as an agent's tools give it, some 13,000 characters, as the inside of a JSON string."""
+
 REQUESTS: dict[str, tuple[str, str, str]] = {
     "cache-control": (
         "every `cache_control` mark stays on its block, of tools, system and messages",
@@ -41,6 +44,17 @@ REQUESTS: dict[str, tuple[str, str, str]] = {
         '"messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}},'
         ' {"type": "document", "source": {"type": "url", "url": "https://x.example/a.pdf"}, "title": "A", "citations": {"enabled": true}},'
         ' {"type": "x_unheard_of", "x": [1e3, null]}, {"type": "text", "text": "What is it?"}]}]',
+    ),
+    "tool-results": (
+        "long results of parallel calls arrive whole: texts, blocks with an image among them, errors, marks",
+        ANTHROPIC,
+        '"tools": [{"name": "a", "input_schema": {"type": "object"}}], "messages": [{"role": "user", "content": "Look."},'
+        ' {"role": "assistant", "content": [{"type": "text", "text": "I look."}, {"type": "tool_use", "id": "t1", "name": "a", "input": {}},'
+        ' {"type": "tool_use", "id": "t2", "name": "a", "input": {"n": 1.0}}, {"type": "tool_use", "id": "t3", "name": "a", "input": {}}]},'
+        f' {{"role": "user", "content": [{{"type": "tool_result", "tool_use_id": "t1", "content": "{LONG}"}},'
+        f' {{"type": "tool_result", "tool_use_id": "t2", "content": [{{"type": "text", "text": "{LONG}", {MARK}}},'
+        ' {"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}}, {"type": "text", "text": "end"}]},'
+        f' {{"type": "tool_result", "tool_use_id": "t3", "is_error": true, {MARK}}}, {{"type": "text", "text": "And?"}}]}}]',
     ),
     "roundabout": (
         "numbers, escapes, spaces and the order of members stay",
@@ -150,6 +164,32 @@ async def _streamed(stage: Stage, seen: Seen, events: list[bytes]) -> None:
 )
 async def stream(stage: Stage, seen: Seen) -> None:
     await _streamed(stage, seen, EVENTS)
+
+
+PARALLEL = [
+    BEGUN,
+    _named("content_block_start", index=0, content_block={"type": "tool_use", "id": "t1", "name": "a", "input": {}}),
+    _named("content_block_start", index=1, content_block={"type": "tool_use", "id": "t2", "name": "b", "input": {"x": 1.0}}),
+    *(_delta(n % 2, "input_json_delta", partial_json=each) for n, each in enumerate(('{"x', "", '": 1}', ""))),
+    _named("ping"),
+    *(_named("content_block_stop", index=n) for n in (1, 0)),
+    _named("message_delta", delta={"stop_reason": None}, usage={"output_tokens": 4}),
+    _named("ping"),
+    _named(
+        "message_delta", delta={"stop_reason": "tool_use", "stop_sequence": None},
+        usage={"input_tokens": 3, "cache_read_input_tokens": 1, "cache_creation_input_tokens": 0, "output_tokens": 9},
+    ),
+    _named("message_stop"),
+]  # fmt: skip
+
+
+@check(
+    "stream-tools",
+    "calls that come at once keep their indexes and their ids, and usage that is told twice is told twice",
+    ANTHROPIC,
+)
+async def stream_tools(stage: Stage, seen: Seen) -> None:
+    await _streamed(stage, seen, PARALLEL)
 
 
 @check("stream-error", "an error within a stream arrives, and the stream ends there", ANTHROPIC)

@@ -10,12 +10,12 @@ from typing import Any
 from uuid import UUID
 
 from app.dialects.base import ChatRequest
+from app.features.paging.state import Paging
+from app.features.paging.tools import Names, Offer, PhantomCall, offer
+from app.features.paging.values import NOTHING_PAGED, Fault, FaultType, PagingRecord, Zone
 from app.gateway.call import Parsed
 from app.gateway.reconcile import Place
-from app.paging.state import Paging
-from app.paging.tools import Names, Offer, PhantomCall, offer
 from app.store.ids import uuid7
-from app.store.paging_values import NOTHING_PAGED, Fault, FaultType, PagingRecord, Zone
 from tests.support.journey import Message, Reply, completion
 from tests.support.phantoms import call, calls, event, usage
 

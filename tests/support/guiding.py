@@ -12,7 +12,8 @@ from typing import Any
 import httpx
 import orjson
 
-CHAT = "/v1/chat/completions"
+ANSWERING = ("/v1/chat/completions", "/v1/messages")
+"""Paths whose requests are guided."""
 TIMEOUT_S = 60.0
 _OWN = frozenset({"transfer-encoding", "content-length", "connection", "date", "server"})
 """Headers of a connection of its own."""
@@ -23,7 +24,7 @@ Guide = Callable[[dict[str, Any]], None]
 
 @dataclass
 class Exchange:
-    """A request for a chat completion as it came to the relay, as the model got it, and what the model answered."""
+    """A request for an answer as it came to the relay, as the model got it, and what the model answered."""
 
     came: bytes
     guided: bytes
@@ -35,7 +36,7 @@ class Exchange:
 class Relay:
     """Serves on `http://127.0.0.1:PORT/v1` what stands at `target` (ends in `/v1`), byte for byte. Use as a context manager.
 
-    `guides`: for the next requests for chat completions, in order; a request beyond them stays as it is.
+    `guides`: for the next requests for an answer, in order; a request beyond them stays as it is.
     """
 
     target: str
@@ -77,7 +78,7 @@ class Relay:
 
     def pass_on(self, asked: BaseHTTPRequestHandler) -> None:
         body = asked.rfile.read(int(asked.headers.get("content-length") or 0))
-        exchange = self._guided(body) if asked.path == CHAT else Exchange(body, body)
+        exchange = self._guided(body) if asked.path in ANSWERING else Exchange(body, body)
         headers = {name: value for name, value in asked.headers.items() if name.lower() not in (*_OWN, "host")}
         headers["accept-encoding"] = "identity"
         with self._client.stream(asked.command, asked.path, content=exchange.guided, headers=headers) as answer:

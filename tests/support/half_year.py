@@ -33,7 +33,7 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store import ids
-from app.store.memories import KINDS
+from app.store.kinds import KINDS
 from app.store.pools import Pool, open_pool
 from app.store.turns import TurnStore
 from app.store.validation import Validation
@@ -283,7 +283,7 @@ class HalfYear:
         *,
         session: UUID | None = None,
         history: bool = False,
-        kinds: Sequence[str] | None = KINDS,
+        kinds: Sequence[str] | None = tuple(KINDS),
     ) -> Any:
         scope = Scope(TENANT, self.user, session=session, history=history)
         return await self._compiler.search(

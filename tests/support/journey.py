@@ -17,15 +17,17 @@ from app.capture.record import Recorder
 from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
 from app.context.budget import Budgets
-from app.context.cards import CardFinder
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
+from app.features.cards.reader import CardReader
+from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
-from app.gateway.account import Accountant
-from app.gateway.card_preview import CardReader
+from app.features.limits import KeysHeld
+from app.features.limits.limiter import Limiter
+from app.features.paging.addon import PagingAddon
+from app.gateway.finalize import Accountant
 from app.gateway.headers import Headers
-from app.gateway.limits import Limiter
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.spooling import Keeper
@@ -36,7 +38,6 @@ from app.providers.embeddings import Embedder, NoEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.settings import Settings
-from app.store.cards import Cards
 from app.store.ids import LOCAL_TENANT
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
@@ -292,6 +293,7 @@ class Journey:
     metrics: Metrics
     keeper: Keeper | None = None
     """Where the journey has a spool."""
+    addon: PagingAddon | None = None
 
     async def ask(
         self, messages: Sequence[Message], *, headers: Mapping[str, str] | None = None, **fields: Any
@@ -344,6 +346,7 @@ def build_journey(
     )
     counts, registry = CountCache(), CollectorRegistry()
     metrics, clock = Metrics(registry), clock or SystemClock()
+    (refusals,) = KeysHeld(settings).own_metrics(registry)
     compiler = Compiler(
         Retriever(
             store,
@@ -375,22 +378,26 @@ def build_journey(
         keeper = Keeper(
             opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
         )
+    unused: Any = None
+    addon = None
+    if pager is not None:
+        addon = PagingAddon(pager, answers, unused, settings=settings, metrics=metrics, clock=clock, tasks=tasks)
     gateway = Gateway(
         authenticator=authenticator or caller,
         router=Router.from_settings(settings),
         transports={False: upstream, True: upstream},
-        preparer=preparer
-        or Preparer(store, compiler, knower, CardReader(CardFinder(cards), tasks) if cards is not None else None),
+        preparer=preparer or Preparer(store, compiler, knower, CardReader(cards, tasks) if cards is not None else None),
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
         discovery=discovery,
-        limiter=Limiter(ledger, models, metrics=metrics, settings=settings, clock=clock, tasks=tasks),
+        limiter=Limiter(
+            ledger, models, metrics=metrics, refusals=refusals, settings=settings, clock=clock, tasks=tasks
+        ),
         metrics=metrics,
         settings=settings,
         clock=clock,
         tasks=tasks,
         keeper=keeper,
-        pager=pager,
-        answers=answers,
+        addon=addon,
     )
-    return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper)
+    return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper, addon)

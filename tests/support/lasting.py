@@ -13,8 +13,8 @@ import asyncpg
 import orjson
 
 from app.context.transcript import Transcript
-from app.paging.segment import Segmentation, segment
-from app.store.paging_values import SemanticObject
+from app.features.paging.segment import Segmentation, segment
+from app.features.paging.values import SemanticObject
 from app.store.pools import Pool
 from tests.support.learning import NOW, Talk
 from tests.unit.paging.made import COUNT, called

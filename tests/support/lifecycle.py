@@ -14,7 +14,7 @@ from types import MappingProxyType
 from msgspec import Struct, field
 
 from app.context.score import effective_confidence
-from app.memory.compare import DOUBTABLE_KINDS
+from app.store.kinds import DOUBTABLE
 
 SESSION, EPISODIC, SEMANTIC, PROCEDURAL = 1, 2, 3, 4
 """`memory_tier` of seed 000 §5.1; L0 is not a row."""
@@ -262,7 +262,7 @@ def ages(life: Life, now: datetime, policy: Policy = POLICY) -> bool:
         life.status == "active"
         and life.in_force(now)
         and life.tier >= SEMANTIC
-        and life.kind in DOUBTABLE_KINDS
+        and life.kind in DOUBTABLE
         and now - validated > policy.validation_after
         and 1 + life.reinforcement_count < policy.aging_statements
         and effective_confidence(life.confidence, validated, now, policy.confidence_decay) < policy.aging_below
@@ -293,6 +293,6 @@ def confirmed_confidence(confidence: float, policy: Policy = POLICY) -> float:
 
 def confirmed_tier(life: Life) -> int:
     """Where a "yes" puts it: what the user states belongs to L3 or L4 (seed 000 §5.1); what happened stays where it is."""
-    if life.kind not in DOUBTABLE_KINDS:
+    if life.kind not in DOUBTABLE:
         return life.tier
     return max(life.tier, PROCEDURAL if behavioural(life.kind, life.provenance_type) else SEMANTIC)

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
-from app.store.paging_values import (
+from app.features.paging.values import (
     ContentKind,
     Fault,
     FaultType,

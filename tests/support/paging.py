@@ -13,22 +13,14 @@ import orjson
 from msgspec.structs import replace
 
 from app.api.auth import Principal
-from app.dialects.base import ChatRequest
+from app.dialects.base import ChatRequest, Dialect
 from app.dialects.chat import CHAT
-from app.gateway.call import Remembered
-from app.gateway.client import Inbound
-from app.gateway.identify import Identity, Switches
-from app.gateway.pager import Pager
-from app.gateway.prepare import unwoven
-from app.gateway.reconcile import Place
-from app.gateway.upstream import Target
-from app.paging.shrink import shrink
-from app.paging.state import Paging
-from app.paging.tools import PhantomCall
-from app.providers.models import ModelRegistry
-from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens
-from app.store.paging import PagingStore
-from app.store.paging_values import (
+from app.features.paging.pager import Pager
+from app.features.paging.shrink import shrink
+from app.features.paging.state import Paging
+from app.features.paging.store import PagingStore
+from app.features.paging.tools import PhantomCall
+from app.features.paging.values import (
     Fault,
     FaultType,
     Fidelity,
@@ -38,6 +30,14 @@ from app.store.paging_values import (
     SemanticObject,
     Shrunk,
 )
+from app.gateway.call import Remembered
+from app.gateway.client import Inbound
+from app.gateway.identify import Identity, Switches
+from app.gateway.prepare import unwoven
+from app.gateway.reconcile import Place
+from app.gateway.upstream import Target
+from app.providers.models import ModelRegistry
+from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens
 from app.tasks import Supervisor
 
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -157,11 +157,13 @@ class Told:
         return [f"remembered: {text}" for text in texts]
 
 
-def chat_of(messages: Sequence[Message], *, body: bytes | None = None, **fields: Any) -> ChatRequest:
+def chat_of(
+    messages: Sequence[Message], *, body: bytes | None = None, dialect: Dialect = CHAT, **fields: Any
+) -> ChatRequest:
     """A request; `body`: its bytes, where they are not those of `json.dumps`."""
     if body is None:
         body = json.dumps({"model": MODEL, "messages": list(messages), **fields}).encode()
-    chat = CHAT.read(body, orjson.loads(body))
+    chat = dialect.read(body, orjson.loads(body))
     assert chat is not None
     return chat
 
@@ -189,7 +191,7 @@ def call_of(chat: ChatRequest, **fields: Any) -> Remembered:
         "inbound": Inbound(_nobody),
         "send": _nobody,
         "chat": chat,
-        "dialect": CHAT,
+        "dialect": chat.dialect,
         "body": chat.body,
         "sent": chat.body,
     }

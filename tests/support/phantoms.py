@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from app.paging.stream import Out, PhantomStream, Send
-from app.paging.tools import Names, NeedsLeg, PendingCalls
+from app.features.paging.stream import Out, PhantomStream, Send
+from app.features.paging.tools import Names, NeedsLeg, PendingCalls
 from tests.support.replies import CAPTURES, captured_cases
 
 OURS = ("memory_query", "memory_restore")

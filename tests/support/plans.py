@@ -12,6 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
+from app.features.paging.record import PagingPartRecord
 from app.store import ids
 from app.store.pools import set_codecs
 from app.store.queries import Queries
@@ -145,7 +146,7 @@ async def fill(teller: Teller) -> None:
         keyed = given | {"facts": facts | {"repeat_key": b"k"}}
         one, two = (ids.session_id(TENANT, user, each) for each in "12")
         sessions = (S1, S2) if name == "ana" else (one, two)
-        keyed["facts"] |= {"paging": whole_record(sessions[0])}
+        keyed["facts"] |= {"part": PagingPartRecord(whole_record(sessions[0]))}
         await teller.tell(talk("cats q1"), "cats a1", session=sessions[0], system_prompt="Be kind.", **keyed)
         await teller.tell(talk("cats q1", "cats a1", "cats q2"), "cats a2", session=sessions[0], new=1, **given)
         await teller.tell(

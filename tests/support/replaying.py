@@ -13,19 +13,21 @@ from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
+from app.features.cards.reader import CardReader
+from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
-from app.gateway.pager import Pager
+from app.features.paging.addon import PagingAddon
+from app.features.paging.again import PagedThen
+from app.features.paging.pager import Pager
+from app.features.paging.store import PagingStore
 from app.gateway.upstream import Router
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
-from app.replay.paging import PagedThen
 from app.replay.recompile import Again, Mode, Recompiler
 from app.settings import Settings
 from app.store import ids
 from app.store.captures import Captures, ReplayStore
-from app.store.cards import Cards
 from app.store.memories import Memories
-from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.resolution import KnowingStore
@@ -106,11 +108,17 @@ class ReplayStage:
             self.clock,
             nonce_key=lambda: b"a test's secret",
             knowing=KnowingStore(self.pool, self.sql),
-            cards=Cards(self.pool, self.sql),
+            cards=CardReader(Cards(self.pool, self.sql), Supervisor()),
             knower=knower,
-            paged=PagedThen(
-                PagingStore(self.pool, self.sql, self.clock), TOKENIZERS, counts, nonce_key=lambda: b"a test's secret"
-            ),
+            addon=self._addon(counts),
+        )
+
+    def _addon(self, counts: CountCache) -> PagingAddon:
+        unused: Any = None
+        store = PagingStore(self.pool, self.sql, self.clock)
+        then = PagedThen(store, TOKENIZERS, counts, nonce_key=lambda: b"a test's secret")
+        return PagingAddon(
+            unused, unused, then, settings=self.settings, metrics=unused, clock=self.clock, tasks=self.tasks
         )
 
     async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Again:

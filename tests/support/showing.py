@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from app.store.cards import Card
+from app.features.cards.section import CardsAsked
+from app.features.cards.store import Card
 
 
 def card(n: int, data: dict[str, Any] | None = None, *, tokens: int = 1, result: UUID | None = None) -> Card:
@@ -34,10 +34,10 @@ class Shelf:
     """A `Reading`: these cards, or (None) a store that is away."""
 
     def __init__(self, *found: Card, away: bool = False) -> None:
-        self._found: Sequence[Card] | None = None if away else found
+        self._found = None if away else CardsAsked(found)
         self.asked = self.closed = 0
 
-    async def cards(self) -> Sequence[Card] | None:
+    async def cards(self) -> CardsAsked | None:
         self.asked += 1
         return self._found
 

@@ -12,13 +12,12 @@ from app.capture.facts import CallFacts, CompileFacts, Exchange
 from app.context.assemble import Prepend
 from app.context.request import Compilation
 from app.dialects.base import ChatRequest, renamed
-from app.dialects.chat import CHAT
 from app.dialects.splice import splice
+from app.gateway.addon import CallPart
 from app.gateway.idempotency import EarlierAnswer
 from app.gateway.inject import weave
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
-from app.paging.state import Paging
 from app.settings import Settings
 from tests.support.journey import (
     UPSTREAM,
@@ -83,7 +82,7 @@ class StubPreparer:
         learns: bool = False,
         inquiry: object = None,
         deadline_s: float | None = None,
-        paging: Paging | None = None,
+        part: CallPart | None = None,
         obeyed: object = None,
     ) -> Prepared:
         self.profile, self.price = profile, price
@@ -91,8 +90,8 @@ class StubPreparer:
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
         compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
-        shown = paging.insertions if paging is not None else ()
-        body = splice(chat.body, [*weave(CHAT.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
+        shown = part.insertions if part is not None else ()
+        body = splice(chat.body, [*weave(chat.dialect.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)
 
 

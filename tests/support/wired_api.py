@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from hashlib import blake2b
 from typing import Any, Literal, cast
 from uuid import UUID
@@ -21,7 +23,6 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
 from app.api.calls import calls_router, replay_router
-from app.api.cards import cards_router
 from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
@@ -29,14 +30,12 @@ from app.api.facts import facts_router
 from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
-from app.api.objects import objects_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
 from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
-from app.api.spend import spend_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -45,6 +44,9 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
+from app.features.cards.keeper import CardKeeper
+from app.features.cards.routes import cards_router
+from app.features.cards.store import Cards
 from app.features.insights.asking import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
@@ -55,17 +57,21 @@ from app.features.knowledge.ontology_routes import ontology_router
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
+from app.features.limits.spend import spend_router
+from app.features.limits.store import LimitStore, SpendStore
+from app.features.paging.faults import Writer
+from app.features.paging.object_store import ObjectStore
+from app.features.paging.routes import objects_router
+from app.features.paging.store import PagingStore
 from app.jobs.learn import WorkingMemory
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
-from app.paging.faults import Writer
 from app.providers.tokens import CountCache
 from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
 from app.settings import Settings
 from app.store.captures import Captures, CassetteStore
-from app.store.cards import Cards
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.consolidation import ConsolidationStore
@@ -74,12 +80,9 @@ from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
-from app.store.limits import LimitStore, SpendStore
 from app.store.memories import Memories
-from app.store.objects import ObjectStore
 from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
-from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
@@ -163,40 +166,68 @@ class NoReplays:
         raise AssertionError("nothing was compiled again")
 
 
-_paths: dict[int, list[re.Pattern[str]]] = {}
-"""The paths of each of `build_api`'s routers, known once it was made in this process."""
+class Part:
+    """What a router has instead of the store, clock or gateway of this name: that of the app which is asked. So all apps of a
+    process share their routers, which take longer to make than most requests to answer."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_parts.get()[self._name], name)
+
+    def __call__(self, *given: Any, **more: Any) -> Any:
+        return _parts.get()[self._name](*given, **more)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(_parts.get()[self._name])
+
+
+_parts: ContextVar[Mapping[str, Any]] = ContextVar("parts")
+"""Those of the app that is asked; none while a router is made, which may not look at them."""
+_routers: dict[Hashable, tuple[APIRouter, list[re.Pattern[str]]]] = {}
+"""The routers of this process, and the paths of each."""
 
 
 class RoutesApp(FastAPI):
-    """Makes a router when the first request for one of its paths comes: all of them take 0.15 s, and most tests knock at one
-    or two. They stand in the order of their makers all the same."""
+    """Has a router when the first request for one of its paths comes: most tests knock at one or two. They stand in the order
+    of their makers all the same. `parts`: what the routers ask of this app; `made_of`: what else they are made of."""
 
-    def __init__(self, *makers: Callable[[], APIRouter]) -> None:
+    def __init__(self, parts: Mapping[str, Any], made_of: Hashable, *makers: Callable[[], APIRouter]) -> None:
         super().__init__()
-        self._makers = makers
+        self._parts = parts
+        self._makers: dict[Hashable, Callable[[], APIRouter]] = {(made_of, n): make for n, make in enumerate(makers)}
         self._own = list(self.router.routes)
-        self._made: dict[int, APIRouter] = {}
+        self._here: set[Hashable] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if len(self._made) < len(self._makers):
+        if len(self._here) < len(self._makers):
             path = scope.get("path", "")
-            self._make([n for n, known in _paths.items() if any(each.match(path) for each in known)])
-        await super().__call__(scope, receive, send)
+            known = self._makers.keys() & _routers.keys()
+            self._have({each for each in known if any(pattern.match(path) for pattern in _routers[each][1])})
+        before = _parts.set(self._parts)
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            _parts.reset(before)
 
     def openapi(self) -> dict[str, Any]:
-        self._make([])
+        self._have(set())
         return super().openapi()
 
-    def _make(self, wanted: Sequence[int]) -> None:
-        """Make these, or all, where none is known to be wanted."""
-        missing = [n for n in wanted or range(len(self._makers)) if n not in self._made]
-        for n in missing:
-            self._made[n] = self._makers[n]()
-            _paths[n] = [route.path_regex for route in self._made[n].routes if isinstance(route, APIRoute)]
-        if missing:
-            self.router.routes[:] = self._own
-            for n in sorted(self._made):
-                add_routes(self, self._made[n])
+    def _have(self, wanted: Set[Hashable]) -> None:
+        """These, or all, where none is known to be wanted."""
+        wanted = wanted or self._makers.keys()
+        if wanted <= self._here:
+            return
+        for each in wanted - _routers.keys():
+            made = self._makers[each]()
+            _routers[each] = made, [route.path_regex for route in made.routes if isinstance(route, APIRoute)]
+        self._here |= wanted
+        self.router.routes[:] = self._own
+        for each in self._makers:
+            if each in self._here:
+                add_routes(self, _routers[each][0])
 
 
 @dataclass
@@ -233,6 +264,12 @@ class WiredApi:
             yield client
 
 
+@cache
+def _patient() -> Settings:
+    """Of the gateway behind the chat's route. To read settings takes 10 ms."""
+    return Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=PATIENT_MS)
+
+
 async def build_api(
     pool: Pool,
     space: int,
@@ -253,13 +290,13 @@ async def build_api(
     settings = Settings(auth=auth, **given)
     tenancy = Tenancy(pool, queries, clock)
     authenticator = Authenticator(tenancy, settings, clock)
-    gate = Gate(authenticator)
     sessions = Sessions(pool, queries, clock, space=space, ttl=TTL)
     history = History(
         pool, queries, sessions, clock, chain=transcript.chain, tail=transcript.tail_hash, ttl=TTL, space=space
     )
     memories = Memories(pool, queries, clock, space=space)
     captures, queue, cards = Captures(pool, queries), Queue(pool, queries), Cards(pool, queries)
+    keeper = CardKeeper(cards, queries, Supervisor(), WordCounter().count, clock)
     scribe = Scribe(HashEmbedder(), WordCounter(), clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
@@ -271,12 +308,33 @@ async def build_api(
     journey = build_journey(
         TurnStore(pool, queries),
         embedder=HashEmbedder(),
-        settings=Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=PATIENT_MS),
+        settings=_patient(),
         authenticator=authenticator,
         ledger=LimitStore(pool, queries),
     )
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
+    wired = WiredApi(
+        app=FastAPI(), clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
+        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=metrics, searcher=searcher,
+        previewer=previewer, checks=checks, journey=journey,
+    )  # fmt: skip
+    gateway, asker = journey.gateway, DomainAsker(settings.domains, tenancy.tenant, queries)
+    parts: dict[str, Any] = {
+        "pool": pool, "clock": clock, "tenancy": tenancy, "authenticator": authenticator, "sessions": sessions,
+        "history": history, "memories": memories, "captures": captures, "queue": queue, "cards": cards, "scribe": scribe,
+        "welcome": welcome, "recorder": recorder, "deleter": deleter, "entities": entities, "resolver": resolver,
+        "registry": registry, "metrics": metrics, "searcher": searcher, "previewer": previewer, "checks": checks,
+        "gateway": gateway, "asker": asker,
+    }  # fmt: skip
+    (
+        pool, clock, tenancy, authenticator, sessions, history, memories, captures, queue, cards, scribe, welcome, recorder,
+        deleter, entities, resolver, registry, metrics, searcher, previewer, checks, gateway, asker,
+    ) = (cast(Any, Part(name)) for name in parts)  # fmt: skip
+    gate = Gate(authenticator)
+    made_of = (space, dsn, settings.default_model, settings.chat_learn_wait_ms, id(ontology))
     app = RoutesApp(
+        parts,
+        made_of,
         lambda: memories_router(
             gate, memories, sessions, Validation(pool, queries, clock, space=space), scribe, welcome
         ),
@@ -284,7 +342,7 @@ async def build_api(
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
             gate,
-            journey.gateway,
+            gateway,
             LearnedTurns(pool, queries),
             SystemClock(),
             default_model=settings.default_model,
@@ -295,9 +353,9 @@ async def build_api(
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),
-        lambda: sessions_router(gate, sessions, history, cards, scribe, deleter),
-        lambda: history_router(gate, sessions, history, cards, scribe, deleter),
-        lambda: cards_router(gate, sessions, cards, scribe),
+        lambda: sessions_router(gate, sessions, history, keeper, scribe, deleter),
+        lambda: history_router(gate, sessions, history, keeper, scribe, deleter),
+        lambda: cards_router(gate, sessions, cards, keeper),
         lambda: objects_router(
             gate,
             sessions,
@@ -321,20 +379,15 @@ async def build_api(
         lambda: outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         lambda: tenant_router(gate, Instructions(pool, queries, clock)),
         lambda: ontology_router(gate, OntologyStore(pool, queries, clock)),
-        lambda: insights_router(
-            gate, InsightStore(pool, queries, clock), DomainAsker(settings.domains, tenancy.tenant, queries), clock
-        ),
+        lambda: insights_router(gate, InsightStore(pool, queries, clock), asker, clock),
         lambda: conflicts_router(gate, ConflictStore(pool, queries, clock)),
         lambda: export_router(gate, Export(pool, queries), tenancy, clock),
         lambda: ops_router(Probes(checks, Exposition(registry))),
     )
     install_errors(app)
     app.add_middleware(ApiMiddleware, max_bytes=MAX_BODY)
-    return WiredApi(
-        app=app, clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
-        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=metrics, searcher=searcher,
-        previewer=previewer, checks=checks, journey=journey,
-    )  # fmt: skip
+    wired.app = app
+    return wired
 
 
 async def make_space(admin: asyncpg.Connection[Any]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -45,13 +44,6 @@ async def test_one_finds_out_why_the_model_knew_that(person: Visitor, changing: 
     await expect(message).to_contain_text("prefers Thursday now")
 
 
-async def test_what_was_left_out_says_why(person: Visitor, changing: Served) -> None:
-    page = await person.go(f"/ui/calls/{changing.world.calls['why']}?show=dropped")
-    rows = page.get_by_role("region", name="Candidates, best first").locator("tbody tr")
-    for n in range(await rows.count()):
-        assert len(await rows.nth(n).locator("td.c-fate").inner_text()) > 3
-
-
 async def test_a_stream_is_played(browser: Browser, changing: Served) -> None:
     async with visiting(browser, changing.base) as visitor:
         page = await visitor.go(f"/ui/calls/{changing.world.calls['stream']}?tab=stream")
@@ -72,49 +64,6 @@ async def test_a_stream_is_played(browser: Browser, changing: Served) -> None:
         await page.get_by_label("Position").focus()
         await page.keyboard.press("Home")
         assert len(await said.inner_text()) < whole
-
-
-async def test_a_stream_is_read_without_script(browser: Browser, changing: Served) -> None:
-    async with visiting(browser, changing.base, script=False) as visitor:
-        page = await visitor.go(f"/ui/calls/{changing.world.calls['stream']}?tab=stream")
-        await expect(page.get_by_label("The answer's text")).to_contain_text(ANSWER)
-        await expect(page.get_by_role("button", name="Play", exact=True)).to_have_count(0)
-        await expect(page.get_by_role("region", name="Events").locator("tbody tr")).not_to_have_count(0)
-
-
-async def test_a_call_is_compiled_again(person: Visitor, changing: Served) -> None:
-    page = await person.go(f"/ui/calls/{changing.world.calls['why']}?tab=replay")
-    await page.get_by_label(re.compile("As of then")).check()
-    await page.get_by_role("button", name="Replay").click()
-    await expect(page.get_by_role("status")).to_contain_text("the same bytes")
-
-
-async def test_its_bytes_are_there_to_take(person: Visitor, changing: Served) -> None:
-    call = changing.world.calls["why"]
-    page = await person.go(f"/ui/calls/{call}?tab=raw")
-    async with page.expect_download() as coming:
-        await (
-            page.locator("section", has=page.get_by_role("heading", name="Response", exact=True))
-            .get_by_role("link")
-            .first.click()
-        )
-    download = await coming.value
-    assert (await download.path()).read_bytes() == changing.api().raw(call)
-
-
-async def test_an_answer_is_judged_and_a_call_labelled(person: Visitor, changing: Served) -> None:
-    call = changing.world.calls["lunch"]
-    page = await person.go(f"/ui/calls/{call}")
-    await page.locator("#outcome summary").click()
-    await page.get_by_label("good", exact=True).check()
-    await page.locator("#outcome").get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("status")).to_be_visible()
-    assert changing.api().get(f"/outcomes/{call}")["outcome"] == "positive"
-    label = "lunch" if person.script else "plain-lunch"
-    await page.locator("#labels summary").click()
-    await page.get_by_label("Labels, commas between them").fill(label)
-    await page.get_by_role("button", name="Save labels").click()
-    await expect(page.locator("#labels summary")).to_contain_text(label)
 
 
 async def test_what_went_wrong_is_told(person: Visitor, changing: Served) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +9,6 @@ from playwright.async_api import Browser, expect
 
 from tests.support.browsing import Visitor, visiting
 from tests.support.ui_served import Served
-from tests.support.ui_world import ANA
 
 pytestmark = pytest.mark.heavy
 
@@ -41,60 +39,6 @@ async def test_a_memory_is_corrected_and_its_history_says_so(person: Visitor, ch
     changing.api().send("DELETE", f"/memories/{memory}")
 
 
-async def test_another_memory_takes_its_place(person: Visitor, changing: Served) -> None:
-    memory = remembered(changing, "The van is parked in bay two", "dora")
-    page = await person.go(f"/ui/memories/{memory}")
-    await page.get_by_label("Something else is so now").fill("The van is parked in bay nine")
-    await page.get_by_role("button", name="Put this in its place").click()
-    old = changing.api().get(f"/memories/{memory}")
-    assert old["status"] == "superseded"
-    await person.go(f"/ui/memories/{memory}")
-    await page.get_by_role("main").get_by_role("link", name="The van is parked in bay nine").first.click()
-    await expect(page.get_by_role("heading", name="What it took the place of")).to_be_visible()
-    for each in (memory, old["superseded_by"]):
-        changing.api().send("DELETE", f"/memories/{each}")
-
-
-async def test_a_memory_is_confirmed(person: Visitor, changing: Served) -> None:
-    memory = remembered(changing, "Bay four has the ramp", "dora")
-    page = await person.go("/ui/users/dora?tab=memories")
-    await page.get_by_role("button", name="Confirm: Bay four has the ramp").first.click()
-    await expect(page.get_by_role("status")).to_be_visible()
-    events = [each["event"] for each in changing.api().get(f"/memories/{memory}/history")["events"]]
-    assert "confirmed" in events
-    changing.api().send("DELETE", f"/memories/{memory}")
-
-
-async def test_a_memory_is_forgotten_when_one_says_so_twice(person: Visitor, changing: Served) -> None:
-    memory = remembered(changing, "The old alarm code was 1234", "dora")
-    page = await person.go("/ui/users/dora?tab=memories")
-    await page.get_by_role("link", name="Forget: The old alarm code was 1234").first.click()
-    assert changing.api().send("GET", f"/memories/{memory}").status_code == 200, "a link forgets nothing"
-    await page.get_by_role("button", name="Forget it").click()
-    await expect(page.get_by_role("status")).to_be_visible()
-    await expect(page.get_by_role("main")).not_to_contain_text("The old alarm code was 1234")
-    assert changing.api().send("GET", f"/memories/{memory}").status_code == 404
-
-
-async def test_what_is_asked_for_is_found(person: Visitor) -> None:
-    page = await person.go(f"/ui/users/{ANA}?tab=memories")
-    await page.get_by_label("Search by meaning").fill("On which day does Gai Media take deliveries?")
-    await page.get_by_role("main").get_by_role("button", name="Show").click()
-    await expect(page.get_by_role("main")).to_contain_text("Gai Media prefers Thursday")
-    assert "q=On" in page.url, "a search can be linked to"
-    await expect(page.get_by_label("Search by meaning")).to_have_value("On which day does Gai Media take deliveries?")
-
-
-async def test_what_is_known_of_somebody_is_exported(person: Visitor) -> None:
-    page = await person.go(f"/ui/users/{ANA}")
-    async with page.expect_download() as coming:
-        await page.get_by_role("link", name="Export").click()
-    download = await coming.value
-    lines = (await download.path()).read_text().splitlines()
-    assert any("Gai Media prefers Thursday" in each for each in lines)
-    assert all(isinstance(json.loads(each), dict) for each in lines)
-
-
 async def test_somebody_is_erased_whose_name_is_typed(person: Visitor, changing: Served) -> None:
     name = "emil/o'brien <x>"
     remembered(changing, "Plays the accordion", name)
@@ -109,12 +53,3 @@ async def test_somebody_is_erased_whose_name_is_typed(person: Visitor, changing:
     await page.get_by_role("button", name="Erase this user").click()
     await expect(page.get_by_role("heading", level=1, name="Erased")).to_be_visible()
     assert changing.api().get("/memories", user=name)["memories"] == []
-
-
-async def test_what_is_in_doubt_is_confirmed(person: Visitor, changing: Served) -> None:
-    """The world has two; each of the two browsers answers one."""
-    who = "chiara" if person.script else "ana"
-    page = await person.go(f"/ui/users/{who}?tab=due")
-    await page.get_by_role("button", name="Yes, still right").first.click()
-    await expect(page.get_by_role("status")).to_be_visible()
-    await expect(page.get_by_role("main")).to_contain_text("Nothing asks to be confirmed")

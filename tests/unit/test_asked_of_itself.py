@@ -8,9 +8,10 @@ from pydantic import ValidationError
 from app.errors import NotReady
 from app.server.supervise import asked_of_itself, check_upstreams
 from app.settings import Settings
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("host", "url"),
     [
         ("127.0.0.1", "http://127.0.0.1:9000/v1"),
@@ -33,16 +34,12 @@ def test_one_of_several_is_found_too() -> None:
     assert asked_of_itself(Settings(host="127.0.0.1", port=80, upstreams=routes)) == ["http://127.0.0.1/v1"]
 
 
-@pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:9001/v1", "http://10.0.0.2:9000/v1", "https://127.0.0.1/v1", "http://mneme:9000/v1"]
-)
+@each_of("url", ["http://127.0.0.1:9001/v1", "http://10.0.0.2:9000/v1", "https://127.0.0.1/v1", "http://mneme:9000/v1"])
 def test_others_are_not(url: str) -> None:
     check_upstreams(Settings(host="127.0.0.1", port=9000, upstream_base_url=url))
 
 
-@pytest.mark.parametrize(
-    "url", ["http://", "http://a:b/v1", "http://a:99999/v1", "http://a:0/v1", "ftp://a/v1", "a/v1"]
-)
+@each_of("url", ["http://", "http://a:b/v1", "http://a:99999/v1", "http://a:0/v1", "ftp://a/v1", "a/v1"])
 def test_a_base_url_that_leads_nowhere_is_refused_wherever_it_stands(url: str) -> None:
     given: list[dict[str, Any]] = [{"upstream_base_url": url}, {"upstreams": [{"name": "a", "base_url": url}]}]
     for each in given:

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from app.features.registry import load
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.migrate import EXTENSIONS, ROLES
@@ -51,7 +52,8 @@ def own_metrics() -> dict[str, set[str]]:
     """Every metric that /metrics can show, with its labels."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    labels = {each._name: set(each._labelnames) for each in vars(metrics).values() if hasattr(each, "_labelnames")}
+    made = [*vars(metrics).values(), *load(Settings()).own_metrics(registry)]
+    labels = {each._name: set(each._labelnames) for each in made if hasattr(each, "_labelnames")}
     suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
     return {
         family.name + suffix: labels[family.name] | ({"le"} if suffix == "_bucket" else set())

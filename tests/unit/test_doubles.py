@@ -12,7 +12,7 @@ from app.features.knowledge.conflict_log import ConflictLog
 from app.features.knowledge.domain import Domains
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.resolve import Resolver
-from app.store.paging import PagingStore
+from app.features.paging.store import PagingStore
 from app.store.resolution import KnowingStore
 from app.store.turns import TurnStore
 from tests.support import knowing

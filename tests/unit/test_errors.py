@@ -1,7 +1,6 @@
-import pytest
-
 from app import errors
 from app.errors import MnemeError
+from tests.support.tables import each_of
 
 
 def tree(base: type[MnemeError]) -> list[type[MnemeError]]:
@@ -10,7 +9,7 @@ def tree(base: type[MnemeError]) -> list[type[MnemeError]]:
     ]
 
 
-@pytest.mark.parametrize("kind", tree(MnemeError), ids=lambda kind: kind.__name__)
+@each_of("kind", tree(MnemeError))
 def test_every_error_has_openais_shape_and_a_message_of_its_own(kind: type[MnemeError]) -> None:
     error = kind(param="user", code="why")
     assert error.body() == {"error": {"message": error.message, "type": kind.type, "param": "user", "code": "why"}}

@@ -44,6 +44,9 @@ class Named(Feature):
     def knower(self, process: Any, pool: Any) -> Any:
         return None if self.name == "a" else f"knower of {self.name}"
 
+    def addon(self, process: Any, pool: Any) -> Any:
+        return None if self.name == "a" else f"addon of {self.name}"
+
     def hearing(self, process: Any) -> Any:
         return f"hearing of {self.name}"
 
@@ -57,6 +60,18 @@ class Named(Feature):
 
     def gauges(self, process: Any, metrics: Any) -> Any:
         return [self.name]
+
+    def noting(self, process: Any) -> Any:
+        return f"noting of {self.name}"
+
+    def cards(self, process: Any, pool: Any) -> Any:
+        return f"cards of {self.name}"
+
+    def admits(self, process: Any, pool: Any, models: Any) -> Any:
+        return f"admission of {self.name}"
+
+    def own_metrics(self, registry: Any) -> Any:
+        return [f"metric of {self.name}"]
 
     def jobs(self, process: Any) -> Any:
         return {f"job of {self.name}": None}
@@ -89,7 +104,12 @@ async def test_all_are_asked_in_order() -> None:
         assert [both.gauges(NOBODY, NOBODY), both.ticks(NOBODY)] == [["a", "b"], ["a", "b"]]
         assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
         first: list[Any] = [both.metrics(NOBODY), both.knower(NOBODY, NOBODY), both.hearing(NOBODY)]
-        assert first == ["a", "knower of b", "hearing of a"]
+        first += [both.admits(NOBODY, NOBODY, NOBODY), both.noting(NOBODY), both.cards(NOBODY, NOBODY)]
+        first += [both.addon(NOBODY, NOBODY)]
+        assert first == [
+            "a", "knower of b", "hearing of a", "admission of a", "noting of a", "cards of a", "addon of b",
+        ]  # fmt: skip
+        assert list(map(str, both.own_metrics(NOBODY))) == ["metric of a", "metric of b"]
         wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
         assert [each("core") for each in wraps] == ["b(a(core))"] * 4
     opened = ["a is opened", "b is opened"]
@@ -106,6 +126,11 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
         assert features.metrics(NOBODY) is None
         assert features.knower(NOBODY, NOBODY) is None
         assert features.hearing(NOBODY) is None
+        assert features.admits(NOBODY, NOBODY, NOBODY) is None
+        assert features.noting(NOBODY) is None
+        assert features.cards(NOBODY, NOBODY) is None
+        assert features.own_metrics(NOBODY) == []
+        assert features.addon(NOBODY, NOBODY) is None
         core: Any = object()
         wraps: list[Callable[[Any], Any]] = [
             features.gateway,
@@ -119,7 +144,13 @@ async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
 
 
 def test_settings_choose() -> None:
-    assert list(dict(load(Settings(ui="off", mcp="off", otel="off", insights="off")))) == ["knowledge", "webhooks"]
+    assert list(dict(load(Settings(ui="off", mcp="off", otel="off", insights="off")))) == [
+        "knowledge",
+        "paging",
+        "webhooks",
+        "limits",
+        "cards",
+    ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
 
@@ -128,6 +159,14 @@ def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
     with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.nowhere"):
         load(Settings(mcp="on"))
+
+
+def test_one_that_is_there_though_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.features.registry.FEATURES", {"ui": "ui", "mcp": "mcp", "nowhere": "paging"})
+    monkeypatch.setattr("app.features.registry.ALWAYS", {"ui", "nowhere"})
+    assert list(dict(load(Settings(ui="off", mcp="off", paging="off")))) == ["ui"]
+    with pytest.raises(NotReady, match=r"MNEME_PAGING: this installation has no app\.features\.nowhere"):
+        load(Settings(paging="on"))
 
 
 def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:

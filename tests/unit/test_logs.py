@@ -11,6 +11,7 @@ import pytest
 
 from app.server import logs
 from app.server.logs import JsonFormatter, QuietBreaks, TextFormatter, redacted
+from tests.support.tables import each_of
 
 
 def record(message: str = "said %s", *arguments: Any, **extra: Any) -> logging.LogRecord:
@@ -56,7 +57,7 @@ def test_an_error_has_its_traceback() -> None:
     assert "ValueError: broken" in TextFormatter().format(failed(ValueError("broken")))
 
 
-@pytest.mark.parametrize("value", [object(), {1: 2}, b"bytes", "\ud800", 2**70, {"a"}])
+@each_of("value", [object(), {1: 2}, b"bytes", "\ud800", 2**70, {"a"}])
 def test_no_value_loses_a_line(value: Any) -> None:
     assert line(record("kept", value=value))["message"] == "kept"
 
@@ -66,7 +67,7 @@ def test_text_for_people() -> None:
     assert text.split(maxsplit=1)[1] == "warning hello  call_id=c"
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "key mneme_AbCdEfGh0123456789-_xyz was shown",
@@ -81,9 +82,7 @@ def test_keys_are_taken_out(text: str) -> None:
         assert part not in redacted(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["mneme_owner", "the bearer of news", "a task-list", "mneme.turn", "risk-averse people"]
-)
+@each_of("text", ["mneme_owner", "the bearer of news", "a task-list", "mneme.turn", "risk-averse people"])
 def test_words_are_left_alone(text: str) -> None:
     assert redacted(text) == text
 

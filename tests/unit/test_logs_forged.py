@@ -3,14 +3,13 @@
 import json
 import logging
 
-import pytest
-
 from app.server.logs import JsonFormatter, TextFormatter
+from tests.support.tables import each_of
 
 FORGED = "x\n22:00:00 error   forged\r\x1b[31m\u2028end"
 
 
-@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+@each_of("formatter", [TextFormatter(), JsonFormatter()])
 def test_a_field_is_never_a_line_of_its_own(formatter: logging.Formatter) -> None:
     record = logging.LogRecord("mneme.turn", logging.INFO, __file__, 1, "answered", (), None)
     record.model = FORGED

@@ -7,7 +7,7 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
+from tests.support.tables import each_of
 
 ROOT = Path(__file__).parents[2]
 APART = {"api", "features/ui", "features/mcp"}
@@ -38,7 +38,7 @@ def glossary() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("place", sorted(set(glossary())))
+@each_of("place", sorted(set(glossary())))
 def test_the_glossary_names_what_is_there(place: str) -> None:
     """A module, or a name in it; or a column of a table."""
     parts = place.split(".")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
+from tests.support.tables import each_of
 from tools.reference import DOCS, PAGES, openapi
 
 
-@pytest.mark.parametrize("name", PAGES)
+@each_of("name", PAGES)
 def test_the_page_is_as_the_code_is(name: str) -> None:
     assert (DOCS / name).read_text() == PAGES[name](), "stale: `make docs` writes it anew"
 

@@ -6,13 +6,13 @@ import sys
 
 import httpx
 import numpy as np
-import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
 from app.server.main import Later
+from tests.support.tables import each_of
 
 NEITHER = {
     "app.server.routes",
@@ -27,7 +27,7 @@ NEITHER = {
 }
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("imported", "unwanted"),
     [
         (
@@ -36,7 +36,6 @@ NEITHER = {
         ),
         ("app.cli.serve, app.server.worker", NEITHER | {"starlette", "uvicorn"}),
     ],
-    ids=["server", "worker"],
 )
 def test_what_is_not_imported(imported: str, unwanted: set[str]) -> None:
     command = f"import sys, {imported}; print(*({unwanted!r} & set(sys.modules)))"

@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from app.context.resolution import Entity, Resolution
 from app.features.knowledge.ontology import EntityType, Ontology
-from app.memory.candidate import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, Kind, MemoryCandidate, Triple, make_candidate
+from app.memory.candidate import EXPLICIT_CONFIDENCE, EXPLICIT_IMPORTANCE, MemoryCandidate, Triple, make_candidate
 from app.memory.extract import without_request
 from app.memory.extract_clauses import Clause, clauses
 from app.memory.extract_dates import find_date
 from app.memory.text import normalise, slug
+from app.store.kinds import LearnedKind
 
 CLAIM_IMPORTANCE = 0.65
 """As the rules have it for what others prefer and agreed on."""
@@ -199,7 +200,7 @@ def _claim(
         return None
     corrects = said.corrects or bool(_CORRECTS.search(clause.lead))
     name = mention if _is_name(mention) else entity.name
-    sort: Kind = "correction" if corrects else "preference" if "prefer" in said.predicate else "fact"
+    sort: LearnedKind = "correction" if corrects else "preference" if "prefer" in said.predicate else "fact"
     made = make_candidate(
         normalise(_told(masked, name)),
         sort,

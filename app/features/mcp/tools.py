@@ -6,13 +6,15 @@ Bounds that a route has are the route's to tell; here stand only those of an ans
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import httpx
 import orjson
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from app.store.kinds import GivenKind
 
 PREFIX = "/api/v1"
 NOBODY = "Say whose memory: `mneme mcp --user …` over stdio, the header X-Mneme-User over HTTP, or a key of one user."
@@ -28,9 +30,6 @@ RECENT_SESSIONS = 100
 """The newest sessions, among which the one is found that was spoken in last."""
 MAX_ERRORS_TOLD = 5
 Headers = list[tuple[bytes, bytes]]
-Kind = Literal[
-    "fact", "preference", "instruction", "correction", "episode", "event", "pattern", "procedure", "tool_outcome"
-]
 Page = Annotated[str | None, Field(description="`next` of the answer before, to go on from there.")]
 MemoryId = Annotated[str | None, Field(description="The id of a memory, as `search` and `memories` give it.")]
 FactKey = Annotated[str | None, Field(description="The key of a fact, as `facts` gives it.")]
@@ -176,7 +175,7 @@ async def _search(asker: Asker, given: Search) -> Told:
 
 
 class Memories(Arguments):
-    kind: Kind | None = Field(None, description="Only of this kind.")
+    kind: GivenKind | None = Field(None, description="Only of this kind.")
     tag: str | None = Field(None, description="Only with this tag.")
     limit: int = Field(20, ge=1, le=MAX_LISTED, description="Most memories.")
     cursor: Page = None
@@ -245,7 +244,7 @@ class Remember(Arguments):
     text: str = Field(
         description="One statement that can be understood by itself: names, not «he»; dates, not «today»."
     )
-    kind: Kind = Field("fact", description="What sort of statement it is.")
+    kind: GivenKind = Field("fact", description="What sort of statement it is.")
     tags: list[str] = Field([], description="To find it by.")
 
 

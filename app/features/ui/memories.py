@@ -15,7 +15,8 @@ from starlette.responses import Response
 from app.context.score import AUTO
 from app.features.ui.rendering import ours, url
 from app.features.ui.visit import Entry, Refused, Visit, whole_number
-from app.store.memories import Kind, Status
+from app.store.kinds import KINDS
+from app.store.memories import Status
 
 PAGE = 50
 """Rows of a page."""
@@ -29,7 +30,6 @@ MOST_BEFORE = 100
 """Memories whose place one took that its page shows: wordings merge by the dozen."""
 TIERS = {1: "session", 2: "episodic", 3: "semantic", 4: "procedural"}
 """Tiers that a memory of its own may have; 0 is the working memory of a session."""
-KINDS: tuple[str, ...] = get_args(Kind)
 STATUSES: tuple[str, ...] = tuple(each for each in get_args(Status) if each != "forgotten")
 """Of what can still be read."""
 IN_FORCE = ("active", "aging")

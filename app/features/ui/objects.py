@@ -10,14 +10,19 @@ from starlette.responses import Response
 from app.features.ui.conversation import pretty
 from app.features.ui.rendering import url
 from app.features.ui.visit import Entry, Refused, Visit
-from app.paging.fidelity import BORDERS, ZONES
-from app.store.paging_values import ObjectType
 
 ROWS = 50
 EVENTS = 20
 """Faults and changes beside the list of objects; the rest is on the pages of the objects."""
 LEVELS = ("In full", "Detailed", "Compact", "One line", "Evicted")
 """By fidelity; of what is evicted a handle stands."""
+TYPES = (
+    "conversation_phase", "design_decision", "debugging_session", "file_context", "tool_result", "plan", "error_context",
+    "external_reference",
+)  # fmt: skip
+"""Of objects, as the API names them."""
+BORDERS = {"normal": 0.0, "caution": 0.60, "warning": 0.75, "critical": 0.85, "emergency": 0.95}
+"""Where each zone of pressure begins, tokens ÷ budget."""
 WISHES = {
     "pin": "Pinned: shown shorter only when all others are.",
     "unpin": "Pinned no more.",
@@ -27,8 +32,8 @@ WISHES = {
 
 def zones(share: float) -> list[tuple[str, float, float]]:
     """The zones of a gauge: name, where it begins, how wide it is; the last one goes to 1, or as far as `share` does."""
-    ends = [*(BORDERS[each] for each in ZONES[1:]), max(1.0, share)]
-    return [(each.value, BORDERS[each], end - BORDERS[each]) for each, end in zip(ZONES, ends, strict=True)]
+    ends = [*list(BORDERS.values())[1:], max(1.0, share)]
+    return [(name, begin, end - begin) for (name, begin), end in zip(BORDERS.items(), ends, strict=True)]
 
 
 async def listed(visit: Visit) -> Response:
@@ -53,7 +58,7 @@ async def listed(visit: Visit) -> Response:
         faults=faults["faults"],
         moves=moves["transitions"],
         filters=filters,
-        types=[each.value for each in ObjectType],
+        types=TYPES,
         levels=LEVELS,
         more=url(*at, "objects", **filters, cursor=page["next"]),
     )

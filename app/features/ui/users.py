@@ -12,10 +12,11 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.common import encode_cursor
-from app.features.ui.memories import KINDS, PAGE, STATUSES, TIERS, Wanted, find, json_object, written
+from app.features.ui.memories import PAGE, STATUSES, TIERS, Wanted, find, json_object, written
 from app.features.ui.rendering import url
 from app.features.ui.visit import Entry, Refused, Visit
 from app.store.erasure import NOTE
+from app.store.kinds import KINDS
 
 COUNTED = 1000
 """Rows that are counted of each kind: the largest page of the API. More are “1,000 or more”."""

@@ -9,9 +9,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from prometheus_client import Gauge
+
 from app.features import Feature, Process
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from app.api.probes import Check
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
@@ -25,6 +29,18 @@ STATEMENT_S = 10.0
 class Webhooks(Feature):
     """Gauges in a server; the deliverer, and its dead letters, in the worker."""
 
+    _figures: Gauge
+
+    def own_metrics(self, registry: CollectorRegistry) -> tuple[Gauge]:
+        self._figures = Gauge(
+            "mneme_webhooks",
+            "Webhooks by target: delivered, failed tries and dead letters of all time, and what waits now.",
+            ["target", "what"],
+            registry=registry,
+            multiprocess_mode="mostrecent",
+        )
+        return (self._figures,)
+
     def gauges(self, process: Process, metrics: Metrics) -> Sequence[Check]:
         from app.features.webhooks.outbox import WebhookFigures
 
@@ -34,13 +50,14 @@ class Webhooks(Feature):
             now = process.clock.now()
             for told in await webhooks.figures():
                 waited_s = (now - told.oldest).total_seconds() if told.oldest is not None else 0.0
-                figures = {
-                    "delivered": told.delivered,
-                    "failed": told.failed,
-                    "dead": told.dead,
-                    "waiting": told.waiting,
-                }
-                metrics.webhooks(told.name, **figures, oldest_seconds=waited_s)
+                for what, value in (
+                    ("delivered", told.delivered),
+                    ("failed", told.failed),
+                    ("dead", told.dead),
+                    ("waiting", told.waiting),
+                    ("oldest_seconds", waited_s),
+                ):
+                    self._figures.labels(told.name, what).set(value)
 
         return (gauges,)
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from app.api.card_models import MAX_CARD_BYTES, MAX_CARDS
-from app.context.cards import TOOL
+from app.features.cards.finder import TOOL
 from app.store import ids
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef

@@ -10,10 +10,10 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from app.paging.preview import handle_of
+from app.features.paging.preview import handle_of
+from app.features.paging.store import PagingStore
+from app.features.paging.values import Fidelity, Levels, Relationship, RelationType, SemanticObject, Shrunk, Zone
 from app.store.ids import LOCAL_TENANT, nobody, user_id
-from app.store.paging import PagingStore
-from app.store.paging_values import Fidelity, Levels, Relationship, RelationType, SemanticObject, Shrunk, Zone
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import NewSession, SessionRef

@@ -12,11 +12,12 @@ import pytest
 
 from app.capture.facts import CallFacts, Outcome, Usage
 from app.capture.record import Recorder
+from app.features.limits.store import Estimate, LimitStore, Unrecorded
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import Estimate, KeyLimits, LimitStore, Unrecorded
+from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore

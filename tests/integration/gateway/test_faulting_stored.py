@@ -13,14 +13,14 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.paging.faults import NOTHING, Faulter, FaultTimeouts
-from app.paging.preview import handle_of
-from app.paging.state import Paging
-from app.paging.tools import Names, PhantomCall, unknown_object
+from app.features.paging.faults import NOTHING, Faulter, FaultTimeouts
+from app.features.paging.preview import handle_of
+from app.features.paging.state import Paging
+from app.features.paging.store import PagingStore
+from app.features.paging.tools import Names, PhantomCall, unknown_object
+from app.features.paging.values import Fault, FaultType, Fidelity, PagingRecord, SemanticObject
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
-from app.store.paging import PagingStore
-from app.store.paging_values import Fault, FaultType, Fidelity, PagingRecord, SemanticObject
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.paged import made, moved, record

@@ -10,13 +10,12 @@ import pytest
 
 from app.api.search import Previewer, PreviewRequest
 from app.clock import FakeClock
-from app.context.card_section import LABEL
-from app.context.cards import CardFinder
 from app.errors import StoreUnavailable
-from app.gateway.card_preview import CardReader
+from app.features.cards.reader import CardReader
+from app.features.cards.section import LABEL
+from app.features.cards.store import Cards, NewCard
 from app.gateway.prepare import Preparer
 from app.gateway.upstream import Router
-from app.store.cards import Cards, NewCard
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
@@ -141,7 +140,7 @@ async def test_a_branch_counts_what_it_shares(shop: Shop) -> None:
 async def test_a_preview_has_them(shop: Shop, pool: Pool) -> None:
     stage, tasks = shop.stage, Supervisor()
     recompiler = stage.recompiler()
-    preparer = Preparer(stage.store, recompiler._compiler, None, CardReader(CardFinder(shop.cards), tasks))
+    preparer = Preparer(stage.store, recompiler._compiler, None, CardReader(shop.cards, tasks))
     previewer = Previewer(preparer, Router.from_settings(stage.settings), stage.clock, "gpt-4o")
     messages = [*shop.transcript, user(ASKS)]
     seen = await previewer.preview(PreviewRequest(TENANT, UserRef(ANA, "local"), None, None, messages, None, None))

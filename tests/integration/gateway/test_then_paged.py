@@ -8,8 +8,8 @@ from typing import Any
 import asyncpg
 import orjson
 
+from app.features.paging.values import Fidelity, Zone
 from app.providers.tokens import prompt_tokens, tools_tokens
-from app.store.paging_values import Fidelity, Zone
 from app.store.pools import Pool
 from tests.support.journey import Message, Reply, completion, user
 from tests.support.paging import COUNTER

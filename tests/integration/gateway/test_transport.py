@@ -1,4 +1,4 @@
-"""Both transports against a scripted socket: every byte that arrived comes out, and what breaks is seen to break."""
+"""The transport against a scripted socket: every byte that arrived comes out, and what breaks is seen to break."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import Protocol
 
-import httpx
 import pytest
-import respx
 
 from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.headers import Headers
@@ -38,7 +36,6 @@ from tests.support.replies import (
 )
 from tests.support.scripted import ScriptedUpstream
 from tests.support.sockets import eventually, fetch
-from tests.support.transport_httpx import HttpxTransport
 
 CHUNKED = [("transfer-encoding", "chunked")]
 ABANDONED = 50
@@ -51,7 +48,8 @@ class Make(Protocol):
 
 
 @pytest.fixture
-async def make_aiohttp() -> AsyncIterator[Make]:
+async def make() -> AsyncIterator[Make]:
+    """Makes transports, and closes them after the test."""
     async with AsyncExitStack() as opened:
 
         def make(*, connect_s: float = 10, head_s: float = 10, idle_s: float = 10) -> Transport:
@@ -60,26 +58,6 @@ async def make_aiohttp() -> AsyncIterator[Make]:
             return transport
 
         yield make
-
-
-@pytest.fixture
-async def make_httpx() -> AsyncIterator[Make]:
-    async with AsyncExitStack() as opened:
-
-        def make(*, connect_s: float = 10, head_s: float = 10, idle_s: float = 10) -> Transport:
-            timeout = httpx.Timeout(connect_s, read=min(head_s, idle_s))
-            transport = HttpxTransport(httpx.AsyncClient(timeout=timeout, trust_env=False))
-            opened.push_async_callback(transport.aclose)
-            return transport
-
-        yield make
-
-
-@pytest.fixture(params=["aiohttp", "httpx"])
-def make(request: pytest.FixtureRequest) -> Make:
-    """Makes transports of either kind, and closes them after the test."""
-    made: Make = request.getfixturevalue(f"make_{request.param}")
-    return made
 
 
 @contextmanager
@@ -296,8 +274,8 @@ async def test_heads_of_all_sorts(make: Make) -> None:
 # --- what goes out ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_request_is_what_was_given(make_aiohttp: Make) -> None:
-    transport = make_aiohttp()
+async def test_the_request_is_what_was_given(make: Make) -> None:
+    transport = make()
     with upstream(reply_json({})) as running:
         headers = [(b"x-b", b"1"), (b"X-A", "größe".encode()), (b"x-b", b" 2 "), (b"cookie", b"a=b; c=d")]
         path = "/v1/a%2Fb%7e/%C3%BC//c;d=1/..?x=%20+&y=a%26b&z&q=[{}]|^"
@@ -368,8 +346,8 @@ async def test_a_kept_connection_that_died_unanswered_is_replaced_once(make: Mak
         assert len(running.requests) in (4, 5)
 
 
-async def test_the_replacement_is_never_another_old_connection(make_aiohttp: Make) -> None:
-    transport = make_aiohttp()
+async def test_the_replacement_is_never_another_old_connection(make: Make) -> None:
+    transport = make()
     both = threading.Event()
     waiting = Reply([Until(both), *reply_json(0).steps])
     with upstream([waiting, waiting, Reply([Fin()]), reply_json(2)]) as running:
@@ -388,8 +366,8 @@ async def test_the_replacement_is_never_another_old_connection(make_aiohttp: Mak
 
 
 @pytest.mark.parametrize("answer", [b"H", b"HTTP/1.1 200 OK\r\ncontent-le"])
-async def test_a_connection_that_died_in_its_answer_is_not_replaced(make_aiohttp: Make, answer: bytes) -> None:
-    transport = make_aiohttp()
+async def test_a_connection_that_died_in_its_answer_is_not_replaced(make: Make, answer: bytes) -> None:
+    transport = make()
     with upstream([reply_json(1), Reply([Send(answer), Fin()]), reply_json(2)]) as running:
         await drain(await transport.send(request_to(running)))
         with pytest.raises(UpstreamError):
@@ -451,17 +429,17 @@ async def test_a_status_that_http_does_not_have(make: Make) -> None:
             await eventually(running.requests[0].peer_closed.is_set)
 
 
-async def test_no_connection_in_time(make_aiohttp: Make) -> None:
+async def test_no_connection_in_time(make: Make) -> None:
     with socket.socket() as silent:  # accepts, and never shakes hands
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        transport = make_aiohttp(connect_s=0.2, head_s=0.01)  # the head's time begins with the connection
+        transport = make(connect_s=0.2, head_s=0.01)  # the head's time begins with the connection
         with pytest.raises(UpstreamTimeout, match="connect"):
             await transport.send(UpstreamRequest("GET", f"https://127.0.0.1:{silent.getsockname()[1]}/", []))
 
 
-async def test_no_head_in_time(make_aiohttp: Make) -> None:
-    transport = make_aiohttp(connect_s=600, head_s=0.05, idle_s=10)
+async def test_no_head_in_time(make: Make) -> None:
+    transport = make(connect_s=600, head_s=0.05, idle_s=10)
     with upstream(Reply([Stall()])) as running:
         with pytest.raises(UpstreamTimeout, match="answer"):
             await transport.send(request_to(running))
@@ -478,8 +456,8 @@ async def test_silence_inside_an_answer(make: Make) -> None:
     assert isinstance(error, UpstreamTimeout)
 
 
-async def test_a_slow_reader_is_no_silence(make_aiohttp: Make) -> None:
-    transport = make_aiohttp(connect_s=5, head_s=5, idle_s=0.15)
+async def test_a_slow_reader_is_no_silence(make: Make) -> None:
+    transport = make(connect_s=5, head_s=5, idle_s=0.15)
     more = threading.Event()
     with upstream(reply_events([b"a"], end=[Until(more), Send(chunked(b"b") + b"0\r\n\r\n")])) as running:
         response = await transport.send(request_to(running))
@@ -490,8 +468,8 @@ async def test_a_slow_reader_is_no_silence(make_aiohttp: Make) -> None:
         assert await drain(response) == (b"b", None)
 
 
-async def test_a_client_that_uploads_slowly_is_not_timed_out(make_aiohttp: Make) -> None:
-    transport = make_aiohttp(connect_s=0.05, head_s=0.15, idle_s=5)
+async def test_a_client_that_uploads_slowly_is_not_timed_out(make: Make) -> None:
+    transport = make(connect_s=0.05, head_s=0.15, idle_s=5)
 
     async def slow() -> AsyncIterator[bytes]:
         yield b"a"
@@ -539,7 +517,7 @@ async def test_calls_that_are_abandoned_leave_no_connection(make: Make) -> None:
         assert await drain(await transport.send(request_to(running))) == (b"1", None)
 
 
-async def test_a_cancelled_upload_to_an_upstream_that_does_not_read_closes_the_connection(make_aiohttp: Make) -> None:
+async def test_a_cancelled_upload_to_an_upstream_that_does_not_read_closes_the_connection(make: Make) -> None:
     size = 20_000_000  # far more than the kernel takes: the rest waits in the transport's own buffer
 
     async def body() -> AsyncIterator[bytes]:
@@ -550,7 +528,7 @@ async def test_a_cancelled_upload_to_an_upstream_that_does_not_read_closes_the_c
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
         deaf.settimeout(10)
-        transport = make_aiohttp()
+        transport = make()
         url = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
         async with asyncio.TaskGroup() as group:
             task = group.create_task(transport.send(UpstreamRequest("POST", url, [], body())))
@@ -570,35 +548,3 @@ def read_to_the_end(peer: socket.socket) -> int:
     except ConnectionResetError:
         pass
     return total
-
-
-# --- httpx, for those who mock it -------------------------------------------------------------------------------------
-
-
-@respx.mock
-async def test_respx_sees_the_request() -> None:
-    route = respx.post("https://api.example/v1/chat/completions").respond(200, json={"a": 1})
-    transport = HttpxTransport(httpx.AsyncClient())
-    request = UpstreamRequest("POST", "https://api.example/v1/chat/completions", [(b"x-a", b"1")], b'{"n": 1.0}')
-    assert await drain(await transport.send(request)) == (b'{"a":1}', None)
-    sent = route.calls[0].request
-    assert sent.content == b'{"n": 1.0}'
-    assert sorted(sent.headers) == ["content-length", "host", "x-a"]
-
-
-@respx.mock
-@pytest.mark.parametrize(
-    ("raised", "expected"),
-    [
-        (httpx.ConnectError("x"), UpstreamUnreachable),
-        (httpx.ReadError("x"), UpstreamUnreachable),
-        (httpx.ReadTimeout("x"), UpstreamTimeout),
-        (httpx.UnsupportedProtocol("x"), UpstreamError),
-    ],
-)
-async def test_errors_that_respx_raises(raised: Exception, expected: type[UpstreamError]) -> None:
-    route = respx.get("https://api.example/").mock(side_effect=raised)
-    transport = HttpxTransport(httpx.AsyncClient())
-    with pytest.raises(expected):
-        await transport.send(UpstreamRequest("GET", "https://api.example/", []))
-    assert route.call_count == 1

@@ -10,13 +10,13 @@ import orjson
 import pytest
 
 from app.clock import FakeClock
-from app.context.cards import CardFinder
-from app.context.navigation import understand
-from app.jobs.cards import CardTaker
+from app.features.cards.finder import CardFinder
+from app.features.cards.navigation import understand
+from app.features.cards.store import CardFilter, Cards
+from app.features.cards.taker import CardTaker
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.sources import CardTool
-from app.store.cards import CardFilter, Cards
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.pools import Pool
@@ -110,7 +110,7 @@ async def test_other_tools_and_what_is_no_card_are_passed_over(
     assert await cards(pool, talk) == [(9, 1, 1, "chart", {"n": 1}, "c3")], (
         "no answer followed: it stands with the result"
     )
-    told = [record.__dict__ for record in caplog.records if record.name == "app.jobs.cards"]
+    told = [record.__dict__ for record in caplog.records if record.name == "app.features.cards.taker"]
     assert [(each["tool"], each["reason"]) for each in told] == [
         ("search", "it is no JSON"),
         ("search", "it has no list at 'results'"),

@@ -12,11 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.jobs.shrink import SHRINK, Shrinker
-from app.paging.summaries import Retold
+from app.features.paging.shrinking import SHRINK, Shrinker
+from app.features.paging.store import PagingStore, write
+from app.features.paging.summaries import Retold
+from app.features.paging.values import ContentKind, Fidelity, SemanticObject, Zone
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.paging import PagingStore, write
-from app.store.paging_values import ContentKind, Fidelity, SemanticObject, Zone
 from app.store.pools import Pool
 from tests.support.jobs import SQL, until, working
 from tests.support.paged import AT, made, record

@@ -42,8 +42,9 @@ class Stage:
         self.api = api
         self.sample = sample
         feature = Insights(settings)
-        owner: Any = None
-        process = Process(api.clock, SQL, pool, owner, NoEmbedder(), lambda text: len(text.split()), Supervisor())
+        none: Any = None
+        tasks, count = Supervisor(), lambda text: len(text.split())
+        process = Process(api.clock, SQL, pool, none, NoEmbedder(), count, tasks, none, none, none)
         self._do = feature.jobs(process)[ENTRYPOINT]
 
     async def order(self, customer: str, amount: int, days_ago: int) -> None:

@@ -12,15 +12,16 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import StoreUnavailable
+from app.features.paging.store import PagingStore
+from app.features.paging.values import ObjectSpan
 from app.index import indexes
 from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.erasure import ERASER_ROLE, Deleter, Deletion, own_connection
+from app.store.ids import mark_of
 from app.store.memories import Memories, NewMemory
-from app.store.paging import PagingStore
-from app.store.paging_values import ObjectSpan, mark_of
 from app.store.pools import Pool
 from app.store.records import MessageRecord
 from app.store.sessions import SessionRef

@@ -16,7 +16,8 @@ from app.context.compile import Compiler
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import BadBody
-from app.jobs.persistent_objects import IMPORTANCE, REMEMBER_OBJECTS, TAG, Rememberer, object_ticks
+from app.features.paging.lasting_store import LastingStore
+from app.features.paging.remembering import IMPORTANCE, REMEMBER_OBJECTS, TAG, Rememberer, object_ticks
 from app.jobs.schedule import Schedule
 from app.memory.drafts import EPISODIC, SEMANTIC
 from app.memory.secrets import unwelcome
@@ -26,7 +27,6 @@ from app.providers.tokens import CountCache, Tokenizers
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.memories import Memories
-from app.store.persistent_objects import LastingStore
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.turns import TurnStore

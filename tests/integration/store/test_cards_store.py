@@ -1,4 +1,4 @@
-"""app/store/cards.py: what several at once leave behind, and an index for what cards hold."""
+"""app/features/cards/store.py: what several at once leave behind, and an index for what cards hold."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
+from app.api.card_models import MAX_ORDER
 from app.errors import BadRequest, Conflict
+from app.features.cards.store import CardFilter, Cards, NewCard
 from app.store import ids
-from app.store.cards import MAX_ORDER, CardFilter, Cards, NewCard
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from tests.support.jobs import SQL

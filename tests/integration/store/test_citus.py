@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from app.capture.record import Recorder
 from app.context.assemble import Block
+from app.features.paging.values import WINDOW_TURNS
 from app.index.analyse import READ_CHARS, VERSION
 from app.providers.tokens import CountCache
 from app.store.indexed import IndexAsk
 from app.store.migrate import migrate
-from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import Pool, halfvec, open_pool
 from app.store.queue import install_queue
 from app.store.records import TurnRecord, batch

@@ -16,6 +16,8 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
+from app.features.limits.store import LimitStore, SpendStore, Unrecorded
+from app.features.paging.record import PagingPartRecord
 from app.index.indexes import IndexScope
 from app.jobs.schedule import Schedule, privacy_ticks
 from app.jobs.worker import connector
@@ -23,7 +25,6 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, hmac_pads, own_connection
 from app.store.item_columns import ids_of
 from app.store.learning import LearningStore
-from app.store.limits import LimitStore, SpendStore, Unrecorded
 from app.store.pools import Pool
 from app.store.records import StreamRecord
 from app.store.retention import Retention, RetentionLimits
@@ -88,7 +89,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
     for n in range(3):
         asked = talk(f"{name} q{n}")
         own = facts | {"idempotency_key": f"key {n} of {name}", "repeat_key": f"key {n} of {name}".encode()}
-        own |= {"paging": whole_record(session)} if n == 2 else {}
+        own |= {"part": PagingPartRecord(whole_record(session))} if n == 2 else {}
         await teller.tell(
             asked, f"{name} a{n}", session=session, user=user, tenant=tenant, facts=own, system_prompt=f"{name} {n}"
         )

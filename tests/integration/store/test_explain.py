@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
+from app.features.paging.values import WINDOW_TURNS
 from app.index.analyse import VERSION
 from app.store.indexed import NO_INDEX
-from app.store.paging_values import WINDOW_TURNS
 from app.store.pools import halfvec
 from app.store.queries import Queries
 from app.store.records import TurnRecord, batch

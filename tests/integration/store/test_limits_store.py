@@ -13,8 +13,9 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import BadRequest
+from app.features.limits.store import RESERVATION_S, AdmitAnswer, Estimate, LimitStore, Unrecorded
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import NO_LIMITS, RESERVATION_S, AdmitAnswer, Estimate, KeyLimits, LimitStore, Unrecorded
+from app.store.limits import NO_LIMITS, KeyLimits
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy

@@ -8,9 +8,9 @@ from uuid import UUID, uuid4
 import orjson
 
 from app.clock import SystemClock
-from app.store.objects import ObjectFilter, ObjectStore
-from app.store.paging import PagingStore
-from app.store.paging_values import Fidelity
+from app.features.paging.object_store import ObjectFilter, ObjectStore
+from app.features.paging.store import PagingStore
+from app.features.paging.values import Fidelity
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.paged import fault, made, moved, record

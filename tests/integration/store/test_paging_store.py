@@ -16,11 +16,9 @@ from prometheus_client import CollectorRegistry
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.clock import FakeClock
-from app.metrics import Metrics
-from app.providers.tokens import CountCache
-from app.store import ids
-from app.store.paging import PagingStore
-from app.store.paging_values import (
+from app.features.paging.record import PagingPartRecord
+from app.features.paging.store import PagingStore
+from app.features.paging.values import (
     NOTHING_PAGED,
     FaultRecord,
     FaultType,
@@ -31,6 +29,9 @@ from app.store.paging_values import (
     Shrunk,
     Zone,
 )
+from app.metrics import Metrics
+from app.providers.tokens import CountCache
+from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor
@@ -54,7 +55,9 @@ def store(pool: Pool) -> PagingStore:
 
 
 async def tell(teller: Teller, kept: PagingRecord, *, call: UUID | None = None, **given: Any) -> bool:
-    return await teller.tell(talk(f"q{len(teller.calls)}"), "a", session=S1, call=call, facts={"paging": kept}, **given)
+    return await teller.tell(
+        talk(f"q{len(teller.calls)}"), "a", session=S1, call=call, facts={"part": PagingPartRecord(kept)}, **given
+    )
 
 
 async def counts(admin: Any) -> dict[str, int]:
@@ -112,7 +115,7 @@ async def test_what_cannot_be_stored_takes_its_turn_along_and_no_other(teller: T
     async def one(session: UUID) -> Any:
         kept = wrong if session == sessions[2] else whole_record(session)
         try:
-            return await many.tell(talk("q"), "a", session=session, facts={"paging": kept})
+            return await many.tell(talk("q"), "a", session=session, facts={"part": PagingPartRecord(kept)})
         except asyncpg.CheckViolationError as error:
             return type(error)
 
@@ -139,7 +142,7 @@ async def test_two_requests_of_one_session_at_once_lose_nothing(teller: Teller, 
             transitions=(moved(shared, Fidelity.STUB), *(moved(each, Fidelity.STUB) for each in own[n][::-1])),
             uses=frozenset({shared.id}),
         )  # fmt: skip
-        return await teller.tell(talk(f"at once {n}"), "a", session=S1, facts={"paging": kept})
+        return await teller.tell(talk(f"at once {n}"), "a", session=S1, facts={"part": PagingPartRecord(kept)})
 
     async with asyncio.TaskGroup() as running:
         told = [running.create_task(one(n)) for n in range(4)]

@@ -10,12 +10,13 @@ import asyncpg
 import pytest
 
 from app.clock import FakeClock
+from app.features.paging.record import PagingPartRecord
+from app.features.paging.store import PagingStore
 from app.jobs.schedule import Schedule, privacy_ticks
 from app.jobs.worker import connector
 from app.store import ids, retention
 from app.store.captures import Captures
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
-from app.store.paging import PagingStore
 from app.store.pools import Pool
 from app.store.records import StreamRecord
 from app.store.retention import GB, Retention, RetentionLimits, RetentionRun, Storage, by_group
@@ -250,7 +251,9 @@ async def test_the_paging_of_expired_sessions_goes_and_of_those_that_never_began
     store = PagingStore(pool, SQL, FakeClock(NOW))
     expired, going_on, begun, fresh = (UUID(int=0x90 + n) for n in range(4))
     for session in (expired, going_on):
-        await teller.tell(talk(f"q{session}"), "a", session=session, facts={"paging": whole_record(session)})
+        await teller.tell(
+            talk(f"q{session}"), "a", session=session, facts={"part": PagingPartRecord(whole_record(session))}
+        )
     await admin.execute("UPDATE agent_data.sessions SET status = 4 WHERE session_id = $1", expired)
     for session, late in ((begun, 25), (fresh, 1)):
         early = PagingStore(pool, SQL, FakeClock(NOW - timedelta(hours=late)))

@@ -12,9 +12,9 @@ import asyncpg
 import httpx
 import pytest
 
+from app.features.paging.store import PagingStore
+from app.features.paging.values import Fidelity, Zone
 from app.store import ids
-from app.store.paging import PagingStore
-from app.store.paging_values import Fidelity, Zone
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.paged import fault, made, moved, record

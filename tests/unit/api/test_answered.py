@@ -13,7 +13,6 @@ import pytest
 from app.api.chat import (
     MEMORY_TYPES,
     ChatOut,
-    MemoryType,
     domain_queries,
     entities_resolved,
     first_choice,
@@ -21,6 +20,7 @@ from app.api.chat import (
     retrieved,
 )
 from app.context.candidates import Candidate
+from app.store.kinds import MemoryType
 from app.store.learning import Made, MadeMemory, TurnMessages
 
 ROOT = Path(__file__).parents[3]

@@ -20,6 +20,7 @@ from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import KeyLimits
 from app.store.tenancy import KeyRow, Tenancy
+from tests.support.tables import each_of
 
 KEY = "mneme_" + "k" * 43
 OTHER = "mneme_" + "o" * 43
@@ -185,7 +186,7 @@ async def test_open_mode_lets_everybody_in_but_wrong_keys(keys: Keys, clock: Fak
         await gate.check({"x-mneme-key": "sk-x"})
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("headers", "key"),
     [
         ({}, None), ({"authorization": f"Bearer {KEY}"}, KEY), ({"authorization": f"bEaReR \t{KEY}  "}, KEY),

@@ -28,6 +28,7 @@ from app.api.common import (
     utc,
 )
 from app.errors import BadBody, BadRequest
+from tests.support.tables import each_of
 
 JSON = st.recursive(
     st.none()
@@ -59,7 +60,7 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
         parse_json(body)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "body",
     [
         b"", b" ", b"{", b"nul", b"NaN", b"Infinity", b"1e400", b"\xff", b'"\\ud800"', b'"\\udc00\\ud800"', b"[1,]",
@@ -93,7 +94,7 @@ def test_header_bytes_are_utf8_where_they_can_be() -> None:
     assert header_text("Zo\xeb") == "Zoë"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("kind", "expected"),
     [
         ("application/json", True), ("Application/JSON; charset=utf-8", True), ("application/problem+json", True),
@@ -129,7 +130,7 @@ def test_no_other_cursor_is_taken(cursor: str) -> None:
             assert all(isinstance(part, kind) for part, kind in zip(found, kinds, strict=True))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("parts", "kinds"),
     [
         ([1], (str,)), (["x"], (int,)), ([True], (int,)), ([2**31], (int,)), ([1.5], (int,)), ([[]], (str,)), ([1, 2], (int,)),
@@ -189,7 +190,7 @@ async def call(
     return sent
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("body", "length", "status"),
     [
         ([b"x" * 10], None, 200), ([b"x" * 5, b"x" * 5], 10, 200), ([b"x" * 11], None, 413), ([b"x" * 6, b"x" * 5], None, 413),

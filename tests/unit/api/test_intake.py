@@ -14,6 +14,7 @@ from app.errors import BadBody, BadRequest, Unavailable
 from app.memory.secrets import unwelcome
 from app.memory.text import content_hash
 from app.store import ids
+from tests.support.tables import each_of
 from tests.support.wired_api import HashEmbedder, WordCounter
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -114,7 +115,7 @@ def test_no_content_has_no_text() -> None:
     assert plain_text(MessageIn(role="user", content="")) == ""
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("key", "value", "seen"),
     [
         ("lives_in", "Lisbon", ["lives in: Lisbon"]),

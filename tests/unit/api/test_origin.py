@@ -6,6 +6,7 @@ import pytest
 
 from app.api.origin import check_origin, check_page, known_hosts
 from app.errors import Forbidden
+from tests.support.tables import each_of
 
 ALLOWED = known_hosts(["Memory.Example"])
 ORIGINS = frozenset({"https://app.example:8443"})
@@ -17,7 +18,7 @@ def test_its_own_names_may_be_asked(host: str, origin: str | None) -> None:
     check_origin(host, origin, ALLOWED)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "host",
     [None, "", "evil.example", "evil.example:8080", "127.0.0.1.evil.example", "127.0.0.1:x@evil.example", "[::1", "::1",
      "memory.example.", "a/memory.example", "memory.example\\@evil.example"],
@@ -27,7 +28,7 @@ def test_another_name_is_refused(host: str | None) -> None:
         check_origin(host, None, ALLOWED)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "origin", ["null", "", "http://evil.example", "localhost", "http://localhost.evil.example", "http://localhost@evil.example",
                "http://[::1", "file://", "chrome-extension://abcdef"]
 )  # fmt: skip
@@ -36,7 +37,7 @@ def test_a_page_of_another_site_is_refused(origin: str) -> None:
         check_origin("localhost", origin, ALLOWED)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "host",
     [
         "localhost",
@@ -56,7 +57,7 @@ def test_names_that_no_page_elsewhere_can_have(host: str) -> None:
     check_page(host, None, ALLOWED, ORIGINS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "host",
     ["evil.example", "evil.example:8080", "mneme.evil.example", "127.0.0.1.nip.io", "localhost.", "localhost@evil.example", "",
      "[", "a b.c"],
@@ -66,7 +67,7 @@ def test_names_that_one_may_have(host: str) -> None:
         check_page(host, None, ALLOWED, ORIGINS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("host", "origin"),
     [
         ("localhost:8080", "http://localhost:5173"),
@@ -83,7 +84,7 @@ def test_pages_that_may_ask(host: str, origin: str) -> None:
     check_page(host, origin, ALLOWED, ORIGINS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "origin",
     ["null", "http://evil.example", "https://evil.example:8080", "http://10.1.2.3", "http://localhost.evil.example",
      "http://localhost@evil.example", "http://[::1", "https://app.example", "https://host.docker.internal.evil.example"],

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from app.capture.cassettes import call_id, cassette_of, facts_of
 from app.store.captures import CallDetail, CapturedAnswer
 from mneme_replay.cassette import Cassette, Chunk, Response
 from tests.support.cassettes import SSE_HEADERS, asking, cassette
+from tests.support.tables import each_of
 
 AT = datetime(2026, 5, 3, 10, 0, 1, tzinfo=UTC)
 TENANT, USER = UUID(int=1), UUID(int=2)
@@ -74,7 +74,7 @@ def test_a_captured_call_says_what_is_known_of_it() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("outcome", ["failed", "gone", "cancelled"])
+@each_of("outcome", ["failed", "gone", "cancelled"])
 def test_one_without_an_answer(outcome: str) -> None:
     made = cassette_of(detail(status=None, outcome=outcome, error="It cannot be reached."), asking(), None, None)
     assert made.response is None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.capture.facts import MAX_LABELS, is_label, labels_of
+from tests.support.tables import each_of
 
 LONG = b"x" * 257
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("values", "labels"),
     [
         ([], ()),
@@ -36,6 +35,6 @@ def test_labels_of_a_header(values: list[bytes], labels: tuple[str, ...]) -> Non
     assert all(map(is_label, labels))
 
 
-@pytest.mark.parametrize("text", ["", " ", "x ", "a\0b", "\ud800", "x" * 257, "a\nb"])
+@each_of("text", ["", " ", "x ", "a\0b", "\ud800", "x" * 257, "a\nb"])
 def test_what_is_no_label(text: str) -> None:
     assert not is_label(text)

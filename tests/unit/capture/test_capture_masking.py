@@ -4,6 +4,7 @@ from app.capture.masking import masked, parse_path, without
 from app.errors import BadRequest
 from mneme_replay.paths import MASK, redacted
 from mneme_replay.secrets import masked_path
+from tests.support.tables import each_of
 
 SECRETS = [
     b"Authorization",
@@ -31,17 +32,17 @@ HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("name", SECRETS)
+@each_of("name", SECRETS)
 def test_a_header_that_carries_a_key_is_masked(name: bytes) -> None:
     assert masked([(name, b"hunter2")]) == [[name.decode(), MASK]]
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@each_of("name", HARMLESS)
 def test_any_other_header_is_kept(name: bytes) -> None:
     assert masked([(name, b"5")]) == [[name.decode(), "5"]]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "kept"),
     [
         ("/v1/models", "/v1/models"),
@@ -60,7 +61,7 @@ def test_headers_that_the_settings_name_are_emptied() -> None:
     assert without(headers, ()) is headers
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "steps"),
     [
         ("$.metadata.ssn", ("metadata", "ssn")),
@@ -74,9 +75,7 @@ def test_a_path_is_read(path: str, steps: tuple[object, ...]) -> None:
     assert parse_path(path) == steps
 
 
-@pytest.mark.parametrize(
-    "path", ["", "$", "metadata.ssn", "$metadata", "$.a[", "$.a[b]", "$..a", "$.a[?@.b]", "$.", "$.a b"]
-)
+@each_of("path", ["", "$", "metadata.ssn", "$metadata", "$.a[", "$.a[b]", "$..a", "$.a[?@.b]", "$.", "$.a b"])
 def test_what_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(BadRequest, match="JSON path"):
         parse_path(path)

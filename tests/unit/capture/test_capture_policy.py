@@ -1,17 +1,16 @@
 from datetime import UTC, datetime
 from uuid import UUID
 
-import pytest
-
 from app.capture.record import wanted
 from app.settings import Settings
 from app.store.ids import uuid7
+from tests.support.tables import each_of
 
 TENANT = UUID(int=0xA)
 CALLS = [uuid7(datetime(2026, 11, 20, tzinfo=UTC)) for _ in range(4000)]
 
 
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+@each_of("share", [0.0, 0.1, 0.5, 1.0])
 def test_the_sample_is_as_large_as_it_says_and_always_the_same(share: float) -> None:
     settings = Settings(capture_sample=share)
     drawn = [call for call in CALLS if wanted(settings, call, TENANT)]

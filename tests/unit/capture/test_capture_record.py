@@ -8,7 +8,6 @@ from uuid import UUID
 
 import numpy as np
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -22,6 +21,7 @@ from app.memory.text import content_hash
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
 from app.store.records import TurnRecord
+from tests.support.tables import each_of
 from tests.support.wired_api import HashEmbedder, WordCounter
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -143,7 +143,7 @@ async def test_a_question_without_an_answer_leaves_the_end_where_it_was() -> Non
     assert [each.asked for each in turn.heads] == [True]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "finish"),
     [
         (answer("x", "length"), 1),
@@ -217,7 +217,7 @@ class RemoteEmbedder(HashEmbedder):
     local = False
 
 
-@pytest.mark.parametrize(("embedder", "space"), [(NoEmbedder(), 5), (RemoteEmbedder(), 5), (HashEmbedder(), None)])
+@each_of(("embedder", "space"), [(NoEmbedder(), 5), (RemoteEmbedder(), 5), (HashEmbedder(), None)])
 async def test_no_vectors_where_there_can_be_none(embedder: Any, space: int | None) -> None:
     shelf = Shelf(space)
     await Recorder(shelf, embedder, CountCache(), WordCounter()).record(facts(), exchange(), None)  # type: ignore[arg-type]  # as above
@@ -370,9 +370,7 @@ async def test_what_postgres_refuses_is_replaced() -> None:
     assert session.system_prompt_hash == sha256("S\ufffd".encode()).digest()
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"), [(1e300, 3.4028234663852886e38), (-1e300, -3.4028234663852886e38), (0.5, 0.5)]
-)
+@each_of(("given", "kept"), [(1e300, 3.4028234663852886e38), (-1e300, -3.4028234663852886e38), (0.5, 0.5)])
 async def test_parameters_beyond_their_columns(given: float, kept: float) -> None:
     session = (await recorded(facts(), exchange(temperature=given, max_response_tokens=2**40))).session
     assert session is not None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import click
-import pytest
 from click.testing import CliRunner
 
 from app.cli import COMMANDS, main
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@each_of("name", sorted(COMMANDS))
 def test_a_command_is_what_the_list_says(name: str) -> None:
     _, command, _ = main.resolve_command(click.Context(main), [name])
     assert command is not None

@@ -3,12 +3,11 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from app.cli.doctor import Finding, _spool, _upstreams
 from app.settings import Settings
 from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream
+from tests.support.tables import each_of
 
 
 def test_a_spool_that_cannot_be_written_is_no_empty_spool(tmp_path: Path) -> None:
@@ -24,7 +23,7 @@ def _looked(settings: Settings) -> Finding:
     return found
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("status", "path", "level"),
     [
         ("200 OK", "/v1", "ok"),

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from uuid import UUID
 
-import pytest
-
 from app.context.bearing import MAX_CHARS, NOTHING_READ, answers, bears_on, languages, naming, read
 from app.store.user_profile import StandingFact
+from tests.support.tables import each_of
 
 
 def fact(key: str, value: str) -> StandingFact:
@@ -35,7 +34,7 @@ def called_for(message: str) -> set[str]:
     return {name for name, each in FACTS.items() if bears_on(each, reading, {})}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("message", "wanted"),
     [
         ("Where do I live?", {"home"}),
@@ -95,7 +94,7 @@ def test_what_a_message_calls_for(message: str, wanted: set[str]) -> None:
     assert called_for(message) == wanted
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("message", "alone"),
     [
         ("Where do I live?", True),
@@ -112,7 +111,7 @@ def test_a_question_that_the_fact_answers_needs_nothing_else(message: str, alone
     assert not answers(FACTS["herb"], read(message))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("message", "past"),
     [
         ("Where did I live before?", True),
@@ -144,7 +143,7 @@ AT_TABLE = {
 FOOD, HEALTH = {"nuts", "diet", "asthma"}, {"nuts", "asthma"}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("wanted", "messages"),
     [
         (
@@ -207,7 +206,7 @@ PEOPLE = {
 }
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("message", "wanted", "answered"),
     [
         ("Where does Ana live?", {"sister", "porto"}, True),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,7 @@ from app.context.budget import (
     share_out,
     wanted,
 )
+from tests.support.tables import each_of
 
 
 def test_available_is_what_seed_000_section_6_1_says() -> None:
@@ -34,7 +34,7 @@ def test_available_is_what_seed_000_section_6_1_says() -> None:
     assert available(window=4096, system=3000, reserve=4096, tools=0) == 0
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("task", "split"),
     [
         (TaskType.CONTINUATION, Split(1500, 8500, 0)),
@@ -61,7 +61,7 @@ def test_the_parts_add_up(budget: int, task: TaskType) -> None:
     assert sum(SHARES[task]) == 100
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("share", "budget", "client", "cap", "expected"),
     [
         (4000, 10_000, 2000, 1500, 1500),  # the setting decides
@@ -144,7 +144,7 @@ def test_the_worked_table_of_seed_001_section_6() -> None:
     assert seed == Shares(185, 0, 0, 1500)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("room", "wants", "expected"),
     [
         (1500, NOTHING, Shares(0, 0, 0, 1500)),  # nothing to say beside memories: they have it all
@@ -213,22 +213,22 @@ CONTINUATION = [
 ]
 
 
-@pytest.mark.parametrize("query", KNOWLEDGE)
+@each_of("query", KNOWLEDGE)
 def test_questions_about_the_past_or_the_world_need_knowledge(query: str) -> None:
     assert classify(query, new_session=False, has_tools=False) is TaskType.KNOWLEDGE_INTENSIVE
 
 
-@pytest.mark.parametrize("query", CONTINUATION)
+@each_of("query", CONTINUATION)
 def test_everything_else_continues(query: str) -> None:
     assert classify(query, new_session=False, has_tools=False) is TaskType.CONTINUATION
 
 
-@pytest.mark.parametrize("query", KNOWLEDGE + CONTINUATION)
+@each_of("query", KNOWLEDGE + CONTINUATION)
 def test_a_new_session_is_one_whatever_is_asked(query: str) -> None:
     assert classify(query, new_session=True, has_tools=True) is TaskType.NEW_SESSION
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("has_tools", "last_role", "tool_results", "expected"),
     [
         (True, "tool", 1, TaskType.TOOL_HEAVY),

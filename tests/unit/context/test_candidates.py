@@ -2,11 +2,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
-
 from app.context.candidates import ItemSource
 from app.memory.candidate import Provenance
 from tests.support.context_samples import memory, message, source
+from tests.support.tables import each_of
 
 
 def test_provenance_is_numbered_as_in_seed_000_section_2_2() -> None:
@@ -22,7 +21,7 @@ def test_provenance_is_numbered_as_in_seed_000_section_2_2() -> None:
     assert [int(each) for each in sorted(Provenance)] == list(range(7))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("role", "provenance"),
     [
         ("user", Provenance.USER_STATED),

@@ -28,6 +28,7 @@ from app.store.user_profile import NOTHING, Procedure, Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
 from tests.support.journey import TOKENIZERS
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 SESSION = UUID(int=77)
 CAP = 300
@@ -171,7 +172,7 @@ async def test_without_words_nothing_is_looked_for() -> None:
     assert (found.asked, compiled.edits) == ([], [])
 
 
-@pytest.mark.parametrize("content", ["I said so: Number 5 is lucky", [{"type": "text", "text": "Tea, please"}]])
+@each_of("content", ["I said so: Number 5 is lucky", [{"type": "text", "text": "Tea, please"}]])
 async def test_what_stands_in_the_prompt_is_not_quoted_again(content: Any) -> None:
     words = "Tea, please" if isinstance(content, list) else content
     found = Found(message(50, words, similarity=0.9), message(51, "Coffee, please", similarity=0.8))
@@ -500,7 +501,7 @@ async def test_without_a_user_message_there_is_no_place() -> None:
     assert compiled.edits == []
 
 
-@pytest.mark.parametrize("placement", ["system", "second_system"])
+@each_of("placement", ["system", "second_system"])
 async def test_other_placements_have_all_in_one_block_each_time(placement: Any) -> None:
     messages = [said("system", "S"), *TALK]
     compiled = await compiler(Found(*FACTS)).compile(
@@ -549,7 +550,7 @@ async def test_a_search_has_its_own_limits() -> None:
     assert (await compiler(Found(*FACTS)).search(search(token_budget=0))).items == ()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "found", "only"),
     [
         ({"tiers": [3]}, {11}, 1),
@@ -643,7 +644,7 @@ async def test_with_all_sections_the_prompt_stays_within_the_budget(
 # --- the history's own budget ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("history", "texts"),
     [
         (None, [f"q{n}" for n in range(8)]),

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +31,7 @@ from app.context.resolution import Known, Resolution
 from app.store import ids
 from tests.support.context_samples import NOW
 from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, clash, fact, terms
+from tests.support.tables import each_of
 
 ROOMY = Shares(0, 0, 80, 0, 2000, 200, 80)
 
@@ -131,7 +131,7 @@ def test_the_seeds_worked_example_is_told_in_lines() -> None:
     assert said.account["domain"]["tokens"] + said.account["conflicts"]["tokens"] == said.tokens
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "line"),
     [
         (
@@ -279,7 +279,7 @@ async def test_a_logged_conflict_and_the_same_seen_now_are_one() -> None:
     assert (await learn(Asked(came_round, []), UUID(int=1), [UUID(int=5)])).clashes == ()  # type: ignore[arg-type]  # as above
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("strategy", "stands", "gone"),
     [
         ("trust_db", "domain", True),

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-import pytest
 from msgspec.structs import replace
 
 from app.context.assemble import Block
@@ -27,6 +26,7 @@ from app.context.notes import (
 from app.context.pack import Packed, Reason, Verdict
 from app.store.user_profile import NOTHING, EndedFact, Standing, StandingFact, StandingWish
 from tests.support.context_samples import memory, message, scored
+from tests.support.tables import each_of
 
 ALL = "What do you know about me?"
 ROOMY = Shares(200, 200, 80, 1500, wishes=200)
@@ -122,7 +122,7 @@ def test_facts_stand_a_line_a_key_with_since_when() -> None:
     assert said.account["facts"]["why"] == ["whole"] * 4
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("key", "line"),
     [
         ("mother.lives_in", "- mother lives in: x"),

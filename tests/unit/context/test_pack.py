@@ -14,6 +14,7 @@ from app.context.candidates import Candidate
 from app.context.pack import Efficiency, Packed, PlainMeter, Reason, Suffix, diverse, efficiency, history_suffix, pack
 from app.context.score import Scored
 from tests.support.context_samples import memory, message, scored, source
+from tests.support.tables import each_of
 
 
 def ids(packed: Packed) -> list[int]:
@@ -208,7 +209,7 @@ def test_what_was_left_out_for_room_would_not_fit(pool: list[Scored], budget: in
 # --- history ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("counts", "budget", "start"),
     [
         ([10, 20, 30, 40], 100, 0),
@@ -227,7 +228,7 @@ def test_the_largest_k_of_seed_000_section_6_3(counts: list[int], budget: int, s
 TURNS = ["user", "assistant"] * 3
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("counts", "budget", "expected"),
     [
         ([10] * 6, 60, Suffix(0, 0, 60)),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.retrieve import PASSAGE_TOKENS, WHOLE_TOKENS, Cutter
 from app.providers.tokens import Tokenizers
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 COUNT = Tokenizers().for_model("gpt-4o").count
 FILLER = "This sentence is one of many that say little about anything at all. "
@@ -28,7 +28,7 @@ def test_a_short_message_is_shown_whole() -> None:
     assert Cutter(["cat"], [1.0], COUNT).cut(FILLER * 20, WHOLE_TOKENS + 1) is not None
 
 
-@pytest.mark.parametrize("before", [1, 10, 60])
+@each_of("before", [1, 10, 60])
 def test_the_part_that_answers(before: int) -> None:
     shown = cut(FILLER * before + POINT + FILLER * 40, {"harbour": 5.0, "triest": 6.0, "paint": 4.0})
     assert POINT.strip() in shown
@@ -64,9 +64,7 @@ def test_different_words_beat_one_that_is_repeated() -> None:
     assert "moon" in cut(text, {"cat": 2.0, "moon": 2.0})
 
 
-@pytest.mark.parametrize(
-    "text", ["x" * 3000, "日本語" * 500, "\n" * 2000 + "a b" * 300, " ".join(["word"] * 900), "🙂" * 400]
-)
+@each_of("text", ["x" * 3000, "日本語" * 500, "\n" * 2000 + "a b" * 300, " ".join(["word"] * 900), "🙂" * 400])
 def test_text_without_sentences(text: str) -> None:
     shown = cut(text, {"word": 1.0})
     assert shown == shown.strip() != ""

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from uuid import UUID, uuid4
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from app.context.question import (
     zone_of,
 )
 from app.store.user_profile import NOTHING, Standing, StandingFact
+from tests.support.tables import each_of
 
 FRIDAY = datetime(2026, 11, 20, 15, 30, tzinfo=UTC)
 
@@ -41,7 +41,7 @@ def days(span: TimeSpan | None) -> tuple[str | None, str | None] | None:
     return begin, end
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("question", "begin", "end"),
     [
         ("What did I say yesterday?", "2026-11-19", "2026-11-20"),
@@ -134,7 +134,7 @@ def test_what_time_a_question_speaks_of(question: str, begin: str | None, end: s
     assert days(asked_time(question, FRIDAY)) == (begin, end)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "question",
     ["", "Where does Ana live?", "May I ask you something?", "How may we march on?",
      "Which of the 12 was it?", "Do you know a second one?", "How do I march to April's house, and may I?",
@@ -177,7 +177,7 @@ def test_of_a_long_question_both_ends_are_looked_at() -> None:
     assert asked_time(f"{pasted} last month {pasted}", FRIDAY) is None
 
 
-@pytest.mark.parametrize("year", [1, 9999])
+@each_of("year", [1, 9999])
 def test_at_the_edges_of_the_calendar(year: int) -> None:
     for question in (
         "last year",
@@ -216,7 +216,7 @@ def found(text: str, today: date = THAT_DAY, *, past: bool = True) -> list[tuple
     return [(each.first.isoformat(), each.until.isoformat()) for each in find_periods(text, today, past=past)]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "first", "until"),
     [
         ("What did we sell last quarter?", "2026-07-01", "2026-10-01"),
@@ -258,7 +258,7 @@ def test_of_what_is_to_come_the_next() -> None:
     assert found("week 50", past=False) == [("2026-12-07", "2026-12-14")]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["", "a quarter of the cake", "the third quarter of the game", "last month", "the last week of May", "week 54 of 2025",
      f"week {COUNTED_WEEKS}", "the last two times", "Q5", "the FAQ2", "the last quarter of the cake", "weeks 34"],
@@ -275,7 +275,7 @@ def test_where_it_stands_and_whether_it_names_its_year() -> None:
     assert not there.year
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("count", "unit", "expected"),
     [(1, "month", "2026-02-28"), (13, "month", "2025-02-28"), (1, "quarter", "2025-12-31"), (25, "hour", "2026-03-29"),
      (1, "week", "2026-03-24"), (-1, "month", "2026-04-30")],
@@ -299,7 +299,7 @@ def standing(value: str, key: str = "time_zone") -> Standing:
     return Standing(facts=(StandingFact(uuid4(), UUID(int=0), key, False, value, None, None, None),))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("told", "hours"),
     [
         ("Europe/Lisbon", 1), ("europe/lisbon", 1), ("America/New_York", -4), ("america/new_york", -4), ("Asia/Kolkata", 5.5),
@@ -313,7 +313,7 @@ def test_what_is_a_zone(told: str, hours: float) -> None:
     assert NIGHT.astimezone(zone).utcoffset() == timedelta(hours=hours)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "told",
     ["", "Lisbon", "Europe", "Europe/", "Nowhere/Land", "UTC+15", "+99", "../../etc/passwd", "/etc/localtime", "localtime",
      "Europe/../../etc/passwd", "x/" + "y" * 300, "Europe/Lisbon\0", "my wife's"],
@@ -368,7 +368,7 @@ def test_the_worked_example_of_seed_004() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("question", "strategy"),
     [
         ("How do I deploy the blog?", "procedural"),
@@ -401,7 +401,7 @@ def test_of_a_long_question_the_beginning_is_looked_at() -> None:
     assert understand("x " * MAX_CHARS + "and Lisbon?", NOW).entities == understand("x " * MAX_CHARS, NOW).entities
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("question", "recap"),
     [
         ("What did we talk about in March?", True),
@@ -427,7 +427,7 @@ def test_whether_it_asks_what_a_conversation_was_about(question: str, recap: boo
     assert understand(question, NOW).recap is recap
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("question", "resolved", "expected"),
     [
         ("what did gai media order?", True, ("factual", True, False, False, True)),
@@ -458,7 +458,7 @@ def test_an_open_time_is_shown_open() -> None:
     assert temporal_scope(None) is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("question", "turns"),
     [
         ("What did I ask three questions ago?", 3),

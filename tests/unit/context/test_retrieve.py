@@ -21,6 +21,7 @@ from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.item_columns import EPOCH, PLACE, Places, Scan, ids_of
 from app.store.turns import RetrievedRow
+from tests.support.tables import each_of
 from tests.support.wired_api import HashEmbedder
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -219,7 +220,7 @@ class Wordless(HashEmbedder):
         return np.zeros((len(texts), 8), np.float32)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("embedder", "space", "query"),
     [(NoEmbedder(), 9, "q"), (HashEmbedder(), None, "q"), (HashEmbedder(), 9, ""), (Wordless(), 9, "?!")],
 )
@@ -287,7 +288,7 @@ async def test_a_message_is_its_own_source() -> None:
     assert (await one(row(external_id=None))).provenance[0].session == str(SESSION)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("role", "provenance"),
     [
         (1, Provenance.USER_STATED),
@@ -321,7 +322,7 @@ async def test_a_memory_names_what_it_comes_from() -> None:
     assert (await one(memory(sources=None))).provenance == ()
 
 
-@pytest.mark.parametrize("legs", range(1, 4))
+@each_of("legs", range(1, 4))
 async def test_which_legs_brought_it(legs: int) -> None:
     found = await one(memory(), legs)
     names = {name for bit, name in enumerate(("vector", "text")) if legs >> bit & 1}
@@ -337,7 +338,7 @@ async def test_what_is_not_in_force_is_told() -> None:
     assert statuses == {UUID(int=3): "superseded", UUID(int=4): "expired"}
 
 
-@pytest.mark.parametrize("many", [1, 7, 50, 99, 100, 500])
+@each_of("many", [1, 7, 50, 99, 100, 500])
 def test_the_highest_are_those_of_a_whole_sort(many: int) -> None:
     worth = np.random.default_rng(5).permutation(100).astype(np.float32)
     assert highest(worth, many).tolist() == np.argsort(-worth)[:many].tolist()

@@ -36,6 +36,7 @@ from app.context.score import (
 from app.memory.candidate import Provenance
 from app.store.queries import SQL_DIR
 from tests.support.context_samples import NOW, memory, message
+from tests.support.tables import each_of
 
 NONE = QuerySignals()
 
@@ -227,7 +228,7 @@ GAI = "customer:gai_123"
 GAI_THINGS = {GAI: frozenset({"gai-media", "gai-media-entertainment"})}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("own", "overlap"),
     [
         ([GAI], 1.0),  # seed 004: "Overlap: 1 / 1 = 1.0"
@@ -350,7 +351,7 @@ def test_what_was_just_validated_is_as_sure_as_it_was() -> None:
     assert found.score == pytest.approx(sum(FACTUAL.weights[n] * v for n, v in found.signals.items()) * 0.85)
 
 
-@pytest.mark.parametrize("kind", ["event", "episode", "procedure", "pattern"])
+@each_of("kind", ["event", "episode", "procedure", "pattern"])
 def test_what_happened_has_happened(kind: str) -> None:
     """Only semantic memories are doubted."""
     found = scored(delivery(kind=kind))
@@ -399,7 +400,7 @@ def test_other_weights() -> None:
     assert strategies(mine)["procedural"].weights["importance"] == 0.35
 
 
-@pytest.mark.parametrize(
+@each_of(
     "change",
     [
         {"procedural": None}, {"procedural": {}}, {"procedural": 3}, {"exploratory": {"semantic_similarity": 1.0}},
@@ -412,7 +413,7 @@ def test_weights_that_are_none_are_refused(change: dict[str, Any]) -> None:
         strategies({**STRATEGY_WEIGHTS, **change})
 
 
-@pytest.mark.parametrize("stored", [[], "half", 3, True])
+@each_of("stored", [[], "half", 3, True])
 def test_what_is_no_object_has_no_weights(stored: object) -> None:
     with pytest.raises(ValueError, match="an object"):
         strategies(stored)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import pytest
-
 from app.context.question import asked_time
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -95,14 +94,12 @@ def _asked() -> Iterator[tuple[str, str]]:
             english = line
 
 
-@pytest.mark.parametrize(("said", "english"), list(_asked()))
+@each_of(("said", "english"), list(_asked()))
 def test_the_same_time(said: str, english: str) -> None:
     assert asked_time(english, NOW) is not None
     assert asked_time(said, NOW) == asked_time(english, NOW)
 
 
-@pytest.mark.parametrize(
-    "said", ["¿Dónde vivo?", "Wo wohne ich?", "Où est-ce que j'habite ?", "Onde eu moro?", "我住在哪里？"]
-)
+@each_of("said", ["¿Dónde vivo?", "Wo wohne ich?", "Où est-ce que j'habite ?", "Onde eu moro?", "我住在哪里？"])
 def test_no_time(said: str) -> None:
     assert asked_time(said, NOW) is None

@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from app.context.transcript import (
     tail_hash,
     text_of,
 )
+from tests.support.tables import each_of
 
 
 def call(name: str, arguments: Any, identity: str = "call_1") -> dict[str, Any]:
@@ -125,17 +125,17 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize(("one", "other"), SAME.values(), ids=SAME.keys())
+@each_of(("one", "other"), SAME.values())
 def test_what_clients_change_does_not_count(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert canonical(one) == canonical(other) is not None
 
 
-@pytest.mark.parametrize(("one", "other"), DIFFERENT.values(), ids=DIFFERENT.keys())
+@each_of(("one", "other"), DIFFERENT.values())
 def test_what_was_said_counts(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert canonical(one) != canonical(other)
 
 
-@pytest.mark.parametrize("role", ["system", "developer"])
+@each_of("role", ["system", "developer"])
 def test_system_messages_have_no_canonical_form(role: str) -> None:
     assert canonical({"role": role, "content": "It is 12:00."}) is None
 
@@ -174,7 +174,7 @@ def test_no_shape_raises_and_all_is_deterministic(messages: list[Any]) -> None:
     assert isinstance(query_of(messages), str)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "message",
     [
         {"role": "user", "content": "\ud800"},
@@ -258,7 +258,7 @@ def test_tail_hash_needs_the_same_words() -> None:
     assert Transcript.of(talk("q2", "a2")).tail(1) != Transcript.of(talk("q2", "a2 edited")).tail(1)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("message", "text"),
     [
         ({"role": "user", "content": "hi "}, "hi "),

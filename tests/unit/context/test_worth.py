@@ -37,6 +37,7 @@ from app.context.worth import (
     states,
 )
 from app.store.item_columns import PLACE, Scan
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 MANY = 300
@@ -84,14 +85,14 @@ IDLE: list[tuple[str, dict[str, tuple[int, ...]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "words"), IDLE)
+@each_of(("text", "words"), IDLE)
 def test_what_asks_nothing_of_memory(text: str, words: dict[str, tuple[int, ...]]) -> None:
     assert not sure(text, words)[1]
     few = {word: tuple(n for n in holding if n < 2) for word, holding in words.items()}
     assert not sure(text, few, 2)[1], "nor of one with two messages"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "words"),
     [
         ("What is my sister called?", {"sister": (7, 80), "call": COMMON}),
@@ -103,7 +104,7 @@ def test_what_asks_memory(text: str, words: dict[str, tuple[int, ...]]) -> None:
     assert sure(text, words)[1]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "words", "passes"),
     [
         ("Why does the build fail?", {"build": (7, 90), "fail": (7, 30)}, True),
@@ -179,7 +180,7 @@ def test_what_stands_out_is_worth_more() -> None:
     assert likely[0] == likely.max() > PRICES["frugal"].least_of_one(60, 0.0)
 
 
-@pytest.mark.parametrize(("role", "folded"), [(2, True), (1, False)])
+@each_of(("role", "folded"), [(2, True), (1, False)])
 def test_copies_of_an_answer_do_not_stand_before_what_was_said_once(role: int, folded: bool) -> None:
     """What the user says again is news."""
     cosines = np.linspace(0.1, 0.2, MANY).astype(np.float32)
@@ -225,7 +226,7 @@ def test_a_price_asks_more_of_what_is_long_and_of_what_stands_beside_a_sure_answ
     assert rate.least_of_one(10, 0.9) == pytest.approx(0.09)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("does", "texts"),
     [
         (

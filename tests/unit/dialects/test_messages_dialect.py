@@ -15,6 +15,7 @@ from app.dialects.splice import splice
 from app.dialects.sse import LastEventGuard, payloads
 from app.errors import BadRequest, NotFound, StoreUnavailable, TooLarge
 from tests.support.replies import CAPTURES
+from tests.support.tables import each_of
 
 TEXT = {"type": "text", "text": "Which?"}
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
@@ -62,7 +63,7 @@ FORMS: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("element", "messages"), FORMS)
+@each_of(("element", "messages"), FORMS)
 def test_an_element_is_messages_and_they_are_the_element(element: Any, messages: Any) -> None:
     assert messages_of(element) == messages
     assert elements_of(messages) == [element]
@@ -150,7 +151,7 @@ MARKED = {"type": "text", "text": "long", "cache_control": {"type": "ephemeral"}
 NOTE = {"type": "text", "text": "note"}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("content", "before", "after"),
     [
         ("hi", "notehi", "hinote"),
@@ -171,7 +172,7 @@ def test_text_beside_what_a_user_says(content: Any, before: Any, after: Any) -> 
         assert made[0].drop == 0, "no byte of the client's is another"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("system", "wanted"),
     [
         (None, "note"),
@@ -312,7 +313,7 @@ def test_its_last_event_waits(size: int, named: bool) -> None:
     assert sent + guard.rest() == body
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("error", "kind"),
     [
         (BadRequest("no"), "invalid_request_error"),
@@ -339,10 +340,8 @@ def test_what_a_program_reminds_of_is_not_what_its_user_says() -> None:
     assert made["messages"] == [user({"type": "text", "text": "Note."}, REMINDER, said)]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [[REMINDER], [{"type": "text", "text": "<system-reminder> is a word that I read."}], REMINDER["text"]],
-    ids=["nothing else", "a word", "a plain text"],
+@each_of(
+    "content", [[REMINDER], [{"type": "text", "text": "<system-reminder> is a word that I read."}], REMINDER["text"]]
 )
 def test_what_may_be_the_users_own_stays(content: Any) -> None:
     (message,) = messages_of({"role": "user", "content": content})

@@ -6,7 +6,6 @@ import itertools
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from app.dialects.responses import LAST, answer_of_json, fold
 from app.dialects.sse import LastEventGuard, payloads
 from tests.support.replies import CAPTURES
 from tests.support.responses import called, event_bytes, events_of, response_of, said, thought
+from tests.support.tables import each_of
 
 ITEMS = [thought("hm"), said("It is sunny."), called("weather", '{"city": "Lisbon"}', "c1")]
 WHOLE = response_of({"model": "m", "input": "hi"}, ITEMS, "resp_1")
@@ -62,7 +62,7 @@ def test_what_broke_off_is_there_as_far_as_it_came() -> None:
     assert folded([event_bytes(bare)]).choices[0].content == "Oi"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("status", "more", "reason", "error"),
     [
         ("incomplete", {"incomplete_details": {"reason": "max_output_tokens"}}, "length", None),
@@ -115,7 +115,7 @@ def captured(case: str) -> bytes:
     return b"".join(pieces)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("case", "reason"),
     [
         ("responses_stream", "length"),
@@ -154,14 +154,14 @@ def fed(chunks: list[bytes]) -> tuple[bytes, bytes, bool]:
     return sent, guard.rest(), guard.ended
 
 
-@pytest.mark.parametrize("status", ["completed", "failed", "incomplete"])
+@each_of("status", ["completed", "failed", "incomplete"])
 def test_the_last_event_is_held_back_whole(status: str) -> None:
     events = events_of(WHOLE | {"status": status})
     sent, held, ended = fed([b"".join(events)])
     assert (sent, held, ended) == (b"".join(events[:-1]), events[-1], True)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "last",
     [
         b"event:response.completed\ndata:{}\n\n",

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import orjson
-import pytest
 
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.dialects.base import ChatRequest, renamed
@@ -18,6 +17,7 @@ from app.dialects.sse import UpstreamAnswer
 from app.gateway.inject import weave
 from mneme_replay.paths import MASK
 from tests.support.responses import called, said
+from tests.support.tables import each_of
 
 USER = {"role": "user", "content": "q"}
 PAST = [{"role": "user", "content": "old"}, {"role": "assistant", "content": "answer"}]
@@ -51,7 +51,7 @@ def test_a_text_and_instructions_are_messages() -> None:
     assert not chat.upstream_holds
 
 
-@pytest.mark.parametrize(
+@each_of(
     "document",
     [{}, {"input": None}, {"input": []}, {"input": 7}, {"input": ["q"]}, {"input": [{"type": "item_reference", "id": "x"}]},
      {"instructions": "x"}, {"instructions": "x", "input": []}],
@@ -131,7 +131,7 @@ def test_a_text_becomes_an_item_where_history_goes_before_it() -> None:
     assert made == begin + b'{"role":"user","content":"Bq\\u00e9"}] ,"x":1.0}'
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "wanted"),
     [
         ({"input": "q"}, {"instructions": "M", "input": "q"}),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import canonical
 from app.dialects.responses_items import assistant_of, items_of, messages_of
 from tests.support.responses import called, said, thought
+from tests.support.tables import each_of
 
 USER = {"role": "user", "content": "What is the weather?"}
 RESULT = {"type": "function_call_output", "call_id": "c1", "output": "sunny"}
@@ -58,7 +58,7 @@ def test_a_conversation_is_the_same_in_both_dialects() -> None:
     assert [canonical(each) for each in messages] == [canonical(each) for each in chat]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "item",
     [
         {"type": "item_reference", "id": "msg_1"},

@@ -7,7 +7,6 @@ import sys
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +23,7 @@ from app.dialects.splice import (
     with_value,
 )
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 # --- JSON text as clients write it: any white space, any escapes, numbers that floats would not survive ---------------
 
@@ -124,7 +124,7 @@ def test_spans_hold_what_a_parser_sees(body: bytes) -> None:
             assert content.kind == "absent"
 
 
-@pytest.mark.parametrize(
+@each_of(
     "body",
     [
         b"",
@@ -176,7 +176,7 @@ def test_the_last_duplicate_counts() -> None:
     assert body[content.start : content.end] == b'"b"'
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("message", "content"),
     [
         (b'{"role":"tool","tool_call_id":"c","content":"a\\"b\\\\"}', b'"a\\"b\\\\"'),
@@ -196,7 +196,7 @@ def test_the_content_of_a_message_is_its_last(message: bytes, content: bytes) ->
     assert body[found.start : found.end] == content
 
 
-@pytest.mark.parametrize("backslashes", range(24))
+@each_of("backslashes", range(24))
 def test_any_number_of_backslashes_before_a_quote(backslashes: int) -> None:
     tail = "\\" * backslashes + '"' if backslashes % 2 == 0 else "\\" * backslashes + '" } ] x"'
     body = ('{"messages":[{"content":"a' + tail + ',"role":"user"}],"z":1}').encode()
@@ -222,7 +222,7 @@ def sized(name: str) -> bytes:
     return b'{"x":' + inside + b',"messages":[{"content":"y"},{"a":' + inside + b"}]}"
 
 
-@pytest.mark.parametrize(
+@each_of(
     "name",
     [
         "deep",
@@ -319,7 +319,7 @@ def edited(body: bytes, build: Any, text: str = "T") -> bytes | None:
     return None if made is None else splice(body, [made])
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("content", "inserted", "appended"),
     [
         (b'"a"', b'"Ta"', b'"aT"'),
@@ -344,7 +344,7 @@ def test_absent_content() -> None:
     assert edited(b'{"messages":[{ "a":1}]}', insert_text) == b'{"messages":[{"content":"T", "a":1}]}'
 
 
-@pytest.mark.parametrize("text", ['"', "\\", "\n\x00\x1f", "é🙂\u2028", "\ud800", "a\udc00b", "\ud83d\ude00"])
+@each_of("text", ['"', "\\", "\n\x00\x1f", "é🙂\u2028", "\ud800", "a\udc00b", "\ud83d\ude00"])
 def test_escaping(text: str) -> None:
     escaped = escape(text)
     assert json.loads(b'"' + escaped + b'"') == orjson.loads(b'"' + escaped + b'"') == repaired(text)
@@ -383,7 +383,7 @@ def test_a_value_is_replaced_in_place() -> None:
     assert replace_value(envelope, "user", "x") is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("body", "expected"),
     [
         (b'{"model":"a","input":[1.0, 1e5]}', b'{"model":"b","input":[1.0, 1e5]}'),

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.sse import EndGuard, EventParser, answer_of_json, data_of, fold, payloads
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "captures" / "vllm"
 
@@ -100,7 +100,7 @@ def test_events_are_known_as_soon_as_they_end() -> None:
     assert parser.size == 36
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("event", "data"),
     [
         (b"data: a\n\n", b"a"),
@@ -175,7 +175,7 @@ def test_the_guard_holds_the_end_and_only_the_end(case: tuple[bytes, list[bytes]
     assert guard.rest() == b""
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("chunks", "released"),
     [
         ([b"data: {}\n\n", b"data: [DONE]\n\n"], [b"data: {}\n\n", b""]),
@@ -231,7 +231,7 @@ def test_fold_of_a_captured_stream() -> None:
     assert whole.usage["total_tokens"] == answer.usage["total_tokens"]
 
 
-@pytest.mark.parametrize("case", sorted(path.name.split(".")[0] for path in CAPTURES.glob("*.response.raw")))
+@each_of("case", sorted(path.name.split(".")[0] for path in CAPTURES.glob("*.response.raw")))
 def test_every_capture_can_be_folded(case: str) -> None:
     body = body_of(case)
     answer = fold(payloads(body))
@@ -335,7 +335,7 @@ def test_the_last_usage_counts_and_an_error_in_the_stream_is_kept() -> None:
     assert not answer.done
 
 
-@pytest.mark.parametrize(
+@each_of(
     "bad",
     [
         b"",
@@ -355,7 +355,7 @@ def test_malformed_events_are_counted_and_skipped(bad: bytes) -> None:
     assert answer.malformed == 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     "odd",
     [
         {"choices": None},

@@ -19,9 +19,9 @@ from app.context.transcript import Transcript, canonical, chain, message_hash
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
 from app.errors import UpstreamTimeout
-from app.gateway.account import ERROR_CHARS, Accountant
 from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
+from app.gateway.finalize import ERROR_CHARS, Accountant
 from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import Prepared

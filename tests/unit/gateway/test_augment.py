@@ -21,6 +21,7 @@ from tests.support.journey import (
     completion,
     user,
 )
+from tests.support.tables import each_of
 from tests.support.turns import Stage
 
 
@@ -77,7 +78,7 @@ async def test_a_client_that_hangs_up_is_no_one_for_whom_memory_was_late() -> No
     assert stage.preparer.late_of == []
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("trouble", "reason"), [(None, "deadline"), (StoreUnavailable(), "store"), (Unavailable("no vector"), "embeddings")]
 )
 async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exception | None, reason: str) -> None:

@@ -11,8 +11,11 @@ from msgspec.structs import replace
 
 from app.dialects.splice import Insertion
 from app.errors import StoreUnavailable, Unavailable
-from app.paging.state import Paging
-from app.store.paging_values import NOTHING_PAGED, PagingRecord, Zone
+from app.features.paging.addon import is_paged, paging_budget
+from app.features.paging.state import Paging
+from app.features.paging.values import NOTHING_PAGED, PagingRecord, Zone
+from app.gateway.identify import OnOff
+from app.store.limits import KeyLimits
 from tests.support.journey import user
 from tests.support.turns import SESSION, Stage
 
@@ -116,3 +119,23 @@ async def test_what_mneme_supplies_is_not_paged_and_it_is_said(monkeypatch: pyte
     compiled = stage.recorder.records[0][2]
     assert compiled is not None
     assert compiled.audit["paging"] == {"reason": "history-supplied"}
+
+
+@pytest.mark.parametrize("setting", ["on", "off"])
+@pytest.mark.parametrize("key", [None, KeyLimits(), KeyLimits(paging=True), KeyLimits(paging=False)])
+@pytest.mark.parametrize("session", [None, "on", "off"])
+@pytest.mark.parametrize("header", [None, "on", "off"])
+def test_header_then_session_then_key_then_server_say_whether_it_is_paged(
+    header: OnOff | None, session: OnOff | None, key: KeyLimits | None, setting: OnOff
+) -> None:
+    by_key = None if key is None or key.paging is None else "on" if key.paging else "off"
+    first = next(each for each in (header, session, by_key, setting) if each is not None)
+    config = {} if session is None else {"paging": session}
+    assert is_paged(header, config, key, setting) == (first == "on")
+
+
+def test_the_budget_of_a_session_beats_the_servers() -> None:
+    assert paging_budget({}, None) is None
+    assert paging_budget({}, 32_000) == 32_000
+    assert paging_budget({"paging_budget_tokens": 4_000}, 32_000) == 4_000
+    assert paging_budget({"paging_budget_tokens": 4_000}, None) == 4_000

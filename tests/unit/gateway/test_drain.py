@@ -19,12 +19,13 @@ from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.capture.journal import Codec, gather
 from app.capture.spool import SUFFIX, JournalEntry
 from app.errors import StoreUnavailable, Unavailable
+from app.features.limits.store import AdmitAnswer
 from app.gateway import spooling as drain_module
 from app.gateway.spooled_call import INTERRUPTED
 from app.gateway.spooling import Drain, Keeper
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import AdmitAnswer, KeyLimits
+from app.store.limits import KeyLimits
 from tests.support.clients import assistant, user
 from tests.support.journey import UPSTREAM, Client, Journey, Reply, build_journey, completion, stream
 from tests.support.sockets import eventually

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.headers import HOP_BY_HOP, Headers, find, has, request_headers, response_headers
+from tests.support.tables import each_of
 
 IDENTITY = (b"accept-encoding", b"identity")
 
@@ -27,7 +28,7 @@ def test_other_headers_go_on_as_they_are() -> None:
     assert passed(*headers) == [*headers, IDENTITY]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "name",
     [*sorted(HOP_BY_HOP), b"host", b"Host", b"Content-Length", b"expect", b"X-Mneme-User", b"x-mneme-key"],
 )
@@ -95,7 +96,7 @@ def test_response_headers_that_stay_behind() -> None:
     assert response_headers([*kept, *lost], 200) == kept
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("status", "more", "kept"),
     [
         (200, [], True),

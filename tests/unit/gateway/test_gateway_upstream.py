@@ -9,6 +9,7 @@ from app.errors import NotFound, UpstreamError
 from app.gateway.upstream import OPENAI_BASE_URL, Router, Target, UpstreamBroke, is_bodyless
 from app.settings import Settings
 from app.sources import UpstreamRoute
+from tests.support.tables import each_of
 
 
 def router(monkeypatch: pytest.MonkeyPatch, **given: Any) -> Router:
@@ -129,7 +130,7 @@ def test_a_fallback_that_is_no_other_upstream_is_refused_at_start(
         router(monkeypatch, upstreams=[route])
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "query", "url"),
     [
         (b"/v1/chat/completions", b"", "http://up/base/v1/chat/completions"),
@@ -147,7 +148,7 @@ def test_a_key_is_not_shown() -> None:
     assert "sk-own" not in repr(Target("n", "http://up/v1", "sk-own", None, "tail"))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("method", "status", "length", "bodyless"),
     [
         ("GET", 200, b"0", True),

@@ -10,16 +10,12 @@ from app.errors import BadHeader, Forbidden
 from app.gateway.identify import (
     LOCAL_USER,
     MAX_NAME,
-    OnOff,
     Switches,
     check_agreement,
     identify,
-    paged,
-    paging_budget,
     switches,
 )
 from app.store import ids
-from app.store.limits import KeyLimits
 
 TENANT = UUID(int=7)
 OPEN = Principal(TENANT, None, None, frozenset(), "open")
@@ -158,23 +154,3 @@ def test_a_header_of_ours_says_one_thing_but_labels_are_many() -> None:
     check_agreement([(b"x-mneme-label", b"golden"), (b"X-Mneme-Label", b"checkout")])
     with pytest.raises(BadHeader, match="comes twice"):
         check_agreement([(b"x-mneme-user", b"ana"), (b"X-Mneme-User", b"ben")])
-
-
-@pytest.mark.parametrize("setting", ["on", "off"])
-@pytest.mark.parametrize("key", [None, KeyLimits(), KeyLimits(paging=True), KeyLimits(paging=False)])
-@pytest.mark.parametrize("session", [None, "on", "off"])
-@pytest.mark.parametrize("header", [None, "on", "off"])
-def test_header_then_session_then_key_then_server_say_whether_it_is_paged(
-    header: OnOff | None, session: OnOff | None, key: KeyLimits | None, setting: OnOff
-) -> None:
-    by_key = None if key is None or key.paging is None else "on" if key.paging else "off"
-    first = next(each for each in (header, session, by_key, setting) if each is not None)
-    config = {} if session is None else {"paging": session}
-    assert paged(header, config, key, setting) == (first == "on")
-
-
-def test_the_budget_of_a_session_beats_the_servers() -> None:
-    assert paging_budget({}, None) is None
-    assert paging_budget({}, 32_000) == 32_000
-    assert paging_budget({"paging_budget_tokens": 4_000}, 32_000) == 4_000
-    assert paging_budget({"paging_budget_tokens": 4_000}, None) == 4_000

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.errors import UpstreamError
-from app.gateway.tool_loop import Arriving
+from app.features.paging.tool_loop import Arriving
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse
 
 EVENTS = [b"data: 1\n\nda", b"ta: 2\n\n", b": end\n\n"]

@@ -15,14 +15,17 @@ from app.api.auth import Principal
 from app.capture.facts import Outcome
 from app.capture.spool import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
+from app.features.limits.store import AdmitAnswer
+from app.features.paging.ledger import HiddenLegs
+from app.features.paging.record import PagingPartRecord
+from app.features.paging.state import Paging
+from app.features.paging.tool_loop import NOT_LOOKED_UP
+from app.features.paging.tools import LIMIT_REACHED, Names
 from app.gateway.idempotency import EarlierAnswer
 from app.gateway.spooled_call import Revived, revive
-from app.gateway.tool_loop import NOT_LOOKED_UP
 from app.gateway.upstream import UpstreamBroke
-from app.paging.ledger import HiddenLegs
-from app.paging.tools import LIMIT_REACHED, Names
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import AdmitAnswer, KeyLimits
+from app.store.limits import KeyLimits
 from tests.support.faults import (
     DONE,
     StubAnswers,
@@ -182,9 +185,9 @@ async def test_what_the_model_was_told_is_in_the_record(stage: Stage) -> None:
     await ask(stage, asking("which?"), saying("so"))
     facts, exchange, _ = stage.recorder.records[-1]
     assert exchange is not None
-    assert facts.paging is not None
-    assert [each.question for each in facts.paging.faults] == ['{"question": "which?"}']
-    (key, row) = next(iter(facts.paging.hidden.items()))
+    assert isinstance(facts.part, PagingPartRecord)
+    assert [each.question for each in facts.part.record.faults] == ['{"question": "which?"}']
+    (key, row) = next(iter(facts.part.record.hidden.items()))
     assert key == exchange.answer_chains[0]
     assert [each["role"] for each in HiddenLegs.of_json(row).legs] == ["assistant", "tool"]
 
@@ -214,8 +217,8 @@ async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPage
     assert leg.stream is not None
     assert leg.stream.body == bytes_of(reply)
     assert client.metadata["legs"] == [str(leg.call_id)]
-    assert client.paging is not None
-    (row,) = client.paging.hidden.values()
+    assert isinstance(client.part, PagingPartRecord)
+    (row,) = client.part.record.hidden.values()
     assert HiddenLegs.of_json(row).pending
 
 
@@ -419,8 +422,8 @@ async def test_an_upstream_that_takes_no_tools_is_asked_without(stage: Stage, pa
     assert answer.headers["x-mneme-paging"].endswith(";tools=refused")
     assert stage.journey.count("mneme_upstream_attempts_total", upstream="upstream", result="no_tools") == 1
     facts, _, compiled = stage.recorder.records[-1]
-    assert facts.paging is not None
-    assert not facts.paging.offered
+    assert isinstance(facts.part, PagingPartRecord)
+    assert not facts.part.record.offered
     assert compiled is not None
     assert compiled.audit["paging"] == {"tools": None, "declined": "refused"}
     assert facts.sent is not None
@@ -509,7 +512,7 @@ async def test_a_body_that_is_sent_once_more_has_the_tools_in_it(stage: Stage) -
     assert len(stage.upstream.requests) == 4
     facts, exchange, _ = stage.recorder.records[-1]
     assert exchange is None, "its turn is there"
-    assert facts.paging is None or facts.paging.faults
+    assert facts.part is None or (isinstance(facts.part, PagingPartRecord) and facts.part.record.faults)
 
 
 async def test_legs_wait_in_the_spool_with_their_call(tmp_path: Path, pager: StubPager, answers: StubAnswers) -> None:
@@ -524,7 +527,7 @@ async def test_legs_wait_in_the_spool_with_their_call(tmp_path: Path, pager: Stu
     for each in keeper.spool.turns(user_id):
         kept = keeper.spool.load(each)
         assert kept is not None
-        call = revive(kept, 1 << 20)
+        call = revive(kept, 1 << 20, stage.journey.addon)
         await stage.journey.gateway.settle(call.call, call.ending, call.tape, call.ended_at, call.promised)
     found = {facts.call_id: facts for facts, _, _ in stage.recorder.records}
     client = found.pop(UUID(answer.headers["x-mneme-call-id"]))
@@ -547,7 +550,7 @@ async def test_a_process_that_is_killed_leaves_its_legs(tmp_path: Path, pager: S
         if b"so" not in b"".join(client.parts):
             return False
         for path in keeper.spool.running.glob("*.journal"):
-            left.extend(revive(each, 1 << 20) for each in Abandoned(path).unfinished())
+            left.extend(revive(each, 1 << 20, stage.journey.addon) for each in Abandoned(path).unfinished())
         return True
 
     await going(stage, client, look)
@@ -556,6 +559,6 @@ async def test_a_process_that_is_killed_leaves_its_legs(tmp_path: Path, pager: S
     assert (leg.call.leg_of.call_id, leg.call.leg_of.number) == (own.call.id, 2)
     assert leg.tape.body == event({"content": "so"})
     assert leg.ending.kind == own.ending.kind == "cancelled"
-    assert own.call.paging is not None
-    assert [each.question for each in own.call.paging.faults] == ['{"question": "which?"}']
-    assert own.call.paging.hidden.legs
+    assert isinstance(own.call.part, Paging)
+    assert [each.question for each in own.call.part.faults] == ['{"question": "which?"}']
+    assert own.call.part.hidden.legs

@@ -13,9 +13,10 @@ import pytest
 from app.api.auth import Principal
 from app.capture.facts import CallFacts
 from app.errors import StoreUnavailable, UpstreamUnreachable
+from app.features.limits.store import AdmitAnswer, Estimate
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import AdmitAnswer, Estimate, KeyLimits
+from app.store.limits import KeyLimits
 from tests.support.journey import (
     UPSTREAM,
     Answer,

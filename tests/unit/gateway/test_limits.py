@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from app.gateway.limits import MAX_ANSWER, MAX_RETRY_S, RateWindow, dollars, duration, estimate, rate_headers, refusal
-from app.store.limits import AdmitAnswer, Estimate, KeyLimits
+from app.features.limits.limiter import (
+    MAX_ANSWER,
+    MAX_RETRY_S,
+    RateWindow,
+    dollars,
+    duration,
+    estimate,
+    rate_headers,
+    refusal,
+)
+from app.features.limits.store import AdmitAnswer, Estimate
+from app.store.limits import KeyLimits
 
 BOTH = KeyLimits(requests_per_minute=30, tokens_per_minute=1000)
 

@@ -13,6 +13,7 @@ from app.providers.models import ModelRegistry
 from app.tasks import Supervisor
 from tests.support.journey import Reply, ScriptedTransport
 from tests.support.sockets import eventually
+from tests.support.tables import each_of
 
 TARGET = Target("up", "http://up/v1", None, None, "tail")
 HEADERS = [
@@ -58,7 +59,7 @@ async def test_an_upstream_is_asked_once_in_a_while(monkeypatch: pytest.MonkeyPa
     assert len(transport.requests) == 4
 
 
-@pytest.mark.parametrize(
+@each_of(
     "reply",
     [
         UpstreamUnreachable("no"),

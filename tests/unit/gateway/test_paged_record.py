@@ -12,17 +12,17 @@ from msgspec.structs import replace
 from app.context.transcript import Transcript
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
-from app.gateway.pager import frozen, record_of, thawed
+from app.features.paging.ledger import BLOCKS, HiddenLegs
+from app.features.paging.segment import marks
+from app.features.paging.state import Paging
+from app.features.paging.tools import PhantomCall
+from app.features.paging.values import NOTHING_PAGED, Fidelity, ObjectSpan, PagingRecord, Relationship, RelationType
 from app.gateway.redact import Redactor
-from app.paging.ledger import HiddenLegs
-from app.paging.segment import marks
-from app.paging.state import Paging
-from app.paging.tools import PhantomCall
-from app.store.paging_values import NOTHING_PAGED, Fidelity, ObjectSpan, Relationship, RelationType
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 
 SESSION, TENANT, USER = UUID(int=1), UUID(int=2), UUID(int=3)
 CHAIN = mark("answer")
+NO_REDACTOR = Redactor()
 EXCHANGE = HiddenLegs(
     legs=(
         {"role": "assistant", "content": "hm", "tool_calls": [{"id": "c1"}]},
@@ -53,9 +53,13 @@ def paging(**given: Any) -> Paging:
     return Paging(**plain | given)
 
 
+def recorded(given: Paging, chain: bytes | None, redactor: Redactor = NO_REDACTOR) -> PagingRecord:
+    return given.recorded(chat(), chain, redactor).record
+
+
 def test_the_record_has_the_faults_and_the_exchange_behind_the_answer() -> None:
     given = paging()
-    found = record_of(given, chat(), CHAIN)
+    found = recorded(given, CHAIN)
     assert found.faults == tuple(given.faults)
     assert found.hidden == {**given.record.hidden, CHAIN: EXCHANGE.as_json()}
 
@@ -63,20 +67,20 @@ def test_the_record_has_the_faults_and_the_exchange_behind_the_answer() -> None:
 @pytest.mark.parametrize(("chain", "hidden"), [(None, EXCHANGE), (CHAIN, HiddenLegs())])
 def test_without_an_answer_or_an_exchange_the_ledger_gets_nothing_new(chain: bytes | None, hidden: HiddenLegs) -> None:
     given = paging(hidden=hidden)
-    assert record_of(given, chat(), chain).hidden == given.record.hidden
+    assert recorded(given, chain).hidden == given.record.hidden
 
 
 def test_a_call_that_waits_on_disk_comes_back_with_its_paging() -> None:
     given = paging()
-    kept = orjson.loads(orjson.dumps(frozen(given, chat(), Redactor())))
-    assert thawed(kept, TENANT, USER) == given
-    assert record_of(thawed(kept, TENANT, USER), chat(), CHAIN) == record_of(given, chat(), CHAIN)
+    kept = orjson.loads(orjson.dumps(given.frozen(chat(), Redactor())))
+    assert Paging.thawed(kept, TENANT, USER) == given
+    assert recorded(Paging.thawed(kept, TENANT, USER), CHAIN) == recorded(given, CHAIN)
 
 
 def test_what_no_disk_takes_is_replaced() -> None:
     wild = made(SESSION, "wild", "a \ud800 and \0 b")
-    kept = orjson.loads(orjson.dumps(frozen(paging(record=record(SESSION, wild)), chat(), Redactor())))
-    assert thawed(kept, TENANT, USER).record.objects[0].content == "a \ufffd and \ufffd b"
+    kept = orjson.loads(orjson.dumps(paging(record=record(SESSION, wild)).frozen(chat(), Redactor())))
+    assert Paging.thawed(kept, TENANT, USER).record.objects[0].content == "a \ufffd and \ufffd b"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +88,7 @@ def test_what_no_disk_takes_is_replaced() -> None:
 )
 def test_what_mneme_has_not_written_is_refused(kept: dict[str, Any]) -> None:
     with pytest.raises((ValueError, KeyError, TypeError)):
-        thawed(kept, TENANT, USER)
+        Paging.thawed(kept, TENANT, USER)
 
 
 # --- values that are not to be stored -----------------------------------------------------------------------------------
@@ -109,7 +113,7 @@ def redacted_case() -> tuple[Paging, dict[str, Any]]:
 
 def test_of_a_message_that_may_not_be_stored_there_is_no_object() -> None:
     given, objects = redacted_case()
-    found = record_of(given, chat(), CHAIN, Redactor(["$.messages[2].content"]))
+    found = recorded(given, CHAIN, Redactor(["$.messages[2].content"]))
     one = objects["one"]
     assert found.objects == (one,)
     assert found.relationships == ()
@@ -119,16 +123,25 @@ def test_of_a_message_that_may_not_be_stored_there_is_no_object() -> None:
     assert found.pinned == frozenset()
     assert [(each.question, each.answer, each.avoided_tokens) for each in found.faults] == [(None, None, 295)]
     assert found.hidden == {}
-    assert "secret" not in str(frozen(given, chat(), Redactor(["$.messages[2].content"])))
+    assert "secret" not in str(given.frozen(chat(), Redactor(["$.messages[2].content"])))
 
 
 def test_an_exchange_that_says_what_may_not_be_stored_is_not_kept() -> None:
     given, objects = redacted_case()
-    found = record_of(given, chat(), CHAIN, Redactor(["$.choices[*].message.content"]))
+    found = recorded(given, CHAIN, Redactor(["$.choices[*].message.content"]))
     assert found.objects == tuple(objects.values())
     assert found.hidden == {}
 
 
+@pytest.mark.parametrize("path", ["$.content[*].thinking", "$.messages[*].content[*].thinking", "$.delta.thinking"])
+def test_thinking_that_may_not_be_stored_is_not_kept_with_an_exchange(path: str) -> None:
+    legs = ({"role": "assistant", "content": "Hm.", BLOCKS: [{"type": "thinking", "thinking": "secret"}]},)
+    given = paging(hidden=HiddenLegs(legs))
+    assert CHAIN in recorded(given, CHAIN).hidden
+    assert recorded(given, CHAIN, Redactor(["$.content[*].text"])).hidden
+    assert recorded(given, CHAIN, Redactor([path])).hidden == {}
+
+
 def test_a_value_beside_the_messages_takes_nothing_away() -> None:
     given, _ = redacted_case()
-    assert record_of(given, chat(), CHAIN, Redactor(["$.user"])) == record_of(given, chat(), CHAIN)
+    assert recorded(given, CHAIN, Redactor(["$.user"])) == recorded(given, CHAIN)

@@ -17,14 +17,14 @@ from app.context.transcript import Transcript
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.errors import StoreUnavailable
+from app.features.paging.ledger import HiddenLegs, keys_of
+from app.features.paging.pager import unpaged
+from app.features.paging.plan import LEFT_OUT
+from app.features.paging.preview import TAG, handle_of
+from app.features.paging.tools import PhantomCall
+from app.features.paging.values import Fidelity, Trigger, Zone
 from app.gateway.inject import weave
-from app.gateway.pager import unpaged
-from app.paging.ledger import HiddenLegs, keys_of
-from app.paging.plan import LEFT_OUT
-from app.paging.preview import TAG, handle_of
-from app.paging.tools import PhantomCall
 from app.providers.tokens import prompt_tokens
-from app.store.paging_values import Fidelity, Trigger, Zone
 from tests.support.paging import COUNTER, PLACE, Asked, Desk, Message, call_of, chat_of
 from tests.support.properties import examples
 from tests.unit.paging.made import LONG_CODE, PROSE, called, said, user

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-import pytest
-
 from app.gateway.reconcile import (
     FIRST_TURN,
     HISTORY_FETCH,
@@ -17,6 +15,7 @@ from app.gateway.reconcile import (
     supplied,
 )
 from app.store.turns import Recognised, StoredMessage
+from tests.support.tables import each_of
 
 SESSION, PARENT, ROOT = UUID(int=100), UUID(int=101), UUID(int=102)
 
@@ -114,7 +113,7 @@ def test_what_a_client_says_again_is_found_at_the_end_of_the_path() -> None:
     assert repeated_end(path, []) == 0
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("hashes", "found"),
     [
         ([b"3", b"4", b"x"], (2, 4)),
@@ -147,7 +146,7 @@ def test_calls_and_all_their_results_stay_together() -> None:
     assert supplied(path, []) == path
 
 
-@pytest.mark.parametrize("kept", [("a",), ("b",), ()])
+@each_of("kept", [("a",), ("b",), ()])
 def test_calls_without_all_their_results_go_with_them(kept: tuple[str, ...]) -> None:
     path = [message(1), message(2, content=None, tool_calls=CALLS), *results(*kept), message(5, "user")]
     assert [each.turn_index for each in supplied(path, [])] == [1, 5]

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-import pytest
 from msgspec.structs import replace
 
 from app.context.assemble import Prepend
@@ -19,6 +18,7 @@ from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
 from app.store.turns import Recognised, StoredBlock, StoredMessage
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -39,7 +39,7 @@ ASKED = [{"role": "user", "content": "q"}]
 # --- the request --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "limit"),
     [
         ({}, None),

@@ -25,6 +25,7 @@ from app.gateway.reconcile import (
     with_path,
 )
 from app.store.turns import Recognised, StoredMessage
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -72,7 +73,7 @@ def place_of(found: Recognised, messages: Sequence[Message], who: Identity = ide
 # --- which way ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("session", "answered", "wanted", "server"),
     [
         (None, False, None, False),
@@ -173,7 +174,7 @@ def test_a_retry_of_a_first_question_is_none_once_the_conversation_went_on() -> 
     assert again.how == "regenerate"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("stored", "shown", "same"),
     [
         ("Once upon a time", "Once upon", True),

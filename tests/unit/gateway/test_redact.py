@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from app.dialects.sse import EventParser
 from app.gateway.redact import Redactor
 from app.store.records import StreamRecord
 from mneme_replay.paths import MASK, redacted
+from tests.support.tables import each_of
 
 PATHS = ["$.metadata.ssn", "$.messages[*].content[*].image_url.url", "$.choices[*].delta.content", "$['a b']"]
 REDACTOR = Redactor(PATHS, ["X-Email"])
@@ -42,15 +42,13 @@ def test_every_one_of_a_doubled_key_goes() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"plain", b'"text"', b"12", b'{"metadata":{}}', b'{"messages":[{"content":"x"}]}', b"[]"]
-)
+@each_of("body", [b"", b"plain", b'"text"', b"12", b'{"metadata":{}}', b'{"messages":[{"content":"x"}]}', b"[]"])
 def test_what_has_nothing_to_hide_is_the_same_object(body: bytes) -> None:
     assert REDACTOR.body(body) is body
     assert Redactor().body(body) is body
 
 
-@pytest.mark.parametrize(
+@each_of(
     "body",
     [
         b'{"metadata":{"ssn":"078-05-1120"}',

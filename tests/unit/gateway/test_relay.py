@@ -19,6 +19,7 @@ from app.gateway.relay import Ending, Tape, collect, peek, relay
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse
 from tests.support.properties import examples
 from tests.support.sockets import eventually
+from tests.support.tables import each_of
 
 EVENTS = (b"content-type", b"text/event-stream; charset=utf-8")
 JSON = (b"content-type", b"application/json")
@@ -159,7 +160,7 @@ async def test_a_length_beside_another_framing_does_not_count() -> None:
     assert [message["body"] for message in client.messages[1:]] == [b"{", b"}"]
 
 
-@pytest.mark.parametrize("kind", [b"application/x-ndjson", b"application/jsonl", b"audio/mpeg", b"text/plain"])
+@each_of("kind", [b"application/x-ndjson", b"application/jsonl", b"audio/mpeg", b"text/plain"])
 async def test_only_json_has_a_last_byte_worth_waiting_for(kind: bytes) -> None:
     client = Client()
 
@@ -212,7 +213,7 @@ async def test_a_break_is_relayed_as_one() -> None:
     assert answer.closed == 1
 
 
-@pytest.mark.parametrize("error", [OSError("gone"), ClientDisconnect()])
+@each_of("error", [OSError("gone"), ClientDisconnect()])
 async def test_a_client_that_cannot_be_written_to_is_gone(error: BaseException) -> None:
     client, gone = Client(error), Gone()
     answer = Answer([b"x", forever], [])
@@ -358,7 +359,7 @@ def test_an_empty_tape() -> None:
 # --- small bodies -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("chunks", "limit", "body"),
     [
         ([b"ab", b"c"], 10, b"abc"),
@@ -373,7 +374,7 @@ async def test_collect(chunks: list[Any], limit: int, body: bytes) -> None:
     assert answer.closed == 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("chunks", "limit", "seen"),
     [([b"ab", b"c"], 10, b"abc"), ([b"ab", b"cd", b"ef"], 3, b"abcd"), ([b"ab"], 2, b"ab"), ([], 1, b"")],
 )

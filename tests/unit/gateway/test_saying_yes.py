@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.gateway.commands import asks_leave, confirms
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "Yes", "Yes, please do.", "Yes, forget it.", "ok, do it", "Delete it.", "Sí, por favor", "Ja, bitte.",
@@ -18,7 +17,7 @@ def test_yes_and_nothing_else_confirms(text: str) -> None:
     assert confirms(text)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "ok", "ok, keep everything", "ok, tell me about Rome", "ok cool, what's the weather?", "ok never mind",
@@ -30,7 +29,7 @@ def test_a_prefix_that_says_yes_confirms_nothing(text: str) -> None:
     assert not confirms(text)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("answer", "asks"),
     [
         ("Do you want me to forget everything?", True),

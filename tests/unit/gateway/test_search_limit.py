@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 
-import pytest
-
 from app.gateway.search_limit import SearchLimit
 from tests.support.journey import user
+from tests.support.tables import each_of
 from tests.support.turns import Stage
 
 SEARCH_S, DEADLINE_S = 0.010, 0.050
@@ -44,7 +43,7 @@ def test_two_always_run_and_room_comes_back() -> None:
     assert limit.most > 3.0
 
 
-@pytest.mark.parametrize("rate", [50, 120, 200, 1000])
+@each_of("rate", [50, 120, 200, 1000])
 def test_more_than_a_server_can_do_leaves_it_what_it_can(rate: int) -> None:
     """One processor that shares its time between all searches that run, as an event loop does; arrivals twice to ten times
     as fast as it can serve (100 a second)."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.gateway.forward import is_about_length, is_about_tools
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     "said",
     [
         b'"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',  # vLLM

@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-import pytest
 
 from app.clock import FakeClock
 from app.context.assemble import NOTE, TAG, render
@@ -13,6 +12,7 @@ from app.dialects.sse import answer_of_json, fold, payloads
 from app.gateway.simulated import MODEL, SimulatedTransport, answer_to, notes_in
 from app.gateway.upstream import SIMULATED_BASE_URL, UpstreamRequest, UpstreamResponse
 from tests.support.context_samples import memory, message
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 BLOCK = "\n".join(
@@ -107,7 +107,7 @@ async def test_models() -> None:
     assert nothing == b""
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("method", "path", "body", "status"),
     [
         ("POST", "/embeddings", {}, 404),
@@ -128,7 +128,7 @@ async def test_errors_have_openai_s_shape(method: str, path: str, body: object, 
     assert set(error) == {"message", "type", "param", "code"}
 
 
-@pytest.mark.parametrize("content", [None, "", 3, [], [{"type": "image_url"}], [{"type": "text", "text": "x"}], {}])
+@each_of("content", [None, "", 3, [], [{"type": "image_url"}], [{"type": "text", "text": "x"}], {}])
 def test_contents_of_all_sorts(content: object) -> None:
     assert "simulated" in answer_to([{"role": "user", "content": content}])
     assert "simulated" in answer_to([{"content": content}])
@@ -176,9 +176,7 @@ async def test_the_responses_api_says_it_too() -> None:
     assert cut.choices[0].finish_reason == "length"
 
 
-@pytest.mark.parametrize(
-    "asked", [b"{x", b"[]", {}, {"input": 7}, {"input": []}, {"input": "q", "previous_response_id": "resp_1"}]
-)
+@each_of("asked", [b"{x", b"[]", {}, {"input": 7}, {"input": []}, {"input": "q", "previous_response_id": "resp_1"}])
 async def test_what_the_responses_api_cannot_do_here(asked: object) -> None:
     response, data = await ask("POST", "/responses", asked)
     assert response.status == 400

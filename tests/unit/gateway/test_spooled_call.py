@@ -18,6 +18,10 @@ from app.context.request import Compilation
 from app.dialects.chat import CHAT
 from app.dialects.responses import RESPONSES
 from app.errors import UpstreamError
+from app.features.paging.addon import PagingAddon
+from app.features.paging.ledger import HiddenLegs
+from app.features.paging.state import Paging
+from app.features.paging.values import NOTHING_PAGED
 from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
 from app.gateway.identify import identify, switches
@@ -25,15 +29,14 @@ from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
 from app.gateway.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.upstream import Target, UpstreamResponse
-from app.paging.ledger import HiddenLegs
-from app.paging.state import Paging
 from app.store import ids
-from app.store.paging_values import NOTHING_PAGED
 from tests.support.paged import whole_record
 
 AT = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 CANARY = "sk-canary-1"
 LIMIT = 1 << 20
+UNUSED: Any = None
+ADDON = PagingAddon(UNUSED, UNUSED, UNUSED, settings=UNUSED, metrics=UNUSED, clock=UNUSED, tasks=UNUSED)
 BODY = b'{ "model":"gpt-4o", "messages":[{"role":"user","content":"hi"}],"seed":1.0 }'
 BLOCK = Block(b"\x01" * 16, b"\x02" * 16, UUID(int=9), "a block", (UUID(int=4), UUID(int=5)), 7)
 COMPILED = Compilation((), (), 0, BLOCK, 3, 2, 30, 900, 0.9, {"items": []}, {"query": "hi"})
@@ -150,11 +153,14 @@ def test_a_paged_call_comes_back_with_what_was_decided_and_asked() -> None:
         call.identity.tenant_id, call.identity.user_id, UUID(int=6), 1, 900, NOTHING_PAGED, replace(record, faults=()),
         faults=list(record.faults), hidden=HiddenLegs(legs=({"role": "assistant", "content": "hm"},)),
     )  # fmt: skip
-    call = replace(call, paging=paging, response=answered())
+    call = replace(call, part=paging, response=answered())
     kept = kept_of(call, Ending("complete"), taped(b"{}"), AT)
-    assert revive(through_a_file(kept), LIMIT).call.paging == call.paging
+    assert revive(through_a_file(kept), LIMIT, ADDON).call.part == paging
     begun = KeptCall(call.id, begin_of(call))
-    assert revive(through_a_file(begun), LIMIT).call.paging == call.paging, "a process that died had sent it"
+    assert revive(through_a_file(begun), LIMIT, ADDON).call.part == paging, "a process that died had sent it"
+    assert revive(through_a_file(kept), LIMIT).call.part is None, (
+        "a server without the addon stores the call all the same"
+    )
 
 
 def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:

@@ -31,6 +31,7 @@ from tests.support.journey import (
     user,
 )
 from tests.support.sockets import eventually
+from tests.support.tables import each_of
 from tests.support.turns import BLOCK, SESSION, Stage
 
 
@@ -302,7 +303,7 @@ def failing_at_a(stage: Stage, trouble: Reply | Exception) -> Stage:
     return stage.answering(script)
 
 
-@pytest.mark.parametrize("trouble", [UpstreamUnreachable("no"), UpstreamTimeout(), error(429, "slow down")])
+@each_of("trouble", [UpstreamUnreachable("no"), UpstreamTimeout(), error(429, "slow down")])
 async def test_a_fallback_answers_and_is_what_is_recorded(trouble: Reply | Exception) -> None:
     stage = failing_at_a(Stage(upstreams=CHAIN), trouble)
     answer = await stage.ask(HI, model="m", headers=SECRETS)
@@ -399,7 +400,7 @@ async def embedding(stage: Stage, body: bytes, *more: tuple[str, str]) -> Any:
     return await Client(stage.journey.gateway).request("POST", "/v1/embeddings", body, headers)
 
 
-@pytest.mark.parametrize("capture", ["on", "off"])
+@each_of("capture", ["on", "off"])
 async def test_other_paths_know_the_aliases_too(capture: str) -> None:
     stage = Stage(upstreams=CHAIN).answering(lambda asked: Reply(chunks=[b"{}"]))
     body = b'{ "model" : "alias", "input": [1.0, "model"] }'

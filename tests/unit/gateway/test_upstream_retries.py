@@ -2,17 +2,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.gateway.forward import RetryPolicy, retry_after
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 POLICY = RetryPolicy(attempts=4, statuses=frozenset({429}), first_wait_s=0.5, longest_wait_s=1.5)
 
 
-@pytest.mark.parametrize(("done", "expected"), [(1, 0.5), (2, 1.0), (3, 1.5), (4, None), (9, None)])
+@each_of(("done", "expected"), [(1, 0.5), (2, 1.0), (3, 1.5), (4, None), (9, None)])
 def test_waits_double_up_to_a_bound(done: int, expected: float | None) -> None:
     assert POLICY.wait_s(done, None, 0.0) == expected
 
@@ -21,7 +21,7 @@ def test_by_default_there_is_no_second_attempt() -> None:
     assert RetryPolicy(1, frozenset(), 0.5, 8.0).wait_s(1, 0.0, 0.0) is None
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(0.0, 0.0), (0.1, 0.1), (1.5, 1.5), (1.6, None), (3600.0, None)])
+@each_of(("asked", "expected"), [(0.0, 0.0), (0.1, 0.1), (1.5, 1.5), (1.6, None), (3600.0, None)])
 def test_what_the_upstream_asks_for_is_kept_to_or_not_waited_for(asked: float, expected: float | None) -> None:
     assert POLICY.wait_s(1, asked, 0.99) == expected
 
@@ -35,7 +35,7 @@ def test_chance_takes_off_half_at_most(done: int, chance: float) -> None:
     assert longest / 2 <= wait <= longest
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("headers", "seconds"),
     [
         ([], None),

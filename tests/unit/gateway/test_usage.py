@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capture.facts import Usage
-from app.gateway.account import usage_told
+from app.gateway.finalize import usage_told
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from app.features.insights.telling import Figures, Insight, Measured, bounds_of, said
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 26, 9, 30, tzinfo=UTC)
 VIEWS = Insight("views", "erp", "Views by post", "SELECT 1", "views", period_days=7)
@@ -32,7 +31,7 @@ def test_the_change_the_shares_and_the_largest() -> None:
     assert (found.kind, found.total, found.change) == ("pattern", 500, 0.25)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("now", "before", "text", "kind"),
     [
         (105.0, 100.0, "105 views, up 5% from 100 in the 7 days before", "fact"),

@@ -12,6 +12,7 @@ import pytest
 from app.errors import BadBody
 from app.jobs.learn import LearnJob, exchanges_of
 from app.store.learning import SourceMessage
+from tests.support.tables import each_of
 
 AT = datetime(2026, 11, 20, 12, tzinfo=UTC)
 WHOLE: dict[str, Any] = {
@@ -52,7 +53,7 @@ def test_what_may_be_missing() -> None:
     assert (job.session_name, job.confined) == (None, False)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "broken",
     [
         b"",

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import BadBody, HelperError, Unavailable
-from app.jobs.shrink import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
-from app.paging.summaries import MOST_CHARS, Retold, RetoldLevel
+from app.features.paging.shrinking import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
+from app.features.paging.store import PagingStore
+from app.features.paging.summaries import MOST_CHARS, Retold, RetoldLevel
+from app.features.paging.values import Levels, SemanticObject
 from app.providers.embeddings import NoEmbedder, Vectors
-from app.store.paging import PagingStore
-from app.store.paging_values import Levels, SemanticObject
 from app.store.records import Vector
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 

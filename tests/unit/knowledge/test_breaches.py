@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.context.resolution import Entity
 from app.features.knowledge.breaches import MAX_FINDINGS, breach, findings
 from app.features.knowledge.checking import check
@@ -14,12 +12,13 @@ from app.features.knowledge.graph_traversal import Ask
 from app.features.knowledge.ontology import EntityType, Relation, entity_type
 from app.features.knowledge.ontology_yaml import read
 from app.features.knowledge.render_facts import FactRow
+from tests.support.tables import each_of
 
 ORDER = EntityType("order", "erp", "orders", "id", "id", "{id}", rules={"total": {"required": True, "min": "0"}})
 ACME = Entity("customer:acme", "customer", "Acme")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("rule", "value", "told"),
     [
         ({"required": True}, None, "is missing"),
@@ -84,7 +83,7 @@ def test_rules_are_read_kept_and_held_against_the_table() -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("rule", "told"),
     [
         ("{min: much}", "min is a number"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-import pytest
-
 from app.context.resolution import Entity, Resolution
 from app.features.knowledge.claims import about_things
 from app.features.knowledge.ontology import EntityType, Ontology
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
@@ -54,7 +53,7 @@ def said(text: str, day_of: dict[str, str] | None = None) -> list[MemoryCandidat
     return about_things(text, NOW, extract(SourceExchange(text, NOW)), resolved(text), ONTOLOGY, day_of)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "predicate", "value"),
     [
         ("Gai Media's payment terms are NET30", "payment_terms", "NET30"),
@@ -89,7 +88,7 @@ def test_the_seed_s_sentence() -> None:
     assert one.entity_ids == (GAI.id, "gai-media", "friday")
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "What are Gai Media's payment terms?",
@@ -145,7 +144,7 @@ def test_what_is_said_of_the_user_stays_so() -> None:
     assert [each.triple.subject for each in found if each.triple] == ["user", GAI.id]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "content"),
     [
         ("No, they prefer Thursday now", "Gai Media Entertainment prefers Thursday"),

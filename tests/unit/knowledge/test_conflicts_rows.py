@@ -5,11 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-import pytest
-
 from app.context.resolution import RowValue
 from app.features.knowledge.conflicts import Stands, against_rows, agreeing, logged_data, logged_outcome
 from app.store.resolution import Claim
+from tests.support.tables import each_of
 
 GAI = "customer:gai_123"
 SAID = datetime(2024, 8, 1, tzinfo=UTC)
@@ -62,7 +61,7 @@ def test_what_agrees_or_has_no_row_is_no_conflict() -> None:
 DAY = timedelta(days=1)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("strategy", "changed", "side"),
     [
         ("trust_db", SAID - DAY, "domain"),

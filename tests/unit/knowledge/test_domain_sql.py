@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from app.features.knowledge.domain_sql import (
     wanted_columns,
 )
 from app.features.knowledge.ontology import EntityType, Relation
+from tests.support.tables import each_of
 
 HOSTILE = 'x"; DROP TABLE customers; --'
 
@@ -56,7 +56,7 @@ def test_a_row_by_its_key_casts_the_value_and_not_the_column() -> None:
     assert made.columns == ("name", "status")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("type_", "keys", "fit", "cast"),
     [
         ("int8", ["12", "-3", "1" * 19, "1.5", "١"], ["12", "-3"], "::text[]::bigint[]"),
@@ -136,7 +136,7 @@ def test_a_span_in_the_columns_own_terms() -> None:
     assert moments(None, "date") == (None, None)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "other", "fits"),
     [("text", "varchar", True), ("int4", "int8", True), ("int4", "numeric", True), ("text", "int4", False),
      ("my_enum", "my_enum", True), ("my_enum", "other", False), ("uuid", "text", False), ("int4[]", "int4", False)],

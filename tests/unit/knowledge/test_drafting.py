@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from app.features.knowledge.domain_sql import DomainColumn
 from app.features.knowledge.drafting import CatalogTable, ForeignKey, draft, singular
 from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 
 def table(
@@ -107,7 +107,7 @@ def test_a_draft_loads_whatever_the_names_are(tables: dict[str, list[str]], data
         loaded(text)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("many", "one"),
     [("customers", "customer"), ("companies", "company"), ("boxes", "box"), ("addresses", "address"), ("status", "status"),
      ("branches", "branch"), ("bus", "bus"), ("data", "data"), ("invoices", "invoice")],

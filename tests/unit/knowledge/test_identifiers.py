@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.knowledge.ontology_yaml import pattern_trouble
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 FINE = [
     r"SO-\d{3,8}", r"[a-z]{2,20}_\d{3}", r"(?:SO|PO)-\d+", r"INV-?\d{4}(?:-\d{2})?", r"[A-Z]{2}\d+(-R)?", r"\(\d+\)",
@@ -25,12 +25,12 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("pattern", FINE)
+@each_of("pattern", FINE)
 def test_what_keys_look_like_is_taken(pattern: str) -> None:
     assert pattern_trouble(pattern) is None
 
 
-@pytest.mark.parametrize(("pattern", "trouble"), BAD)
+@each_of(("pattern", "trouble"), BAD)
 def test_what_may_take_for_ever_is_refused(pattern: str, trouble: str) -> None:
     assert trouble in (pattern_trouble(pattern) or "")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from app.features.knowledge import mentions
 from app.features.knowledge.mentions import MAX_GRAM_WORDS, MAX_MENTION_CHARS, MAX_WORDS, find, normalise, plain, whole
 from app.features.knowledge.ontology import EntityType, Ontology
 from tests.support.labelled_mentions import ONTOLOGY
+from tests.support.tables import each_of
 
 HOSTILE = {
     "ten thousand names": ", ".join(f"Name{n} Smith{n}" for n in range(10_000)),
@@ -30,7 +30,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "norm"),
     [
         ("  Gai   Media\n", "gai media"),
@@ -94,7 +94,7 @@ def test_what_is_looked_up_is_bounded(text: str) -> None:
     assert all(len(each.norm) <= MAX_MENTION_CHARS for each in (*found.grams, *found.names))
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each_of("name", HOSTILE)
 def test_hostile_texts_are_cheap(name: str) -> None:
     began = time.process_time()
     find(HOSTILE[name], ONTOLOGY)
@@ -115,7 +115,7 @@ def names(text: str, ontology: Ontology = ONTOLOGY) -> list[str]:
     return [plain(each.text) for each in find(text, ontology).names]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         ("What did Gai Media order?", ["Gai Media"]),
@@ -139,7 +139,7 @@ def test_what_is_written_like_a_name(text: str, expected: list[str]) -> None:
     assert names(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         ("Where is SO-1001?", [("SO-1001", ("sales_order",))]),
@@ -171,7 +171,7 @@ def test_a_key_of_two_words_has_a_digit() -> None:
     assert [each.piece.text for each in find("pay PO 1234 now", of_pattern(r"PO \d+")).keys] == ["PO 1234"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         ("Do they pay?", [("they", "they", ())]),

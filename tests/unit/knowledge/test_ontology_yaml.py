@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from app.features.knowledge.ontology_yaml import MAX_BYTES, read
 from app.features.knowledge.yaml_nodes import MAX_DEPTH, MAX_FINDINGS
 from tests.support.properties import examples
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
+from tests.support.tables import each_of
 
 GOOD = """\
 domain: erp
@@ -148,7 +148,7 @@ BAD = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "line", "message"), BAD, ids=[each[2][:40] for each in BAD])
+@each_of(("text", "line", "message"), BAD)
 def test_what_is_wrong_is_said_with_its_line(text: str, line: int, message: str) -> None:
     reading = read(text)
     assert reading.draft is None

@@ -21,6 +21,7 @@ from app.features.knowledge.resolution import (
     known,
     near,
 )
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -43,15 +44,13 @@ def found(entity: str, name: str, *, exact: bool) -> FoundRow:
     return FoundRow("gai", Entity(entity, kind, name), kind, "id", key, "erp", {}, exact)
 
 
-@pytest.mark.parametrize(
-    ("similarity", "confidence"), [(0.7, 0.70), (0.82, 0.76), (0.72, 0.71), (0.85, 0.775), (1.0, 0.85)]
-)
+@each_of(("similarity", "confidence"), [(0.7, 0.70), (0.82, 0.76), (0.72, 0.71), (0.85, 0.775), (1.0, 0.85)])
 def test_fuzzy_confidence_spans_the_seeds_range(similarity: float, confidence: float) -> None:
     """Seed 004: "0.70-0.85". Its formula, 0.7 · similarity, would give 0.574 for its own example of 0.82."""
     assert fuzzy_confidence(similarity) == pytest.approx(confidence)
 
 
-@pytest.mark.parametrize(("distance", "confidence"), [(1, 0.60), (2, 0.3639), (3, 0.2207), (10, 0.00667)])
+@each_of(("distance", "confidence"), [(1, 0.60), (2, 0.3639), (3, 0.2207), (10, 0.00667)])
 def test_coreference_decays_with_the_distance(distance: int, confidence: float) -> None:
     """Seed 004: 0.60, "score = exp(-0.5 * message_distance)"; the message before has all of the 0.60."""
     assert coreference_confidence(distance) == pytest.approx(confidence, rel=1e-3)

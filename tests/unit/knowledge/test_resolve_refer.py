@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from app.context.resolution import Alternative, Entity
 from app.features.knowledge.mentions import find
 from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.features.knowledge.resolution import Antecedent, chosen, pick, refer
 from tests.support.labelled_mentions import ONTOLOGY
+from tests.support.tables import each_of
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
 ACME = Entity("customer:acme_1", "customer", "Acme Corporation")
@@ -73,7 +72,7 @@ def test_a_type_that_the_ontology_does_not_know_goes_by_its_name() -> None:
     assert [each.entity for each in found] == [vendor]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "picked", "words"),
     [
         ("The first one.", "customer:delta_2", "The first one"),
@@ -101,7 +100,7 @@ def test_an_alternative_is_picked(text: str, picked: str, words: str) -> None:
     assert text[found.piece.start : found.piece.end] == found.piece.text
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "never mind",

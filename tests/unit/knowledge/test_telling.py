@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 import msgspec
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from app.features.knowledge.graph_traversal import Ask
 from app.features.knowledge.ontology import EntityType
 from app.features.knowledge.render_facts import FactRow, Told, changed_at, days, facts, name_of, row_values, shown, when
 from tests.support.sample_domain import sample_ontology
+from tests.support.tables import each_of
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
 TYPES = sample_ontology().types
@@ -136,7 +136,7 @@ def test_rows_say_what_memories_may_say() -> None:
     assert "payment_terms" not in row_values([customer(payment_terms=None)], at)["customer:gai_123"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "family", "at"),
     [
         ("2024-09-15 09:30 UTC", "timestamptz", datetime(2024, 9, 15, 9, 31, tzinfo=UTC)),
@@ -159,7 +159,7 @@ def test_rows_say_when_they_were_changed() -> None:
     assert found["customer:gai_123"]["status"].changed_at == datetime(2024, 9, 16, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "family", "told"),
     [
         (None, "text", None), ("  ", "text", None), ("a\nb\x00\x1b[31m c", "text", "a b [31m c"), ("3500.00", "number", "3500"),
@@ -189,7 +189,7 @@ def test_a_row_is_called_by_its_label_else_by_its_key() -> None:
     assert name_of(TYPES["sales_order"], FactRow("SO-1", None, {"so_id": None})) == "SO-1"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("begin", "end", "told"),
     [("2024-09-01", "2024-10-01", "September 2024"), ("2024-12-01", "2025-01-01", "December 2024"),
      ("2024-01-01", "2025-01-01", "2024"), ("2024-09-15", "2024-09-16", "2024-09-15"),

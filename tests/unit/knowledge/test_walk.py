@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from app.context.resolution import Entity, Resolution
 from app.features.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
 from tests.support.sample_domain import sample_ontology
+from tests.support.tables import each_of
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
 SO = Entity("sales_order:SO-1045", "sales_order", "Sales Order SO-1045")
@@ -49,7 +49,7 @@ def test_the_seeds_question_takes_its_three_queries() -> None:
     assert (orders.onward[0].span, orders.onward[0].limit) == (None, 100)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("question", "expected"),
     [
         ("How is Gai Media doing?", ["CUSTOMER"]),
@@ -161,7 +161,7 @@ def test_words_are_found_whole_in_one_and_in_many() -> None:
     assert spoken_of(["orders"], NO_ONTOLOGY) == frozenset()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "many"),
     [
         ("order", "orders"),

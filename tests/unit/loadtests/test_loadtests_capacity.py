@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from loadtests.capacity import USERS, Inputs, changed, listing, main, needed, shown, table
+from tests.support.tables import each_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "capacity.md").read_text()
 PLAIN = Inputs(
@@ -49,7 +50,7 @@ def test_nobody_is_hot_who_is_not_there() -> None:
     assert found.hot_gb == pytest.approx(10 * 0.5 * 2500 * 600 / 1e9)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "text"),
     [(0, "0"), (0.001, "<0.01"), (0.123, "0.12"), (7.25, "7.2"), (1234.0, "1,200"), (98765.0, "99,000")],
 )

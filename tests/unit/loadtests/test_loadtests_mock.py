@@ -11,6 +11,7 @@ import pytest
 
 from loadtests.mock_upstream import Script, app, keeping
 from loadtests.serving import Application
+from tests.support.tables import each_of
 
 
 async def ask(path: str, body: bytes, application: Application = app) -> tuple[int, list[bytes]]:
@@ -39,7 +40,7 @@ def test_a_script_is_in_the_name() -> None:
     assert Script.of("any:chunks=3;gap_ms=1.5;status=429") == Script(3, 1.5, 429)
 
 
-@pytest.mark.parametrize("model", ["m:chunk=3", "m:chunks=many", "m:chunks"])
+@each_of("model", ["m:chunk=3", "m:chunks=many", "m:chunks"])
 def test_a_wrong_script_is_refused(model: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         Script.of(model)

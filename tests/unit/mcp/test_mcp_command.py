@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from app.cli import main
 from app.errors import NotReady
 from app.features.mcp import check_sdk
+from tests.support.tables import each_of
 
 
 def test_the_sdk_is_there() -> None:
@@ -32,7 +33,7 @@ def test_without_the_sdk_it_is_told_what_to_install(
     assert not list(tmp_path.iterdir())  # nothing was begun
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("arguments", "wrong"),
     [
         (["--base", "127.0.0.1:8080"], "--base"),

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from app.features.mcp.tools import MAX_SHOWN_CHARS, TOOLS, Asker, Refused
+from tests.support.tables import each_of
 
 BY_NAME = {each.name: each for each in TOOLS}
 MEMORY = {"id": "m1", "kind": "fact", "text": "A boat.", "status": "active", "tags": [], "created_at": "2026-01-01"}
@@ -68,7 +69,7 @@ def test_every_schema_is_one_that_a_model_can_read() -> None:
     assert [each.name for each in TOOLS if each.destroys] == ["forget"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("tool", "arguments", "said"),
     [
         ("search", {}, "query: Field required"),

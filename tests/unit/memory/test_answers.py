@@ -1,14 +1,13 @@
 from __future__ import annotations
 
-import pytest
-
 from app.memory.answers import Note, Reply, may_answer, puts, reply_to
+from tests.support.tables import each_of
 
 FRIDAYS = Note("Prefers Friday deliveries", "Friday deliveries", "prefers")
 LISBON = Note("Lives in Lisbon", "Lisbon", "lives_in")
 
 
-@pytest.mark.parametrize(
+@each_of(
     "said",
     [
         "I have a note from 3 May 2026 that says “Prefers Friday deliveries”; is that still right?",
@@ -22,7 +21,7 @@ def test_a_question_about_the_note_is_one(said: str) -> None:
     assert puts(said, FRIDAYS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "said",
     [
         "Your order is on its way.",
@@ -40,7 +39,7 @@ def test_any_other_is_not(said: str) -> None:
     assert not puts(said, FRIDAYS)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["Yes", "yes, that's right.", "Yep!", "That's still correct", "Correct. And what's the weather?", "It is.", "No change",
      "I still do", "still right", "Right."],
@@ -49,7 +48,7 @@ def test_yes(text: str) -> None:
     assert reply_to(FRIDAYS, text) == Reply("yes")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         # Seed 004, active validation flow: "No, Thursday now".
@@ -67,7 +66,7 @@ def test_no(text: str, expected: Reply) -> None:
     assert reply_to(FRIDAYS, text) == expected
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("note", "text", "expected"),
     [
         (LISBON, "No, Porto now", Reply("no", "Lives in Porto", "Porto")),
@@ -90,7 +89,7 @@ def test_what_is_right_instead(note: Note, text: str, expected: Reply) -> None:
     assert reply_to(note, text) == expected
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["What is the weather?", "No problem", "No thanks", "No, thanks.", "No idea", "Not sure", "I don't know", "Yes?", "",
      "Yes, but only in summer", "Yes and no, it is not quite so any more", "Nothing else", "Yesterday I was in Faro",

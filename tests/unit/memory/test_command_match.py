@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
-
 from app.memory.candidate import Triple
 from app.memory.commands import aim_of, matched, says, value_keys
 from app.store.commands import StoredMemory
+from tests.support.tables import each_of
 
 STORED = [
     ("Works as a data engineer at Acme in Porto", "user", "occupation", "a data engineer at Acme in Porto"),
@@ -31,7 +30,7 @@ MEMORIES = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("about", "meant"),
     [
         ("I worked at Acme", [0, 1]),
@@ -71,7 +70,7 @@ GERMAN = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("about", "names", "unlike"),
     [
         ("meine Frau", [], True),
@@ -100,14 +99,12 @@ def test_another_memory_with_the_same_name_stays() -> None:
         assert [each.memory_id.int for each in found.memories] == meant
 
 
-@pytest.mark.parametrize(
-    ("text", "said"), [("I left ACME!", True), ("Acmeville is nice", False), ("nothing of the kind", False)]
-)
+@each_of(("text", "said"), [("I left ACME!", True), ("Acmeville is nice", False), ("nothing of the kind", False)])
 def test_a_message_says_a_name_as_a_whole_word(text: str, said: bool) -> None:
     assert says(matched(aim_of("Acme", ()), MEMORIES).keys, text) is said
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "keys"),
     [
         ("diabetes", {"diabetes"}),

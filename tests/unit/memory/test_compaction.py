@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +25,7 @@ from app.memory.compaction import (
     working_of,
 )
 from app.store.consolidation import RESULT_CHARS, RecentMessage
+from tests.support.tables import each_of
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -42,7 +42,7 @@ def test_an_empty_session_has_an_empty_one() -> None:
     assert (found.active_preferences, found.pending_confirmations, found.tool_results_buffer) == ([], [], [])
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("answer", "pending"),
     [
         ("I found two flights. Shall I book the first one?", ["Shall I book the first one?"]),

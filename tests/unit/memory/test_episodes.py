@@ -24,6 +24,7 @@ from app.memory.episodes import (
 )
 from app.memory.extract import extract
 from app.store.consolidation import Episode
+from tests.support.tables import each_of
 
 BEGAN = datetime(2026, 11, 1, tzinfo=UTC)
 
@@ -64,7 +65,7 @@ def test_four_are_none_and_figures_without_two_sorts_have_a_mean() -> None:
     assert pattern.details["ratio"] is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         (
@@ -84,7 +85,7 @@ def test_figures(text: str, expected: object) -> None:
     assert measure_of(text) == expected
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         ("What did Gai Media order last month?", "question"),

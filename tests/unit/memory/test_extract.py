@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
 from app.memory.extract import MAX_CANDIDATES, extract
 from tests.support.properties import examples
+from tests.support.tables import each_of
 from tests.unit.memory.labelled import Expected, Labelled, labelled, read
 from tests.unit.memory.labelled_heldout import UTTERANCES as HELD_OUT
 from tests.unit.memory.labelled_tuning import UTTERANCES as TUNING
@@ -211,7 +212,7 @@ REPEATED = (
 )
 
 
-@pytest.mark.parametrize("unit", REPEATED.split("|"))
+@each_of("unit", REPEATED.split("|"))
 def test_a_hundred_thousand_tokens_are_no_burden(unit: str) -> None:
     text = unit * (400_000 // len(unit))
     assert len(found(text)) <= MAX_CANDIDATES

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from app.memory.candidate import SourceExchange, Triple
 from app.memory.extract import Earlier, amended, amends, extract
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOME = Earlier("I live in Lisbon", Triple("user", "lives_in", "Lisbon"))
@@ -15,7 +14,7 @@ NAME = Earlier("My name is Jon", Triple("user", "name", "Jon"))
 TEA = Earlier("I like Earl Grey", Triple("user", "likes", "Earl Grey"))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "earlier", "content"),
     [
         ("No, I meant Porto", [HOME], "Lives in Porto"),
@@ -38,8 +37,6 @@ def test_what_was_meant(said: str, earlier: list[Earlier], content: str | None) 
         assert (found.kind, found.quote) == ("correction", candidate.quote)
 
 
-@pytest.mark.parametrize(
-    "said", ["I meant the second one", "No, I mean the other function", "I meant no offence", "I meant well"]
-)
+@each_of("said", ["I meant the second one", "No, I mean the other function", "I meant no offence", "I meant well"])
 def test_what_points_at_the_conversation_says_nothing(said: str) -> None:
     assert extract(SourceExchange(said, NOW)) == []

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memory.extract_clauses import MAX_HEAD, MAX_TAIL, clauses, masked
+from tests.support.tables import each_of
 
 
 def texts(message: str) -> list[str]:
     return [clause.text for clause in clauses(message)]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("message", "expected"),
     [
         ("I live here. I like tea!", ["I live here", "I like tea"]),
@@ -41,7 +41,7 @@ def test_statements(message: str, expected: list[str]) -> None:
     assert texts(message) == expected
 
 
-@pytest.mark.parametrize(
+@each_of(
     "pasted",
     [
         "```\nI like tea\n```",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.memory.extract_dates import find_date
+from tests.support.tables import each_of
 
 FRIDAY = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "past", "iso"),
     [
         ("today", False, "2026-11-20"),
@@ -70,14 +70,12 @@ def test_dates(text: str, past: bool, iso: str) -> None:
     assert sentence[found.start : found.end].strip() in text
 
 
-@pytest.mark.parametrize(
-    "text", ["I may go", "march on", "31 February", "some day", "at 10", "version 3.12", "the 3rd time"]
-)
+@each_of("text", ["I may go", "march on", "31 February", "some day", "at 10", "version 3.12", "the 3rd time"])
 def test_no_dates(text: str) -> None:
     assert find_date(text, FRIDAY, past=False) is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("now", "text", "iso"),
     [
         (datetime(2026, 12, 31, tzinfo=UTC), "tomorrow", "2027-01-01"),

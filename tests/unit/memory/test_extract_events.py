@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from app.memory.extract import event_content, without_date
 from app.memory.extract_dates import find_date
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "past", "told"),
     [
         ("I have a dentist appointment tomorrow", False, "Has a dentist appointment on 2026-11-21"),
@@ -32,7 +31,7 @@ def test_events(said: str, past: bool, told: str) -> None:
     assert event_content(said, when) == told
 
 
-@pytest.mark.parametrize(
+@each_of(
     "said",
     [
         "I got this error yesterday",
@@ -51,7 +50,7 @@ def test_no_events(said: str) -> None:
     assert event_content(said, when) is None
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "left"),
     [
         ("I got a puppy two weeks ago", "I got a puppy"),

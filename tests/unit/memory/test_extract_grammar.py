@@ -23,9 +23,10 @@ from app.memory.extract_grammar import (
     trim,
     words,
 )
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "trimmed"),
     [
         ("Lisbon now", "Lisbon"),
@@ -43,7 +44,7 @@ def test_trim(value: str, trimmed: str) -> None:
     assert trim(value) == trimmed
 
 
-@pytest.mark.parametrize("value", ["tea", "the sea", "the Beatles", "to read", "a good book", "hiking and photography"])
+@each_of("value", ["tea", "the sea", "the Beatles", "to read", "a good book", "hiking and photography"])
 def test_things(value: str) -> None:
     assert thing(value) == value
 
@@ -54,7 +55,7 @@ POINTING = (
 )
 
 
-@pytest.mark.parametrize("value", [*POINTING.split("|"), "x " * 20])
+@each_of("value", [*POINTING.split("|"), "x " * 20])
 def test_what_only_points(value: str) -> None:
     assert thing(value) is None
 
@@ -84,7 +85,7 @@ def test_trimming_twice_changes_nothing(value: str) -> None:
 # --- sentences without their first person -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("verb", "form"),
     [
         ("live", "lives"),
@@ -105,7 +106,7 @@ def test_third_person(verb: str, form: str) -> None:
     assert third_person(verb) == form
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "told"),
     [
         ("I live with my parents", "Lives with their parents"),
@@ -130,7 +131,7 @@ def test_statements(said: str, told: str) -> None:
     assert depersonalise(said) == told
 
 
-@pytest.mark.parametrize("said", ["the car is red", "", "I", "you are nice", "I 'm", "I 42"])
+@each_of("said", ["the car is red", "", "I", "you are nice", "I 'm", "I 42"])
 def test_what_has_no_first_person_is_left(said: str) -> None:
     assert depersonalise(said) is None
 
@@ -193,7 +194,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("check", VALUES)
+@each_of("check", VALUES)
 def test_values(check: str) -> None:
     good, bad = VALUES[check]
     for value, trimmed in good.items():
@@ -244,7 +245,7 @@ MANNERS = {
 }
 
 
-@pytest.mark.parametrize("check", MANNERS)
+@each_of("check", MANNERS)
 def test_checks(check: str) -> None:
     good, bad = MANNERS[check]
     for value in good:

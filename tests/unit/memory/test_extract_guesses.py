@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from app.languages.data import LANGUAGES, language
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange
 from app.memory.extract import extract
 from app.memory.extract_guesses import GUESS_CONFIDENCE, guessed
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -18,7 +17,7 @@ def found(text: str) -> list[MemoryCandidate]:
     return extract(SourceExchange(text, NOW))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "content"),
     [
         ("I might move to Berlin.", "May move to Berlin"),
@@ -49,12 +48,12 @@ def test_a_hedged_statement_is_a_guess(said: str, content: str) -> None:
     assert not guess.explicit
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
+@each_of("code", LANGUAGES)
 def test_each_language_has_hedges(code: str) -> None:
     assert language(code).guesses
 
 
-@pytest.mark.parametrize(
+@each_of(
     "said",
     [
         "I might be wrong about this.",

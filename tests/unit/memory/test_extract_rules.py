@@ -8,6 +8,7 @@ import pytest
 
 from app.memory.extract import read, rules
 from app.memory.extract_grammar import words
+from tests.support.tables import each_of
 
 
 def test_all_rules_are_read() -> None:
@@ -29,7 +30,7 @@ def test_a_part_that_repeats_never_holds_a_part_that_repeats_freely() -> None:
         assert not re.search(r"[+*]\)[+*]", rule.pattern.pattern.replace(" )*", "").replace("+ ){", "")), rule.content
 
 
-@pytest.mark.parametrize(
+@each_of(
     "line",
     [
         "no arrow at all",
@@ -51,6 +52,6 @@ def test_fields() -> None:
     assert filled == "Dog: watches their door"
 
 
-@pytest.mark.parametrize("section", ["pointing", "conversation", "not_names", "trades", "languages", "single_valued"])
+@each_of("section", ["pointing", "conversation", "not_names", "trades", "languages", "single_valued"])
 def test_no_word_list_is_empty(section: str) -> None:
     assert len(words(section)) >= 10

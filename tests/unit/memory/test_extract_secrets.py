@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.memory.secrets import KINDS, looks_secret, refuser
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "sk-proj-" + "a1B2c3D4" * 4,
@@ -37,7 +36,7 @@ def test_secrets(text: str) -> None:
     assert looks_secret(text)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "I live in Lisbon",
@@ -59,7 +58,7 @@ def test_no_secrets(text: str) -> None:
     assert not looks_secret(text)
 
 
-@pytest.mark.parametrize("unit", ["1 ", "4-", "AB12 ", "password ", "a://", "sk-", "eyJ.", "-----BEGIN "])
+@each_of("unit", ["1 ", "4-", "AB12 ", "password ", "a://", "sk-", "eyJ.", "-----BEGIN "])
 def test_long_texts_are_no_burden(unit: str) -> None:
     assert looks_secret(unit * 20_000) in (True, False)
 
@@ -104,14 +103,14 @@ CLEAN = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
+@each_of(("kind", "text"), [(kind, text) for kind, texts in FOUND.items() for text in texts])
 def test_what_is_found(kind: str, text: str) -> None:
     assert KINDS[kind](text)
     assert refuser([kind])(text)
     assert not refuser([])(text)
 
 
-@pytest.mark.parametrize("text", CLEAN)
+@each_of("text", CLEAN)
 def test_what_is_none(text: str) -> None:
     assert [kind for kind, check in KINDS.items() if check(text)] == []
 
@@ -122,6 +121,6 @@ def test_patterns_of_the_operators_own() -> None:
     assert not refuses("my badge is 1234")
 
 
-@pytest.mark.parametrize("unit", ["1 ", "+1", "a@", "a.", "12-", "passport ", "X1", "(0"])
+@each_of("unit", ["1 ", "+1", "a@", "a.", "12-", "passport ", "X1", "(0"])
 def test_long_texts_are_no_burden_for_any_kind(unit: str) -> None:
     assert refuser(KINDS)(unit * 20_000) in (True, False)

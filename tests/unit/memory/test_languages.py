@@ -13,18 +13,19 @@ from app.memory.commands import Command, commands
 from app.memory.extract import extract
 from app.memory.extract_multilingual import fact_rules
 from tests.support.languages import cases, score
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
+@each_of("code", LANGUAGES)
 def test_what_the_rules_were_written_with(code: str) -> None:
     precision, recall, report = score(cases(code, "dev"))
     assert precision >= 0.98, "\n".join(report)
     assert recall >= 0.97, "\n".join(report)
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
+@each_of("code", LANGUAGES)
 def test_what_they_never_saw(code: str) -> None:
     """No report: nobody is to look up, sentence by sentence, what fails here, and mend the rules by it."""
     precision, recall, _ = score(cases(code, "held"))
@@ -32,21 +33,21 @@ def test_what_they_never_saw(code: str) -> None:
     assert recall >= 0.87
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
+@each_of("code", LANGUAGES)
 def test_there_are_enough_sentences(code: str) -> None:
     both = [*cases(code, "dev"), *cases(code, "held")]
     assert len([each for each in both if each.labels]) >= 120
     assert len([each for each in both if not each.labels]) >= 40
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
+@each_of("code", LANGUAGES)
 def test_the_language_of_a_sentence_is_known(code: str) -> None:
     said = [each.text for half in ("dev", "held") for each in cases(code, half)]
     known = [text for text in said if language_of(text) == code]
     assert len(known) >= 0.93 * len(said)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["", "42", "Berlin?", "Ciao, mi chiamo Luca e vivo a Roma.", "Привет, меня зовут Иван.", "東京に住んでいます。"],
 )
@@ -54,7 +55,7 @@ def test_a_language_without_rules_is_none_of_the_six(text: str) -> None:
     assert language_of(text) == ""
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("code", "texts"),
     [
         ("en", "Use metric units. | No more emojis. | Be brief. | Stop using emojis. | Continue"),
@@ -105,7 +106,7 @@ def test_the_talk() -> None:
     assert [each.kind for each in extract(SourceExchange("Always answer me in bullet points.", NOW))] == ["instruction"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "kind", "about", "scope", "replacement"),
     [
         ("Please forget that I worked at Acme.", "forget", "I worked at Acme", "thing", ""),
@@ -125,7 +126,7 @@ def test_a_command(text: str, kind: str, about: str, scope: str, replacement: st
     assert text[start:end] in text
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
+@each_of("code", LANGUAGES)
 def test_what_orders_nothing_of_memory_is_no_command(code: str) -> None:
     """One that is wrongly obeyed destroys memory: none is allowed, of the sentences that are labelled as saying nothing."""
     assert [each.text for each in cases(code, "dev") if not each.labels and _plain(each.text)] == []
@@ -142,7 +143,7 @@ def test_a_bad_file_is_refused() -> None:
         read("en", "x = y")
 
 
-@pytest.mark.parametrize("code", LANGUAGES)
+@each_of("code", LANGUAGES)
 def test_all_rules_are_read(code: str) -> None:
     assert language(code).commands
     assert code == "en" or len(fact_rules(code)) > 60
@@ -152,7 +153,7 @@ SECONDS = 2.0
 """Of one hostile message on a busy machine; a catastrophic expression takes minutes."""
 
 
-@pytest.mark.parametrize(
+@each_of(
     "piece",
     [
         "I no longer ",

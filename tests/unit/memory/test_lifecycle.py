@@ -32,6 +32,7 @@ from tests.support.lifecycle import (
     settles,
     utility,
 )
+from tests.support.tables import each_of
 
 BORN = datetime(2031, 1, 1, 9, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -64,7 +65,7 @@ def test_utility_grows_with_use_and_falls_with_age() -> None:
     assert utility(5, 10, 100, 0.001) < utility(5, 10, 10, 0.001)
 
 
-@pytest.mark.parametrize(("tier", "uses", "target"), [(SESSION, 3, EPISODIC), (EPISODIC, 10, SEMANTIC)])
+@each_of(("tier", "uses", "target"), [(SESSION, 3, EPISODIC), (EPISODIC, 10, SEMANTIC)])
 def test_a_promotion_takes_the_least_number_of_uses(tier: int, uses: int, target: int) -> None:
     life = a_life(tier=tier, access_count=uses, relevance=uses * 0.9, sources=2, last_accessed_at=BORN + HOUR)
     assert promotes(life, BORN + 2 * HOUR) == target
@@ -78,7 +79,7 @@ def test_a_promotion_takes_utility_above_the_threshold() -> None:
     assert promotes(replace(life, relevance=0.4501), BORN) == EPISODIC
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("kind", "provenance", "target"),
     [("fact", 4, SEMANTIC), ("event", 0, SEMANTIC), ("preference", 3, PROCEDURAL), ("instruction", 5, PROCEDURAL),
      ("fact", 3, PROCEDURAL), ("procedure", 1, PROCEDURAL), ("pattern", 1, PROCEDURAL)],
@@ -128,7 +129,7 @@ def test_the_floors_are_what_a_promotion_leaves_behind() -> None:
     assert POLICY.floors[SEMANTIC].per_hour == POLICY.floors[PROCEDURAL].per_hour == pytest.approx(10 / 2160)
 
 
-@pytest.mark.parametrize("tier", [SEMANTIC, PROCEDURAL])
+@each_of("tier", [SEMANTIC, PROCEDURAL])
 def test_what_rose_by_use_falls_for_want_of_it(tier: int) -> None:
     life = a_life(tier=tier, access_count=10, last_accessed_at=BORN, validated_by="system")
     assert demotes(life, BORN + 90 * DAY) is None  # exactly φ
@@ -156,7 +157,7 @@ def test_the_users_word_holds_until_it_is_in_doubt() -> None:
 # --- seed 004: confidence, aging, validation ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("day", "left"), [(0, 0.85), (30, 0.63), (60, 0.47), (90, 0.35), (45, 0.54)])
+@each_of(("day", "left"), [(0, 0.85), (30, 0.63), (60, 0.47), (90, 0.35), (45, 0.54)])
 def test_confidence_fades_as_in_seed_004(day: int, left: float) -> None:
     """Its timeline from 0.85, and the 45 days of its scoring example."""
     assert effective_confidence(0.85, BORN, BORN + day * DAY) == pytest.approx(left, abs=0.005)
@@ -178,7 +179,7 @@ def test_an_old_statement_ages() -> None:
     assert ages(said(), BORN + 90 * DAY + timedelta(seconds=1))
 
 
-@pytest.mark.parametrize(
+@each_of(
     "other",
     [
         {"reinforcement_count": 1},  # said twice: 004 counts from 1
@@ -190,7 +191,6 @@ def test_an_old_statement_ages() -> None:
         {"expires_at": BORN + 90 * DAY},
         {"last_validated_at": BORN + 30 * DAY},
     ],
-    ids=str,
 )
 def test_what_does_not_age(other: dict[str, Any]) -> None:
     assert ages(said(), BORN + 91 * DAY)
@@ -267,7 +267,7 @@ def test_only_a_whole_step_is_written_or_the_last_one() -> None:
     assert not decay_due(replace(life, status="expired"), BORN + 30 * DAY)
 
 
-@pytest.mark.parametrize(("importance", "day"), [(0.5, 107), (0.9, 207)])
+@each_of(("importance", "day"), [(0.5, 107), (0.9, 207)])
 def test_what_nobody_vouches_for_goes_when_nobody_uses_it(importance: float, day: int) -> None:
     """The days that the decay rate was chosen by."""
     life = a_life(importance=importance, validated_by="system")

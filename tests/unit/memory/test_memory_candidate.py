@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.memory.candidate import Provenance, entities, make_candidate
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("content", "value", "expected"),
     [
         ("Lives in Lisbon", "Lisbon", ("lisbon",)),

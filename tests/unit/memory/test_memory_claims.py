@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.candidate import Kind, MemoryCandidate, Provenance, Triple
+from app.memory.candidate import MemoryCandidate, Provenance, Triple
 from app.memory.claims import (
     MAX_CONFIDENCE,
     ClaimSide,
@@ -24,6 +24,7 @@ from app.memory.claims import (
     replaces,
     same_value,
 )
+from app.store.kinds import LearnedKind
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
@@ -46,7 +47,7 @@ def test_the_seeds_example_of_a_reinforcement() -> None:
         ("fact", False, 0.4, 0.4),
     ],
 )  # fmt: skip
-def test_what_is_believed_at_first(kind: Kind, explicit: bool, sure: float, believed: float) -> None:
+def test_what_is_believed_at_first(kind: LearnedKind, explicit: bool, sure: float, believed: float) -> None:
     """Seed 004, `should_extract_semantic`."""
     said = MemoryCandidate("x", kind, Provenance.FACT, "x", (0, 1), sure, 0.5, explicit=explicit)
     assert base_confidence(said) == believed
@@ -122,7 +123,7 @@ def test_opposites() -> None:
         ("instruction", "called", "policy"), ("fact", "lives_in", "attribute"),
     ],
 )  # fmt: skip
-def test_types_of_predicates(kind: Kind, predicate: str, expected: str) -> None:
+def test_types_of_predicates(kind: LearnedKind, predicate: str, expected: str) -> None:
     assert predicate_type(kind, predicate) == expected
 
 

@@ -13,7 +13,6 @@ import respx
 from msgspec.structs import replace
 
 from app.errors import HelperError
-from app.memory.candidate import Kind
 from app.memory.compare import (
     COMPARE_SYSTEM,
     MAX_PAIRS,
@@ -34,6 +33,7 @@ from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.helper import HelperClient
 from app.store import ids
+from app.store.kinds import LearnedKind
 from app.store.learning import Changes, KnownMemory, Member
 from tests.unit.memory.test_memory_ingest import candidate, draft, known
 
@@ -57,7 +57,7 @@ def test_by_their_words(new: str, old: str, cosine: float | None, same: bool) ->
 
 
 @pytest.mark.parametrize(("kind", "same"), [("preference", True), ("event", False)])
-def test_only_of_one_class(kind: Kind, same: bool) -> None:
+def test_only_of_one_class(kind: LearnedKind, same: bool) -> None:
     assert says_same(draft(candidate("Likes hiking")), known_item(known("Loves hiking", kind=kind)), 0.95, TAU) is same
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.memory.candidate import Kind, MemoryCandidate, Provenance, Triple
+from app.memory.candidate import MemoryCandidate, Provenance, Triple
 from app.memory.drafts import (
     EPISODIC,
     PROCEDURAL,
@@ -28,6 +28,7 @@ from app.memory.drafts import (
 )
 from app.memory.ingest import GLOBAL, LOCAL, Ingest
 from app.memory.text import content_hash, normalise
+from app.store.kinds import LearnedKind
 from app.store.learning import MAX_SOURCES, Changes, KnownMemory, Member, SourceMessage
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -42,7 +43,7 @@ THRESHOLD = 0.92
 
 def candidate(
     content: str,
-    kind: Kind = "fact",
+    kind: LearnedKind = "fact",
     provenance: Provenance = Provenance.FACT,
     *,
     triple: tuple[str, str, str] | None = None,
@@ -167,7 +168,7 @@ def test_secrets_are_refused_unless_wanted(wanted: bool) -> None:
         ("tool_outcome", Provenance.TOOL_OUTPUT, False, SESSION),
     ],
 )
-def test_the_tier_where_a_memory_begins(kind: Kind, provenance: Provenance, explicit: bool, tier: int) -> None:
+def test_the_tier_where_a_memory_begins(kind: LearnedKind, provenance: Provenance, explicit: bool, tier: int) -> None:
     assert draft(candidate("x y", kind, provenance, explicit=explicit)).tier == tier
 
 

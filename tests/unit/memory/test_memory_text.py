@@ -7,7 +7,6 @@ import itertools
 import sys
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,9 +26,10 @@ from app.memory.text import (
     strip_injected,
     terms,
 )
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "normal"),
     [
         ("Lives in Lisbon", "Lives in Lisbon"),
@@ -74,7 +74,7 @@ def test_the_hash_is_sha256_without_case() -> None:
     assert content_hash("Lives in Lisbon") != content_hash("Lives in Porto")
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("new", "old"),
     [
         ("Prefers blog posts under 800 words", "User prefers short blog posts"),  # seed 001 §4.3
@@ -88,7 +88,7 @@ def test_more_specific(new: str, old: str) -> None:
     assert rank(new) > rank(old)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "other"),
     [("Is vegetarian", "Is a vegetarian"), ("Has a cat", "Has had a cat"), ("Lives in Rome", "lives in rome")],
 )
@@ -109,7 +109,7 @@ def test_more_of_the_same_ranks_higher(words: list[str], more: str) -> None:
     assert rank(" ".join([*words, more])) > rank(" ".join(words))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "other"),
     [
         ("Prefers short blog posts", "Prefers blog posts under 800 words"),
@@ -125,7 +125,7 @@ def test_may_be_one_claim(one: str, other: str) -> None:
     assert same_claim(other, one)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "other"),
     [
         ("Prefers posts under 800 words", "Prefers posts under 500 words"),
@@ -152,7 +152,7 @@ def test_same_claim_goes_both_ways(one: str, other: str) -> None:
     assert same_claim(one, other) == same_claim(other, one)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("one", "other", "same"),
     [
         ("Cite your sources", "Always cite your sources", True),
@@ -169,7 +169,7 @@ def test_the_gist_of_a_text(one: str, other: str, same: bool) -> None:
 BLOCK = "<mneme-memory 3f9a>\n- Lives in Lisbon\n</mneme-memory 3f9a>"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "left"),
     [
         ("Hello", "Hello"),
@@ -204,7 +204,7 @@ def test_nothing_of_a_block_is_left(parts: list[str]) -> None:
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
-@pytest.mark.parametrize("unit", ["<mneme-memory a>", "</mneme-memory b>", "<mneme-memory ", "</mneme-memory a"])
+@each_of("unit", ["<mneme-memory a>", "</mneme-memory b>", "<mneme-memory ", "</mneme-memory a"])
 def test_a_text_full_of_delimiters_is_no_burden(unit: str) -> None:
     assert len(strip_injected(unit * 20_000)) <= len(unit * 20_000)
 
@@ -231,7 +231,7 @@ def test_numbers_and_pairs() -> None:
     assert list(pairs(["recipe", "post", "post", "views"])) == ["recipe post", "post views"]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "expected"),
     [
         ("We met Gai Media Entertainment in Lisbon.", ["Gai Media Entertainment", "Lisbon"]),

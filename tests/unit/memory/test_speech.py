@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from app.languages.speech import Speech, heard
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "first_person", "mine"),
     [
         ("Where did I park?", True, False),
@@ -29,7 +28,7 @@ def test_of_whom_it_speaks(text: str, first_person: bool, mine: bool) -> None:
     assert heard(text)[:2] == (first_person, mine)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     ["Continue", "Go on, please", "Make it shorter", "Say hi", "Hello", "ok", "Sure, do it", "Weiter", "Plus court", "Obrigada",
      "Sigue", "继续", "谢谢！", "", "?!"],
@@ -38,7 +37,7 @@ def test_what_is_of_the_talk_alone(text: str) -> None:
     assert heard(text) == Speech(heard(text).first_person, False, True)
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "Who am I?",

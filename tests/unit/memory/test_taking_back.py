@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
-
 from app.memory.commands import WITHDRAWS, commands, taken_back
 from app.store.commands import StoredMemory
+from tests.support.tables import each_of
 
 
 def withdrawn(text: str) -> list[tuple[str, str]]:
     return [(each.kind, each.about) for each in commands(text) if each.kind in WITHDRAWS]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "kind", "about"),
     [
         ("No more bullet points please", "stop", "bullet points"),
@@ -46,7 +45,7 @@ def test_what_takes_a_wish_back(text: str, kind: str, about: str) -> None:
     assert withdrawn(text) == [(kind, about)]
 
 
-@pytest.mark.parametrize(
+@each_of(
     "text",
     [
         "No more than three sentences please",
@@ -92,7 +91,7 @@ WISHES = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("about", "allows", "meant", "clear"),
     [
         ("bullet points", False, [0], True),

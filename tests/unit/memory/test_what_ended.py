@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from app.memory.candidate import SourceExchange, Triple
 from app.memory.claims import ends, replaces
 from app.memory.extract import extract
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
@@ -22,7 +21,7 @@ def over(said: str, predicate: str, value: str) -> bool:
     )
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "predicate", "value"),
     [
         ("I left Acme.", "works_at", "Acme"),
@@ -43,7 +42,7 @@ def test_what_ended(said: str, predicate: str, value: str) -> None:
     assert over(said, predicate, value)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("said", "predicate", "value"),
     [
         ("I quit Apple Music.", "works_at", "Apple"),

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from app.context.transcript import Transcript
-from app.paging.segment import Segmentation, marks, segment
+from app.features.paging.segment import Segmentation, marks, segment
+from app.features.paging.values import ContentKind, Counter, Fidelity, ObjectSpan, ObjectType, SemanticObject, Shrunk
 from app.providers.tokens import Tokenizers
-from app.store.paging_values import ContentKind, Counter, Fidelity, ObjectSpan, ObjectType, SemanticObject, Shrunk
 
 SESSION = UUID(int=7)
 COUNT: Counter = Tokenizers().for_model("gpt-4o").count

@@ -10,11 +10,11 @@ from uuid import UUID
 
 import yaml
 
-from app.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer, text_score
-from app.paging.shrink import kind_of, stub
-from app.paging.words import terms
-from app.store.paging_values import WEIGHTS, ContentKind
-from app.store.paging_values import Counter as TokenCounter
+from app.features.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer, text_score
+from app.features.paging.shrink import kind_of, stub
+from app.features.paging.values import WEIGHTS, ContentKind
+from app.features.paging.values import Counter as TokenCounter
+from app.features.paging.words import terms
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"
 

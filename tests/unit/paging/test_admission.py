@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging import segment
-from app.paging.segment import (
+from app.features.paging import segment
+from app.features.paging.segment import (
     ALWAYS_TOKENS,
     MIN_TOKENS,
     PREVIEW_CHARS,
@@ -20,7 +20,7 @@ from app.paging.segment import (
     score,
     utility,
 )
-from app.store.paging_values import ObjectType
+from app.features.paging.values import ObjectType
 
 ONE = UUID(int=1)
 

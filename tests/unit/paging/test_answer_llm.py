@@ -10,9 +10,9 @@ import pytest
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.paging.answer_llm import CONTEXT_TOKENS, HelperAnswer, answer_with_helper, checked
-from app.paging.answering import AnswerSource
-from app.store.paging_values import ContentKind
+from app.features.paging.answer_llm import CONTEXT_TOKENS, HelperAnswer, answer_with_helper, checked
+from app.features.paging.answering import AnswerSource
+from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT
 
 AUTH = """\

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.paging.choosing import CANDIDATES, choose, likeliest, name_of, superseded, word_scores
-from app.store.paging_values import Fidelity, Relationship, RelationType, SemanticObject
+from app.features.paging.choosing import CANDIDATES, choose, likeliest, name_of, superseded, word_scores
+from app.features.paging.values import Fidelity, Relationship, RelationType, SemanticObject
 from tests.unit.paging.made import sized
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 import orjson
 from msgspec.structs import replace
 
-from app.paging.explaining import Then, expanded, explained, read
-from app.store.paging_values import Fidelity, PagingRecord, Transition, Trigger, Zone
+from app.features.paging.explaining import Then, expanded, explained, read
+from app.features.paging.values import Fidelity, PagingRecord, Transition, Trigger, Zone
 from tests.unit.paging.made import SESSION, sized
 
 OBJECTS = [sized(0, 900), sized(1, 900, fidelity=Fidelity.DETAILED), sized(2, 900, fidelity=Fidelity.EVICTED)]

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.paging.answering import AnswerSource
-from app.paging.faults import FaultTimeouts, Writer, judged, result_of
-from app.store.paging_values import ContentKind, Fault, FaultRecord, FaultType
+from app.features.paging.answering import AnswerSource
+from app.features.paging.faults import FaultTimeouts, Writer, judged, result_of
+from app.features.paging.values import ContentKind, Fault, FaultRecord, FaultType
 from tests.unit.paging.made import COUNT
 
 FAULT = Fault(

@@ -17,15 +17,22 @@ from msgspec.structs import replace
 
 from app.clock import FakeClock
 from app.errors import HelperError, StoreUnavailable, Unavailable
-from app.paging.answer_llm import HelperAnswer
-from app.paging.answering import ANSWER_TOKENS, text_score
-from app.paging.faults import ASKED_TWICE, AWAY, HEADER, NO_ROOM, NOTHING, REMEMBERED_TOKENS, Faulter, FaultTimeouts
-from app.paging.preview import handle_of
-from app.paging.state import Paging
-from app.paging.tools import Names, PhantomCall, results, spoken, unknown_object
-from app.paging.words import terms
-from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
-from app.store.paging_values import (
+from app.features.paging.answer_llm import HelperAnswer
+from app.features.paging.answering import ANSWER_TOKENS, text_score
+from app.features.paging.faults import (
+    ASKED_TWICE,
+    AWAY,
+    HEADER,
+    NO_ROOM,
+    NOTHING,
+    REMEMBERED_TOKENS,
+    Faulter,
+    FaultTimeouts,
+)
+from app.features.paging.preview import handle_of
+from app.features.paging.state import Paging
+from app.features.paging.tools import Names, PhantomCall, results, spoken, unknown_object
+from app.features.paging.values import (
     FaultRecord,
     FaultType,
     Fidelity,
@@ -36,6 +43,8 @@ from app.store.paging_values import (
     SemanticObject,
     Zone,
 )
+from app.features.paging.words import terms
+from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
 from tests.support.wired_api import HashEmbedder
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import Transcript
-from app.paging.persistent_objects import (
+from app.features.paging.lasting_store import Content, ObjectEvidence, Origin
+from app.features.paging.persistent_objects import (
     MEMORY_TOKENS,
     MOST,
     by_tool,
@@ -24,8 +25,7 @@ from app.paging.persistent_objects import (
     text_of,
     told_of,
 )
-from app.paging.segment import marks
-from app.store.persistent_objects import Content, ObjectEvidence, Origin
+from app.features.paging.segment import marks
 from tests.unit.paging.made import COUNT, LONG_CODE, TRACEBACK, user
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.answering import AnswerSource, answer, hybrid, text_score
-from app.paging.words import terms
-from app.store.paging_values import SEED_WEIGHTS, ContentKind
+from app.features.paging.answering import AnswerSource, answer, hybrid, text_score
+from app.features.paging.values import SEED_WEIGHTS, ContentKind
+from app.features.paging.words import terms
 from tests.support.properties import examples
 from tests.unit.paging.made import COUNT
 from tests.unit.paging.micro_faults import asked, by_kind, hit, questions, sources

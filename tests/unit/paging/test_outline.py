@@ -6,8 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging import outline as made
-from app.paging.outline import Group, Outline, OutlineLine, beyond, clip, count_bounded, fitting, shorten, source_lines
+from app.features.paging import outline as made
+from app.features.paging.outline import (
+    Group,
+    Outline,
+    OutlineLine,
+    beyond,
+    clip,
+    count_bounded,
+    fitting,
+    shorten,
+    source_lines,
+)
 from tests.support.properties import examples
 from tests.unit.paging.made import COUNT
 

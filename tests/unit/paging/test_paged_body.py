@@ -12,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import text_of
-from app.dialects.splice import escape, scan, splice
-from app.paging.prompt import KEPT, TextChange, after, changed, pieces
+from app.dialects.base import ChatRequest
+from app.dialects.chat import CHAT
+from app.dialects.splice import Insertion, escape, splice
+from app.features.paging.forms import FORMS
+from app.features.paging.prompt import KEPT, TextChange, changed, pieces
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
     'a"\\\n\u00e9\U0001f600\u4e2d/', max_size=40
@@ -87,13 +90,24 @@ def changed_texts(texts: list[str], ranges: list[tuple[int, int]], put: str) -> 
     return made
 
 
+FORM = FORMS["chat"]
+
+
+def chat_of(body: bytes) -> ChatRequest:
+    chat = CHAT.read(body, orjson.loads(body))
+    assert chat is not None
+    return chat
+
+
+def changing(body: bytes, *changes: TextChange) -> list[Insertion] | None:
+    return changed(body, FORM.parts(chat_of(body), 1), changes)
+
+
 @given(cases())
 def test_a_text_is_read_as_the_transcript_reads_it(case: tuple[bytes, list[tuple[int, int]]]) -> None:
     body, _ = case
-    envelope = scan(body)
-    assert envelope is not None
     message = orjson.loads(body)["messages"][1]
-    found = pieces(body, envelope.messages[1], message)
+    found = pieces(body, FORM.parts(chat_of(body), 1))
     assert "\n".join(each.text for each in found) == text_of(message)
     for each in found:
         assert orjson.loads(b'"' + body[each.inside.start : each.inside.end] + b'"') == each.text
@@ -103,10 +117,8 @@ def test_a_text_is_read_as_the_transcript_reads_it(case: tuple[bytes, list[tuple
 def test_a_change_is_one_of_the_text_and_of_nothing_else(case: tuple[bytes, list[tuple[int, int]]], put: str) -> None:
     body, ranges = case
     document = orjson.loads(body)
-    envelope = scan(body)
-    assert envelope is not None
-    message, span = document["messages"][1], envelope.messages[1]
-    made = changed(body, span, message, [TextChange(start, stop, escape(put)) for start, stop in ranges])
+    message = document["messages"][1]
+    made = changing(body, *(TextChange(start, stop, escape(put)) for start, stop in ranges))
     text = text_of(message)
     if made is None:
         assert any(not text[start:stop].strip("\n") for start, stop in ranges), (
@@ -114,7 +126,7 @@ def test_a_change_is_one_of_the_text_and_of_nothing_else(case: tuple[bytes, list
         )
         return
     sent = orjson.loads(splice(body, made))
-    assert after(body, span, made) == sent["messages"][1]
+    assert FORM.after(chat_of(body), 1, made) == sent["messages"][1]
     texts = [message["content"]] if isinstance(message["content"], str) else list(texts_of(message["content"]))
     expected = changed_texts(texts, ranges, put)
     got = sent["messages"][1]["content"]
@@ -139,10 +151,8 @@ def test_of_a_range_over_several_parts_the_first_gets_the_text() -> None:
         ],
     }
     body = body_of(json.dumps(message).encode())
-    envelope = scan(body)
-    assert envelope is not None
     text = text_of(message)
-    made = changed(body, envelope.messages[1], message, [TextChange(6, len(text) - 6, b"shown")])
+    made = changing(body, TextChange(6, len(text) - 6, b"shown"))
     assert made is not None
     content = orjson.loads(splice(body, made))["messages"][1]["content"]
     assert content == [
@@ -165,16 +175,12 @@ def test_of_a_range_over_several_parts_the_first_gets_the_text() -> None:
 )
 def test_what_lies_elsewhere_is_left_alone(message: dict[str, Any]) -> None:
     body = body_of(json.dumps(message).encode())
-    envelope = scan(body)
-    assert envelope is not None
-    assert changed(body, envelope.messages[1], message, [TextChange(0, 3, b"x")]) is None
+    assert changing(body, TextChange(0, 3, b"x")) is None
 
 
 def test_of_members_that_come_twice_the_last_counts_as_it_does_for_parsers() -> None:
     body = body_of(b'{"role":"user","content":"one","content":[{"type":"text","text":"two","text":"thr\\u0065e"}]}')
-    envelope = scan(body)
-    assert envelope is not None
-    made = changed(body, envelope.messages[1], orjson.loads(body)["messages"][1], [TextChange(3, 5, b"x")])
+    made = changing(body, TextChange(3, 5, b"x"))
     assert made is not None
     sent = splice(body, made)
     assert b'"content":"one"' in sent

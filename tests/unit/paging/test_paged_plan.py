@@ -6,14 +6,23 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from app.paging.fidelity import applied
-from app.paging.plan import Beside, Plan, TranscriptObjects, fill, plan, settled
-from app.paging.prompt import PagedRequest, ReceivedRequest, Renderings, costs_of, draw, messages_at, places, sheet
-from app.paging.segment import segment
-from app.paging.state import Paging
-from app.paging.tools import Declined, Offer, offer
+from app.features.paging.fidelity import applied
+from app.features.paging.plan import Beside, Plan, TranscriptObjects, fill, plan
+from app.features.paging.prompt import (
+    PagedRequest,
+    ReceivedRequest,
+    Renderings,
+    costs_of,
+    draw,
+    messages_at,
+    places,
+    sheet,
+)
+from app.features.paging.segment import segment
+from app.features.paging.state import Paging
+from app.features.paging.tools import Declined, Offer, offer
+from app.features.paging.values import NOTHING_PAGED, Fault, FaultType, Fidelity, Paged, PagingRecord, Trigger, Zone
 from app.providers.tokens import CountCache, prompt_tokens
-from app.store.paging_values import NOTHING_PAGED, Fault, FaultType, Fidelity, Paged, PagingRecord, Trigger, Zone
 from tests.support.paging import COUNTER, NOW, SESSION, TENANT, USER, Message, chat_of
 from tests.unit.paging.made import COUNT, LONG_CODE, called, user
 
@@ -107,7 +116,7 @@ def test_all_that_was_decided_is_recorded() -> None:
     assert record.heard == frozenset(), "what does not stand in this prompt is still wanted"
     assert paging.window == 12_000
     assert list(paging.insertions) == [*out.insertions, *offered.insertions]
-    settled(paging, 100)
+    paging.compiled(100)
     assert (paging.record.tokens, paging.record.shown_tokens) == (record.tokens + 100, record.shown_tokens + 100)
     assert paging.room == 10_000 - paging.record.shown_tokens
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.paging.fidelity import Decision
-from app.paging.ledger import HiddenLegs
-from app.paging.preview import shown_tokens
-from app.paging.prompt import (
+from app.features.paging.fidelity import Decision
+from app.features.paging.ledger import HiddenLegs
+from app.features.paging.preview import shown_tokens
+from app.features.paging.prompt import (
     ReceivedRequest,
     Renderings,
     Where,
@@ -24,10 +24,9 @@ from app.paging.prompt import (
     places,
     sheet,
 )
-from app.paging.segment import segment
-from app.paging.tools import Names
-from app.providers.tokens import CountCache, message_tokens
-from app.store.paging_values import (
+from app.features.paging.segment import segment
+from app.features.paging.tools import Names
+from app.features.paging.values import (
     Fidelity,
     Relationship,
     RelationType,
@@ -37,6 +36,7 @@ from app.store.paging_values import (
     Trigger,
     Zone,
 )
+from app.providers.tokens import CountCache, message_tokens
 from tests.support.paging import COUNTER, SESSION, TOKENIZERS, Message, chat_of
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, called, said, sized, user
 

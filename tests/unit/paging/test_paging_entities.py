@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.keys import MOST, NAME_CHARS, defined, entities
+from app.features.paging.keys import MOST, NAME_CHARS, defined, entities
 
 
 def test_what_is_named_in_code() -> None:

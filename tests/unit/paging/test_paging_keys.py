@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.keys import KEY_CHARS, Family, UnderstoodCall, base_key, family_of, paths, understand, urls
+from app.features.paging.keys import KEY_CHARS, Family, UnderstoodCall, base_key, family_of, paths, understand, urls
 
 
 @pytest.mark.parametrize(

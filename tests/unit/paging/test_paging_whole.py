@@ -7,14 +7,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.paging.answering import AnswerSource, answer, text_score
-from app.paging.fidelity import Moment, applied, decide
-from app.paging.preview import handle_of, render, render_rest
-from app.paging.segment import Segmentation, segment
-from app.paging.shrink import shrink
-from app.paging.words import terms
+from app.features.paging.answering import AnswerSource, answer, text_score
+from app.features.paging.fidelity import Moment, applied, decide
+from app.features.paging.preview import handle_of, render, render_rest
+from app.features.paging.segment import Segmentation, segment
+from app.features.paging.shrink import shrink
+from app.features.paging.values import Fidelity, Relationship, SemanticObject, Zone
+from app.features.paging.words import terms
 from app.providers.tokens import MESSAGE_TOKENS
-from app.store.paging_values import Fidelity, Relationship, SemanticObject, Zone
 from tests.unit.paging.made import COUNT, LONG_CODE, SESSION, called, places, user
 
 BUDGET = 24_000

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.splice import entries, splice
-from app.paging.stream import ERROR_CHARS, PartEdit, edits, refusal, summed, with_data, without
+from app.features.paging.stream import ERROR_CHARS, PartEdit, edits, refusal, summed, with_data, without
 
 VALUES = st.sampled_from([1, "a,b", [1, [2]], {"x": "}"}, None, "größe"])
 SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " : ")])

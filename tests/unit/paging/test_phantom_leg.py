@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from app.paging.stream import ChatChunk, LegStream, StreamedCall
-from app.paging.tools import Names
+from app.features.paging.stream import ChatChunk, LegStream, StreamedCall
+from app.features.paging.tools import Names
 from tests.support.phantoms import call
 
 

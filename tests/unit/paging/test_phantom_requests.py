@@ -9,8 +9,8 @@ import pytest
 
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
-from app.paging.body import following, without_tools
-from app.paging.tools import Names, NeedsLeg, Offer, PhantomCall, offer, spoken
+from app.features.paging.body import following, without_tools
+from app.features.paging.tools import Names, NeedsLeg, Offer, PhantomCall, offer, spoken
 
 OWN = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 CALL = PhantomCall("c1", "memory_query", '{"question":"q"}')

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.sse import fold, payloads
-from app.paging.stream import PhantomStream, Send
-from app.paging.tools import MAX_ROUNDS, Names
+from app.features.paging.stream import PhantomStream, Send
+from app.features.paging.tools import MAX_ROUNDS, Names
 from tests.support.phantoms import (
     DONE,
     OURS,

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from app.dialects.sse import fold, payloads
-from app.paging.stream import MAX_EVENT_BYTES, MAX_TEXT_CHARS, MAX_WAITING, PhantomStream, Send
-from app.paging.tools import MAX_CALLS, Names
+from app.features.paging.stream import MAX_EVENT_BYTES, MAX_TEXT_CHARS, MAX_WAITING, PhantomStream, Send
+from app.features.paging.tools import MAX_CALLS, Names
 from tests.support.phantoms import DONE, asked, call, calls, event, merged, pended, sent, split, usage
 
 QUESTION = '{"question":"What was the code?"}'

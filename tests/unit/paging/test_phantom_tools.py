@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from app.dialects.chat import CHAT
 from app.dialects.responses import RESPONSES
 from app.dialects.splice import splice
-from app.paging.tools import (
+from app.features.paging.tools import (
     MAX_ARGUMENTS_CHARS,
     MAX_NAME_CHARS,
     MAX_OBJECT_ID_CHARS,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.paging.phases import MIN_TURNS, PHASE_TURNS, changes_subject, is_phase, type_of
-from app.store.paging_values import ObjectType, SemanticObject
+from app.features.paging.phases import MIN_TURNS, PHASE_TURNS, changes_subject, is_phase, type_of
+from app.features.paging.values import ObjectType, SemanticObject
 from tests.unit.paging.made import TRACEBACK, called, cut, said, sized, user
 
 HARBOUR = "The harbour has four basins, a lock with two gates, green lights and a crane for ships of ninety metres. "

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.paging.fidelity import BORDERS, HYSTERESIS, ZONES, at_least, pressure, zone
-from app.store.paging_values import Fidelity, Zone
+from app.features.paging.fidelity import BORDERS, HYSTERESIS, ZONES, at_least, pressure, zone
+from app.features.paging.values import Fidelity, Zone
 from tests.unit.paging.made import sized
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from app.paging.segment import MOST_REFERENCES, Segmentation
-from app.store.paging_values import ObjectType, RelationType
+from app.features.paging.segment import MOST_REFERENCES, Segmentation
+from app.features.paging.values import ObjectType, RelationType
 from tests.unit.paging.made import LONG_CODE, PROSE, TRACEBACK, called, cut, said, user
 
 START = [user("Repair it.")]

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.paging.shrink import room_compact, room_detailed, shrink
-from app.paging.summaries import (
+from app.features.paging.shrink import room_compact, room_detailed, shrink
+from app.features.paging.summaries import (
     MOST_CHARS,
     MOST_TOLD,
     SLACK,
@@ -22,8 +22,8 @@ from app.paging.summaries import (
     asked,
     checked,
 )
+from app.features.paging.values import Levels, SemanticObject
 from app.providers.helper import strict_schema
-from app.store.paging_values import Levels, SemanticObject
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 
 CODE = cut(called("Read", {"file_path": "src/money.py"}, LONG_CODE)).objects[0]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.paging.segment import marks, segment, turns
-from app.store.paging_values import ContentKind, ObjectType
+from app.features.paging.segment import marks, segment, turns
+from app.features.paging.values import ContentKind, ObjectType
 from tests.support.properties import examples
 from tests.unit.paging.made import CODE, COUNT, LONG_CODE, PROSE, SESSION, TRACEBACK, called, cut, places, said, user
 

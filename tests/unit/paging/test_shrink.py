@@ -11,7 +11,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.paging.shrink import (
+from app.features.paging.shrink import (
     L1_CEILING,
     L1_FLOOR,
     L1_RATIO,
@@ -23,7 +23,7 @@ from app.paging.shrink import (
     shrink,
     stub,
 )
-from app.store.paging_values import ContentKind
+from app.features.paging.values import ContentKind
 from tests.support.properties import examples
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK
 

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.paging import shrink_code
-from app.paging.shrink import shrink
-from app.paging.shrink_code import BODY, CONSTANT, DOC, EXIT, IMPORT, SIGNATURE, outline
-from app.store.paging_values import ContentKind
+from app.features.paging import shrink_code
+from app.features.paging.shrink import shrink
+from app.features.paging.shrink_code import BODY, CONSTANT, DOC, EXIT, IMPORT, SIGNATURE, outline
+from app.features.paging.values import ContentKind
 from tests.unit.paging.made import CODE, COUNT, LONG_CODE
 
 

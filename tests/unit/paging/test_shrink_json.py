@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from app.paging.shrink import shrink
-from app.paging.shrink_json import FIRST, NAME, REST, SHAPE, SINGLE, outline, parse
-from app.store.paging_values import ContentKind
+from app.features.paging.shrink import shrink
+from app.features.paging.shrink_json import FIRST, NAME, REST, SHAPE, SINGLE, outline, parse
+from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT
 
 VALUE = {"page": 1, "orders": [{"id": i, "status": ["open", "paid"][i % 2], "total": i * 1.5} for i in range(40)]}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.paging.shrink import shrink
-from app.paging.shrink_logs import bad, outline, template
-from app.store.paging_values import ContentKind
+from app.features.paging.shrink import shrink
+from app.features.paging.shrink_logs import bad, outline, template
+from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT
 
 LOG = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.paging.shrink import shrink
-from app.paging.shrink_prose import HEADING, LEAD, REST, SALIENT, outline, salience, sentences
-from app.store.paging_values import ContentKind
+from app.features.paging.shrink import shrink
+from app.features.paging.shrink_prose import HEADING, LEAD, REST, SALIENT, outline, salience, sentences
+from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT, PROSE
 
 

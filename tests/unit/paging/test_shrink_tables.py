@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.paging.shrink import shrink
-from app.paging.shrink_tables import CHANGED, FILE, HUNK, diff, listing, separator, table
-from app.store.paging_values import ContentKind
+from app.features.paging.shrink import shrink
+from app.features.paging.shrink_tables import CHANGED, FILE, HUNK, diff, listing, separator, table
+from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.providers.models import MODELS, REASONING_RESERVE, ModelRegistry
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("model", "window"),
     [
         ("gpt-4o", 128_000),

@@ -33,6 +33,7 @@ from app.providers.tokens import (
     tools_tokens,
 )
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ def test_ordinary_long_text_is_not_cut(gpt4o: TokenCounter, tokenizers: Tokenize
     assert gpt4o.count(text) == len(tokenizers.encoding("o200k_base").encode_ordinary(text))
 
 
-@pytest.mark.parametrize("unit", ["The quick brown fox. ", "Schöne Grüße,\n\n  aus 漢字 ", "x", " ", "no-space\n"])
+@each_of("unit", ["The quick brown fox. ", "Schöne Grüße,\n\n  aus 漢字 ", "x", " ", "no-space\n"])
 def test_no_tokenizer_gets_a_long_text_in_one_piece(unit: str) -> None:
     """While it works on a piece, and the look for long runs on a window, no other Python runs."""
     text = unit * (3 * WINDOW // len(unit))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.dialects.chat import CHAT
 from app.replay.ask_again import ReplayedAnswer, answer_of, difference
 from tests.support.journey import completion, stream
+from tests.support.tables import each_of
 
 TOOL = {"id": "call_1", "type": "function", "function": {"name": "f", "arguments": '{"a":1}'}}
 
@@ -31,7 +30,7 @@ def test_other_words_are_shown_line_by_line() -> None:
     assert told["latency_ms"] == {"was": 10, "now": 10}
 
 
-@pytest.mark.parametrize(("arguments", "same"), [('{"a":1}', True), ('{"a":2}', False)])
+@each_of(("arguments", "same"), [('{"a":1}', True), ('{"a":2}', False)])
 def test_tools_are_compared_by_name_and_arguments(arguments: str, same: bool) -> None:
     other = {**TOOL, "id": "call_2", "function": {"name": "f", "arguments": arguments}}
     was, now = (heard(completion(None, tool_calls=[each])) for each in (TOOL, other))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mneme_replay.bodies import MAX_DEPTH, STYLES, BadForm, decode, dump, encode
 from tests.support.cassettes import streaming
 from tests.support.properties import examples
+from tests.support.tables import each_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -45,7 +46,7 @@ def test_json_is_shown_as_json_in_every_style(value: dict[str, Any], style: str)
     assert decode(through_json(form)) == body
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("body", "kind"),
     [
         (b'{"a":1.50}', "text"),
@@ -103,7 +104,7 @@ def test_named_events_comments_and_a_torn_end() -> None:
     assert decode(form) == body
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("form", "path"),
     [
         ([], ()),

@@ -19,6 +19,7 @@ from mneme_replay.files import answered, load, name_of, numbered, write
 from tests.support.cassettes import captured, cassette, streamed, streaming
 from tests.support.properties import examples
 from tests.support.replies import captured_cases
+from tests.support.tables import each_of
 
 SCHEMA = Path(__file__).parents[3] / "mneme_replay" / "cassette.schema.json"
 VALIDATOR = jsonschema_rs.validator_for(json.loads(SCHEMA.read_text()))
@@ -79,7 +80,7 @@ def test_any_call_comes_back_whole(call: Cassette) -> None:
     VALIDATOR.validate(json.loads(data))
 
 
-@pytest.mark.parametrize("case", captured_cases())
+@each_of("case", captured_cases())
 def test_what_a_real_server_sent_comes_back_whole(case: str) -> None:
     call = captured(case)
     back = parse(render(call), call.name)
@@ -124,7 +125,7 @@ def changed(**fields: Any) -> bytes:
     return json.dumps(doc, indent=2).encode()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("fields", "line", "message"),
     [
         ({"mneme_cassette": 2}, '"mneme_cassette": 2,', "newer Mneme: version 2, and this one reads up to 1"),
@@ -162,7 +163,7 @@ def test_what_is_wrong_is_told_with_file_and_line(fields: dict[str, Any], line: 
     assert data.decode().splitlines()[caught.value.line - 1].strip() == line
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("data", "line", "message"),
     [
         (b"", 1, "no JSON: the file is cut off"),

@@ -13,6 +13,7 @@ from mneme_replay.cassette import Cassette
 from mneme_replay.deck import Deck, Miss
 from mneme_replay.requests import Asked, Reader, asked_of
 from tests.support.cassettes import CHAT, asking, cassette
+from tests.support.tables import each_of
 
 RECORDED: dict[str, Any] = {
     "model": "tiny",
@@ -35,7 +36,7 @@ def with_(**fields: Any) -> dict[str, Any]:
     return RECORDED | fields
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("asked", "strict", "normalised", "prompt"),
     [
         (json.dumps(RECORDED).encode(), True, True, True),
@@ -79,7 +80,7 @@ def test_any_body_finds_itself(matching: str, body: bytes) -> None:
         assert isinstance(deck_of(recorded, matching=matching).play(posting(b"{1")), Miss)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("path", "strict", "normalised", "prompt"),
     [
         ("/v1/a?x=1&y=2", True, True, True),
@@ -214,7 +215,7 @@ def test_bytes_that_differ_are_shown() -> None:
     assert "The JSON is the same, and its bytes differ from byte 12 on:" in told
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("deck", "asked", "told"),
     [
         (deck_of(), posting(b"{}"), "No cassette answers POST /v1/chat/completions: there are none."),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import cast
 
 from app.context.transcript import Transcript
+from app.features.paging.again import PagedThen
+from app.features.paging.ledger import HiddenLegs, keys_of
+from app.features.paging.store import PagingStore
+from app.features.paging.tools import PhantomCall
+from app.gateway.addon import PartAgain
 from app.gateway.prepare import unwoven
-from app.paging.ledger import HiddenLegs, keys_of
-from app.paging.tools import PhantomCall
-from app.replay.paging import PagedAgain, PagedThen
-from app.store.paging import PagingStore
 from tests.support.paging import MODEL, SESSION, TENANT, TOKENIZERS, USER, Asked, Desk, Message
 from tests.unit.paging.made import PROSE, called, said, user
 
@@ -25,7 +26,7 @@ def session(count: int) -> list[Message]:
     return messages
 
 
-async def again(desk: Desk, asked: Asked) -> PagedAgain:
+async def again(desk: Desk, asked: Asked) -> PartAgain:
     then = PagedThen(cast("PagingStore", desk.shelf), TOKENIZERS, desk.counts, nonce_key=lambda: b"a test's secret")
     return await then.again(TENANT, USER, SESSION, asked.chat, MODEL, asked.paging.explained)
 

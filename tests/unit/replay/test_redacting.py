@@ -16,6 +16,7 @@ from mneme_replay.cassette import Cassette, Chunk, Response
 from mneme_replay.fileformat import parse, render
 from mneme_replay.redacting import KeyFound, Redaction
 from tests.support.cassettes import SSE_HEADERS, asking, cassette, streamed, streaming
+from tests.support.tables import each_of
 
 KEY = "sk-proj-" + "a1B2" * 8
 
@@ -62,7 +63,7 @@ def test_the_pieces_of_a_stream_move_with_what_is_taken_out(cuts: list[int]) -> 
         assert shown.chunks == (Chunk(0, len(shown.body)),)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("body", "shown"),
     [
         (b'{"user" : "ana"}', b'{"user":"***"}'),
@@ -104,7 +105,7 @@ def side_by_side(pieces: list[str]) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("call", "where"),
     [
         (cassette(body=asking(f"My key is {KEY}.")), "request.body"),
@@ -168,9 +169,7 @@ def test_what_no_mask_reaches_is_refused_with_masks_too() -> None:
         Redaction(mask_keys=True).apply(cassette(body=asking(packed)))
 
 
-@pytest.mark.parametrize(
-    "text", ["risk-assessment-of-the-project", "test_mneme_replay_answers_again", "a\\task-of-many-words-here"]
-)
+@each_of("text", ["risk-assessment-of-the-project", "test_mneme_replay_answers_again", "a\\task-of-many-words-here"])
 def test_what_is_no_key_passes(text: str) -> None:
     Redaction().apply(cassette(body=asking(text), answer=asking("a" * 4000)))
 

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from mneme_replay import unwrapping
 from mneme_replay.unwrapping import texts_in
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     "data",
     [
         b"say: look",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
-
 from app.store.erasure import SourcedMemory, outlives
+from tests.support.tables import each_of
 
 GONE, LEFT, THIRD = UUID(int=1), UUID(int=2), UUID(int=3)
 
@@ -16,7 +15,7 @@ def learned(text: str, quotes: dict[UUID, str | None], *, kind: str = "fact", st
     return SourcedMemory(UUID(int=9), kind, text, sources, list(quotes), stated)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "quotes", "stays"),
     [
         ("Likes tea", {GONE: "I like tea"}, False),
@@ -34,7 +33,7 @@ def test_a_memory_stays_as_far_as_others_say_what_it_says(
     assert outlives(learned(text, quotes), GONE, "") is stays
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "said", "quotes", "stays"),
     [
         (
@@ -46,7 +45,6 @@ def test_a_memory_stays_as_far_as_others_say_what_it_says(
         ("Has a parrot, Barnaby", "I have a parrot. Barnaby is its name.", ("a parrot", "a parrot"), False),
         ("Has a parrot, Barnaby", "I have a parrot, Barnaby", ("a parrot", "my parrot Barnaby has a cold"), True),
     ],
-    ids=["a tool call", "more than is quoted", "said by others too"],
 )
 def test_what_only_the_message_said_goes_though_its_source_does_not_quote_it(
     text: str, said: str, quotes: tuple[str, str], stays: bool

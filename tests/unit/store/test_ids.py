@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from uuid import UUID, uuid5
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.store import ids
+from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 123000, tzinfo=UTC)
 ONE, TWO = UUID(int=1), UUID(int=2)
@@ -84,7 +84,7 @@ def test_an_imported_line_has_one_id_whose_time_is_its_own() -> None:
     assert ids.message_id(ONE, 3, "user", "\ud800", NOW).version == 7
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("text", "found"),
     [
         (str(ONE), ONE),

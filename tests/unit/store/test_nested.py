@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.store.texts import MAX_LEVELS, content_of, nested
+from tests.support.tables import each_of
 
 
 def within(levels: int, value: Any = "x", *, objects: bool = False) -> Any:
@@ -15,7 +14,7 @@ def within(levels: int, value: Any = "x", *, objects: bool = False) -> Any:
     return value
 
 
-@pytest.mark.parametrize("objects", [False, True])
+@each_of("objects", [False, True])
 def test_levels_are_counted(objects: bool) -> None:
     assert not nested(within(MAX_LEVELS - 1, objects=objects))
     assert nested(within(MAX_LEVELS, objects=objects))

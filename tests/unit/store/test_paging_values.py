@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.store.paging_values import Fidelity, ObjectType, RelationType, Trigger, Zone
+from app.features.paging.values import Fidelity, ObjectType, RelationType, Trigger, Zone
 from tests.unit.paging.made import sized
 
 

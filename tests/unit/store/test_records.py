@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.store.records import tool_calls_of
+from tests.support.tables import each_of
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("stored", "expected"),
     [
         (None, []),

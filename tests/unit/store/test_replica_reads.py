@@ -15,6 +15,7 @@ from app.errors import StoreUnavailable
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replicas import BUSY, FAILURES, OPEN_S, FromReplicas, Replica, hosts_of
+from tests.support.tables import each_of
 
 TENANT, USER = UUID(int=1), UUID(int=2)
 SQL = Queries({"a.read": "SELECT 1", "replicas.marks": "marks", "replicas.marked": "x __read__ y"})
@@ -90,7 +91,7 @@ async def test_a_standby_with_the_same_marks_answers() -> None:
     assert stage.told == {"one replica": 1}
 
 
-@pytest.mark.parametrize("seen", [[3, 2, 21, 1], [5, 2, 21, 1], [4, 1, 21, 1], [4, 2, 20, 1], [4, 2, 21, 2]])
+@each_of("seen", [[3, 2, 21, 1], [5, 2, 21, 1], [4, 1, 21, 1], [4, 2, 20, 1], [4, 2, 21, 2]])
 async def test_one_with_others_does_not(seen: list[int]) -> None:
     """As many, but others: commits may become visible in another order than they are written."""
     stage = Stage(Server("one", seen), primary=SAME)
@@ -174,7 +175,7 @@ async def test_without_the_primary_there_is_no_answer() -> None:
         await stage.ask()
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("dsn", "found"),
     [
         (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pytest
 
 from app.store.tuning import PARAMETERS, Number, wrong_with
+from tests.support.tables import each_of
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = "".join(path.read_text() for path in sorted((ROOT / "sql" / "schema").glob("*.sql")))
@@ -33,7 +33,7 @@ def test_what_is_shipped_is_right_and_told() -> None:
             assert f"| `{part}` | {told} |" in PAGE, part
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("key", "value", "told"),
     [
         ("l2_ttl_days", "ninety", 'system_config.l2_ttl_days: "ninety" is no number'),

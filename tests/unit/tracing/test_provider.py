@@ -14,9 +14,10 @@ from app.features.registry import load
 from app.features.tracing import check_sdk, provider
 from app.features.tracing.provider import Tracing, job_ids
 from app.settings import Settings
+from tests.support.tables import each_of
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("payload", "ids"),
     [
         (b'{"tenant": "t", "session": "s", "user": "u", "text": "secret"}', {"mneme.tenant_id": "t", "mneme.session_id": "s"}),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.features.ui import call_body
 from app.features.ui.call_body import HEX_BYTES, LEFT, RIGHT, SHOWN_BYTES, WIDTH, Body, body, dump, events_of, timeline
+from tests.support.tables import each_of
 
 
 def event(seq: int, t_us: int, data: str = "data: {}\n\n", offset: int | None = None, **further: Any) -> dict[str, Any]:
@@ -27,7 +28,7 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': finish}]})}\n\n"
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("data", "kind", "text"),
     [
         (chunk({"content": "Hi <b>"}), "text", "Hi <b>"),
@@ -101,7 +102,7 @@ def test_the_drawing_stays_within_its_frame(steps: list[tuple[int, int]], first:
     assert len(made.axis) <= call_body.AXIS + 1
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("given", "shown"),
     [
         (b'{"a":"\xc3\xa9"}', Body("json", '{\n  "a": "é"\n}', 10)),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.context.score import AUTO
 from app.features.ui import call_context
 from app.features.ui.call_context import Section, segments, spending
+from tests.support.tables import each_of
 
 BUDGET = {
     "window": 8000, "system": 100, "reserve": 1000, "tools": 50, "available": 6850, "client": 30,
@@ -78,7 +79,7 @@ def test_signals_say_what_they_add_where_the_weights_make_the_score() -> None:
     assert [part.share for part in row.parts] == [0.5, 0.25, 0.5]
 
 
-@pytest.mark.parametrize(("strategy", "score"), [("auto", 9.0), ("of_another_version", 0.5)])
+@each_of(("strategy", "score"), [("auto", 9.0), ("of_another_version", 0.5)])
 def test_other_weights_are_not_guessed(strategy: str, score: float) -> None:
     (row,) = call_context.rows([item(score=score)], strategy, 1.0)
     assert all(part.adds is None for part in row.parts)
@@ -94,9 +95,7 @@ def test_long_texts_are_folded_and_cut() -> None:
     assert not gone.folded
 
 
-@pytest.mark.parametrize(
-    ("show", "ids"), [("all", "abc"), ("chosen", "a"), ("dropped", "bc"), ("duplicate", "c"), ("x", "")]
-)
+@each_of(("show", "ids"), [("all", "abc"), ("chosen", "a"), ("dropped", "bc"), ("duplicate", "c"), ("x", "")])
 def test_candidates_are_picked(show: str, ids: str) -> None:
     items = [item(), item(id="b", chosen=False, reason="over_budget"), item(id="c", chosen=False, reason="duplicate")]
     assert "".join(each["id"] for each in call_context.picked(items, show)) == ids

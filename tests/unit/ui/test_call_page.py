@@ -6,13 +6,14 @@ import pytest
 
 from app.features.ui.calls import _or_none
 from app.features.ui.visit import Refused
+from tests.support.tables import each_of
 
 
 async def says(status: int) -> str:
     raise Refused(status, "no")
 
 
-@pytest.mark.parametrize("status", [404, 409, 422])
+@each_of("status", [404, 409, 422])
 async def test_what_a_call_does_not_have_is_left_out(status: int) -> None:
     assert await _or_none(says(status)) is None
 

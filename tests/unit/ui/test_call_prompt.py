@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.ui import call_prompt
 from app.features.ui.call_prompt import Shown, compare
+from tests.support.tables import each_of
 
 BLOCK = (
     "<mneme-memory 5f0c>\nNotes.\n- [fact] Ana plays chess. (2026-05-03)\nuser: I live in Lisbon.\n</mneme-memory 5f0c>"
@@ -107,7 +107,7 @@ def test_long_texts_are_cut_and_say_how_much_is_left() -> None:
     assert piece.folded
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("content", "text"),
     [
         (None, ""),
@@ -129,9 +129,7 @@ def test_a_body_nested_deeper_than_python_compares_is_not_read() -> None:
         assert (call_prompt.read(body) is not None) is read
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"\xff\x00", b"[1]", b'{"messages": 3}', b'{"messages": [3, null]}', b'{"input": [1]}']
-)
+@each_of("body", [b"", b"\xff\x00", b"[1]", b'{"messages": 3}', b'{"messages": [3, null]}', b'{"input": [1]}'])
 def test_bodies_of_anything_have_no_messages(body: bytes) -> None:
     document = call_prompt.read(body)
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/embeddings"):

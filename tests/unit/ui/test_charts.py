@@ -23,6 +23,7 @@ from app.features.ui.charts import (
     scale,
     share,
 )
+from tests.support.tables import each_of
 
 SINCE = datetime(2026, 3, 4, 10, 0, tzinfo=UTC)
 FLOOR = HEIGHT - BOTTOM
@@ -69,7 +70,7 @@ def test_a_line_has_gaps_where_nothing_was_measured() -> None:
     assert (nothing.lines, nothing.dots) == (((),), ((),))
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("step", "many", "labels"),
     [
         (120, 31, ["10:00", "10:10", "10:20", "10:30", "10:40", "10:50", "11:00"]),

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.features.paging import fidelity
+from app.features.paging.values import ObjectType
 from app.features.ui.conflicts import choices, sides
-from app.features.ui.objects import zones
+from app.features.ui.objects import BORDERS, TYPES, zones
 
 ONE, TWO = "memory-1", "memory-2"
 ROW = {
@@ -94,3 +96,8 @@ def test_zones_fill_the_gauge(share: float) -> None:
     assert [name for name, _, _ in found] == ["normal", "caution", "warning", "critical", "emergency"]
     assert [at for _, at, _ in found] == [0.0, 0.60, 0.75, 0.85, 0.95], "seed 002 §1.5"
     assert sum(wide for _, _, wide in found) == pytest.approx(max(1.0, share))
+
+
+def test_the_page_speaks_of_objects_as_paging_does() -> None:
+    assert fidelity.BORDERS == BORDERS
+    assert list(TYPES) == list(ObjectType)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from app.features.ui.conversation import Piece, pieces, plain, pretty, turns, whole
+from tests.support.tables import each_of
 
 SESSION = "own"
 KB3 = "A" * 4096
@@ -20,7 +19,7 @@ def message(turn: int, role: str = "user", content: object = "hello", **given: A
     } | given  # fmt: skip
 
 
-@pytest.mark.parametrize("depth", [10, 300, 1000])
+@each_of("depth", [10, 300, 1000])
 def test_what_is_nested_deep_breaks_no_page(depth: int) -> None:
     text = "[" * depth + "]" * depth
     assert pretty(text).replace("\n", "").replace(" ", "") == text
@@ -85,7 +84,7 @@ def test_a_page_does_not_cut_a_turn_in_two() -> None:
     assert whole(all_of_one, 2) == (all_of_one, 8)
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("part", "named"),
     [
         ("plain", Piece("", "", "plain")),

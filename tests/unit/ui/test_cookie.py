@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from app.errors import NotReady
 from app.features.ui.cookie import Cookies, SignedIn, shared_secret
 from app.settings import Settings
+from tests.support.tables import each_of
 
 SECRET = "s" * 32
 CHANGES = (lambda c: c[:-1], lambda c: "x" + c, lambda c: c.swapcase(), lambda _: "", lambda _: "a.b.c")
@@ -25,7 +26,7 @@ def test_what_was_written_is_read_by_whoever_has_the_secret() -> None:
     assert Cookies("t" * 32, 60).read(cookie) is None
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@each_of("change", CHANGES)
 def test_a_changed_cookie_is_none(change: Callable[[str], str]) -> None:
     _, cookie = Cookies(SECRET, 60).write("ab")
     assert Cookies(SECRET, 60).read(change(cookie)) is None

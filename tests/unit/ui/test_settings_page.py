@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import pytest
 from pydantic import BaseModel, SecretStr
 
 from app.api.auth import Principal
@@ -15,6 +14,7 @@ from app.features.ui.settings import GROUPS, HIDDEN, is_operator, rows, without_
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import KeyLimits
+from tests.support.tables import each_of
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 CANARY = "c4n4ry-9f8e7d6c5b4a"
@@ -80,7 +80,7 @@ def test_a_new_kind_of_setting_that_holds_secrets_is_noticed() -> None:
         assert value is None or isinstance(value, bool | int | float | str | list | dict), name
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("value", "told"),
     [
         (None, "unset"), ([], "none"), ({}, "none"), (0, "0"), (False, "False"), ("x", "x"), (Path("a/b"), "a/b"),
@@ -91,7 +91,7 @@ def test_values_as_people_read_them(value: object, told: str) -> None:
     assert written(value) == told
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("principal", "may"),
     [
         (Principal(LOCAL_TENANT, None, None, frozenset(), "open"), True),

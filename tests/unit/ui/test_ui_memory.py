@@ -8,6 +8,7 @@ import pytest
 
 from app.features.ui.memories import Change, changed, event
 from app.features.ui.visit import Refused
+from tests.support.tables import each_of
 
 HELD: dict[str, Any] = {
     "text": "Likes tea", "kind": "preference", "tier": 4, "tags": ["taste"], "metadata": {"a": 1}, "importance": 0.6499999,
@@ -70,7 +71,7 @@ def test_a_form_that_was_only_sent_changes_nothing() -> None:
     assert changed(HELD, {}) == {}
 
 
-@pytest.mark.parametrize(
+@each_of(
     ("field", "value", "body"),
     [
         ("text", " Likes\r\ncoffee ", {"text": "Likes\ncoffee"}),
@@ -88,7 +89,7 @@ def test_a_form_changes_what_differs(field: str, value: str, body: dict[str, Any
     assert changed(HELD, FORM | {field: value}) == body
 
 
-@pytest.mark.parametrize("text", ["much", "nan", "inf", "1e999"])
+@each_of("text", ["much", "nan", "inf", "1e999"])
 def test_what_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="numbers from 0 to 1"):
         changed(HELD, FORM | {"importance": text})

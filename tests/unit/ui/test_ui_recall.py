@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.features.ui.memories import KINDS, Wanted, json_object, tier, told, words, written
+from app.features.ui.memories import Wanted, json_object, tier, told, words, written
 from app.features.ui.visit import Refused
+from app.store.kinds import KINDS
 
 
 def test_a_list_is_asked_for_what_was_typed() -> None:

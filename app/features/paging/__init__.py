@@ -1,0 +1,115 @@
+"""Paging: old tool results of a long session shown shorter, and what its model asks of them (docs/explanation/paging.md).
+
+`addon` takes part in chats by `pager` (`segment`, `shrink*`, `fidelity`, `plan`, `prompt`) and `tool_loop` (`tools`, `stream`,
+`body`, `ledger`, `faults`); the worker's jobs are in `shrinking` and `remembering`; `store` has what is kept of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from app.features import Feature, Process
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from app.api.scope import Gate
+    from app.features.paging.addon import PagingAddon
+    from app.jobs.schedule import Tick
+    from app.jobs.worker import Handler
+    from app.settings import Settings
+    from app.store.pools import Pool
+    from app.store.queries import Queries
+
+
+class PagingFeature(Feature):
+    """An addon and routes in a server; jobs and a tick in the worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self._space: int | None = None
+        self._secret = b""
+
+    @asynccontextmanager
+    async def opened(self, process: Process) -> AsyncIterator[None]:
+        from app.store.turns import TurnStore
+
+        turns = TurnStore(process.pool, process.queries)
+        self._space, self._secret = await turns.space_of(process.embedder.space), await turns.secret()
+        yield
+
+    def addon(self, process: Process, pool: Pool) -> PagingAddon:
+        from app.features.paging.addon import PagingAddon
+        from app.features.paging.again import PagedThen
+        from app.features.paging.faults import Faulter
+        from app.features.paging.pager import Pager
+        from app.features.paging.store import PagingStore
+
+        assert process.metrics is not None, "a server's"
+        sql, clock, embedder, count = process.queries, process.clock, process.embedder, process.count
+        store = PagingStore(pool, sql, clock)
+        answers = Faulter(store, embedder, self._space, count, clock, process.helper, meter=process.metrics)
+        pager = Pager(
+            store,
+            answers,
+            process.models,
+            process.tokenizers,
+            process.counts,
+            process.tasks,
+            nonce_key=lambda: self._secret,
+            memory_cap=self.settings.memory_budget_tokens,
+            deadline_s=self.settings.paging_deadline_ms / 1000,
+        )
+        then = PagedThen(store, process.tokenizers, process.counts, nonce_key=lambda: self._secret)
+        return PagingAddon(
+            pager, answers, then, settings=self.settings, metrics=process.metrics, clock=clock, tasks=process.tasks
+        )
+
+    def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
+        from app.features.paging.faults import Writer
+        from app.features.paging.object_store import ObjectStore
+        from app.features.paging.routes import objects_router
+        from app.features.paging.store import PagingStore
+        from app.store.sessions import Sessions
+
+        pool, sql, clock = process.pool, process.queries, process.clock
+        sessions = Sessions(pool, sql, clock, ttl=timedelta(days=self.settings.session_ttl_days))
+        objects, keeper = ObjectStore(pool, sql), PagingStore(pool, sql, clock)
+        writer = Writer(process.count, process.helper)
+        return (objects_router(gate, sessions, objects, keeper, writer, clock, process.metrics),)
+
+    def jobs(self, process: Process) -> Mapping[str, Handler]:
+        from app.features.paging.lasting_store import LastingStore
+        from app.features.paging.remembering import Rememberer
+        from app.features.paging.shrinking import Shrinker
+        from app.features.paging.store import PagingStore
+        from app.memory.secrets import unwelcome
+        from app.store.learning import LearningStore
+
+        pool, sql, clock, settings = process.pool, process.queries, process.clock, self.settings
+        embedder, count, space = process.embedder, process.count, self._space
+        shrinker = Shrinker(
+            PagingStore(pool, sql, clock), embedder=embedder, space=space, count=count, helper=process.helper
+        )
+        rememberer = Rememberer(
+            LearningStore(pool, sql),
+            LastingStore(pool, sql),
+            sql,
+            clock,
+            embedder=embedder,
+            space=space,
+            count=count,
+            unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
+        )
+        return shrinker.handlers() | rememberer.handlers()
+
+    def ticks(self, queries: Queries) -> Sequence[Tick]:
+        from app.features.paging.remembering import object_ticks
+
+        return object_ticks(queries)
+
+
+FEATURE = PagingFeature

@@ -1,0 +1,229 @@
+"""Answers to micro-faults without a language model: the passages that answer, quoted with their place (seed 002 §2.3,
+§3.3). Pure.
+
+Objects are found by vectors and by words (`WEIGHTS`); within the best of them the lines with the rarest words of the question
+answer it, each with what stands around it. What is found is quoted, never put in other words: a quote cannot be wrong.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter as Tally
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from app.features.paging.outline import LINE_CHARS, Outline, OutlineLine, clip
+from app.features.paging.preview import defused
+from app.features.paging.shrink import outline_of
+from app.features.paging.values import SATURATION, WEIGHTS, ContentKind, Counter
+from app.features.paging.words import terms
+
+OBJECTS = 3
+"""Objects whose content is looked through (seed 002 §3.3: LIMIT 3)."""
+ANSWER_TOKENS = 300
+"""Most tokens of an answer: seven times the seed's example (45), and still a tenth of what a restore costs."""
+PRIOR = 0.35
+"""What an object counts that is not alike at all, beside its hybrid score: a passage with all the words beats a likeness."""
+NEAR = 0.6
+"""What a word of the question counts on the line next to a passage's middle, as a part of one on it; on the next but
+one its square."""
+REACH = 2
+"""Lines on each side whose words count."""
+FIGURE = 0.25
+"""What a figure adds to a line, as a part of the best word, where the question asks for one."""
+LEAST = 0.5
+"""What a passage must score, as a part of the best one's: what is far behind it answers something else."""
+MOST_WORDS = 24
+"""Words of a question that are looked for, the rarest: a question is not a document."""
+
+AROUND = {
+    ContentKind.CODE: (3, 6),
+    ContentKind.LOG: (1, 3),
+    ContentKind.JSON: (4, 5),
+    ContentKind.TABLE: (0, 0),
+    ContentKind.DIFF: (3, 4),
+    ContentKind.LISTING: (1, 1),
+    ContentKind.PROSE: (1, 1),
+}
+"""Lines before and after a passage's middle that are quoted with it: a record, a statement, a sentence beside it."""
+
+_ASKS_FIGURE = re.compile(
+    r"\b(?:how (?:many|much|long|often|big|large|old|far)|number|count|size|port|limit|timeout|percent\w*|rate|version|status"
+    r"|code|when|date|line|total|sum|cost|price|latency|duration|what time)\b",
+    re.IGNORECASE,
+)
+_FIGURE = re.compile(r"\d")
+
+
+class AnswerSource(NamedTuple):
+    """An object to answer from: its whole content, and how like the question it is (0 to 1 each)."""
+
+    object_id: UUID
+    name: str
+    kind: ContentKind
+    content: str
+    vector: float = 0.0
+    text: float = 0.0
+    key: str | None = None
+
+
+class Quote(NamedTuple):
+    """Lines `first` to `last` of an object's content (0: told of the whole), and how well they answer."""
+
+    object_id: UUID
+    place: str
+    text: str
+    score: float
+
+
+class QuotedAnswer(NamedTuple):
+    """`text`: the quotes with their places, empty when nothing answers."""
+
+    text: str
+    tokens: int
+    quotes: tuple[Quote, ...]
+
+
+def hybrid(vector: float, text: float, weights: tuple[float, float] = WEIGHTS) -> float:
+    """Seed 002 §2.3: likeness and text score, weighted."""
+    return weights[0] * vector + weights[1] * text
+
+
+def text_score(question: str, held: Mapping[str, int]) -> float:
+    """How much of a question's words a content has, 0 to 1: the mean of n / (n + 1.2) over them. `held`: how often the
+    content has each word (`Counter(terms(content))`). For callers without a full-text index."""
+    words = set(terms(question))
+    if not words:
+        return 0.0
+    times = (held.get(each, 0) for each in words)
+    return sum(each / (each + SATURATION) for each in times) / len(words)
+
+
+def answer(
+    question: str,
+    sources: Sequence[AnswerSource],
+    count: Counter,
+    budget: int = ANSWER_TOKENS,
+    weights: tuple[float, float] = WEIGHTS,
+) -> QuotedAnswer:
+    """The best passages of the best `OBJECTS` sources within `budget` tokens, best first."""
+    best = sorted(sources, key=lambda each: (-hybrid(each.vector, each.text, weights), each.object_id.int))[:OBJECTS]
+    pages = [_Page(each, outline_of(each.content, each.kind, each.key)) for each in best]
+    words = _weights(question, pages)
+    found: list[tuple[float, int, int]] = []
+    for number, page in enumerate(pages):
+        prior = PRIOR + hybrid(page.source.vector, page.source.text, weights)
+        found += [
+            (-score * prior, number, at) for at, score in page.scores(words, _ASKS_FIGURE.search(question) is not None)
+        ]
+    found.sort()
+    quotes: list[Quote] = []
+    told: list[str] = []
+    used = 0
+    for score, number, at in found[: OBJECTS * 12]:
+        if quotes and -score < LEAST * quotes[0].score:
+            break
+        page = pages[number]
+        passage = page.passage(at)
+        if passage is None:
+            continue
+        line = f"{passage[0]}:\n{passage[1]}"
+        cost = count(line) + 1
+        if used + cost > budget:
+            line, cost = page.smaller(at, budget - used, count)
+            if not line:
+                continue
+        page.take(at)
+        quotes.append(Quote(page.source.object_id, passage[0], line.partition("\n")[2], -score))
+        told.append(line)
+        used += cost
+    text = "\n".join(told)
+    return QuotedAnswer(text, count(text) if text else 0, tuple(quotes))
+
+
+class _Page:
+    """A source as lines: the outline's, which has also the lines that tell of the whole (counts, shapes, ranges)."""
+
+    def __init__(self, source: AnswerSource, outline: Outline) -> None:
+        self.source = source
+        self.lines: list[OutlineLine] = [*(OutlineLine(each, 0) for each in outline.head), *outline.lines]
+        self.taken: set[int] = set()
+        self.words: dict[int, frozenset[str]] = {}
+
+    def look(self, pattern: re.Pattern[str]) -> None:
+        """Take the words of the lines that have any of the question's: the others are passed over."""
+        for i, line in enumerate(self.lines):
+            if pattern.search(line.text[: LINE_CHARS * 8]):
+                self.words[i] = frozenset(terms(line.text))
+
+    def scores(self, weights: dict[str, float], figure: bool) -> list[tuple[int, float]]:
+        """How well each line answers, 0 to some 1: the share of the question's weight that it and its neighbours have."""
+        total = sum(weights.values()) or 1.0
+        best = max(weights.values(), default=0.0)
+        found: list[tuple[int, float]] = []
+        for i in self.words:
+            worth: dict[str, float] = {}
+            for away in range(-REACH, REACH + 1):
+                for word in self.words.get(i + away, ()):
+                    if word in weights:
+                        worth[word] = max(worth.get(word, 0.0), NEAR ** abs(away))
+            score = sum(weights[word] * share for word, share in worth.items())
+            if score and figure and _FIGURE.search(self.lines[i].text):
+                score += FIGURE * best
+            if score:
+                found.append((i, score / total))
+        return found
+
+    def passage(self, at: int) -> tuple[str, str] | None:
+        """Place and text of the lines around one; None where they are quoted already."""
+        if at in self.taken:
+            return None
+        span = self._span(at)
+        return self._place(span), self._text(span, at)
+
+    def smaller(self, at: int, tokens: int, count: Counter) -> tuple[str, int]:
+        """The line itself, where the passage does not fit; empty where that does not either."""
+        line = f"{self._place(range(at, at + 1))}:\n{self._text(range(at, at + 1), at)}"
+        cost = count(line) + 1
+        return (line, cost) if cost <= tokens else ("", 0)
+
+    def take(self, at: int) -> None:
+        self.taken |= set(self._span(at))
+
+    def _span(self, at: int) -> range:
+        before, after = AROUND[self.source.kind]
+        made = self.lines[at].at == 0 and self.source.kind != ContentKind.JSON
+        if made:  # a line that tells of the whole stands alone
+            return range(at, at + 1)
+        return range(max(0, at - before), min(len(self.lines), at + after + 1))
+
+    def _place(self, span: range) -> str:
+        numbers = [self.lines[i].at for i in span if self.lines[i].at]
+        if not numbers:
+            return self.source.name
+        first, last = min(numbers), max(numbers)
+        return f"{self.source.name}, line{'s' if last > first else ''} {first}" + (f"–{last}" if last > first else "")
+
+    def _text(self, span: range, at: int) -> str:
+        shown = [clip(self.lines[i].text, LINE_CHARS * (2 if i == at else 1)) for i in span]
+        if self.source.kind == ContentKind.TABLE and self.lines[at].at:
+            shown.insert(0, self.lines[0].text)
+        return defused("\n".join(shown))
+
+
+def _weights(question: str, pages: Sequence[_Page]) -> dict[str, float]:
+    """What each word of the question tells: ln(1 + lines / lines that have it). Words that no line has tell nothing."""
+    words = list(dict.fromkeys(terms(question)))
+    if not words:
+        return {}
+    pattern = re.compile("|".join(re.escape(each) for each in words), re.IGNORECASE)
+    holding: Tally[str] = Tally()
+    for page in pages:
+        page.look(pattern)
+        for each in page.words.values():
+            holding.update(each.intersection(words))
+    total = sum(len(page.lines) for page in pages)
+    found = {each: math.log1p(total / holding[each]) for each in words if holding[each]}
+    return dict(sorted(found.items(), key=lambda each: (-each[1], each[0]))[:MOST_WORDS])

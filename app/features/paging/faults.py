@@ -1,0 +1,409 @@
+"""What a model is told when it calls the phantom tools: answers from what was left out, and parts of it in full (seed 002
+§3.3).
+
+A call of ours is part of a stream that somebody waits for: whatever fails or takes too long is told to the model in a
+sentence, and the answer goes on. What is told begins with our own words, so that quoted text never stands alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import re
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from app.clock import Clock
+from app.errors import MnemeError
+from app.features.paging.answer_llm import answer_with_helper
+from app.features.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer
+from app.features.paging.choosing import choose, likeliest, standing, superseded
+from app.features.paging.outline import count_bounded
+from app.features.paging.preview import defused, handle_of
+from app.features.paging.state import Paging
+from app.features.paging.store import ObjectHit, PagingStore
+from app.features.paging.tools import Names, PhantomCall, Query, Restore, Wrong, read_call, unknown_object
+from app.features.paging.values import Counter, Fault, FaultRecord, FaultType, SemanticObject
+from app.features.paging.verdicts import FaultVerdict, judge
+from app.metrics import Metrics
+from app.providers.embeddings import Embedder
+from app.providers.helper import Helper
+from app.store import ids
+from app.store.records import Vector
+
+log = logging.getLogger("mneme.paging")
+
+
+class FaultTimeouts(NamedTuple):
+    """Seconds that the steps of a leg's faults may take, all its calls together. `vector`: the question's vector, without
+    which words are enough; `find`: with it, what the store knows, and then what is likeliest of it; `write`: the helper LLM,
+    without which quotations are enough; `quote`: these. So questions wait for 2 · `find` + `write` + `quote` at most, and
+    what is wanted in full for one `find` more."""
+
+    vector: float = 0.5
+    find: float = 2.0
+    write: float = 10.0
+    quote: float = 3.0
+
+
+LIMITS = FaultTimeouts()
+Result = Literal["answered", "restored", "nothing"]
+
+
+class Writer:
+    """Answers a question from sources: by the helper LLM where there is one, else, and where it fails, in quotations."""
+
+    def __init__(self, count: Counter, helper: Helper | None = None, limits: FaultTimeouts = LIMITS) -> None:
+        self.count = count
+        self._helper = helper
+        self._limits = limits
+
+    async def write(self, question: str, sources: Sequence[AnswerSource], budget: int) -> QuotedAnswer:
+        """Within `budget` tokens; empty where nothing answers. Raises TimeoutError."""
+        if self._helper is not None and sources:
+            try:
+                async with asyncio.timeout(self._limits.write):
+                    return await answer_with_helper(self._helper, question, sources, self.count, budget)
+            except (MnemeError, TimeoutError) as error:
+                log.info("a micro-fault was not answered by the helper LLM", extra={"reason": str(error)})
+        async with asyncio.timeout(self._limits.quote):
+            return await asyncio.to_thread(answer, question, sources, self.count, budget)
+
+
+def result_of(fault: Fault) -> Result:
+    """What came of a fault."""
+    if fault.object_id is None:
+        return "nothing"
+    return "restored" if fault.fault_type == FaultType.FULL_RESTORE else "answered"
+
+
+def judged(fault: Fault, before: Sequence[FaultRecord], shown_less: bool) -> Fault:
+    """A micro-fault with what follows of it, after those before it about the same object (`verdicts.judge`). `shown_less`: the
+    object is shown below full."""
+    verdict = judge([*before, FaultRecord(fault.turn, fault.question or "")], fault.turn)
+    if verdict == FaultVerdict.RAISE and shown_less:
+        return replace(fault, fault_type=FaultType.ENTROPY_TRIGGERED, raises=True)
+    return replace(fault, pin=verdict == FaultVerdict.PIN)
+
+
+SEARCHED = 12
+"""Objects that the store is asked for, of which three answer: some are earlier readings of others, and its order is rougher
+than ours."""
+EMBEDDED_CHARS = 8_000
+"""Characters of a content that was not stored yet that its vector is made from."""
+LEAST_BEGINNING = 64
+"""Tokens of a beginning that is worth showing."""
+LEAST_ANSWER = 48
+"""Tokens from which an answer is looked for: a line with its place."""
+REMEMBERED_TOKENS = 120
+"""Of an answer that later requests tell again: its best passages. The model has said what it took from it, and a long session
+has dozens of them."""
+LEAST_LINES = 3
+"""Of it, however long they are: our own, the place, and one that is quoted."""
+HEADER = "Quoted from this conversation:"
+HEADER_TOKENS = 8
+"""Upper bound of it."""
+NOTHING = (
+    "Nothing in the shortened parts of this conversation answers that. Ask with the names or numbers that would stand beside"
+    " it, or say that you do not know."
+)
+AWAY = (
+    "The shortened parts of this conversation cannot be looked up at the moment. Answer with what you have, and say so."
+)
+NO_ROOM = "There is no room left in this prompt for what was asked. Answer with what you have, and say so."
+ASKED_TWICE = "This was asked twice at once; see the other answer."
+_HANDLE = re.compile(r"(?<![\w-])[0-9a-f]{8}(?![\w-])")
+_WHOLE = re.compile(r"(Part [0-9a-f]{8}) in full: ")
+_BEGINNING = re.compile(
+    r"(Part [0-9a-f]{8} has \d+ tokens, too many to show all of it here\. Ask [^\n]*?) It begins:\n"
+)
+
+
+class _Told(NamedTuple):
+    """What a call is told, and the fault that it was."""
+
+    text: str
+    fault: Fault | None = None
+
+
+class Faulter:
+    """Runs what a model calls (`paging/state.py`: Answering)."""
+
+    def __init__(
+        self,
+        store: PagingStore,
+        embedder: Embedder,
+        space: int | None,
+        count: Counter,
+        clock: Clock,
+        helper: Helper | None = None,
+        *,
+        meter: Metrics | None = None,
+        limits: FaultTimeouts = LIMITS,
+    ) -> None:
+        """`space`: the number of the embedder's space; None: words alone. `count`: tokens as they are stored (o200k)."""
+        self._store = store
+        self._embedder = embedder
+        self._space = space
+        self._count = count
+        self._clock = clock
+        self._writer = Writer(count, helper, limits)
+        self._meter = meter
+        self._limits = limits
+
+    async def answer(
+        self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None
+    ) -> list[str]:
+        """What each call is told, in their order. Questions are answered first: they take little of `paging.room`, and what is
+        wanted in full may leave nothing."""
+        names = paging.names or Names()
+        if said is not None:
+            # Its marks and names are more than what stands around it, and around each result, in a prompt.
+            text = json.dumps(said, ensure_ascii=False)
+            self._spend(paging, await asyncio.to_thread(count_bounded, text, self._count))
+        wishes = [read_call(each, names) for each in calls]
+        told = {at: each.result for at, each in enumerate(wishes) if isinstance(each, Wrong)}
+        self._take(paging, told.values())
+        told |= await self._queries(paging, {at: each for at, each in enumerate(wishes) if isinstance(each, Query)})
+        wanted = {at: each for at, each in enumerate(wishes) if isinstance(each, Restore)}
+        try:
+            told |= await self._restorations(paging, names, wanted)
+        except Exception as error:  # boundary: a fault must never keep a turn from its answer
+            log.warning("a restoration failed", exc_info=error)
+        return [told.get(at, AWAY) for at in range(len(calls))]
+
+    def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
+        """Of answers their best passages; of contents only that they were shown, for the object stands at its own place."""
+        return [_remembered(each, self._count) for each in texts]
+
+    def _take(self, paging: Paging, texts: Iterable[str]) -> None:
+        self._spend(paging, sum(map(self._count, texts)))
+
+    def _spend(self, paging: Paging, tokens: int) -> None:
+        paging.room = max(0, paging.room - math.ceil(tokens * paging.scale))
+
+    # --- questions ---------------------------------------------------------------------------------------------------------
+
+    async def _queries(self, paging: Paging, asked: Mapping[int, Query]) -> dict[int, str]:
+        """All at once; the same question once."""
+        first: dict[str, int] = {}
+        for at, each in asked.items():
+            first.setdefault(each.question, at)
+        budget = min(ANSWER_TOKENS, _room(paging) // max(1, len(first)) - HEADER_TOKENS)
+        async with asyncio.TaskGroup() as group:
+            tasks = {at: group.create_task(self._query(paging, each, budget)) for each, at in first.items()}
+        texts = dict.fromkeys(asked, ASKED_TWICE)
+        for at, task in tasks.items():
+            texts[at], fault = task.result()
+            if fault is not None:
+                self._note(paging, _judged(paging, fault))
+        self._take(paging, texts.values())
+        return texts
+
+    async def _query(self, paging: Paging, question: str, budget: int) -> _Told:
+        if budget < LEAST_ANSWER:
+            return _Told(NO_ROOM)
+        try:
+            return await self._answered(paging, question, budget)
+        except Exception as error:  # boundary: a fault must never keep a turn from its answer, nor one call the others
+            log.warning("a micro-fault failed", exc_info=error)
+            return _Told(AWAY)
+
+    async def _answered(self, paging: Paging, question: str, budget: int) -> _Told:
+        began = time.perf_counter_ns()
+        fresh = [each for each in paging.record.objects if each.content]
+        hits, away = await self._found(paging, question)
+        async with asyncio.timeout(self._limits.find):
+            sources = await self._sources(paging, question, fresh, hits)
+        found = await self._writer.write(question, sources, budget)
+        if not found.quotes:
+            if away:
+                return _Told(AWAY)
+            return _Told(NOTHING, self._fault(paging, FaultType.MICRO_FAULT, began, question=question))
+        best = found.quotes[0].object_id
+        made = next(each for each in (*fresh, *(hit.object for hit in hits)) if each.id == best)
+        fault = self._fault(
+            paging,
+            FaultType.MICRO_FAULT,
+            began,
+            object_id=best,
+            content_hash=made.content_hash,
+            question=question,
+            answer=found.text,
+            answer_tokens=found.tokens,
+            avoided_tokens=0 if best in standing(paging.objects) else max(0, made.tokens_l0 - found.tokens),
+        )
+        return _Told(f"{HEADER}\n{found.text}", fault)
+
+    async def _found(self, paging: Paging, question: str) -> tuple[Sequence[ObjectHit], bool]:
+        """What the store finds, and whether it is away."""
+        try:
+            async with asyncio.timeout(self._limits.find):
+                vector = await self._vector(question)
+                return await self._store.search(
+                    paging.tenant_id,
+                    paging.user_id,
+                    paging.session_id,
+                    question.replace("\0", " "),  # Postgres takes none
+                    vector,
+                    self._space if vector is not None else None,
+                    SEARCHED,
+                ), False
+        except (MnemeError, TimeoutError) as error:
+            log.warning("a micro-fault found no store", extra={"reason": str(error)})
+            return (), True
+
+    async def _vector(self, question: str) -> Vector | None:
+        if self._space is None or not self._embedder.dimensions:
+            return None
+        try:
+            async with asyncio.timeout(self._limits.vector):
+                (vector,) = await self._embedder.embed([question])
+        except (MnemeError, TimeoutError) as error:
+            log.info("a micro-fault has no vector", extra={"reason": str(error)})
+            return None
+        return vector if vector.any() else None
+
+    async def _sources(
+        self, paging: Paging, question: str, fresh: Sequence[SemanticObject], hits: Sequence[ObjectHit]
+    ) -> list[AnswerSource]:
+        """The best of what is stored, and of what this request brought and nobody stored yet."""
+        stored = {hit.object.id: (hit.object, max(0.0, hit.vector), hit.text) for hit in hits}
+        new = await asyncio.to_thread(likeliest, question, [each for each in fresh if each.id not in stored])
+        alike = await self._likenesses(question, new)
+        candidates = [*stored.values(), *((made, like, None) for made, like in zip(new, alike, strict=True))]
+        newer = superseded((*paging.state.relationships, *paging.record.relationships))
+        return await asyncio.to_thread(choose, question, candidates, newer, standing(paging.objects))
+
+    async def _likenesses(self, question: str, objects: Sequence[SemanticObject]) -> list[float]:
+        """Of contents that have no vector yet. Only where vectors are made here: a remote embedder is paid and waited for."""
+        if not objects or not self._embedder.local or not self._embedder.dimensions:
+            return [0.0] * len(objects)
+        texts = [f"{each.source_key or each.stub}\n{each.content[:EMBEDDED_CHARS]}" for each in objects]
+        asked, *vectors = await self._embedder.embed([question, *texts])
+        return [max(0.0, float(asked @ each)) for each in vectors]
+
+    # --- in full -----------------------------------------------------------------------------------------------------------
+
+    async def _restorations(self, paging: Paging, names: Names, wanted: Mapping[int, Restore]) -> dict[int, str]:
+        """One after the other: each takes from the room of the next."""
+        began = time.perf_counter_ns()
+        known = {each.id: each for each in (*paging.state.objects, *paging.record.objects, *paging.objects)}
+        meant = {at: _meant(paging, each.object_id, known) for at, each in wanted.items()}
+        contents: dict[UUID, str | None] = {each.id: each.content for each in paging.record.objects if each.content}
+        missing = {each for each in meant.values() if each is not None} - contents.keys() - standing(paging.objects)
+        if missing:
+            contents |= await self._contents(paging, sorted(missing))
+        texts: dict[int, str] = {}
+        for at, key in meant.items():
+            if key is None or (contents.get(key, "") == "" and key not in standing(paging.objects)):
+                texts[at] = unknown_object(wanted[at].object_id)
+            else:
+                # Tokens of a whole content are counted: that takes a while.
+                texts[at] = await asyncio.to_thread(self._restored, paging, names, known[key], contents.get(key), began)
+            self._take(paging, [texts[at]])
+        return texts
+
+    async def _contents(self, paging: Paging, wanted: Sequence[UUID]) -> Mapping[UUID, str | None]:
+        """From the store; None of each where it is away."""
+        try:
+            async with asyncio.timeout(self._limits.find):
+                found = await self._store.contents(paging.tenant_id, paging.user_id, paging.session_id, wanted)
+                return dict(found)
+        except (MnemeError, TimeoutError) as error:
+            log.warning("a restoration found no store", extra={"reason": str(error)})
+            return dict.fromkeys(wanted)
+
+    def _restored(self, paging: Paging, names: Names, made: SemanticObject, content: str | None, began: int) -> str:
+        """The object in full, where it fits; else its beginning. `content` None: it cannot be had."""
+        part, title = f"Part {handle_of(made.id)}", " ".join(defused(made.stub).split())
+        if made.id in standing(paging.objects):
+            return f"{part} stands in full above, at its own place: {title}."
+        if any(each.object_id == made.id and each.fault_type == FaultType.FULL_RESTORE for each in paging.faults):
+            return f"{part} was shown in this answer already. Ask {names.query}(question) for what is missing."
+        if content is None:
+            return AWAY
+        room = _room(paging) - ANSWER_TOKENS
+        text = f"{part} in full: {title}\n{content}"
+        fits = made.tokens_l0 <= room and self._count(text) <= room
+        if not fits:
+            too_long = f"{part} has {made.tokens_l0} tokens, too many to show all of it here."
+            text = f"{too_long} Ask {names.query}(question) about it."
+            beginning = self._beginning(content, made.tokens_l0, room - self._count(text) - HEADER_TOKENS)
+            text += f" It begins:\n{beginning}" if beginning else ""
+        tokens = self._count(text)
+        fault = self._fault(
+            paging,
+            FaultType.FULL_RESTORE,
+            began,
+            object_id=made.id,
+            content_hash=made.content_hash,
+            answer_tokens=tokens,
+            pin=fits,
+        )
+        self._note(paging, fault)
+        return text
+
+    def _beginning(self, content: str, tokens: int, room: int) -> str:
+        """The first lines of a content of so many tokens that fit; empty where that is not worth it."""
+        chars = len(content) * room // max(1, tokens)
+        while room >= LEAST_BEGINNING and chars > 0:
+            text = content[:chars]
+            text = text[: text.rfind("\n") + 1] or text
+            if self._count(text) <= room:
+                return text
+            chars = chars * 9 // 10  # its beginning is denser than the rest
+        return ""
+
+    def _fault(self, paging: Paging, kind: FaultType, began: int, **of: Any) -> Fault:
+        now = self._clock.now()
+        spent = (time.perf_counter_ns() - began) // 1_000_000
+        return Fault(ids.uuid7(now), kind, paging.turn, now, latency_ms=spent, **of)
+
+    def _note(self, paging: Paging, fault: Fault) -> None:
+        paging.faults.append(fault)
+        if self._meter is not None:
+            self._meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
+
+
+def _room(paging: Paging) -> int:
+    """The room that is left, in tokens as they are stored."""
+    return int(paging.room / paging.scale)
+
+
+def _judged(paging: Paging, fault: Fault) -> Fault:
+    key = fault.object_id
+    if key is None:
+        return fault
+    here = [FaultRecord(each.turn, each.question) for each in paging.faults if each.object_id == key and each.question]
+    return judged(fault, [*paging.state.asked.get(key, ()), *here], key not in standing(paging.objects))
+
+
+def _meant(paging: Paging, text: str, known: Container[UUID]) -> UUID | None:
+    """The object of this session that a model means, by its handle (with whatever stands beside it), or by its whole id."""
+    whole = ids.issued(text)
+    if whole is not None:
+        return whole if whole in known else None
+    found = {paging.handles[each] for each in _HANDLE.findall(text.lower()) if each in paging.handles}
+    found = {each for each in found if each in known}
+    return found.pop() if len(found) == 1 else None
+
+
+def _remembered(text: str, count: Counter) -> str:
+    if whole := _WHOLE.match(text):
+        return f"{whole[1]} was shown here in full. It stands in full at its own place while there is room for it."
+    if beginning := _BEGINNING.match(text):
+        return f"{beginning[1]} Its beginning was shown here."
+    if not text.startswith(HEADER):
+        return text
+    lines = text.split("\n")
+    kept = len(lines)
+    while kept > LEAST_LINES and count("\n".join(lines[:kept])) > REMEMBERED_TOKENS:
+        kept -= 1
+    return "\n".join([*lines[:kept], *(["…"] if kept < len(lines) else [])])

@@ -1,0 +1,366 @@
+"""What of a call's prompt is shown shorter: the session's objects, the exchanges of its ledger, and the tools to ask for what
+was left out. All of it in the client's own bytes; what it decided is written with the turn.
+
+One round trip reads what is stored of the session; a second one is made only in a turn that shows something at L1 or L2 that
+was shown otherwise before. Long texts are looked at in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.context.assemble import locate, session_nonce
+from app.context.budget import SHARES, TaskType
+from app.context.compile import LONG_TEXT, STORED_COUNTS
+from app.context.transcript import text_of
+from app.dialects.base import ChatRequest
+from app.dialects.splice import parse_object
+from app.errors import StoreUnavailable
+from app.features.paging.fidelity import applied
+from app.features.paging.ledger import HiddenLegs, keys_of
+from app.features.paging.plan import LEFT_OUT, Beside, TranscriptObjects, fill, plan
+from app.features.paging.preview import handle_of
+from app.features.paging.prompt import (
+    PagedRequest,
+    ReceivedRequest,
+    Renderings,
+    Where,
+    costs_of,
+    draw,
+    first_turn,
+    messages_at,
+    places,
+    sheet,
+)
+from app.features.paging.segment import Segmentation, segment
+from app.features.paging.state import Answering, Paging
+from app.features.paging.store import PagingStore
+from app.features.paging.tools import PAGED, Names, Offer, offer
+from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject
+from app.gateway.call import Parsed
+from app.gateway.prepare import live_blocks
+from app.gateway.reconcile import Place
+from app.providers.models import ModelRegistry
+from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
+from app.tasks import Supervisor
+
+log = logging.getLogger("mneme.paging")
+
+ROUNDS = 3
+"""Decisions on one prompt: a later one knows what the one before really cost, where that was over the budget."""
+ANSWERING_SHARE = 0.5
+"""Of the deadline, for which calls that wait in the ledger are answered; those that are not wait for the next request."""
+
+T = TypeVar("T")
+
+
+class _Run(Struct):
+    """One request on its way through the pager."""
+
+    call: Parsed
+    chat: ChatRequest
+    place: Place
+    model: str
+    counter: TokenCounter
+    budget: int
+    window: int
+    long: bool
+    """Its text is looked at in a thread."""
+    state: Paged = NOTHING_PAGED
+    first: int = 0
+    made: Segmentation | None = None
+    given_up: bool = False
+    """The request has gone on without; what is new in it is still kept."""
+    kept: bool = False
+
+    @property
+    def tenant(self) -> UUID:
+        return self.call.identity.tenant_id
+
+
+class Pager:
+    """Pages calls."""
+
+    def __init__(
+        self,
+        store: PagingStore,
+        answers: Answering,
+        models: ModelRegistry,
+        tokenizers: Tokenizers,
+        counts: CountCache,
+        tasks: Supervisor,
+        *,
+        nonce_key: Callable[[], bytes],
+        memory_cap: int,
+        deadline_s: float,
+    ) -> None:
+        """`nonce_key`, `memory_cap`: as the compiler has them. `deadline_s`: how long a request waits."""
+        self._store = store
+        self._answers = answers
+        self._models = models
+        self._tokenizers = tokenizers
+        self._counts = counts
+        self._tasks = tasks
+        self._nonce_key = nonce_key
+        self._cap = memory_cap
+        self._deadline_s = deadline_s
+        self._renderings = Renderings()
+        self._stored = tokenizers.for_model(STORED_COUNTS)
+
+    async def page(self, call: Parsed, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
+        """What is shown of a prompt of at most `budget` tokens (None: as much as the window has beside the answer). Raises
+        TimeoutError and StoreUnavailable; what was segmented by then, or is later, is kept for the next request."""
+        model = call.target.model_alias or chat.model
+        reserve = self._models.response_reserve(model, chat.answer_limit)
+        room = max(0, self._models.window(model) - reserve)
+        most = min(room, budget) if budget is not None else room
+        long = sum(len(text_of(each)) for each in chat.messages) > LONG_TEXT
+        run = _Run(call, chat, place, model, self._tokenizers.for_model(model), most, most + reserve, long)
+        done = False
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                paging = await self._page(run)
+            done = True
+            return paging
+        finally:
+            run.given_up = not done
+            if run.given_up and run.made is not None:
+                self._tasks.spawn(self._keep(run), f"keep objects of {call.id}")
+
+    async def repeated(self, call: Parsed, sent: bytes, place: Place, most: int | None = None) -> Paging | None:
+        """For a body (`sent`) that goes out once more as it was: what its model may ask. None where it has no tools of ours.
+        `most`: as for `page`."""
+        if Names().query.encode() not in sent:  # which any name of ours has in it: most bodies need not be read
+            return None
+        own, document = call.chat, parse_object(sent)
+        if own is None or document is None or not isinstance(made := offer(own), Offer):
+            return None
+        chat = own.dialect.read(sent, document)
+        if chat is None or not all(each in document.get("tools", ()) for each in made.tools):
+            return None
+        model = call.target.model_alias or chat.model
+        room = max(0, self._models.window(model) - self._models.response_reserve(model, chat.answer_limit))
+        budget = min(room, most) if most is not None else room
+        run = _Run(call, own, place, model, self._tokenizers.for_model(model), budget, 0, False)
+        try:
+            run.state = await self._store.read(run.tenant, place.user_id, place.session_id)
+        except StoreUnavailable as error:  # its tools stand in it: what is called is answered as well as can be
+            log.info("nothing is known of what it may ask", extra={"call_id": str(call.id)}, exc_info=error)
+        state = run.state
+        where = places(messages_at(own.transcript), state.objects)
+        run.first = first_turn(own.transcript, state.objects, where)
+        paging = self._begun(run, state.objects, where)
+        spent = sum(costs_of(chat, run.counter, self._counts))
+        paging.names, paging.room, paging.scale = made.names, max(0, budget - spent), 1.0 + run.counter.margin
+        paging.record = replace(paging.record, tokens=spent, shown_tokens=spent, decided=False)
+        return paging
+
+    async def _page(self, run: _Run) -> Paging:
+        place, chat = run.place, run.chat
+        keys = keys_of(chat.transcript)
+        if not place.new:
+            run.state = await self._store.read(run.tenant, place.user_id, place.session_id, chains=list(keys))
+        read = await self._beside(run, lambda: self._read(run))
+        hidden = {
+            keys[key]: HiddenLegs.of_json(row)
+            for key, row in run.state.hidden.items()
+            if key in keys and not row.get(LEFT_OUT)
+        }
+        paging = self._begun(run, read.objects, read.where)
+        if any(each.pending and _is_answered(chat, at) for at, each in hidden.items()):
+            hidden = await self._answered(run, paging, hidden)
+        page = await self._beside(
+            run,
+            lambda: sheet(chat, read.costs, read.objects, read.where, hidden, run.first, run.counter, self._counts),
+        )
+        await self._decided(run, paging, page, read)
+        return paging
+
+    def _read(self, run: _Run) -> TranscriptObjects:
+        """Takes apart what is new in the transcript, and counts its messages."""
+        chat, state = run.chat, run.state
+        at = messages_at(chat.transcript)
+        where = places(at, state.objects)
+        run.first = first_turn(chat.transcript, state.objects, where)
+        made = run.made = segment(
+            run.place.session_id,
+            chat.messages,
+            chat.transcript,
+            self._stored.count,
+            known=state.marks,
+            objects=state.objects,
+            first_turn=run.first,
+        )
+        return TranscriptObjects(
+            made,
+            [*state.objects, *made.objects],
+            {**where, **places(at, made.objects)},
+            costs_of(chat, run.counter, self._counts),
+        )
+
+    def _begun(self, run: _Run, objects: Sequence[SemanticObject], where: Where) -> Paging:
+        """The paging of a call of which nothing is decided yet: all is shown as it was."""
+        turn = run.first + len(run.chat.transcript.answered)
+        record = PagingRecord(run.place.session_id, turn, run.state.zone, run.budget, 0, 0, run.state.offered)
+        return Paging(
+            run.tenant,
+            run.place.user_id,
+            run.place.session_id,
+            turn,
+            run.budget,
+            run.state,
+            record,
+            objects=[each for each in objects if each.id in where],
+            handles={handle_of(each.id): each.id for each in objects},  # of two with one handle the newer
+        )
+
+    async def _answered(self, run: _Run, paging: Paging, hidden: Mapping[int, HiddenLegs]) -> dict[int, HiddenLegs]:
+        """The exchanges with the calls answered that stand beside calls of the client's own: it has come back with the results
+        of these."""
+        told = dict(hidden)
+        chains = run.chat.transcript.chains
+        paging.room = max(0, run.budget - sum(each.tokens_at(each.fidelity) for each in paging.objects))
+        for at, each in hidden.items():
+            if not each.pending or not _is_answered(run.chat, at):
+                continue
+            try:
+                async with asyncio.timeout(ANSWERING_SHARE * self._deadline_s):
+                    texts = await self._answers.answer(paging, each.beside)
+            except TimeoutError:
+                log.info("calls beside the client's wait for the next request", extra={"call_id": str(run.call.id)})
+                continue
+            told[at] = each.answered(self._answers.remembered(each.beside, texts))
+            chain = chains[at]
+            assert chain is not None, "an answer has a chain hash"
+            paging.record = replace(paging.record, hidden={**paging.record.hidden, chain: told[at].as_json()})
+        return told
+
+    async def _decided(self, run: _Run, paging: Paging, page: ReceivedRequest, taken: TranscriptObjects) -> None:
+        """Which objects are shown how, and the bytes of it."""
+        counts, counter = self._counts, run.counter
+        offered = offer(run.chat)
+        beside = Beside(
+            REPLY_TOKENS + sum(counts.tools(each, counter) for each in run.chat.schemas if each),
+            counts.tools(offered.tools, counter) if isinstance(offered, Offer) else 0,
+            self._memory(run),
+        )
+        nonce = session_nonce(self._nonce_key(), run.place.session_id)
+        made = await self._beside(
+            run,
+            lambda: plan(
+                page, run.state, taken, paging.faults, run.budget, beside, self._measured(page, nonce, counter)
+            ),
+        )
+        for again in reversed(range(ROUNDS)):
+            shown = applied(made.page.objects, made.decision, made.moment)
+            shown = await with_texts(self._store, run.tenant, run.place.user_id, shown)
+            drawn = await self._drawn(run, made.page, shown, nonce)
+            if not again or not made.dearer(sum(drawn.costs) + sum(beside)):
+                break
+        fill(paging, made, taken, shown, drawn, offered, beside, run.window)
+
+    async def _drawn(
+        self, run: _Run, page: ReceivedRequest, shown: Sequence[SemanticObject], nonce: str
+    ) -> PagedRequest:
+        return await self._beside(run, lambda: draw(page, shown, nonce, self._renderings, run.counter, self._counts))
+
+    def _measured(self, page: ReceivedRequest, nonce: str, counter: TokenCounter) -> dict[UUID, int]:
+        """Tokens of the objects that are shown in short already."""
+        return {
+            each.id: self._renderings.of(each, each.fidelity, nonce, counter, page.names).tokens
+            for each in page.objects
+            if each.fidelity > Fidelity.FULL and len(each.parts) == 1
+        }
+
+    def _memory(self, run: _Run) -> int:
+        """Tokens that memory may add: the blocks that stay in the prompt, and one as large as the cap allows. It is the same
+        within a tool loop, where none is added: else each turn's end would be another zone than its beginning."""
+        found = run.place.recognised
+        live = 0
+        if found is not None and run.place.how != "branch" and run.call.target.placement == "tail":
+            live = sum(each.token_count for _, each in locate(live_blocks(found), run.chat.transcript))
+        return live + min(self._cap, run.budget * SHARES[TaskType.CONTINUATION][0] // 100)
+
+    async def _beside(self, run: _Run, work: Callable[[], T]) -> T:
+        """In a thread, where there is much to look at. What a thread began it ends, whoever still waits for it."""
+        if not run.long:
+            return work()
+        return await asyncio.shield(self._tasks.spawn(self._ended(run, work), f"page {run.call.id}"))
+
+    async def _ended(self, run: _Run, work: Callable[[], T]) -> T:
+        made = await asyncio.to_thread(work)
+        if run.given_up:
+            await self._keep(run)
+        return made
+
+    async def _keep(self, run: _Run) -> None:
+        """Stores what is new in a transcript whose request was not paged."""
+        if run.kept or run.made is None:
+            return
+        run.kept = True
+        made, state = run.made, run.state
+        turn = run.first + len(run.chat.transcript.answered)
+        record = PagingRecord(
+            run.place.session_id,
+            turn,
+            state.zone,
+            run.budget,
+            0,
+            0,
+            state.offered,
+            marks=made.marks,
+            objects=made.objects,
+            relationships=made.relationships,
+            admissions=made.admissions,
+        )
+        try:
+            await self._store.keep(run.tenant, run.place.user_id, run.call.id, record)
+        except StoreUnavailable as error:
+            log.info("objects are not kept", extra={"call_id": str(run.call.id)}, exc_info=error)
+
+
+async def with_texts(
+    store: PagingStore, tenant: UUID, user: UUID, objects: list[SemanticObject]
+) -> list[SemanticObject]:
+    """The objects with the texts of levels at which they were not shown before. Raises StoreUnavailable."""
+    wanted = {
+        each.id: each.fidelity
+        for each in objects
+        if each.fidelity in (Fidelity.DETAILED, Fidelity.COMPACT) and not each.text_at(each.fidelity)
+    }
+    if not wanted:
+        return objects
+    texts = await store.texts(tenant, user, wanted)
+    return [_with_text(each, texts) if each.id in wanted else each for each in objects]
+
+
+def unpaged(chat: ChatRequest, place: Place) -> str | None:
+    """Why a request is not paged though it is wanted, as its explanation calls it: what Mneme, or the upstream, supplies is
+    shortened already."""
+    if chat.dialect.name not in PAGED:
+        return "dialect"
+    if chat.upstream_holds or place.upstream_holds:
+        return "upstream-holds"
+    return "history-supplied" if place.server_managed else None
+
+
+def _is_answered(chat: ChatRequest, at: int) -> bool:
+    """Whether the client has come back with results of a message's own calls."""
+    roles = chat.transcript.roles
+    return at + 1 < len(roles) and roles[at + 1] in ("tool", "function")
+
+
+def _with_text(made: SemanticObject, texts: Mapping[UUID, str]) -> SemanticObject:
+    """The object with the text of the level that it is shown at."""
+    if made.fidelity == Fidelity.DETAILED and made.detailed is not None:
+        return replace(made, detailed=replace(made.detailed, text=texts.get(made.id, "")))
+    if made.fidelity == Fidelity.COMPACT and made.compact is not None:
+        return replace(made, compact=replace(made.compact, text=texts.get(made.id, "")))
+    return made

@@ -1,0 +1,398 @@
+"""Semantic objects of sessions, at several fidelities, and what became of them (seed 002).
+
+A request reads all that its session has in one round trip, but for texts that are not shown. What a call changes is written in
+the transaction of its turn (`TurnStore.record_many`), once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import numpy as np
+import orjson
+from asyncpg.pool import PoolConnectionProxy
+from msgspec.structs import replace
+
+from app.clock import Clock
+from app.features.paging.values import (
+    NOTHING_PAGED,
+    SATURATION,
+    WEIGHTS,
+    WINDOW_TURNS,
+    ContentKind,
+    FaultRecord,
+    Fidelity,
+    Levels,
+    ObjectSpan,
+    ObjectType,
+    Paged,
+    PagingRecord,
+    Relationship,
+    RelationType,
+    SemanticObject,
+    Shrunk,
+    Zone,
+)
+from app.store.pools import Pool, halfvec
+from app.store.queries import Queries
+from app.store.records import Vector
+from app.store.texts import plain, storable
+
+NUMBERS = 13
+"""Whole numbers that `agent_data.read_paging` gives of each object."""
+_BETWEEN_TAGS = "\x1f"
+_WANTED = {1: "restore", 2: "raise", 3: "release"}
+_TYPES = {each.value: each for each in ObjectType}
+_KINDS = {each.value: each for each in ContentKind}
+_RELATIONS = {each.value: each for each in RelationType}
+_LEVELS = tuple(Fidelity)
+
+
+class ObjectHit(NamedTuple):
+    """An object that may answer a question, with its whole content; `vector` and `text`: how like the question it is, 0 to 1
+    each."""
+
+    object: SemanticObject
+    vector: float
+    text: float
+
+
+class PagingStore:
+    """The paging of sessions."""
+
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._clock = clock
+
+    async def read(self, tenant: UUID, user: UUID, session: UUID, *, chains: Sequence[bytes] = ()) -> Paged:
+        """What is stored of a session, in one round trip. `chains`: of the answers that its transcript holds
+        (`ledger.keys_of`)."""
+        async with self._pool.acquire() as connection:
+            row = await connection.fetchrow(self._sql["paging.read"], tenant, user, session, list(chains), WINDOW_TURNS)
+        assert row is not None, "a function with OUT arguments returns one row"
+        return _paged(row) if row["zone"] is not None else NOTHING_PAGED
+
+    async def texts(self, tenant: UUID, user: UUID, objects: Mapping[UUID, Fidelity]) -> dict[UUID, str]:
+        """The text of each of these objects at its level; none for a level that was not made, and for who does not exist."""
+        return await self._texts(tenant, user, None, list(objects), [int(each) for each in objects.values()])
+
+    async def contents(self, tenant: UUID, user: UUID, session: UUID, objects: Sequence[UUID]) -> dict[UUID, str]:
+        """L0 of these objects, as far as they are the session's."""
+        return await self._texts(tenant, user, session, list(objects), [0] * len(objects))
+
+    async def _texts(
+        self, tenant: UUID, user: UUID, session: UUID | None, objects: list[UUID], levels: list[int]
+    ) -> dict[UUID, str]:
+        if not objects:
+            return {}
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(self._sql["paging.texts"], tenant, user, session, objects, levels)
+        return {object_id: text for object_id, text in rows if text is not None}
+
+    async def search(
+        self,
+        tenant: UUID,
+        user: UUID,
+        session: UUID,
+        question: str,
+        vector: Vector | None,
+        space: int | None,
+        limit: int,
+    ) -> list[ObjectHit]:
+        """The objects of a session that answer best, evicted ones too (seed 002 §2.3: likeness and words, weighted). Without a
+        vector, and for objects that have none in this space, by words alone."""
+        packed = halfvec(vector) if vector is not None and space is not None else None
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(
+                self._sql["paging.search"],
+                tenant, user, session, storable(question), packed, space if packed is not None else None,
+                *WEIGHTS, SATURATION, limit,
+            )  # fmt: skip
+        return [ObjectHit(_object(row), row["likeness"], row["words"]) for row in rows]
+
+    async def keep(self, tenant: UUID, user: UUID, call_id: UUID | None, record: PagingRecord) -> None:
+        """Write by itself what is no decision: what was segmented late, and what was asked through the API. Of an erased user
+        nothing is written. Raises StoreUnavailable."""
+        at = self._clock.now()
+        async with self._pool.acquire() as connection:
+            await write(connection, self._sql, tenant, user, call_id, at, replace(record, decided=False))
+
+    async def unshrunk(self, tenant: UUID, user: UUID, session: UUID, limit: int) -> list[SemanticObject]:
+        """Objects of a session without L1 and L2, oldest first, with their contents."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["paging.unshrunk"], tenant, user, session, limit)
+        return [_object(row) for row in rows]
+
+    async def store_levels(
+        self,
+        tenant: UUID,
+        user: UUID,
+        levels: Sequence[Levels],
+        vectors: Mapping[UUID, Vector],
+        space: int | None,
+    ) -> None:
+        """L1 and L2 of objects that have none yet, and vectors of contents. Each is shrunk from then on, also where nothing
+        shorter was made."""
+        ids = sorted({*(each.object_id for each in levels), *vectors}, key=lambda each: each.int)
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["paging.hold"], tenant, user, ids)
+            if levels:
+                await connection.execute(self._sql["paging.shrink"], tenant, user, self._clock.now(), *_columns(levels))
+            if vectors and space is not None:
+                await connection.execute(
+                    self._sql["paging.embed"],
+                    tenant, user, space, list(vectors), [halfvec(each) for each in vectors.values()],
+                )  # fmt: skip
+
+
+async def write(
+    connection: PoolConnectionProxy[Any],
+    sql: Queries,
+    tenant: UUID,
+    user: UUID,
+    call_id: UUID | None,
+    at: datetime,
+    record: PagingRecord,
+) -> None:
+    """Write a record in whatever transaction the connection is in. `at`: when what it is of began."""
+    chains = sorted(record.hidden)
+    small = orjson.dumps(_record(record), default=plain).decode()
+    await connection.execute(
+        sql["paging.record"],
+        tenant, user, record.session_id, call_id, at, record.decided, small,
+        b"".join(sorted(record.marks)), [storable(each.content) for each in record.objects], chains,
+        # Not orjson: what a model says may hold lone surrogates, as escapes.
+        [json.dumps(record.hidden[each], default=str).encode() for each in chains],
+    )  # fmt: skip
+
+
+# --- out --------------------------------------------------------------------------------------------------------------------
+
+
+def _record(record: PagingRecord) -> dict[str, Any]:
+    """What `agent_data.record_paging` takes as JSON."""
+    levels = {str(each.object_id): int(each.after) for each in record.transitions}
+    names = {"pinned": _names(record.pinned), "uses": _names(record.uses), "heard": _names(record.heard)}
+    asked = [str(each.object_id) for each in record.faults if each.object_id is not None]
+    return {
+        "zone": record.zone,
+        "turn": record.turn,
+        "budget": record.budget,
+        "tokens": record.tokens,
+        "shown_tokens": record.shown_tokens,
+        "avoided_tokens": record.avoided_tokens,
+        "offered": record.offered,
+        "objects": [_new(each) for each in record.objects],
+        "relationships": [[each.source, each.target, each.relation] for each in record.relationships],
+        "admissions": [
+            {
+                "object_id": each.object_id,
+                "admitted": each.admitted,
+                "total": each.total,
+                "type": each.type,
+                "novelty": each.novelty,
+                "utility": each.utility,
+                "recency": each.recency,
+                "threshold": each.threshold,
+                "preview": storable(each.content_preview),
+            }
+            for each in record.admissions
+        ],
+        "levels": levels,
+        **names,
+        "touched": sorted({*levels, *asked, *(name for each in names.values() for name in each)}),
+        "transitions": record.transitions,
+        "faults": [
+            {
+                "fault_id": each.fault_id,
+                "object_id": each.object_id,
+                "fault_type": each.fault_type,
+                "turn": each.turn,
+                "created_at": each.created_at,
+                "content_hash": each.content_hash.hex() if each.content_hash is not None else None,
+                "question": _text(each.question),
+                "answer": _text(each.answer),
+                "answer_tokens": each.answer_tokens,
+                "avoided_tokens": each.avoided_tokens,
+                "latency_ms": each.latency_ms,
+                "pin": each.pin,
+                "raises": each.raises,
+            }
+            for each in record.faults
+        ],
+    }
+
+
+def _new(made: SemanticObject) -> dict[str, Any]:
+    return {
+        "id": made.id,
+        "object_type": made.object_type,
+        "kind": made.kind,
+        "source_tool": _text(made.source_tool),
+        "source_key": _text(made.source_key),
+        "content_hash": made.content_hash.hex(),
+        "stub": _shown(made.stub),
+        "key_entities": [storable(each) for each in made.key_entities],
+        "tags": [storable(each) for each in made.tags],
+        "parts": [[each.mark.hex(), each.start, each.stop] for each in made.parts],
+        "last_accessed": made.last_accessed,
+        "tokens_l0": made.tokens_l0,
+        "tokens_l3": made.tokens_l3,
+        "source_turn_start": made.source_turn_start,
+        "source_turn_end": made.source_turn_end,
+    }
+
+
+def _names(objects: Iterable[UUID]) -> list[str]:
+    return [str(each) for each in objects]
+
+
+def _shown(text: str) -> str:
+    """A text that stands in prompts as it is stored: without U+0000, as it was shown when it was made."""
+    return storable(text.replace("\0", ""))
+
+
+def _text(text: str | None) -> str | None:
+    return storable(text) if text is not None else None
+
+
+def _columns(levels: Sequence[Levels]) -> tuple[list[Any], ...]:
+    """As `paging.shrink` takes them."""
+
+    def level(made: Shrunk | None) -> list[Any]:
+        if made is None:
+            return [None, None, "[]", "[]"]
+        return [_shown(made.text), made.tokens, _list(made.losses), _list(made.can_answer)]
+
+    rows = [[each.object_id, *level(each.detailed), *level(each.compact), _list(each.fault_when)] for each in levels]
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+def _list(texts: Sequence[str]) -> str:
+    return orjson.dumps([_shown(each) for each in texts]).decode()
+
+
+# --- in ---------------------------------------------------------------------------------------------------------------------
+
+
+def _paged(row: Any) -> Paged:
+    objects, wanted = _objects(row)
+    asked: dict[UUID, list[FaultRecord]] = {}
+    for of, turn, question in zip(row["asked"] or (), row["asked_turns"] or (), row["questions"] or (), strict=True):
+        asked.setdefault(of, []).append(FaultRecord(turn, question))
+    marks = row["marks"]
+    edges = zip(row["sources"] or (), row["targets"] or (), row["relations"] or (), strict=True)
+    return Paged(
+        zone=Zone(row["zone"]),
+        offered=row["offered"],
+        marks=frozenset(marks[at : at + 16] for at in range(0, len(marks), 16)),
+        objects=tuple(objects),
+        relationships=tuple(Relationship(source, target, _RELATIONS[name]) for source, target, name in edges),
+        restored=frozenset(each for each, what in wanted.items() if what == "restore"),
+        raised=frozenset(each for each, what in wanted.items() if what == "raise"),
+        released=frozenset(each for each, what in wanted.items() if what == "release"),
+        asked={of: tuple(each) for of, each in asked.items()},
+        hidden={
+            chain: json.loads(hidden)
+            for chain, hidden in zip(row["answer_chains"] or (), row["hidden"] or (), strict=True)
+        },
+    )
+
+
+def _objects(row: Any) -> tuple[list[SemanticObject], dict[UUID, str]]:
+    """The objects that `agent_data.read_paging` gives, and what is wanted of them."""
+    ids = row["objects"] or ()
+    wanted: dict[UUID, str] = {}
+    made: list[SemanticObject] = []
+    numbers = np.frombuffer(row["numbers"] or b"", ">i4").reshape(-1, NUMBERS).tolist()
+    notes = orjson.loads(row["notes"] or b"[]")
+    columns = (
+        row[name] or () for name in ("types", "kinds", "tools", "keys", "hashes", "stubs", "details", "compacts")
+    )
+    more = (row[name] or () for name in ("tags", "reasons"))
+    for key, type_, kind, tool, source, hashed, stub, detailed, compact, tags, reason, number, note in zip(
+        ids, *columns, *more, numbers, notes, strict=True
+    ):
+        level, l0, l1, l2, l3, first, last, accessed, accesses, faults, micro_faults, pinned, wish = number
+        lost1, lost2, tells1, tells2, when, names, parts = note
+        if wish:
+            wanted[key] = _WANTED[wish]
+        made.append(
+            SemanticObject(
+                id=key,
+                object_type=_TYPES[type_],
+                kind=_KINDS[kind],
+                content="",
+                stub=stub,
+                tokens_l0=l0,
+                tokens_l3=l3,
+                parts=_parts(parts),
+                content_hash=hashed,
+                source_turn_start=first,
+                source_turn_end=last,
+                source_tool=tool,
+                source_key=source,
+                detailed=Shrunk(detailed or "", l1, tuple(lost1), tuple(tells1)) if l1 >= 0 else None,
+                compact=Shrunk(compact or "", l2, tuple(lost2), tuple(tells2)) if l2 >= 0 else None,
+                fault_when=tuple(when),
+                key_entities=tuple(names),
+                tags=tuple(tags.split(_BETWEEN_TAGS)) if tags else (),
+                fidelity=_LEVELS[level],
+                pinned=bool(pinned),
+                pin_reason=reason,
+                last_accessed=accessed,
+                access_count=accesses,
+                fault_count=faults,
+                micro_fault_count=micro_faults,
+            )
+        )
+    return made, wanted
+
+
+def _object(row: Any) -> SemanticObject:
+    """A whole row of `semantic_objects`."""
+    return SemanticObject(
+        id=row["object_id"],
+        object_type=_TYPES[row["object_type"]],
+        kind=_KINDS[row["kind"]],
+        content=row["content_full"],
+        stub=row["stub"],
+        tokens_l0=row["tokens_l0"],
+        tokens_l3=row["tokens_l3"],
+        parts=_parts(row["parts"]),
+        content_hash=row["content_hash"],
+        source_turn_start=row["source_turn_start"],
+        source_turn_end=row["source_turn_end"],
+        source_tool=row["source_tool"],
+        source_key=row["source_key"],
+        detailed=_level(row, "detailed", "l1"),
+        compact=_level(row, "compact", "l2"),
+        fault_when=tuple(row["fault_when"]),
+        key_entities=tuple(row["key_entities"]),
+        tags=tuple(row["tags"]),
+        fidelity=_LEVELS[row["current_fidelity"]],
+        pinned=row["pinned"],
+        pin_reason=row["pin_reason"],
+        last_accessed=row["accessed_turn"],
+        access_count=row["access_count"],
+        fault_count=row["fault_count"],
+        micro_fault_count=row["micro_fault_count"],
+    )
+
+
+def _level(row: Any, name: str, level: str) -> Shrunk | None:
+    tokens = row[f"tokens_{level}"]
+    if tokens is None:
+        return None
+    return Shrunk(
+        row[f"summary_{name}"] or "", tokens, tuple(row[f"losses_{level}"]), tuple(row[f"can_answer_{level}"])
+    )
+
+
+def _parts(parts: Sequence[Sequence[Any]]) -> tuple[ObjectSpan, ...]:
+    return tuple(ObjectSpan(bytes.fromhex(mark), start, stop) for mark, start, stop in parts)

@@ -1,0 +1,53 @@
+"""The kinds of memory, and what each is: the one place in Python. `sql/schema/003_memory.sql` has the same words in its CHECK
+and in the functions beneath it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, get_args
+
+StatedKind = Literal["fact", "preference", "instruction", "correction", "event"]
+"""What a user can say in a sentence."""
+LearnedKind = Literal[StatedKind, "tool_outcome"]
+"""What a single exchange can give."""
+GivenKind = Literal[LearnedKind, "episode", "pattern", "procedure"]
+"""What a client's tool may write."""
+Kind = Literal[GivenKind, "summary", "entity_profile"]
+
+MemoryType = Literal["semantic", "episodic", "procedural", "summary"]
+"""The four of seed 004."""
+
+
+class KindTraits(NamedTuple):
+    """`doubtable`: it may cease to be so, while what has happened stays true. `stated`: a prompt says it as a sentence of the
+    user's; else it is quoted, or is a wish. `drawn`: consolidation makes it from many messages, and makes it anew. `behaviour`:
+    it is how to deal with the user, and enters procedural (L4)."""
+
+    type: MemoryType
+    doubtable: bool = False
+    stated: bool = False
+    drawn: bool = False
+    behaviour: bool = False
+
+
+KINDS: Mapping[Kind, KindTraits] = {
+    "fact": KindTraits("semantic", doubtable=True, stated=True),
+    "preference": KindTraits("semantic", doubtable=True, stated=True, behaviour=True),
+    "instruction": KindTraits("semantic", doubtable=True, behaviour=True),
+    "correction": KindTraits("semantic", doubtable=True, stated=True),
+    "event": KindTraits("episodic", stated=True),
+    "tool_outcome": KindTraits("episodic"),
+    "episode": KindTraits("episodic"),
+    "pattern": KindTraits("semantic", drawn=True, behaviour=True),
+    "procedure": KindTraits("procedural", drawn=True, behaviour=True),
+    "summary": KindTraits("summary", drawn=True),
+    "entity_profile": KindTraits("summary"),
+}
+assert set(KINDS) == set(get_args(Kind))
+
+DOUBTABLE = frozenset[str](kind for kind, each in KINDS.items() if each.doubtable)
+STATED = frozenset[str](kind for kind, each in KINDS.items() if each.stated)
+DRAWN = frozenset[str](kind for kind, each in KINDS.items() if each.drawn)
+BEHAVIOUR = frozenset[str](kind for kind, each in KINDS.items() if each.behaviour)
+SUMMARIES = frozenset[str](kind for kind, each in KINDS.items() if each.type == "summary")

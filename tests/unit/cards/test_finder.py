@@ -1,0 +1,10 @@
+"""app/features/cards/finder.py: the tool that a model is given."""
+
+from __future__ import annotations
+
+from app.features.cards.finder import TOOL
+from app.features.cards.models import Wish
+
+
+def test_the_tool_takes_what_the_route_takes() -> None:
+    assert set(TOOL["function"]["parameters"]["properties"]) == set(Wish.model_fields)
