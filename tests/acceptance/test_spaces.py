@@ -1,0 +1,84 @@
+"""What is said in a shared space is known to its members while they are members, and to nobody else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from app.store import ids
+from app.store.ids import LOCAL_TENANT
+from tests.support.clients import MODEL, sdk
+from tests.support.database import connected
+from tests.support.scripted import ScriptedUpstream
+from tests.support.server import MnemeServer
+
+SAID = "We deploy the billing service on Thursdays."
+ASKED = "On which day do we deploy the billing service?"
+
+
+@pytest.fixture
+def api(mneme: MnemeServer) -> httpx.Client:
+    return mneme.http
+
+
+def say(mneme: MnemeServer, text: str, **headers: str) -> Any:
+    own = {f"X-Mneme-{name.capitalize()}": value for name, value in headers.items()}
+    with sdk(mneme.url) as client:
+        return client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=own
+        )
+
+
+def knows(mneme: MnemeServer, upstream: ScriptedUpstream, user: str) -> bool:
+    say(mneme, ASKED, user=user)
+    return SAID in upstream.requests[-1].body.decode()
+
+
+def made(api: httpx.Client, name: str, *users: str) -> None:
+    assert api.post("/api/v1/spaces", json={"name": name}).status_code == 201
+    for user in users:
+        assert api.put(f"/api/v1/spaces/{name}/members/{user}").status_code == 200
+
+
+def test_members_know_it_and_whose_it_is_until_they_leave(
+    mneme: MnemeServer, upstream: ScriptedUpstream, api: httpx.Client
+) -> None:
+    made(api, "ops", "ana", "bob")
+    say(mneme, SAID, user="ana", space="ops")
+    assert knows(mneme, upstream, "bob")
+    assert "shared in ops" in upstream.requests[-1].body.decode()
+    assert not knows(mneme, upstream, "carol")
+    assert api.delete("/api/v1/spaces/ops/members/bob").status_code == 200
+    assert not knows(mneme, upstream, "bob")
+
+
+def test_a_space_that_is_not_there_and_one_of_others_are_refused_alike(mneme: MnemeServer, api: httpx.Client) -> None:
+    made(api, "others", "olga")
+    told = []
+    for name in ("others", "nowhere"):
+        with pytest.raises(openai.NotFoundError) as refused:
+            say(mneme, SAID, user="ana", space=name)
+        told.append(str(refused.value).replace(name, "…"))
+        assert "POST /api/v1/spaces" in str(refused.value)
+        answer = api.get(f"/api/v1/spaces/{name}", headers={"X-Mneme-User": "ana"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "space_not_found")
+    assert told[0] == told[1]
+
+
+async def test_a_space_is_never_a_caller(mneme: MnemeServer, module_database: str, api: httpx.Client) -> None:
+    """Its own id, and the ids of the sessions in which it keeps what was said, open nothing, whoever sends them."""
+    made(api, "closed", "dora")
+    say(mneme, SAID, user="dora", space="closed")
+    space = ids.space_id(LOCAL_TENANT, "closed")
+    async with connected(module_database) as connection:
+        count = "SELECT count(*) FROM agent_data.conversation_history"
+        found = await connection.fetchval("SELECT session_id FROM agent_data.sessions WHERE user_id = $1", space)
+        before = await connection.fetchval(count)
+        for session in (str(found), str(space)):
+            for named in (dict[str, str](), {"user": "dora"}):
+                with pytest.raises(openai.NotFoundError, match="no such session"):
+                    say(mneme, ASKED, session=session, **named)
+        assert await connection.fetchval(count) == before
