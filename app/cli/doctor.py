@@ -21,6 +21,7 @@ from app.capture.spool import look
 from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
 from app.errors import DomainAway, MnemeError, NotReady
+from app.features.registry import imported
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.providers.embeddings import build_embedder
@@ -177,7 +178,7 @@ def _access(settings: Settings) -> Iterator[Finding]:
 
 def _paging(settings: Settings) -> Iterator[Finding]:
     try:
-        import app.features.paging  # noqa: F401 - whether it is there
+        imported("paging")
     except ModuleNotFoundError:
         return
     budget = settings.paging_budget_tokens

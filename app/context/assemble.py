@@ -185,6 +185,7 @@ def _statement_line(item: Candidate, marks: Marks) -> str:
 
 def _memory_line(item: Candidate, marks: Marks) -> str:
     told = f", confidence {item.confidence:.2f}" if item.id in marks.sure else ""
+    told += f", reinforced {item.reinforcements}x" if told and item.reinforcements else ""
     told += f", {DOUBTED}" if item.id in marks.doubted else ""
     ended = marks.ended.get(item.id, "")
     return f"- [{_kind(item)}{_whose(item)}] {neutralise(item.text)} ({_day(item).isoformat()}{told}){ended}"

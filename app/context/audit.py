@@ -29,6 +29,7 @@ from app.context.pack import Efficiency, Packed, Reason
 from app.context.question import Asked, query_type, temporal_scope
 from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Known, Resolution, RowValue
 from app.context.score import Scored
+from app.memory.episodes import SoughtRows
 
 VERSION = 5
 DIGITS = 4
@@ -406,7 +407,7 @@ class Recalled:
     def related(self) -> frozenset[str]:
         return self._known.related
 
-    def begin(self, widened: Sequence[str] = ()) -> None:
+    def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         return None
 
     async def known(self) -> Known:

@@ -32,7 +32,7 @@ from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, FactsFound, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_ended, keep_known, keep_notes
 from app.context.layout import Layout, Layouts, Live, Story, TokenFigures, tell_story, visible_from
-from app.context.notes import NOTHING_SINCE, NoteLines, Since, Widened, doubtful, since_then, widened, words_of
+from app.context.notes import NOTHING_SINCE, Habits, NoteLines, Since, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
@@ -142,10 +142,17 @@ class Compiler:
         profile = self._profile(request.profile, asked)
         budget = request.token_budget if request.token_budget is not None else self._cap
         filtered = request.tiers is not None or request.kinds is not None
-        further = widened(await self._retriever.habits(request.scope), request.query)
+        habits = habits_for(await self._retriever.habits(request.scope), asked)
         most = None if filtered else request.k
         price = PRICES[request.price] if request.price is not None and profile.priced else None
-        wanted = Wanted(budget * (FILTERED if filtered else 1), most, request.only, words_of(further), price=price)
+        wanted = Wanted(
+            budget * (FILTERED if filtered else 1),
+            most,
+            request.only,
+            " ".join(habits.further),
+            habits.claims,
+            price=price,
+        )
         retrieved = await self._retriever.candidates(asked, request.scope, wanted, profile)
         found, statuses = retrieved.candidates, retrieved.statuses
         if request.tiers is not None:
@@ -162,7 +169,7 @@ class Compiler:
             scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests,
             price=price,
         )  # fmt: skip
-        return SearchResult(packed.chosen, packed.tokens, statuses, further)
+        return SearchResult(packed.chosen, packed.tokens, statuses, habits.words)
 
     async def compile(self, request: CompileRequest) -> Compilation:
         """The prompt of a request. Raises StoreUnavailable, Unavailable."""
@@ -186,8 +193,8 @@ class Compiler:
         story = tell_story(request, figures, counter, self._budgets.turns)
         reading = read(query)
         layout = self._layouts.of(request, figures, story, None, reading=reading, anew=True)
-        further = widened(request.standing, query)
-        found = await self._find(request, asked, profile, further, story, layout, reading)
+        habits = habits_for(request.standing, asked)
+        found = await self._find(request, asked, profile, habits, story, layout, reading)
         learned = found.learned
 
         def laid_out(anew: bool) -> Layout:
@@ -249,7 +256,7 @@ class Compiler:
                 "history": {"budget": figures.split.history, "tokens": story.tokens},
                 "tools": {"budget": figures.split.tools, "tokens": figures.tools},
             },
-            widened=further,
+            widened=habits.words,
             knowledge=known,
             status="degraded" if found.reason else "ok",
             reason=found.reason,
@@ -322,7 +329,7 @@ class Compiler:
         request: CompileRequest,
         asked: Asked,
         profile: Profile,
-        further: Widened,
+        habits: Habits,
         story: Story,
         layout: Layout,
         reading: MessageTopics,
@@ -331,7 +338,7 @@ class Compiler:
         asks for."""
         inquiry, room = request.inquiry, layout.room
         if inquiry is not None and not layout.blocked:
-            inquiry.begin([word for _, words in further for word in words])
+            inquiry.begin(habits.further, habits.rows)
         retrieved = Retrieved([], {})
         reason = None
         if room > 0 and asked.text and request.search:
@@ -340,7 +347,8 @@ class Compiler:
                 scope = replace(scope, visible_from=visible_from(request, story))
             sought = Wanted(
                 room,
-                further=words_of(further),
+                further=" ".join(habits.further),
+                claims=habits.claims,
                 price=self._price_of(request, profile),
                 bears=bool(layout.opened.facts),
                 wait_s=self._vector_wait_s,

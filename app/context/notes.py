@@ -21,9 +21,10 @@ from app.context.bearing import MessageTopics, Why, answers, bears_on, naming
 from app.context.budget import Shares, Wants
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
+from app.context.question import Asked
 from app.context.score import best_first
 from app.memory.answers import validation_question
-from app.memory.episodes import widen
+from app.memory.episodes import SoughtRows, augmentation, placeholder, triggers, types_of
 from app.store.user_profile import EndedFact, Standing, StandingFact, StandingWish
 from app.text_cache import of_texts
 
@@ -138,21 +139,64 @@ def outdated(blocks: Sequence[Block], standing: Standing) -> set[UUID]:
     return {item for block in blocks for item in block.item_ids if is_note(item) and item not in current}
 
 
-def widened(standing: Standing, query: str) -> Widened:
-    """What the procedures that the question triggers have the user ask for next (seed 004, transformation 4); no word twice."""
-    found: list[tuple[UUID, Sequence[str]]] = []
+class SoughtClaim(NamedTuple):
+    """Memories to look for: by their predicate, as LIKE has it, and what they are about (None: anything); `boost`: what their
+    importance gains."""
+
+    like: str
+    entities: Sequence[str] | None
+    boost: float
+
+
+class Habits(NamedTuple):
+    """What the procedures that a question triggers have looked for besides: words, facts, rows of the business's database."""
+
+    words: Widened = ()
+    claims: Sequence[SoughtClaim] = ()
+    rows: Sequence[SoughtRows] = ()
+
+    @property
+    def further(self) -> list[str]:
+        return [word for _, own in self.words for word in own]
+
+
+NO_HABITS = Habits()
+
+
+def habits_for(standing: Standing, asked: Asked) -> Habits:
+    """Of these procedures (seed 004, transformation 4); no word twice."""
+    if not standing.procedures:
+        return NO_HABITS
+    words: list[tuple[UUID, Sequence[str]]] = []
+    claims: list[SoughtClaim] = []
+    rows: list[SoughtRows] = []
     known: set[str] = set()
     for each in standing.procedures:
-        words = [word for word in widen(query, [each.details]) if word not in known]
-        if words:
-            known.update(words)
-            found.append((each.memory_id, words))
-    return found
+        if not triggers(each.details, asked.text, types_of(asked.things)):
+            continue
+        added = augmentation(each.details, asked.text)
+        own = [word for word in added.words if word not in known]
+        known.update(own)
+        if own:
+            words.append((each.memory_id, own))
+        for predicate in added.predicates:
+            about = _about(predicate.entity, asked)
+            if about is None or about:
+                claims.append(SoughtClaim(predicate.like, about, predicate.boost))
+        rows += added.rows
+    return Habits(words, claims, rows)
 
 
-def words_of(further: Widened) -> str:
-    """All the words of `widened`."""
-    return " ".join(word for _, own in further for word in own)
+def _about(entity: str | None, asked: Asked) -> list[str] | None:
+    """What "{customer}" stands for in a question: its customers, each by its id and its names. None: anything."""
+    if entity is None:
+        return None
+    kind = placeholder(entity)
+    if kind is None:
+        return [entity]
+    return sorted(
+        {one for thing, names in asked.things.items() if kind in types_of([thing]) for one in (thing, *names)}
+    )
 
 
 def openings(

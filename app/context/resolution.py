@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
+from app.memory.episodes import SoughtRows
+
 Method = Literal["exact", "known_alias", "fuzzy", "coreference", "disambiguation", "domain_db"]
 """By which of the five stages of seed 004 a mention was resolved; `domain_db`: found in the business's own database."""
 
@@ -135,9 +137,9 @@ class Inquiry(Protocol):
         """Ids of the things that the ontology leads to, as far as they are known by now."""
         ...
 
-    def begin(self, widened: Sequence[str] = ()) -> None:
+    def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         """Ask the business's own database and the log of conflicts, beside whatever else is done. `widened`: words that habits
-        add to those of the request."""
+        add to those of the request; `rows`: what else they have looked for there."""
         ...
 
     async def known(self) -> Known:

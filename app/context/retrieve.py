@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from app.context.bearing import BEARS_WORTH
 from app.context.candidates import LEGS, Candidate
+from app.context.notes import SoughtClaim
 from app.context.question import Asked, TimeSpan
 from app.context.rank import (
     ENTITY_LEG,
@@ -217,6 +218,8 @@ class Wanted(NamedTuple):
     items: int | None = None
     only: int | None = None
     further: str = ""
+    claims: Sequence[SoughtClaim] = ()
+    """Memories that habits have looked for besides."""
     related: Callable[[], frozenset[str]] = frozenset
     """Ids of what the things that the question names lead to, as far as they are known by now."""
     price: Rate | None = None
@@ -270,6 +273,11 @@ class Retriever:
         if wanted.further:
             query = f"{query} {wanted.further}"
         tied = await self._tied(asked, scope, wanted, profile)
+        boosts: Mapping[UUID, float] = {}
+        if wanted.claims and wanted.only != 0:
+            sought = [each._asdict() for each in wanted.claims]
+            boosts = await self._store.claiming(scope.tenant_id, scope.user_id, sought, TIED)
+            tied = [*tied, *boosts]
         scan = await self._indexes.scan(
             scope.tenant_id,
             scope.user_id,
@@ -307,7 +315,7 @@ class Retriever:
         names = {each.space_id: each.name for each in scope.shared}
         tokens = 0
         fetched: list[NDArray[np.intp]] = []
-        for part in islice(_parts(ranking, profile, wanted, bool(asked.things), scores, judgement), ROUNDS):
+        for part in islice(_parts(ranking, profile, wanted, bool(asked.things or boosts), scores, judgement), ROUNDS):
             fetched.append(part)
             rows = await self._fetch(ranking.places(part), scope)
             numbers = _numbers(ranking, part, judgement)
@@ -315,6 +323,10 @@ class Retriever:
                 each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
                 if row.owner is not None:
                     each = each._replace(space=names[row.owner], space_id=row.owner)
+                if each.source == "memory" and each.importance < profile.least_importance:
+                    continue
+                if each.id in boosts:
+                    each = each._replace(importance=min(1.0, each.importance + boosts[each.id]))
                 found.append(each)
                 tokens += each.token_count
                 if row.status not in ("active", "aging"):

@@ -36,6 +36,10 @@ class Profile(Struct, frozen=True):
     """What the score of a kind of item is multiplied by, where it is not 1."""
     priced: bool = False
     """Its items have a likelihood (`worth`), so that a prompt takes what is worth its tokens, not what fills the budget."""
+    decay_per_day: float = 0.01
+    """A day's share of what time takes (seed 004: temporal relevance, and confidence); the database's `decay_parameters`."""
+    least_importance: float = 0.0
+    """Memories of less importance are no candidates."""
     standing: bool = False
     """The score of what is only believed is multiplied by how sure it still is (seed 004, confidence penalty)."""
 
@@ -56,8 +60,10 @@ TRI_LAYER = Profile(
     ),
     order="score",
     legs=PREFILL.legs,
+    least_importance=0.1,
 )
-"""Seed 001 §3.2, in the order of the score itself (its step 4 ranks by score, not by score per token)."""
+"""Seed 001 §3.2, in the order of the score itself (its step 4 ranks by score, not by score per token), of
+candidates of importance 0.1 and more (its §3.3)."""
 
 AUTO = Profile(
     "auto",
@@ -126,8 +132,9 @@ def of_things(profile: Profile) -> Profile:
     return replace(profile, weights=MappingProxyType({**profile.weights, "entity_overlap": THING_WEIGHT}))
 
 
-def strategies(weights: Any = STRATEGY_WEIGHTS) -> dict[str, Profile]:
-    """The four profiles of seed 004 by these weights: {strategy: {signal: weight}}. Raises ValueError for weights that are
+def strategies(weights: Any = STRATEGY_WEIGHTS, legs: Mapping[str, int] = STRATEGY_LEGS) -> dict[str, Profile]:
+    """The four profiles of seed 004 by these weights: {strategy: {signal: weight}}; `legs`: most items of each way of
+    finding. Raises ValueError for weights that are
     none."""
     if not isinstance(weights, Mapping):
         raise ValueError(f"they are an object that has {', '.join(STRATEGY_WEIGHTS)}")
@@ -146,7 +153,7 @@ def strategies(weights: Any = STRATEGY_WEIGHTS) -> dict[str, Profile]:
             name,
             MappingProxyType({signal: float(given[signal]) for signal in STRATEGY_SIGNALS}),
             order="score",
-            legs=STRATEGY_LEGS,
+            legs=legs,
             boosts=STRATEGY_BOOSTS,
             standing=True,
         )
@@ -193,8 +200,6 @@ SECONDS_PER_HOUR = 3600.0
 RECENCY_DAYS = 365.0
 """Days after which `recency` is 0 (seed 001 §3.2)."""
 SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
-STRATEGY_DECAY = 0.01
-"""A day's share of what time takes from a memory (seed 004: temporal relevance, and confidence)."""
 TIME_BOOST = 0.85
 """Least temporal relevance of what is of the time that is asked for (seed 004, its worked example)."""
 FULL_REINFORCEMENT = 5.0
@@ -248,6 +253,7 @@ class _Context(NamedTuple):
     query: QuerySignals
     now: datetime
     decay_per_hour: float
+    decay_per_day: float
 
 
 Column = list[float]
@@ -414,12 +420,12 @@ def canonical(own: Sequence[str], wanted: frozenset[str], things: Mapping[str, f
 
 
 def _temporal_relevance(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """e^(−0.01 · days since it was made); what is of the time that the question speaks of has at least 0.85 (seed 004, signal
+    """e^(−rate · days since it was made); what is of the time that the question speaks of has at least 0.85 (seed 004, signal
     3: its example is boosted so; the seed does not say how)."""
     now = context.now
     return [
         max(
-            math.exp(-STRATEGY_DECAY * max(0.0, (now - each.created_at).total_seconds() / SECONDS_PER_DAY)),
+            math.exp(-context.decay_per_day * max(0.0, (now - each.created_at).total_seconds() / SECONDS_PER_DAY)),
             TIME_BOOST * each.timely if context.query.timed else 0.0,
         )
         for each in candidates
@@ -466,7 +472,7 @@ def score(
     the order in which the candidates came. `likely`: scores are likelihoods, and the profile's signals are only told."""
     if not candidates:
         return []
-    context = _Context(query, now, profile.decay_per_hour)
+    context = _Context(query, now, profile.decay_per_hour, profile.decay_per_day)
     names = tuple(profile.weights)
     columns = [SIGNALS[name](candidates, context) for name in names]
     if likely:
@@ -512,7 +518,9 @@ def _likelihoods(candidates: Sequence[Candidate], context: _Context) -> Column:
         else:
             left = item.confidence
             if item.kind in DOUBTABLE:
-                left = effective_confidence(left, item.sure_since or item.created_at, context.now, STRATEGY_DECAY)
+                left = effective_confidence(
+                    left, item.sure_since or item.created_at, context.now, context.decay_per_day
+                )
             history = prior(importance=item.importance, confidence=left, reinforcement=reinforcement,
                             frequency=frequency, tied=tied)  # fmt: skip
             found.append(sigmoid(item.odds + history))
@@ -525,7 +533,7 @@ def _factor(candidate: Candidate, profile: Profile, now: datetime) -> float:
     if not profile.standing or candidate.source != "memory" or candidate.kind not in DOUBTABLE:
         return boost
     sure_since = candidate.sure_since or candidate.created_at
-    return boost * effective_confidence(candidate.confidence, sure_since, now, STRATEGY_DECAY)
+    return boost * effective_confidence(candidate.confidence, sure_since, now, profile.decay_per_day)
 
 
 def best_first(scored: Sequence[Scored]) -> list[Scored]:

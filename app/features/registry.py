@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 
 from app.errors import NotReady
@@ -159,10 +160,18 @@ def load(settings: Settings) -> Features:
     return Features({name: feature for name, feature in found.items() if feature is not None})
 
 
+def imported(name: str) -> ModuleType:
+    """The package of a feature. Raises ModuleNotFoundError, also where only what Python compiled is left of its folder."""
+    module = import_module(f"app.features.{name}")
+    if hasattr(module, "__path__") and getattr(module, "__file__", None) is None:
+        raise ModuleNotFoundError(f"No module named {module.__name__!r}", name=module.__name__)
+    return module
+
+
 def _load(name: str, settings: Settings) -> Feature | None:
     folder, asks = f"app.features.{name}", FEATURES[name]
     try:
-        made: Feature = import_module(folder).FEATURE(settings)
+        made: Feature = imported(name).FEATURE(settings)
     except ModuleNotFoundError as error:
         if error.name != folder:
             raise

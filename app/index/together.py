@@ -55,7 +55,8 @@ def joined(scans: Sequence[Scan]) -> Scan:
     near = [scan.places[: len(scan.sims)] for scan in scans]
     said = [scan.places[len(scan.sims) :] for scan in scans]
     return Scan(
-        places=np.concatenate([*near, *said]),
+        # (Unless told, numpy swaps the bytes of what it joins, and ids are read as they lie.)
+        places=np.concatenate([*near, *said], dtype=first.places.dtype),
         sims=np.concatenate([scan.sims for scan in scans]),
         counts=np.concatenate(tables),
         words=words,

@@ -44,6 +44,7 @@ from app.memory.summaries import (
     display_name,
     due_entities,
     extractive,
+    interaction,
     key_facts,
     with_helper,
 )
@@ -539,7 +540,9 @@ class Consolidator:
         facts = [each for each in due.facts if each.memory_id in summary.sources]
         messages = [each for each in texts if each.message_id in summary.sources]
         # What a fact was said in: forgetting that message forgets the fact's part in this, too.
+        patterns = interaction(due, {each.message_id for each in texts})
         origin = dict.fromkeys([*(each.message_id for each in messages), *(m for fact in facts for m in fact.messages)])
+        origin |= dict.fromkeys(patterns.messages)
         # Without their quotations: these may say more than the fact, and something that is forgotten later.
         sources = [{k: v for k, v in source.items() if k != "quote"} for fact in facts for source in fact.sources]
         sources += [_source(each) for each in messages]
@@ -547,11 +550,13 @@ class Consolidator:
             "key": due.key,
             "scope_type": "entity",
             "scope_identifier": due.entity,
-            "key_facts": key_facts(facts),
+            "key_facts": key_facts(due, facts, name, patterns),
             "source_data": {
                 "memory_ids": [str(each.memory_id) for each in facts],
+                "session_ids": sorted({str(each.session_id) for each in texts}),
                 "sessions": due.sessions,
                 "episodes": due.episode_count,
+                "time_range": _range([*(each.at for each in due.episodes), *(each.created_at for each in facts)]),
                 "consolidation_method": summary.method,
             },
         }
@@ -645,6 +650,10 @@ def entity_lines(due: DueEntity, texts: Sequence[Text]) -> list[SummarySource]:
         if naming:
             lines.append(SummarySource(each.message_id, ". ".join(naming), n, "user"))
     return lines
+
+
+def _range(times: Sequence[datetime]) -> dict[str, str] | None:
+    return {"start": min(times).isoformat(), "end": max(times).isoformat()} if times else None
 
 
 def _names(sentence: str, entity: str) -> bool:

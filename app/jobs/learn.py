@@ -34,7 +34,7 @@ from app.memory.claims import opposite
 from app.memory.commands import WITHDRAWS, Command, commands, taken_back
 from app.memory.compaction import asks_to_go_on, working_of
 from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
-from app.memory.drafts import Draft, StatementPlace, make_drafts
+from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.extract_clauses import MAX_OWN_WORD
@@ -373,7 +373,7 @@ class Learner:
             near,
             threshold=threshold,
             now=now,
-            l1_ttl=setting.l1_ttl,
+            ttl={SESSION: setting.l1_ttl, EPISODIC: setting.l2_ttl},
             new_id=lambda: ids.uuid7(now),
         )
         changes = ingest.take_all(statements, without=forgotten)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -264,6 +264,7 @@ def _asked_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
                     followed[a, b] += [one.message_id, other.message_id]
                     where[a, b].add(session)
     common = len(episodes) * COMMON_SHARE if len(episodes) > FEW else len(episodes)
+    named = {each.message_id: types_of(str(thing["canonical_id"]) for thing in each.things) for each in episodes}
     found: list[DrawnPattern] = []
     seen: list[frozenset[UUID]] = []
     # Of words that come together ("open invoices") the longer one says more.
@@ -277,10 +278,29 @@ def _asked_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
         seen.append(members)
         details = {
             "trigger": {"pattern": f"When the user asks about {a}", "intent": "question", "topics": [a]},
-            "action": {"action_type": "augment_retrieval", "topics": [b], "augment_retrieval": [{"query": b}]},
+            "action": {
+                "action_type": "augment_retrieval",
+                "topics": [b],
+                "augment_retrieval": [{"query": b}, *_facts_about(b, [named[each] for each in sources])],
+            },
         }
         found.append(_procedure(f"asks:{a}>{b}", f"After {a}, the user then asks about {b}", sources, count, details))
     return found
+
+
+def types_of(things: Iterable[str]) -> set[str]:
+    """The types of things, by their ids."""
+    return {each.partition(":")[0] for each in things if ":" in each}
+
+
+def _facts_about(topic: str, named: Sequence[set[str]]) -> list[dict[str, Any]]:
+    """Facts of that topic are looked for, of the type of thing that most of these exchanges name, if there is one."""
+    spoken = Counter(kind for kinds in named for kind in kinds)
+    return [
+        {"memory_predicate": f"{topic}_.*", "entity": f"{{{kind}}}", "importance_boost": AUGMENT_BOOST}
+        for kind, times in sorted(spoken.items())
+        if times > len(named) / 2
+    ]
 
 
 def _called_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
@@ -320,11 +340,86 @@ PROCEDURE_IMPORTANCE = 0.8
 """Seed 004's retrieval query: "procedural defaults high"."""
 
 
-def widen(query: str, known: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Words to look for besides those of a query: the actions' topics of the procedures (their `details`) that it triggers."""
+AUGMENT_BOOST = 0.2
+"""Seed 004's `importance_boost` of what a habit looks for."""
+MAX_SOUGHT = 8
+"""Predicates, and types of rows, that one habit may name."""
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+class SoughtPredicate(NamedTuple):
+    """Facts to look for: `like`: their predicate, as LIKE has it; `entity`: the thing that they are about, or its type in
+    braces, None: anything; `boost`: what their importance gains."""
+
+    like: str
+    entity: str | None
+    boost: float
+
+
+class SoughtRows(NamedTuple):
+    """Rows of the business's own database to look for: the word for their type, and what their columns say."""
+
+    kind: str
+    where: tuple[tuple[str, str], ...] = ()
+
+
+class Augmentation(NamedTuple):
+    """What a procedure has looked for besides (seed 004, `augment_retrieval`)."""
+
+    words: list[str]
+    predicates: list[SoughtPredicate]
+    rows: list[SoughtRows]
+
+
+def triggers(details: Mapping[str, Any], query: str, types: Collection[str] = ()) -> bool:
+    """Whether a query has one of a procedure's topics, and all else that its trigger asks for: the intent (a request is a
+    question), a word of the context, a thing of one of its types among those named (`types`)."""
+    trigger = _object(details.get("trigger"))
     asked = set(terms(query))
-    further: dict[str, None] = {}
-    for each in known:
-        if asked & set((each.get("trigger") or {}).get("topics") or ()):
-            further.update(dict.fromkeys((each.get("action") or {}).get("topics") or ()))
-    return [word for word in further if word not in asked]
+    if not asked & set(_texts(trigger.get("topics"))):
+        return False
+    intent = "question" if (said := event_type(query, ())) == "request" else said
+    if trigger.get("intent") not in (None, intent):
+        return False
+    keywords, wanted = _texts(trigger.get("context_keywords")), _texts(trigger.get("entity_types"))
+    spoken = set(re.findall(r"\w+", query.casefold()))
+    return (not keywords or bool(spoken & set(keywords))) and (not wanted or not set(wanted).isdisjoint(types))
+
+
+def augmentation(details: Mapping[str, Any], query: str) -> Augmentation:
+    """What a procedure adds to a query. A predicate's pattern has `.*` alone; a column that is to say a thing's own id is left
+    out, for the relations lead to that thing's rows anyway."""
+    asked, action = set(terms(query)), _object(details.get("action"))
+    words = [word for word in dict.fromkeys(_texts(action.get("topics"))) if word not in asked]
+    predicates: list[SoughtPredicate] = []
+    rows: list[SoughtRows] = []
+    parts = action.get("augment_retrieval")
+    for part in map(_object, parts[:MAX_SOUGHT] if isinstance(parts, list) else ()):
+        pattern, kind, boost = part.get("memory_predicate"), part.get("domain_query"), part.get("importance_boost", 0.0)
+        if isinstance(pattern, str) and pattern:
+            whose = part.get("entity")
+            gain = min(1.0, max(0.0, boost)) if isinstance(boost, int | float) else 0.0
+            predicates.append(SoughtPredicate(_like(pattern), whose if isinstance(whose, str) else None, gain))
+        if isinstance(kind, str) and kind:
+            named = {"domain_query", "filter", "importance_boost"}
+            said = {**{k: v for k, v in part.items() if k not in named}, **_object(part.get("filter"))}
+            where = tuple((k, str(v)) for k, v in said.items() if not _PLACEHOLDER.fullmatch(str(v)))
+            rows.append(SoughtRows(kind, where))
+    return Augmentation(words, predicates, rows)
+
+
+def placeholder(entity: str) -> str | None:
+    """The type of things that "{customer}" stands for; None: it is no placeholder."""
+    return found[1] if (found := _PLACEHOLDER.fullmatch(entity)) else None
+
+
+def _like(pattern: str) -> str:
+    return "%".join(re.sub(r"([\\%_])", r"\\\1", part) for part in pattern.split(".*"))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -49,7 +49,6 @@ from app.store.learning import (
     Member,
     Superseded,
 )
-from app.store.memories import TTL
 
 LOCAL, GLOBAL = 0, 1
 """`memory_scope` of seed 000 §2.2."""
@@ -76,15 +75,16 @@ class Ingest:
         *,
         threshold: float,
         now: datetime,
-        l1_ttl: timedelta,
+        ttl: Mapping[int, timedelta],
         new_id: Callable[[], UUID],
     ) -> None:
         """`known`: memories in force. `members`: other wordings of them. `near`: for each statement, by its place among them,
-        the cosines of those of both that are not far from it. `threshold`: cosine above which two statements are near."""
+        the cosines of those of both that are not far from it. `threshold`: cosine above which two statements are near.
+        `ttl`: life by tier (seed 000 §5.1); what has none has no end."""
         self._place = place
         self._threshold = threshold
         self._now = now
-        self._l1_ttl = l1_ttl
+        self._ttl = ttl
         self._new_id = new_id
         self._events: list[HistoryEvent] = []
         self._conflicts: list[Contradiction] = []
@@ -417,7 +417,7 @@ class Ingest:
 
     def _expiry(self, tier: int) -> datetime | None:
         """Seed 000 §5.1. Counted from when it was learned, not from when it was said: imports are old."""
-        life = self._l1_ttl if tier == SESSION else TTL.get(tier)
+        life = self._ttl.get(tier)
         return self._now + life if life is not None else None
 
     def _source(self, draft: Draft) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
 from math import log
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -409,13 +411,65 @@ def _news(
     )
 
 
-def key_facts(facts: Sequence[KnownFact]) -> dict[str, Any]:
-    """The triples among facts: {predicate: {value, confidence}} (seed 004, layer 6)."""
-    return {
-        fact.predicate: {"value": fact.value, "confidence": round(fact.confidence, 3)}
+def key_facts(due: DueEntity, facts: Sequence[KnownFact], name: str, patterns: Interaction) -> dict[str, Any]:
+    """What a profile says, as seed 004's layer 6 has it: the triples among its facts, and how its user speaks of it."""
+    told = {
+        fact.predicate: {
+            "value": fact.value,
+            "confidence": round(fact.confidence, 3),
+            "reinforcement_count": fact.reinforcements,
+        }
         for fact in facts
         if fact.predicate is not None and fact.value is not None
     }
+    return {
+        "entity_profile": {"entity_id": due.entity, "canonical_name": name, "facts": told},
+        "interaction_patterns": {
+            "frequent_queries": list(patterns.queries),
+            "typical_cadence": patterns.cadence,
+            "session_count": due.sessions,
+        },
+    }
+
+
+FREQUENT = 3
+"""Queries that are told, and times that one must have been asked: twice is what everybody does."""
+CADENCES: Mapping[str, float] = MappingProxyType({"daily": 2, "weekly": 10, "monthly": 45})
+"""Days between two days of talk up to which it is called so."""
+_DAY_S = 86_400
+
+
+class Interaction(Struct, frozen=True):
+    """How a user speaks of an entity: what is asked most, from which messages that is known, how often it comes up (None:
+    too seldom to say)."""
+
+    queries: tuple[str, ...]
+    messages: tuple[UUID, ...]
+    cadence: str | None
+
+
+def interaction(due: DueEntity, known: Collection[UUID]) -> Interaction:
+    """Of an entity's episodes, as far as their messages may be spoken of (`known`)."""
+    episodes = [each for each in due.episodes if each.message_id in known]
+    called = {word for each in (due.entity, *due.slugs, slug(due.name or "")) for word in re.split(r"[-:_]", each)}
+    asked: dict[str, list[UUID]] = defaultdict(list)
+    for each in episodes:
+        if each.event_type in ("question", "request"):
+            own = [word for word in each.topics if word not in called]
+            for theme in dict.fromkeys([*map(" ".join, pairwise(own)), *own]):
+                asked[theme].append(each.message_id)
+    chosen: dict[str, list[UUID]] = {}
+    for theme, messages in sorted(asked.items(), key=lambda item: (-len(item[1]), -len(item[0]), item[0])):
+        # "invoice status" says what "invoice" and "status" say.
+        if len(messages) >= FREQUENT and not any(set(messages) <= set(of) for of in chosen.values()):
+            chosen[theme] = messages
+    chosen = dict(list(chosen.items())[:FREQUENT])
+    heard = tuple(dict.fromkeys(one for of in chosen.values() for one in of))
+    days = sorted({each.at.timestamp() // _DAY_S for each in episodes})
+    gaps = sorted(later - earlier for earlier, later in pairwise(days))
+    middle = gaps[len(gaps) // 2] if len(gaps) >= FREQUENT else None
+    cadence = next((name for name, most in CADENCES.items() if middle is not None and middle < most), None)
+    return Interaction(tuple(chosen), heard, cadence)
 
 
 def display_name(entity: str, texts: Sequence[str]) -> str:

@@ -18,9 +18,6 @@ from msgspec.structs import replace
 
 T = TypeVar("T")
 
-TABLE_DATE = "2026-11-20"
-"""When the table was last compared with OpenAI's model and pricing pages (standard tier)."""
-
 MICROCENTS_PER_DOLLAR = 100_000_000
 """Seed 000 §2.1 counts cost in micro-cents: 10⁻⁶ of a cent, 10⁻⁸ of a US dollar."""
 

@@ -289,6 +289,8 @@ class Recompiler:
         addon, part = self._addon, None
         if addon is not None and (told := captured.audit.get(addon.name)) is not None:
             part = await addon.again(tenant, captured.user, kept.session_id, chat, request.model, told)
+        elif addon is None and "shown" in captured.audit.get("paging", {}):
+            captured.notes.append("What was shown shorter cannot be shown so again: there is no app.features.paging.")
         if part is not None:
             request = with_costs(request, part.costs, part.schemas, captured.audit["budget"]["window"])
             captured.notes += part.notes

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from secrets import token_bytes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import orjson
@@ -23,7 +23,7 @@ from app.context.compile import STORED_COUNTS, Compiler
 from app.context.knower import Knows
 from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
-from app.context.score import PROFILES, Profile, strategies
+from app.context.score import PROFILES, STRATEGY_WEIGHTS, Profile, strategies
 from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.addon import Addon
@@ -132,8 +132,8 @@ async def open_proxy(
     settings, pools, process = core.settings, core.pools, process_of(core, metrics)
     for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
-    await check_parameters(core.pools.background, core.queries)
-    secret, profiles = await core.turns.secret(), await _profiles(core)
+    values = await check_parameters(core.pools.background, core.queries)
+    secret, profiles = await core.turns.secret(), await _profiles(core, values)
     cards = features.cards(process, pools.background)
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
     addon, addon_aside = (features.addon(process, pool) for pool in (pools.memory, pools.background))
@@ -394,13 +394,16 @@ def _replaying(
     )
 
 
-async def _profiles(core: Core) -> Mapping[str, Profile]:
-    """Every profile, the strategies with the weights that the database has. Raises NotReady where those are none."""
-    told = await core.turns.strategies()
+async def _profiles(core: Core, values: Mapping[str, Any]) -> Mapping[str, Profile]:
+    """By what the database has: the rate of decay, the weights and limits of strategies. Raises NotReady where those are
+    none."""
+    told, rate = await core.turns.strategies(), float(values["decay_parameters"]["default_rate_per_day"])
     try:
-        return {**PROFILES} | strategies(orjson.loads(told)) if told else PROFILES
+        weights = orjson.loads(told) if told else STRATEGY_WEIGHTS
+        found = {**PROFILES} | strategies(weights, values["retrieval_limits"])
     except ValueError as error:
         raise NotReady(f"system_config.retrieval_strategy_weights: {error}.") from error
+    return {name: replace(each, decay_per_day=rate) for name, each in found.items()}
 
 
 async def _warm(core: Core, in_prompts: Knows | None) -> None:

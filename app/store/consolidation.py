@@ -524,6 +524,7 @@ class KnownFact(Struct, frozen=True):
     value: str | None
     messages: tuple[UUID, ...]
     sources: tuple[dict[str, Any], ...]
+    reinforcements: int = 0
 
     @property
     def sessions(self) -> frozenset[UUID]:
@@ -733,6 +734,7 @@ def _fact(row: Any) -> KnownFact:
         row["object_value"],
         tuple(row["source_message_ids"]),
         tuple(row["sources"]),
+        row["reinforcement_count"],
     )
 
 

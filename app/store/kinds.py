@@ -48,6 +48,5 @@ assert set(KINDS) == set(get_args(Kind))
 
 DOUBTABLE = frozenset[str](kind for kind, each in KINDS.items() if each.doubtable)
 STATED = frozenset[str](kind for kind, each in KINDS.items() if each.stated)
-DRAWN = frozenset[str](kind for kind, each in KINDS.items() if each.drawn)
 BEHAVIOUR = frozenset[str](kind for kind, each in KINDS.items() if each.behaviour)
 SUMMARIES = frozenset[str](kind for kind, each in KINDS.items() if each.type == "summary")

@@ -55,6 +55,7 @@ class Setting(NamedTuple):
 
     epoch: int | None
     l1_ttl: timedelta
+    l2_ttl: timedelta
     dedup_threshold: float
     hmac_key: bytes | None
     instructions: str = ""
@@ -240,7 +241,7 @@ class LearningStore:
             row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key)
             assert row is not None, "a query without FROM has one row"
             if row["done"]:
-                return Setting(row["epoch"], timedelta(), 1.0, None, done=True), []
+                return Setting(row["epoch"], timedelta(), timedelta(), 1.0, None, done=True), []
             asked = (user, list(messages), since, until)
             if row["buries"]:
                 await connection.execute(self._sql["learning.bury"], *asked, *hmac_pads(bytes.fromhex(row["hmac_key"])))
@@ -248,6 +249,7 @@ class LearningStore:
         setting = Setting(
             row["epoch"],
             timedelta(hours=row["l1_ttl_hours"]),
+            timedelta(days=row["l2_ttl_days"]),
             row["dedup_threshold"],
             bytes.fromhex(row["hmac_key"]) if row["hmac_key"] else None,
             row["instructions"],

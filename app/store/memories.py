@@ -26,13 +26,11 @@ from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import Vector
 from app.store.tenancy import UserRef, ensure_user
+from app.store.tuning import lives
 
 Status = Literal["active", "aging", "superseded", "invalidated", "expired", "forgotten"]
 STATUSES: tuple[str, ...] = get_args(Status)
 IN_FORCE = ("active", "aging")
-
-TTL = {1: timedelta(hours=24), 2: timedelta(days=90)}
-"""Life of a memory by tier (seed 000 §5.1); L3 and L4 have no end."""
 
 STATED_CONFIDENCE = 0.95
 """Of what a client says outright: the most that repetition alone can give."""
@@ -229,7 +227,8 @@ class Memories:
         fresh = [(ids.uuid7(now), each) for each in new]
         async with self._pool.transaction(tenant) as connection:
             await ensure_user(connection, self._sql, tenant, user, now)
-            payload = [_row(memory, each, now) for memory, each in fresh]
+            ttl = await lives(connection, self._sql)
+            payload = [_row(memory, each, _expiry(ttl, each.tier, now)) for memory, each in fresh]
             rows = await connection.fetch(self._sql["memories.add"], tenant, user.id, payload, now)
             added = {row["memory_id"] for row in rows}
             results: list[tuple[UUID, bool]] = []
@@ -249,7 +248,7 @@ class Memories:
     async def _reinforce(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, new: NewMemory, now: datetime
     ) -> UUID:
-        expires = _expiry(new.tier, now)
+        expires = _expiry(await lives(connection, self._sql), new.tier, now)
         memory: UUID | None = await connection.fetchval(
             self._sql["memories.reinforce"],
             tenant, user, new.content_hash, new.tier, _scope(new), STATED_CONFIDENCE, expires, now,
@@ -329,7 +328,7 @@ class Memories:
         scope = _GLOBAL if change.tier is not None and change.tier > 1 else None
         expires, set_expiry = change.expires_at, change.set_expiry
         if change.tier is not None and not set_expiry:
-            expires, set_expiry = _expiry(change.tier, now), True
+            expires, set_expiry = _expiry(await lives(connection, self._sql), change.tier, now), True
         await connection.execute(
             self._sql["memories.update"],
             tenant, user, memory,
@@ -425,8 +424,8 @@ def _one_per_text() -> Iterator[None]:
         raise Conflict("Another memory in force says the same.") from error
 
 
-def _expiry(tier: int, now: datetime) -> datetime | None:
-    life = TTL.get(tier)
+def _expiry(ttl: Mapping[int, timedelta], tier: int, now: datetime) -> datetime | None:
+    life = ttl.get(tier)
     return now + life if life is not None else None
 
 
@@ -435,7 +434,7 @@ def _scope(new: NewMemory) -> int:
     return _LOCAL if new.tier <= 1 and new.session is not None else _GLOBAL
 
 
-def _row(memory: UUID, new: NewMemory, now: datetime) -> dict[str, Any]:
+def _row(memory: UUID, new: NewMemory, expires: datetime | None) -> dict[str, Any]:
     return {
         "memory_id": memory,
         "session_id": new.session,
@@ -450,7 +449,7 @@ def _row(memory: UUID, new: NewMemory, now: datetime) -> dict[str, Any]:
         "token_count": new.token_count,
         "tags": new.tags,
         "metadata": new.metadata,
-        "expires_at": _expiry(new.tier, now),
+        "expires_at": expires,
     }
 
 

@@ -5,6 +5,7 @@ looking: a value that is missing or wrong would make a sweep do nothing, or ever
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from math import isfinite
 from typing import Any
 
@@ -64,6 +65,7 @@ PARAMETERS: Mapping[str, Number | Mapping[str, Number]] = {
     "prune": {"below": SHARE, "idle_days": AMOUNT},
     "removal_days": AMOUNT,
     "outcome_boost": SHARE,
+    "retrieval_limits": dict.fromkeys(("vector", "entity", "time", "recent", "summary"), COUNT),
 }
 """Each key, and what its value, or each part of it, may be. (`retrieval_strategy_weights`: `app.context.score.strategies`.)"""
 
@@ -97,10 +99,17 @@ async def parameters_of(connection: Any, sql: Queries) -> dict[str, Any]:
     return {row["key"]: orjson.loads(row["value"]) for row in rows}
 
 
-async def check_parameters(pool: Pool, sql: Queries) -> None:
-    """Raises NotReady that names every parameter that is wrong; StoreUnavailable."""
+async def lives(connection: Any, sql: Queries) -> dict[int, timedelta]:
+    """How long a new memory lives, by tier (seed 000 §5.1); L3 and L4 have no end."""
+    row = await connection.fetchrow(sql["tuning.lives"])
+    return {1: timedelta(hours=row["l1_hours"]), 2: timedelta(days=row["l2_days"])}
+
+
+async def check_parameters(pool: Pool, sql: Queries) -> dict[str, Any]:
+    """The values, where all are right. Raises NotReady that names every parameter that is wrong; StoreUnavailable."""
     async with pool.acquire() as connection:
         values = await parameters_of(connection, sql)
     if wrong := wrong_with(values):
         told = "; ".join(wrong)
         raise NotReady(f"{told}. Set it right as mneme_owner (docs/reference/system-config.md), and start again.")
+    return values

@@ -228,6 +228,14 @@ class TurnStore:
         row = await self._memory.one("turns.tied", tenant, user, list(entities), limit)
         return (row and row["items"]) or []
 
+    async def claiming(
+        self, tenant: UUID, user: UUID, sought: Sequence[Mapping[str, Any]], limit: int
+    ) -> dict[UUID, float]:
+        """Memories whose predicate is `like` one of these, about one of its `entities` (None: anything), the latest first: by
+        id, with the highest `boost`."""
+        row = await self._memory.one("turns.claiming", tenant, user, list(sought), limit)
+        return dict(zip(row["items"] or (), row["boosts"] or (), strict=True)) if row is not None else {}
+
     async def procedures(self, tenant: UUID, user: UUID) -> Standing:
         """A user's habits, and nothing else of what holds for him."""
         row = await self._memory.one("turns.procedures", tenant, user)

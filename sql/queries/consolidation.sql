@@ -194,7 +194,7 @@ JOIN agent_data.answer_outcomes o ON o.user_id = $1 AND o.call_id = h.call_id
 -- A user's memories in force that an entity may be summarised from, most important first; none of a session alone (L1), none that
 -- was drawn from others. Without those of its messages that must not surface, because of something else that they say.
 SELECT m.memory_id, m.content_text, m.kind, m.confidence, m.importance, m.created_at, m.entity_ids, m.subject_entity_id,
-       m.predicate, m.object_value, ARRAY(
+       m.predicate, m.object_value, m.reinforcement_count, ARRAY(
            SELECT s.id FROM unnest(m.source_message_ids) WITH ORDINALITY AS s (id, n)
            WHERE NOT EXISTS (SELECT FROM agent_data.suppressions x
                              WHERE x.user_id = $1 AND x.item_id = s.id AND x.reason NOT IN ('superseded', 'resent'))

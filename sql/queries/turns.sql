@@ -19,6 +19,10 @@ FROM agent_data.session_messages($1, $2, $3, $4, $5)
 -- Memories that are about what a question names.
 SELECT agent_data.tied_memories($1, $2, $3, $4) AS items
 
+-- name: claiming
+-- Facts that a habit has looked for.
+SELECT items, boosts FROM agent_data.claiming_memories($1, $2, $3, $4)
+
 -- name: procedures
 -- A user's habits, which widen a search; a prompt has them with all else that holds for its user (`recognise`).
 SELECT procedures, procedure_details FROM agent_data.standing($1, $2, true, 0, 0, 0)

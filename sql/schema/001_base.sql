@@ -113,6 +113,8 @@ CREATE TABLE agent_data.system_config (
 INSERT INTO agent_data.system_config (key, value, description) VALUES
     ('dedup_threshold', '0.92', 'Cosine above which two memories are one (seed 000 §5.4); static spaces have their own.'),
     ('l1_ttl_hours', '24', 'Life of a session memory after it was learned (seed 000 §5.1).'),
+    ('retrieval_limits', '{"vector": 50, "entity": 30, "time": 30, "recent": 10, "summary": 5}',
+     'Most items that each way of finding brings to the four strategies (seed 004, stage 2, table 10); read when a server starts.'),
     ('secret', to_jsonb(gen_random_uuid()::text || gen_random_uuid()::text),
      'Keys the delimiters of memory blocks and the hashes of what was forgotten; made once, never shown.'),
     ('retrieval_strategy_weights', '{

@@ -112,6 +112,21 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
     ) x
 $$;
 
+-- Memories in force whose predicate is like one of these ([{like, entities, boost}]), about one of its entities (NULL: anything), the
+-- latest first, each with the highest boost.
+CREATE FUNCTION agent_data.claiming_memories(p_tenant uuid, p_user uuid, p_sought jsonb, p_limit integer,
+                                             OUT items uuid[], OUT boosts real[])
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    SELECT array_agg(x.memory_id), array_agg(x.boost) FROM (
+        SELECT m.memory_id, max(w.boost) AS boost
+        FROM jsonb_to_recordset(p_sought) AS w ("like" text, entities text[], boost real)
+        JOIN agent_data.memory_store m
+          ON m.predicate LIKE w."like" AND (w.entities IS NULL OR m.entity_ids && w.entities OR m.subject_entity_id = ANY (w.entities))
+        WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.is_active
+        GROUP BY m.memory_id, m.created_at ORDER BY m.created_at DESC LIMIT p_limit
+    ) x
+$$;
+
 -- A user's memories with all of these tags, whose metadata contain this, in whatever state; NULL: any. As a function of the definer's,
 -- because behind row-level security `@>` uses no index; planned for what is asked for.
 CREATE FUNCTION agent_data.memories_holding(p_tenant uuid, p_user uuid, p_tags text[], p_metadata jsonb) RETURNS uuid[]

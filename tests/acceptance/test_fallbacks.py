@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable
 
 from tests.support.clients import Api, user
-from tests.support.replies import Reply, Rst, chat_script, reply_json
+from tests.support.replies import Reply, Rst, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
-from tests.support.sockets import RawClient, eventually
 
 CHAT = "/v1/chat/completions"
 BODY = {"model": "gpt-4o", "messages": [user("Who answers?")]}
@@ -81,16 +80,3 @@ async def test_a_fallback_sees_no_key_of_the_clients(own_server: StartServer) ->
         assert sent.target == f"{CHAT}?api-version=3"
         assert key not in str(sent.headers) + sent.target
         assert (sent.header("idempotency-key"), sent.header("x-own")) == ("once", "mine")
-
-
-async def test_a_client_that_goes_during_a_back_off_ends_it(own_server: StartServer) -> None:
-    with ScriptedUpstream(reply_json({"error": "busy"}, "503 Busy")) as upstream:
-        mneme = own_server(upstream.url, UPSTREAM_ATTEMPTS="2", RETRY_WAIT_S="600", RETRY_WAIT_MAX_S="600")
-        async with RawClient(mneme.port) as client:
-            headers = [(b"content-type", b"application/json"), (b"x-mneme-user", b"gone")]
-            await client.send("POST", CHAT, headers, json.dumps(BODY).encode())
-            await eventually(lambda: bool(mneme.said("attempt at an upstream")), "the first attempt")
-        api = Api(mneme, user="gone")
-        await eventually(lambda: len(api.calls()) == 1, "the call to be recorded")
-        assert api.calls()[0]["outcome"] == "gone"
-        assert len([each for each in upstream.requests if each.path == CHAT]) == 1

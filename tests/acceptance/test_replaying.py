@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from openai import APIError, APITimeoutError, AsyncOpenAI, NotFoundError, OpenAI, RateLimitError
+from openai import APITimeoutError, NotFoundError, OpenAI
 
-from mneme_replay.cassette import Chunk
 from mneme_replay.fileformat import document
 from mneme_replay.files import load, write
-from tests.support.cassettes import asking, cassette
+from tests.support.cassettes import cassette
 from tests.support.clients import Api, ask
 from tests.support.forking import run
 from tests.support.replay_server import replaying
 from tests.support.replies import (
-    Fin,
-    Pause,
     Reply,
-    Send,
     Stall,
     chat_script,
-    chunked,
-    head_of,
-    reply_events,
-    reply_json,
 )
-from tests.support.round_trip import port_of
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, wait_until
-from tests.support.sockets import fetch
 
 MODEL = "tiny"
 ROOT = Path(__file__).parents[2]
@@ -87,42 +75,6 @@ def test_what_was_recorded_is_played_without_mneme(
                 model=MODEL, messages=[{"role": "user", "content": "Where do I work?"}]
             )
     assert '-      "content": "Where do I live?",\n+      "content": "Where do I work?",' in str(caught.value.message)
-
-
-async def test_bytes_pieces_errors_and_breaks_are_those_of_the_recording(
-    mneme: MnemeServer, upstream: ScriptedUpstream, tmp_path: Path
-) -> None:
-    events = [
-        f'data: {{"id":"1","choices":[{{"index":0,"delta":{{"content":"{n}"}}}}]}}\n\n'.encode() for n in range(4)
-    ]
-    head = head_of("200 OK", [("content-type", "text/event-stream"), ("transfer-encoding", "chunked"), ("x-odd", "ü")])
-    scripts: dict[str, Reply] = {
-        "whole": reply_events([*events, b"data: [DONE]\n\n"]),
-        "broken": Reply([Send(head), *[s for e in events[:2] for s in (Send(chunked(e)), Pause(0.01))], Fin()]),
-        "refused": reply_json({"error": {"message": "slow down", "code": 7}}, "429 Too Many", [("retry-after", "3")]),
-        "no JSON": Reply([Send(head_of("500 Oops", [("content-length", "3")]) + b"\xff\x00\n")]),
-        "never": Reply([Fin()]),
-    }
-    headers = [(b"content-type", b"application/json"), (b"x-mneme-user", b"breaks")]
-    seen = {}
-    for name, reply in scripts.items():
-        upstream.script = reply
-        seen[name] = await fetch(mneme.port, "POST", "/v1/chat/completions", headers, asking(name, stream=True))
-    exported(mneme, tmp_path / "calls", "--user", "breaks")
-    recorded = load([tmp_path / "calls"])
-    assert [each.outcome for each in recorded] == ["complete", "broken", "complete", "complete", "failed"]
-    broken = recorded[1].response
-    assert broken is not None
-    with replaying(str(tmp_path), "--speed", "0") as url:
-        port = port_of(url)
-        for name, before in seen.items():
-            after = await fetch(port, "POST", "/v1/chat/completions", headers, asking(name, stream=True))
-            assert (after.status, after.body, after.ended) == (before.status, before.body, before.ended), name
-            assert after.header("retry-after") == before.header("retry-after")
-            if name == "broken":
-                # On a busy machine both events may have arrived in one piece.
-                assert [len(each) for each in after.chunks] == [each.size for each in broken.chunks]
-                assert after.body == b"".join(events[:2])
 
 
 @pytest.mark.heavy
@@ -194,43 +146,6 @@ def test_a_key_is_not_exported(mneme: MnemeServer, tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "of the calls that are named, 1 are not there" in done.stderr
     assert not (tmp_path / "lines").exists() or not list((tmp_path / "lines").iterdir())
-
-
-async def test_async_clients_in_crowds_get_each_their_own(tmp_path: Path) -> None:
-    calls = [
-        cassette(n, body=asking(f"Number {n}"), answer=asking().replace(b"Say hello.", str(n).encode()))
-        for n in range(50)
-    ]
-    write(tmp_path, [(f"{n}.json", each) for n, each in enumerate(calls)])
-    with replaying(str(tmp_path), "--once", "--match", "prompt") as url:
-        async with AsyncOpenAI(base_url=url, api_key="sk-none", max_retries=0) as client:
-
-            async def one(n: int) -> str:
-                raw = await client.chat.completions.with_raw_response.create(
-                    model="any", messages=[{"role": "user", "content": f"Number {n}"}]
-                )
-                return str(json.loads(raw.content)["messages"][0]["content"])
-
-            assert await asyncio.gather(*(one(n) for n in range(50))) == [str(n) for n in range(50)]
-            with pytest.raises(NotFoundError, match="has been played as often"):
-                await one(3)
-
-
-def test_limits_are_errors_of_the_sdk(tmp_path: Path) -> None:
-    refusal = cassette(1).response
-    assert refusal is not None
-    body = b'{"error":{"message":"slow down","type":"requests","param":null,"code":null}}'
-    slow = cassette(1, response=replace(refusal, status=429, body=body, chunks=(Chunk(1, len(body)),)))
-    write(tmp_path, [("a.json", slow), ("b.json", cassette(2))])
-    with replaying(str(tmp_path), "--speed", "0") as url:
-        client = OpenAI(base_url=url, api_key="sk-none", max_retries=0)
-        with pytest.raises(RateLimitError, match="slow down"):
-            client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Say hello."}])
-        # The second of the two that were recorded for it.
-        answer = client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Say hello."}])
-        assert answer.choices[0].message.content == "Hello!"
-        with pytest.raises(APIError):
-            client.models.list()
 
 
 def test_what_cannot_be_played_is_told(tmp_path: Path) -> None:

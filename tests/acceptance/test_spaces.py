@@ -10,6 +10,7 @@ import pytest
 
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
+from tests.acceptance.conftest import OwnServers
 from tests.support.clients import MODEL, sdk
 from tests.support.database import connected
 from tests.support.scripted import ScriptedUpstream
@@ -24,12 +25,11 @@ def api(mneme: MnemeServer) -> httpx.Client:
     return mneme.http
 
 
-def say(mneme: MnemeServer, text: str, **headers: str) -> Any:
+def say(mneme: MnemeServer, text: str | list[Any], **headers: str) -> Any:
+    messages: list[Any] = [{"role": "user", "content": text}] if isinstance(text, str) else text
     own = {f"X-Mneme-{name.capitalize()}": value for name, value in headers.items()}
     with sdk(mneme.url) as client:
-        return client.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=own
-        )
+        return client.chat.completions.create(model=MODEL, messages=messages, extra_headers=own)
 
 
 def knows(mneme: MnemeServer, upstream: ScriptedUpstream, user: str) -> bool:
@@ -53,6 +53,27 @@ def test_members_know_it_and_whose_it_is_until_they_leave(
     assert not knows(mneme, upstream, "carol")
     assert api.delete("/api/v1/spaces/ops/members/bob").status_code == 200
     assert not knows(mneme, upstream, "bob")
+
+
+def test_leaving_ends_reading_at_once_in_every_server_and_conversation(
+    own_server: OwnServers, upstream: ScriptedUpstream
+) -> None:
+    one, other = (own_server(upstream.url) for _ in range(2))
+    made(one.http, "ops", "ana", "bob")
+    say(other, SAID, user="ana", space="ops")
+    asked = [{"role": "user", "content": ASKED}]
+    for server in (one, other):
+        assert knows(server, upstream, "bob")  # both have the space's index from now on
+    # A conversation that goes on: what stands in its prompts of the space goes from them, too.
+    further = [*asked, {"role": "assistant", "content": "All right."}, {"role": "user", "content": "And why then?"}]
+    say(other, further, user="bob")
+    assert SAID in upstream.requests[-1].body.decode()
+    assert one.http.delete("/api/v1/spaces/ops/members/bob").status_code == 200
+    for server in (other, one):
+        say(server, further, user="bob")
+        assert SAID not in upstream.requests[-1].body.decode()
+        assert not knows(server, upstream, "bob")
+        assert knows(server, upstream, "ana")
 
 
 def test_a_space_that_is_not_there_and_one_of_others_are_refused_alike(mneme: MnemeServer, api: httpx.Client) -> None:

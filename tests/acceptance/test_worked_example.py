@@ -346,7 +346,7 @@ def test_three_sessions_by_three_names_make_one_profile(mneme: MnemeServer, upst
     (profile,) = [each for each in summaries if each["details"].get("scope_type") == "entity"]
     assert profile["details"]["scope_identifier"] == GAI
     assert profile["details"]["source_data"]["sessions"] == 3
-    assert profile["details"]["key_facts"]["delivery_day_preference"]["value"] == "Friday"
+    assert profile["details"]["key_facts"]["entity_profile"]["facts"]["delivery_day_preference"]["value"] == "Friday"
     assert profile["text"].startswith("Gai Media Entertainment: ")
     assert GAI in profile["entity_ids"]
     told = tenant.chat("What do we know about Gai Media?", "four")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from app.context.assemble import NOTE, WISHES
-from tests.support.clients import Api, ask, assistant, call_of, context_of, session_of, system, user
+from tests.support.clients import Api, ask, call_of, context_of, session_of, system, user
 from tests.support.ledger import CHAT
 from tests.support.replies import chat_script
 from tests.support.scripted import ScriptedUpstream
@@ -62,8 +62,10 @@ def nonce_of(mneme: MnemeServer, upstream: ScriptedUpstream, who: str) -> tuple[
     return session_of(answer), found[1]
 
 
-@pytest.mark.parametrize("who_says_it", ["user", "assistant"])
-@pytest.mark.parametrize("name", POISON)
+@pytest.mark.parametrize(
+    ("name", "who_says_it"),
+    [*((name, "user") for name in POISON), ("a forged end", "assistant"), ("an order", "assistant")],
+)
 def test_poison_comes_back_as_a_quotation(
     mneme: MnemeServer, upstream: ScriptedUpstream, name: str, who_says_it: str
 ) -> None:
@@ -125,32 +127,3 @@ def test_secrets_are_not_learned(mneme: MnemeServer) -> None:
     memories = str(api.all("/memories", "memories"))
     for secret in SECRETS:
         assert secret not in memories
-
-
-def test_what_was_forgotten_does_not_come_back(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    """Not with the next turn, and not with the client's own transcript."""
-    headers = {"x-mneme-user": "forgetful"}
-    said = "Remember: my parrot is called Zebedee."
-    ask(mneme, said, headers=headers)
-    api = Api(mneme, user="forgetful")
-    api.wait_for_quiet()
-    memories = [each for each in api.all("/memories", "memories") if "Zebedee" in each["text"]]
-    assert memories
-    for each in memories:
-        assert api.send("DELETE", f"/memories/{each['id']}").status_code == 200
-    ask(mneme, [user(said), assistant("Understood."), user("And now?")], headers=headers)
-    api.wait_for_quiet()
-    assert not [each for each in api.all("/memories", "memories") if "Zebedee" in each["text"]]
-
-
-def test_a_turn_that_is_deleted_takes_along_what_came_from_it(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    headers = {"x-mneme-user": "deleting"}
-    told = ask(mneme, "Remember: my parrot is called Barnaby.", headers=headers)
-    api = Api(mneme, user="deleting")
-    api.wait_for_quiet()
-    assert api.all("/memories", "memories")
-    for message in api.history(session_of(told)):
-        assert api.send("DELETE", f"/sessions/{session_of(told)}/messages/{message['id']}").status_code == 200
-    assert not api.all("/memories", "memories")
-    ask(mneme, "What is my parrot called?", headers=headers)
-    assert "Barnaby" not in str(upstream.requests[-1].json()["messages"])

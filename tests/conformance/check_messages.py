@@ -18,8 +18,8 @@ PATH = "/messages"
 VERSION = ("anthropic-version", "2023-06-01")
 MARK = '"cache_control": {"type": "ephemeral", "ttl": "1h"}'
 
-LONG = "\\n".join(f"worker_{n}: queue {n * 7}, Gr\\u00f6\\u00dfe {n}" for n in range(400))
-"""A result as an agent's tools give it, some 13,000 characters, as the inside of a JSON string."""
+LONG = "\\n".join(f"worker_{n}: queue {n * 7}, Gr\\u00f6\\u00dfe {n}" for n in range(100))
+"""A result as an agent's tools give it, some 3,000 characters, as the inside of a JSON string."""
 
 REQUESTS: dict[str, tuple[str, str, str]] = {
     "cache-control": (

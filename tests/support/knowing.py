@@ -17,13 +17,13 @@ from app.clock import FakeClock
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Entity, Method, Resolution, RowValue
 from app.errors import Unavailable
+from app.features.knowledge.check_store import CheckStore
 from app.features.knowledge.jobs import CHECK, Checker, ResolutionHearing
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
 from app.jobs.learn import Learner, Notes, ValidationAnswers
 from app.providers.embeddings import Embedder
 from app.store.learning import LearningStore
 from app.store.pools import Pool
-from app.store.resolution import CheckStore
 from app.store.validation import Validation
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, by_rules

@@ -147,7 +147,13 @@ class Business:
         return Study(tuple(found[:1]), away=self.away)
 
     def plan(
-        self, resolutions: Sequence[Resolution], question: str, span: Any, ontology: Ontology, widened: Sequence[str]
+        self,
+        resolutions: Sequence[Resolution],
+        question: str,
+        span: Any,
+        ontology: Ontology,
+        widened: Sequence[str],
+        rows: Sequence[Any],
     ) -> Sequence[Any]:
         self.widened = widened
         return [each.entity for each in resolutions if each.entity is not None]

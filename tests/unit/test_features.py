@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from unittest.mock import MagicMock
@@ -13,6 +14,7 @@ import pytest
 from fastapi import APIRouter
 from starlette.types import ASGIApp
 
+import app.features
 from app.errors import NotReady
 from app.features import Feature
 from app.features.registry import FEATURES, Features, load
@@ -158,6 +160,15 @@ def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.features.registry.FEATURES", {"nowhere": "mcp"})
     assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
     with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.nowhere"):
+        load(Settings(mcp="on"))
+
+
+def test_one_of_which_only_what_was_compiled_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "left_over" / "__pycache__").mkdir(parents=True)
+    monkeypatch.setattr(app.features, "__path__", [*app.features.__path__, str(tmp_path)])
+    monkeypatch.setattr("app.features.registry.FEATURES", {"left_over": "mcp"})
+    assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
+    with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.left_over"):
         load(Settings(mcp="on"))
 
 

@@ -63,8 +63,8 @@ class Knowledge(Feature):
         return knower(self.things(process), process, pool, self.settings.domain_deadline_ms / 1000)
 
     def hearing(self, process: Process) -> Hearing:
+        from app.features.knowledge.check_store import CheckStore
         from app.features.knowledge.jobs import ResolutionHearing
-        from app.store.resolution import CheckStore
 
         store, things = CheckStore(process.pool, process.queries), self.things(process)
         return ResolutionHearing(
@@ -90,9 +90,9 @@ class Knowledge(Feature):
         )
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
+        from app.features.knowledge.check_store import CheckStore
         from app.features.knowledge.jobs import Checker
         from app.store.learning import LearningStore
-        from app.store.resolution import CheckStore
 
         pool, sql, things = process.pool, process.queries, self.things(process)
         checks = CheckStore(pool, sql)

@@ -121,10 +121,12 @@ class Run:
             (source.table, source.key),
             *((source.table, a) for a, _ in ends),
             *((kind.table, b) for _, b in ends),
+            *((kind.table, column) for column, _ in ask.where),
         ]
         filters: dict[str, Any] = {source.key: keys[0] if len(keys) == 1 else list(keys)}
         if ask.span is not None and kind.time:
             filters["date_range"] = days(ask.span)
+        filters |= dict(ask.where)
         pool = self._pools.get(kind.domain)
         limit = min(ask.limit, pool.source.rows) if pool is not None and ask.listed else ask.limit
         told = await self._asked(
@@ -132,7 +134,7 @@ class Run:
             filters,
             lambda tables: related(
                 source, tables[source.table], relation, kind, tables[kind.table], keys,
-                backwards=ask.backwards, span=ask.span, limit=limit,
+                backwards=ask.backwards, span=ask.span, limit=limit, equal=ask.where,
             ),
             needed,
         )  # fmt: skip

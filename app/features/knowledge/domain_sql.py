@@ -158,14 +158,18 @@ def related(
     backwards: bool,
     span: TimeSpan | None,
     limit: int,
+    equal: Sequence[tuple[str, str]] = (),
 ) -> SelectStatement:
     """The rows of `kind` that a relation leads to from those of `source` with these keys, newest first. `backwards`: `source`
-    is the relation's target."""
+    is the relation's target. `equal`: what columns of `kind` are to say."""
     columns = _there(kind, table)
     pairs = [(b, a) if backwards else (a, b) for a, b in relation.join]
     join = " AND ".join(_joined(source_table.columns[a], table.columns[b]) for a, b in pairs)
     where, arg = _equals(f"s.{quoted(source.key)}", source_table.columns[source.key], keys)
     args: list[object] = [arg]
+    for column, value in equal:
+        test, one = _equals(f"t.{quoted(column)}", table.columns[column], [value], len(args) + 1)
+        where, args = f"{where} AND {test}", [*args, one]
     key = f"t.{quoted(kind.key)}"
     order = f"{key}"
     moment = table.columns.get(kind.time) if kind.time else None
@@ -237,11 +241,11 @@ def _text(column: DomainColumn) -> str:
             return f"left({at}::text, {VALUE_CHARS + 1})"
 
 
-def _equals(at: str, column: DomainColumn, values: Collection[str]) -> tuple[str, list[str]]:
-    """A test of `at` against `$1`, and its value."""
+def _equals(at: str, column: DomainColumn, values: Collection[str], n: int = 1) -> tuple[str, list[str]]:
+    """A test of `at` against `$n`, and its value."""
     cast = None if column.is_array else _CASTS.get(column.type)
     fit = [each for each in values if _fits(each, cast)]
-    return (f"{at} = ANY ($1::text[]::{cast}[])" if cast else f"{at}::text = ANY ($1::text[])"), fit
+    return (f"{at} = ANY (${n}::text[]::{cast}[])" if cast else f"{at}::text = ANY (${n}::text[])"), fit
 
 
 def sendable(text: str) -> bool:

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from app.context.question import Asked, TimeSpan
 from app.context.resolution import Entity, Resolution
 from app.features.knowledge.ontology import EntityType, Ontology, Relation
+from app.memory.episodes import SoughtRows
 
 QUESTION_CHARS = 2000
 """Characters of a question in which words are looked for, as `context/question.py` has it."""
@@ -46,7 +47,7 @@ USUAL_LIMITS = WalkLimits()
 class Ask(Struct, frozen=True):
     """Rows of `type` that belong to `entity`: its own (no `relation`), or those that `relation` leads to from the rows of the
     ask above (`backwards`: from its target to its source). `listed`: told row by row, else counted beside the rows above.
-    `onward`: what is asked for from these rows."""
+    `onward`: what is asked for from these rows. `where`: what their columns are to say, where a habit asks for them."""
 
     type: EntityType
     entity: Entity
@@ -56,6 +57,7 @@ class Ask(Struct, frozen=True):
     limit: int = 1
     listed: bool = True
     onward: tuple[Ask, ...] = ()
+    where: tuple[tuple[str, str], ...] = ()
 
 
 def to_one(relation: Relation, backwards: bool) -> bool:
@@ -89,18 +91,25 @@ def plan(
     ontology: Ontology,
     limits: WalkLimits = USUAL_LIMITS,
     widened: Sequence[str] = (),
+    rows: Sequence[SoughtRows] = (),
 ) -> Sequence[Ask]:
-    """What to ask the domains. `span`: the time that the question speaks of. `widened`: what procedures add to look for."""
+    """What to ask the domains. `span`: the time that the question speaks of. `widened`, `rows`: what procedures add to look
+    for; rows that the question itself asks for are not narrowed."""
     text = _without(question[:QUESTION_CHARS], resolutions)
-    wanted = spoken_of([text, *widened], ontology)
+    wanted = spoken_of([text, *widened, *(each.kind for each in rows)], ontology)
     everything = Asked(question, named=True).strategy == "exploratory"
+    where: dict[str, tuple[tuple[str, str], ...]] = {}
+    if rows and not everything:
+        own = spoken_of([text], ontology)
+        for each in reversed(rows):
+            where.update(dict.fromkeys(spoken_of([each.kind], ontology) - own, each.where))
     things = {each.entity.id: each.entity for each in resolutions if each.entity is not None}
     known = [each for each in things.values() if each.type in ontology.types][: limits.things]
     roots = [_Node(each.type, limit=1) for each in known]
     left = limits.queries - len(roots)
     for root in roots:
         left = _grow(root, wanted, everything, span, ontology, limits, left)
-    return tuple(_ask(root, entity, ontology) for root, entity in zip(roots, known, strict=True))
+    return tuple(_ask(root, entity, ontology, where) for root, entity in zip(roots, known, strict=True))
 
 
 def spoken_of(texts: Iterable[str], ontology: Ontology) -> frozenset[str]:
@@ -202,7 +211,7 @@ def _way(start: str, end: str, ontology: Ontology, hops: int) -> tuple[Edge, ...
     return None
 
 
-def _ask(node: _Node, entity: Entity, ontology: Ontology) -> Ask:
+def _ask(node: _Node, entity: Entity, ontology: Ontology, where: Mapping[str, tuple[tuple[str, str], ...]]) -> Ask:
     return Ask(
         ontology.types[node.type],
         entity,
@@ -211,7 +220,8 @@ def _ask(node: _Node, entity: Entity, ontology: Ontology) -> Ask:
         node.span,
         node.limit,
         node.listed,
-        tuple(_ask(each, entity, ontology) for each in node.onward),
+        tuple(_ask(each, entity, ontology, where) for each in node.onward),
+        where.get(node.type, ()) if node.edge and node.listed else (),
     )
 
 

@@ -26,6 +26,7 @@ from app.features.knowledge.domain import Domains, PlanResult
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
 from app.features.knowledge.resolve import Resolver
+from app.memory.episodes import SoughtRows
 from app.metrics import Metrics
 from app.store.resolution import KnowingStore
 from app.tasks import Supervisor
@@ -53,8 +54,10 @@ MOST_KEPT = 10_000
 T = TypeVar("T")
 
 
-Plan = Callable[[Sequence[Resolution], str, TimeSpan | None, Ontology, Sequence[str]], Sequence[Any]]
-"""`walk.plan` with its limits: resolutions, the question, the time that it speaks of, the ontology, words of habits."""
+Plan = Callable[
+    [Sequence[Resolution], str, TimeSpan | None, Ontology, Sequence[str], Sequence[SoughtRows]], Sequence[Any]
+]
+"""`walk.plan` with its limits: resolutions, the question, the time that it speaks of, the ontology, what habits add."""
 Against = Callable[[Sequence[Any], Mapping[str, Mapping[str, RowValue]], Mapping[str, str]], Sequence[Clash]]
 """`conflicts.against_rows`: claims, rows by entity and predicate, names of the things."""
 
@@ -184,23 +187,23 @@ class _Inquiry:
         answer = _result(self._domain)
         return answer.related if answer is not None else frozenset()
 
-    def begin(self, widened: Sequence[str] = ()) -> None:
+    def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         if self._closed or self._log is not None or not self.entities:
             return
         sources = self._open.sources
         self._domain_until = min(time.monotonic() + self._domain_deadline_s, self._open.until - AGAINST_S)
         if sources.domains is not None and self._ontology:
-            self._domain = self._open.tasks.spawn(self._ask(sources.domains, widened), "domain")
+            self._domain = self._open.tasks.spawn(self._ask(sources.domains, widened, rows), "domain")
         self._log = self._open.tasks.spawn(self._logged(), "conflicts")
 
     @property
     def _waits_s(self) -> float:
         return max(0.0, self._domain_until - time.monotonic())
 
-    async def _ask(self, domains: Domains, widened: Sequence[str]) -> PlanResult | None:
+    async def _ask(self, domains: Domains, widened: Sequence[str], rows: Sequence[SoughtRows]) -> PlanResult | None:
         open_, began = self._open, time.monotonic()
         span = understand(open_.text, open_.now).span
-        plan = open_.sources.plan(self._resolutions, open_.text, span, self._ontology, widened)
+        plan = open_.sources.plan(self._resolutions, open_.text, span, self._ontology, widened, rows)
         if not plan:
             return None
         try:

@@ -25,6 +25,7 @@ from app.clock import Clock
 from app.context.knower import RECENT, EarlierMessage, Who
 from app.context.resolution import Entity, Resolution, RowValue
 from app.errors import BadBody, Unavailable
+from app.features.knowledge.check_store import Checking, CheckStore, RowClash
 from app.features.knowledge.claims import about_things
 from app.features.knowledge.conflicts import against_rows, agreeing, logged_data, logged_outcome
 from app.features.knowledge.domain import Domains
@@ -40,7 +41,7 @@ from app.store import ids
 from app.store.learning import Effect, LearningStore, Setting, SourceMessage
 from app.store.queries import Queries
 from app.store.records import JobRecord
-from app.store.resolution import Checking, CheckStore, Claim, RowClash
+from app.store.resolution import Claim
 
 log = logging.getLogger(__name__)
 

@@ -143,6 +143,7 @@ def _fact(told: Told) -> DomainFact | None:
     subject = f"{ask.type.domain}/{ask.entity.id}/{ask.type.name}"
     if ask.span is not None:
         subject += f"/{when(ask.span)}"
+    subject += "".join(f"/{column}={value}" for column, value in ask.where)
     return DomainFact(subject, ask.entity.id, ask.type.name, text)
 
 
@@ -161,7 +162,8 @@ def _list(told: Told) -> str:
     ask, noun = told.ask, told.ask.type.name.replace("_", " ")
     single = ask.relation is not None and to_one(ask.relation, ask.backwards) and told.whole and len(told.rows) < 2
     nouns = (noun if single else plural(noun)).capitalize()
-    head = f"{nouns} of {ask.entity.name}{f', {when(ask.span)}' if ask.span else ''}"
+    which = "".join(f", {column.replace('_', ' ')} {value}" for column, value in ask.where)
+    head = f"{nouns} of {ask.entity.name}{f', {when(ask.span)}' if ask.span else ''}{which}"
     if not told.rows:
         return f"{head}: {NOTHING}"
     tail = "" if single else f"; {_tail(told)}"

@@ -52,7 +52,9 @@ def knower(things: KnownThings, process: Process, pool: Pool, domain_deadline_s:
         store=KnowingStore(pool, process.queries),
         conflicts=ConflictLog(ConflictStore(pool, process.queries, process.clock)),
         against=against_rows,
-        plan=lambda named, question, span, ontology, widened: plan(named, question, span, ontology, widened=widened),
+        plan=lambda named, question, span, ontology, widened, rows: plan(
+            named, question, span, ontology, widened=widened, rows=rows
+        ),
         domains=things.domains,
     )
     return Knower(sources, process.tasks, process.metrics, domain_deadline_s=domain_deadline_s)

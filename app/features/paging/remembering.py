@@ -57,9 +57,9 @@ from app.memory.text import content_hash
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.learning import Changes, Effect, HistoryEvent, LearningStore, MemoryRow, Reinforcement, Superseded
-from app.store.memories import TTL
 from app.store.queries import Queries
 from app.store.records import Vector
+from app.store.tuning import lives
 
 log = logging.getLogger(__name__)
 
@@ -166,7 +166,8 @@ class Rememberer:
                     writes = LastingWrites(effect.connection, self._sql, job.tenant, job.user, state.hmac_key)
                     if await writes.since(job.session) != state.since:
                         raise Conflict("Another job has looked through these objects.")
-                    await _Taking(job, state, effect, writes, self._space, now).take(worded, found)
+                    life = (await lives(effect.connection, self._sql))[EPISODIC]
+                    await _Taking(job, state, effect, writes, self._space, now, life).take(worded, found)
         except Conflict:
             return False
         return True
@@ -204,6 +205,7 @@ class _Taking(Struct, frozen=True):
     writes: LastingWrites
     space: int | None
     now: datetime
+    life: timedelta
 
     async def take(self, worded: Sequence[Worded], found: Sequence[Lasting]) -> None:
         """Write all of it. `found`: what was looked at, whether or not it may be remembered."""
@@ -310,7 +312,7 @@ class _Taking(Struct, frozen=True):
             access_count=times,
             reinforcement_count=times,
             created_at=origin.created_at,
-            expires_at=self.now + TTL[EPISODIC],
+            expires_at=self.now + self.life,
             validated=False,
             token_count=each.tokens,
             valid_from=origin.created_at,
@@ -332,7 +334,7 @@ class _Taking(Struct, frozen=True):
             importance=min(1.0, memory.importance + REPEATED),
             confidence=confidence,
             confidence_factors=_factors(confidence, memory.reinforcement_count + times),
-            expires_at=None if memory.tier >= SEMANTIC else self.now + TTL[EPISODIC],
+            expires_at=None if memory.tier >= SEMANTIC else self.now + self.life,
             validated=False,
             valid_from=memory.valid_from,
             stated_at=each.of.reading.created_at,

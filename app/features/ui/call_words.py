@@ -141,7 +141,7 @@ REBASED: Mapping[str, str] = {
 UNPAGED: Mapping[str, str] = {
     "deadline": "shortening took too long",
     "failed": "shortening failed; the server's log says how",
-    "dialect": "only chat completions are paged",
+    "dialect": "calls of this dialect are not paged",
     "upstream-holds": "the upstream holds the conversation, not the client",
     "history-supplied": "Mneme supplies the history, and shortens it already",
 }

@@ -18,6 +18,7 @@ from app.context.knower import EarlierMessage, Who
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
+from app.context.score import ProfileName
 from app.errors import StoreUnavailable
 from app.gateway.upstream import Router
 from app.store.pools import Pool
@@ -121,6 +122,64 @@ async def test_what_is_tied_to_a_thing_is_found_without_its_words(told: Told) ->
     told.transcript.clear()
     await told.ask("Who does the books at Gai Media?")
     assert "Their accountant" not in told.prompt
+
+
+async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) -> None:
+    """Seed 004's memory_predicate, with its importance_boost: what has neither the question's words nor its thing as a tag."""
+    sought, other = await told.stage.remember("Nothing before the tenth", "Nothing after the ninth")
+    for memory, subject in ((sought, GAI.id), (other, "customer:kai_456")):
+        await told.stage.admin.execute(
+            "UPDATE agent_data.memory_store SET subject_entity_id = $2, predicate = 'payment_window' WHERE memory_id = $1",
+            memory, subject,
+        )  # fmt: skip
+    for n in range(70):
+        await told.stage.remember(f"Somebody does the books, number {n}")
+    question = "Who does the books at Gai Media?"
+    await told.ask(question)
+    plain = told.prompt
+    assert "Nothing before" not in plain
+    (habit,) = await told.stage.remember("After books, the user then asks about payment")
+    details = {
+        "trigger": {"topics": ["book"], "entity_types": ["customer"], "intent": "question"},
+        "action": {
+            "augment_retrieval": [{"memory_predicate": "payment_.*", "entity": "{customer}", "importance_boost": 0.2}]
+        },
+    }
+    await told.stage.admin.execute(
+        "UPDATE agent_data.memory_store SET kind = 'procedure', details = $2 WHERE memory_id = $1",
+        habit,
+        json.dumps(details),
+    )
+    told.transcript.clear()
+    await told.ask(question, session="with the habit")
+    account = await told.audit()
+    place = account["items"]["id"].index(str(sought))
+    assert account["items"]["legs"][place] & ENTITY_LEG
+    asked = SearchRequest(Scope(TENANT, ANA), question, told.stage.clock.now(), token_budget=8000)
+    found = await told.stage.recompiler()._compiler.search(
+        replace(
+            asked, inquiry=await told.business.knower(told.tasks).inquire(Who(TENANT, ANA), question, (), asked.now)
+        )
+    )
+    gained = {each.candidate.id: each.candidate.importance for each in found.items}
+    assert gained[sought] == pytest.approx(0.5)
+    assert gained.get(other, 0.3) == pytest.approx(0.3)
+    told.transcript.clear()
+    await told.ask("What does Gai Media sell?", session="without a trigger")
+    assert str(sought) not in json.dumps(await told.audit())
+
+
+async def test_what_does_not_matter_is_no_candidate_of_seed_001(told: Told) -> None:
+    """Its §3.3: importance of 0.1 and more."""
+    faded, kept = await told.stage.remember("The kettle is blue", "The kettle is tall")
+    await told.stage.admin.execute("UPDATE agent_data.memory_store SET importance = 0.09 WHERE memory_id = $1", faded)
+    asked = SearchRequest(Scope(TENANT, ANA), "Which kettle?", told.stage.clock.now())
+    compiler = told.stage.recompiler()._compiler
+
+    async def found(profile: ProfileName) -> set[UUID]:
+        return {each.candidate.id for each in (await compiler.search(replace(asked, profile=profile))).items}
+
+    assert (await found("tri_layer"), await found("auto")) == ({kept}, {faded, kept})
 
 
 async def test_a_search_finds_what_is_tied_as_well(told: Told) -> None:

@@ -461,26 +461,6 @@ async def test_gone_while_a_fast_upstream_fills_the_buffers() -> None:
         assert proxy.sealed[0].kind == "gone"
 
 
-async def test_five_hundred_gone_clients_leak_nothing() -> None:
-    with running(reply_events(EVENTS, end=[Stall()])) as (proxy, port, server):
-        for round_ in range(20):
-            async with asyncio.TaskGroup() as group:
-                for _ in range(25):
-                    group.create_task(gone_after_the_head(port))
-            count = (round_ + 1) * 25
-            await eventually(lambda count=count: len(proxy.endings) + proxy.gone_before_head == count)  # type: ignore[misc]  # a bound default
-        await eventually(lambda: proxy.upstream.open_connections == 0)
-        await eventually(lambda: not server.server.server_state.tasks)
-        assert not server.server.server_state.connections
-        assert {ending.kind for ending in proxy.sealed} == {"gone"}
-
-
-async def gone_after_the_head(port: int) -> None:
-    async with client(port) as connected:
-        await connected.read_until(b"\r\n\r\n")
-        connected.reset()
-
-
 async def test_a_client_that_goes_while_the_answer_is_sealed_changes_nothing() -> None:
     with running(reply_events([*EVENTS, DONE])) as (proxy, port, _):
         proxy.may_seal.clear()
@@ -495,26 +475,6 @@ async def test_a_client_that_goes_while_the_answer_is_sealed_changes_nothing() -
 
 
 # --- a slow client, a stopping server ---------------------------------------------------------------------------------
-
-
-@pytest.mark.heavy
-async def test_a_slow_reader_holds_the_upstream_up() -> None:
-    event = b"data: " + b"x" * 99_992 + b"\n\n"
-    count = 300
-    with running(reply_events([event] * count)) as (proxy, port, _):
-        async with client(port, receive_buffer=4096) as connected:
-            head = await connected.read_until(b"\r\n\r\n")
-            assert b"200 OK" in head
-            before = -1
-            while before != proxy.tapes[0].size:  # until nothing moves any more
-                before = proxy.tapes[0].size
-                await asyncio.sleep(0.3)
-            assert before < len(event) * count / 2
-            body = b""
-            while len(body) < len(event) * count:
-                size = int(await connected.read_until(b"\r\n"), 16)
-                body += (await read_size(connected, size + 2))[:-2]
-        assert body == event * count
 
 
 async def test_a_stopping_server_saves_what_it_has_and_breaks_off() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import orjson
@@ -13,7 +14,7 @@ from app.providers.tokens import prompt_tokens, tools_tokens
 from app.store.pools import Pool
 from tests.support.journey import Message, Reply, completion, user
 from tests.support.paging import COUNTER
-from tests.support.replaying import ANA, make_stage
+from tests.support.replaying import ANA, TENANT, make_stage
 from tests.support.talks import FACTS
 from tests.unit.paging.made import LONG_CODE
 
@@ -77,6 +78,11 @@ async def test_a_paged_session_with_memory_is_within_its_budget_and_compiled_aga
         assert again.identical
         today = await stage.again(answer, "today")
         assert len(json.loads(today.body)["messages"]) == len(json.loads(sent)["messages"])
+    without = stage.recompiler()
+    without._addon = None
+    again = await without.run(TENANT, UUID(made[-1][0].headers["x-mneme-call-id"]), ANA, "as_of")
+    assert not again.identical
+    assert again.notes == ["What was shown shorter cannot be shown so again: there is no app.features.paging."]
     await admin.execute("DELETE FROM agent_data.semantic_objects WHERE current_fidelity > 0")
     again = await stage.again(made[-1][0])
     assert not again.identical

@@ -529,7 +529,14 @@ async def test_a_profile_is_the_thing_s_and_ends_with_what_it_quotes(
     details = orjson.loads(summary["details"])
     assert summary["content_text"].startswith("Gai Media Entertainment: ")
     assert (details["scope_type"], details["scope_identifier"]) == ("entity", GAI.id)
-    assert details["key_facts"]["payment_terms"]["value"] == "NET30"
+    profile = details["key_facts"]["entity_profile"]
+    assert (profile["entity_id"], profile["canonical_name"]) == (GAI.id, "Gai Media Entertainment")
+    assert profile["facts"]["payment_terms"]["value"] == "NET30"
+    assert profile["facts"]["payment_terms"]["reinforcement_count"] == 0
+    assert details["key_facts"]["interaction_patterns"] == {
+        "frequent_queries": [], "typical_cadence": None, "session_count": 3,
+    }  # fmt: skip
+    assert set(details["source_data"]["time_range"]) == {"start", "end"}
     assert details["source_data"]["sessions"] == 3
     assert {GAI.id, "gai", "gai-media"} <= set(summary["entity_ids"])
     await admin.execute("UPDATE agent_data.consolidation_state SET due_at = NULL")

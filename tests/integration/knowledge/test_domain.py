@@ -16,6 +16,7 @@ from app.features.knowledge.domain_pool import AT_ONCE
 from app.features.knowledge.graph_traversal import WalkLimits, plan
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
+from app.memory.episodes import SoughtRows
 from app.store.ids import LOCAL_TENANT
 from tests.integration.knowledge.conftest import Bench, Benches, source
 from tests.support.database import connected
@@ -60,6 +61,22 @@ async def test_what_did_gai_media_order_last_month(bench: Bench) -> None:
     assert answer.rows["work_order:WO-503"]["status"].value == "in_progress"
     assert answer.reason is None
     assert bench.counted("answered") >= 3
+
+
+async def test_a_habit_s_rows_are_those_that_it_names(bench: Bench) -> None:
+    """Seed 004: {"domain_query": "sales_orders", "filter": {"status": "in_fulfillment"}}."""
+
+    async def seen(where: tuple[tuple[str, str], ...]) -> PlanResult:
+        found = [Resolution("Gai Media", 7, GAI, 0.95)]
+        asks = plan(found, "How is Gai Media doing?", None, ONTOLOGY, rows=[SoughtRows("sales_orders", where)])
+        return await bench.domains.ask(LOCAL_TENANT, asks, ONTOLOGY, deadline_s=20)
+
+    answer = await seen((("status", "in_fulfillment"),))
+    assert answer.facts[1].text.startswith("Sales orders of Gai Media Entertainment, status in_fulfillment: SO-1052")
+    assert "SO-1045" not in answer.facts[1].text
+    assert answer.queries[1].filters == {"customer_id": "gai_123", "status": "in_fulfillment"}
+    assert (await seen((("status", "x' OR true --"),))).facts[1].text.endswith(": none")
+    assert (await seen((("no such column", "1"),))).reason == "domain"
 
 
 async def test_a_row_that_breaks_a_rule_is_a_finding_and_decides_nothing(bench: Bench) -> None:

@@ -107,6 +107,13 @@ async def test_the_life_of_a_session_memory_is_a_setting(
     assert [each["expires_at"] for each in await memories(admin)] == [NOW + timedelta(hours=2)]
 
 
+async def test_the_life_of_an_event_is_a_setting(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    await admin.execute("UPDATE agent_data.system_config SET value = '3' WHERE key = 'l2_ttl_days'")
+    await taught(learn, pool, Talk(), "I have an exam on 5 May")
+    (found,) = await memories(admin)
+    assert (found["kind"], found["memory_tier"], found["expires_at"]) == ("event", 2, NOW + timedelta(days=3))
+
+
 async def test_what_mneme_put_into_a_prompt_is_never_learned(
     learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:

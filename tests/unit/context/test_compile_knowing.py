@@ -19,6 +19,7 @@ from app.context.compile import Compiler
 from app.context.request import Compilation, CompileRequest
 from app.context.resolution import Clash, Known
 from app.context.transcript import Transcript
+from app.memory.episodes import SoughtRows
 from app.providers.tokens import prompt_tokens
 from app.store.user_profile import Standing, StandingFact
 from tests.support.context_samples import NOW, memory, message
@@ -39,7 +40,7 @@ class Inquiring(Recalled):
         self.steps: list[Any] = []
         self.compared: list[UUID] = []
 
-    def begin(self, widened: Sequence[str] = ()) -> None:
+    def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         self.steps.append("begin")
 
     async def known(self) -> Known:
@@ -143,6 +144,15 @@ async def test_only_memories_of_what_is_named_say_how_sure_they_are() -> None:
     compiled = await compiler(Found(OURS, OTHER, by_name)).compile(asking(inquiring(rows={})))
     lines = [line for line in text_of(compiled).split("\n") if line.startswith("- ")]
     assert ["confidence" in line for line in lines] == [True, True, False]
+
+
+async def test_a_memory_of_what_is_named_says_how_often_it_was_said_again() -> None:
+    """Seed 004, stage 4: "Reinforced: 3x"."""
+    again = memory(7, "They like tea", entity_ids=["gai-media"], near_vector=0.8, reinforcements=3)
+    named = text_of(await compiler(Found(OURS._replace(reinforcements=3))).compile(asking(inquiring(rows={}))))
+    assert ", reinforced 3x)" in named
+    plain = text_of(await compiler(Found(again)).compile(asking(None)))
+    assert "reinforced" not in plain
 
 
 async def test_what_is_unclear_is_asked() -> None:

@@ -12,6 +12,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.context.candidates import Candidate
 from app.context.question import Asked, understand
@@ -336,6 +337,13 @@ def test_the_worked_example_of_seed_004_stage_3() -> None:
     # With what ln gives: less by 0.05 · (0.6 − 0.277), before the penalty.
     assert found.score == pytest.approx((relevance - 0.05 * (0.6 - math.log(4) / 5)) * effective)
     assert found.relevance == found.score
+
+
+def test_the_rate_of_decay_is_the_profile_s() -> None:
+    plain, slow = understand("What does Gai Media prefer?", THEN), replace(FACTUAL, decay_per_day=0.001)
+    (found,) = score([delivery(timely=0.0)], QuerySignals.of(plain), slow, THEN)
+    assert found.signals["temporal_relevance"] == pytest.approx(math.exp(-0.045), abs=0.001)
+    assert found.score > scored(delivery(timely=0.0), asked=plain).score
 
 
 def test_without_a_time_in_the_question_relevance_decays() -> None:

@@ -12,6 +12,7 @@ from app.context.question import TimeSpan, asked_time
 from app.context.resolution import Entity, Resolution
 from app.features.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
+from app.memory.episodes import SoughtRows
 from tests.support.sample_domain import sample_ontology
 from tests.support.tables import each_of
 
@@ -82,6 +83,15 @@ def test_a_procedure_widens_what_is_looked_for() -> None:
     assert tree(planned("How is Gai Media doing?", widened=["check the invoices as well"])) == [
         ("CUSTOMER", [("INVOICE", ["payment"])])
     ]
+
+
+def test_a_habit_s_rows_are_narrowed_and_the_question_s_own_are_not() -> None:
+    open_ones = [SoughtRows("invoices", (("status", "open"),))]
+    (root,) = plan(resolved("How is Gai Media doing?", GAI), "How is Gai Media doing?", None, ONTOLOGY, rows=open_ones)
+    assert [(each.type.name, each.where) for each in root.onward] == [("invoice", (("status", "open"),))]
+    question = "Which invoices has Gai Media?"
+    (root,) = plan(resolved(question, GAI), question, None, ONTOLOGY, widened=["invoice"], rows=open_ones)
+    assert [(each.type.name, each.where) for each in root.onward] == [("invoice", ())]
 
 
 def test_everything_is_a_few_rows_of_each() -> None:

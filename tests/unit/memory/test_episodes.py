@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from app.memory.candidate import SourceExchange
 from app.memory.episodes import (
     MAX_PATTERNS,
+    augmentation,
     episode_of,
     event_type,
     habits,
@@ -20,7 +21,7 @@ from app.memory.episodes import (
     pattern_confidence,
     patterns,
     procedures,
-    widen,
+    triggers,
 )
 from app.memory.extract import extract
 from app.store.consolidation import Episode
@@ -163,11 +164,55 @@ def test_seed_004_s_example_of_delivery_and_then_invoices() -> None:
     assert procedure.details["trigger"]["topics"] == ["delivery"]
     assert procedure.details["action"]["action_type"] == "augment_retrieval"
     assert procedure.details["observed_count"] == 5
-    assert widen("What about the deliveries?", [procedure.details]) == ["invoice"]
-    assert widen("delivery invoices", [procedure.details]) == []
-    assert widen("Something else", [procedure.details]) == []
-    assert widen("delivery", [{}, {"trigger": None}]) == []
+    assert triggers(procedure.details, "What about the deliveries?")
+    assert augmentation(procedure.details, "What about the deliveries?").words == ["invoice"]
+    assert augmentation(procedure.details, "delivery invoices").words == []
+    assert not triggers(procedure.details, "Something else")
+    assert not triggers({}, "delivery")
+    assert not triggers({"trigger": None}, "delivery")
     assert procedures(talk[:12]) == []
+    gai = {"canonical_id": "customer:gai_123", "canonical_name": "Gai Media", "mentions": []}
+    named = {each.key: each for each in procedures([replace(each, things=(gai,)) for each in talk])}
+    assert named["asks:delivery>invoice"].details["action"]["augment_retrieval"] == [
+        {"query": "invoice"},
+        {"memory_predicate": "invoice_.*", "entity": "{customer}", "importance_boost": 0.2},
+    ]
+
+
+SEEDS = {
+    "trigger": {
+        "intent": "question",
+        "entity_types": ["customer"],
+        "topics": ["delivery", "shipping"],
+        "context_keywords": ["when", "schedule"],
+    },
+    "action": {
+        "topics": [],
+        "augment_retrieval": [
+            {"memory_predicate": "delivery_.*_preference", "entity": "{customer}", "importance_boost": 0.2},
+            {"domain_query": "sales_orders", "filter": {"customer_id": "{customer}", "status": "in_fulfillment"}},
+            {"domain_query": "orders", "status": "in_fulfillment"},
+            {"memory_predicate": 7}, "words", {},
+        ],
+    },
+}  # fmt: skip
+
+
+def test_a_trigger_asks_for_all_that_the_seed_names() -> None:
+    assert triggers(SEEDS, "When is the delivery?", ["customer"])
+    assert not triggers(SEEDS, "When is the delivery?", ["person"])
+    assert not triggers(SEEDS, "What is the delivery?", ["customer"])
+    assert not triggers(SEEDS, "No, Thursday is when delivery comes", ["customer"])  # a correction
+
+
+def test_the_action_of_the_seeds_example() -> None:
+    found = augmentation(SEEDS, "When is the delivery?")
+    assert found.predicates == [("delivery\\_%\\_preference", "{customer}", 0.2)]
+    assert found.rows == [
+        ("sales_orders", (("status", "in_fulfillment"),)), ("orders", (("status", "in_fulfillment"),)),
+    ]  # fmt: skip
+    nothing = augmentation({"action": {"augment_retrieval": "x", "topics": "y"}}, "delivery")
+    assert (nothing.words, nothing.predicates, nothing.rows) == ([], [], [])
 
 
 def test_what_follows_by_chance_is_no_procedure() -> None:

@@ -35,7 +35,7 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 SAID = datetime(2026, 11, 1, 9, tzinfo=UTC)
 EARLIER = datetime(2026, 10, 1, 9, tzinfo=UTC)
 LATER = datetime(2026, 11, 10, 9, tzinfo=UTC)
-TTL = timedelta(hours=24)
+TTL, EVENT_TTL = timedelta(hours=24), timedelta(days=90)
 HERE = StatementPlace(UUID(int=1), "chat-1")
 ELSEWHERE = UUID(int=2)
 THRESHOLD = 0.92
@@ -116,7 +116,7 @@ def ingest(
         {n: dict.fromkeys((UUID(int=each) for each in found), 0.95) for n, found in (near or {}).items()},
         threshold=THRESHOLD,
         now=NOW,
-        l1_ttl=TTL,
+        ttl={SESSION: TTL, EPISODIC: EVENT_TTL},
         new_id=lambda: UUID(int=next(numbers)),
     )
     return taken.take_all(statements)

@@ -23,6 +23,7 @@ from app.memory.summaries import (
     due_entities,
     extractive,
     holds,
+    interaction,
     key_facts,
     with_helper,
 )
@@ -214,7 +215,26 @@ def test_a_relative_whose_name_is_known_is_one_entity() -> None:
     assert aliases(facts) == {"sister": "clara"}
     (due,) = due_entities([], facts, {})
     assert due.entity == "clara"
-    assert key_facts(due.facts)["lives_in"] == {"value": "Porto", "confidence": 0.8}
+    told = key_facts(due, due.facts, "Clara", interaction(due, ()))["entity_profile"]["facts"]
+    assert told["lives_in"] == {"value": "Porto", "confidence": 0.8, "reinforcement_count": 0}
+
+
+def test_how_a_user_speaks_of_an_entity() -> None:
+    """Seed 004, layer 6: frequent queries, cadence, sessions."""
+    spoken = [
+        Episode(UUID(int=n), UUID(int=700 + n), BEGAN + timedelta(days=7 * n), "question", ("gai-media",), topics)
+        for n, topics in enumerate(
+            [("gai", "invoice", "status"), ("invoice", "status"), ("invoice", "status", "media")] * 2
+        )
+    ]
+    (due,) = due_entities(spoken, [], {})
+    found = interaction(due, {each.message_id for each in spoken})
+    assert (found.queries, found.cadence) == (("invoice status",), "weekly")
+    assert set(found.messages) == {each.message_id for each in spoken}
+    assert key_facts(due, (), "Gai Media", found)["interaction_patterns"] == {
+        "frequent_queries": ["invoice status"], "typical_cadence": "weekly", "session_count": 6,
+    }  # fmt: skip
+    assert interaction(due, {spoken[0].message_id}).queries == ()
 
 
 def test_those_asked_for_come_first_then_those_spoken_of_most() -> None:

@@ -162,6 +162,18 @@ def test_what_is_not_there_takes_no_room() -> None:
 
 
 def test_a_call_that_was_not_paged_says_why() -> None:
-    assert "Not paged: only chat completions are paged." in rendered(
+    assert "Not paged: calls of this dialect are not paged." in rendered(
         {"sections": {}, "paging": {"reason": "dialect"}}, None
     )
+
+
+def test_paging_as_it_is_stored_which_nobody_explains_is_left_out() -> None:
+    stored = {"zone": "normal", "tokens": 9, "shown_tokens": 3, "budget": 9, "at": [1, 0, 0, 0, 0], "transitions": []}
+    shown: dict[str, Any] = {
+        "shown": {"ids": "", "levels": ""},
+        "exchanges": [],
+        "tools": None,
+        "declined": None,
+        "turn": 1,
+    }
+    assert rendered({"sections": {}, "paging": stored | shown}).strip() == ""
