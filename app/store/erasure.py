@@ -176,7 +176,7 @@ class Eraser:
                 await run.mark(key)
             for _ in range(MAX_PASSES):
                 # Elsewhere may be at giving back rows: what came until then is seen by the second sweep.
-                taken = 0 if self._leave else await self._out_of_spaces(run, key)
+                taken = await self._out_of_spaces(run, key)
                 but = () if self._leave else ("space_sayings",)
                 if (
                     not await run.sweep(but=but)
@@ -200,11 +200,13 @@ class Eraser:
 
     async def _out_of_spaces(self, run: _Erasing, key: bytes) -> int:
         """Take what the user said in shared spaces out of them, each item with what came from it and every block that quotes
-        it. (No member any more, they say no more: the pass after the one that ends their membership has seen all.)"""
+        it; of a space, every block that quotes it. (No member any more, they say no more: the pass after the one that ends their
+        membership has seen all.)"""
         async with connected(self._connect) as connection:
             await set_codecs(connection, None)
             await connection.execute(self._sql["erasure.set_tenant"], str(run.tenant))
-            said = await connection.fetch(self._sql["spaces.said"], run.tenant, run.user)
+            await connection.execute(self._sql["spaces.unquote_space"], run.tenant, run.user)
+            said = [] if self._leave else await connection.fetch(self._sql["spaces.said"], run.tenant, run.user)
             for row in said:
                 async with connection.transaction():
                     gone = await _take_out(connection, self._sql, key, run.tenant, row, self._clock.now())
@@ -213,7 +215,7 @@ class Eraser:
                     )
                     if gone:
                         await connection.execute(self._sql["spaces.unquote"], run.tenant, gone)
-                await run.note({"space_items": len(gone)})
+                await run.note({"space_items": len(gone), "space_sayings": 1})
         return len(said)
 
     async def _elsewhere_too(self, run: _Erasing) -> int:

@@ -118,10 +118,11 @@ UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
 WHERE s.tenant_id = $1 AND (s.user_id, s.session_id) IN (SELECT q.user_id, q.session_id FROM quoting q)
 
 -- name: unquote_space
--- The same of all items of a space that is erased.
+-- The same of all items of whom is erased ($2), if that is a space.
 WITH quoting AS (
     DELETE FROM agent_data.context_blocks b
     WHERE b.tenant_id = $1 AND b.item_spaces IS NOT NULL AND $2::uuid = ANY (b.item_spaces)
+      AND (SELECT true FROM agent_data.spaces x WHERE x.tenant_id = $1 AND x.user_id = $2)
     RETURNING b.user_id, b.session_id
 )
 UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
