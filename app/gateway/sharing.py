@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from app.capture.facts import Exchange, NewTurnMessage
 from app.context.transcript import canonical, message_hash, text_of
 from app.dialects.base import ChatRequest
-from app.errors import NotFound
+from app.errors import NotFound, StoreUnavailable
 from app.gateway.call import Forwarded
 from app.gateway.commands import newest
 from app.gateway.identify import Identity
@@ -83,7 +83,17 @@ class Sharer:
 
     async def say(self, call: Forwarded, exchange: Exchange) -> None:
         """Keep the turn's own words in the space that it names, once. Whoever has left meanwhile says nothing there. Raises
-        StoreUnavailable."""
+        StoreUnavailable: then all of the turn is kept later. Whatever else fails does not keep the turn from its user."""
+        try:
+            await self._say(call, exchange)
+        except NotFound:
+            log.warning("what was said to a space is not kept: its user has left it", extra={"call_id": str(call.id)})
+        except StoreUnavailable:
+            raise
+        except Exception:
+            log.exception("what was said to a space is not kept", extra={"call_id": str(call.id)})
+
+    async def _say(self, call: Forwarded, exchange: Exchange) -> None:
         identity = call.identity
         if identity.space is None or not exchange.learn or not exchange.shares:
             return
@@ -124,10 +134,7 @@ class Sharer:
             call.at,
         )
         named = NewSession(external=said_in(exchange.session_id))
-        try:
-            await self._history.append(identity.tenant_id, owner, named, messages, within=noted)
-        except NotFound:
-            log.warning("what was said to a space is not kept: its user has left it", extra={"call_id": str(call.id)})
+        await self._history.append(identity.tenant_id, owner, named, messages, within=noted)
 
 
 def spoken(said: Sequence[NewTurnMessage]) -> int:

@@ -200,8 +200,8 @@ class Eraser:
 
     async def _out_of_spaces(self, run: _Erasing, key: bytes) -> int:
         """Take what the user said in shared spaces out of them, each item with what came from it and every block that quotes
-        it; of a space, every block that quotes it. (No member any more, they say no more: the pass after the one that ends their
-        membership has seen all.)"""
+        it; of a space, every block that quotes it. (No member any more, they say no more: the pass after the one that ends
+        their membership has seen all.)"""
         async with connected(self._connect) as connection:
             await set_codecs(connection, None)
             await connection.execute(self._sql["erasure.set_tenant"], str(run.tenant))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import httpx
@@ -103,3 +104,41 @@ async def test_a_space_is_never_a_caller(mneme: MnemeServer, module_database: st
                 with pytest.raises(openai.NotFoundError, match="no such session"):
                     say(mneme, ASKED, session=session, **named)
         assert await connection.fetchval(count) == before
+
+
+BREAK = """
+CREATE FUNCTION agent_data.broken() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;
+CREATE TRIGGER broken BEFORE INSERT ON agent_data.space_sayings FOR EACH ROW EXECUTE FUNCTION agent_data.broken();
+"""
+
+
+async def test_a_turn_is_recorded_though_its_space_cannot_be_written(
+    own_server: OwnServers, database: str, upstream: ScriptedUpstream
+) -> None:
+    mneme = own_server(upstream.url)
+    made(mneme.http, "ops", "ana")
+    async with connected(database) as connection:
+        await connection.execute(BREAK)
+        say(mneme, SAID, user="ana", space="ops")
+        found = await connection.fetch("SELECT user_id, content FROM agent_data.conversation_history")
+    assert {(row["user_id"], row["content"]) for row in found} == {
+        (ids.user_id(LOCAL_TENANT, "ana"), each) for each in (SAID, "All right.")
+    }
+    assert "what was said to a space is not kept" in mneme.log_text()
+
+
+def test_who_is_in_no_space_sends_the_same_bytes_whatever_spaces_there_are(
+    mneme: MnemeServer, upstream: ScriptedUpstream, api: httpx.Client
+) -> None:
+    """Whoever says and asks the same has the same prompt, whether the tenant has spaces or the user once had one."""
+    made(api, "elsewhere", "once", "olga")
+    say(mneme, "We deploy the garden gate on Fridays.", user="olga", space="elsewhere")
+    assert api.delete("/api/v1/spaces/elsewhere/members/once").status_code == 200
+    prompts = []
+    for user in ("never", "once"):
+        say(mneme, SAID, user=user)
+        say(mneme, ASKED, user=user)
+        prompts.append(re.sub(rb"mneme-memory [0-9a-f]+", b"mneme-memory", upstream.requests[-1].body))
+    assert prompts[0] == prompts[1]
+    assert SAID.encode() in prompts[0]
+    assert b"shared in" not in prompts[0]

@@ -52,7 +52,7 @@ class World:
             del self.told[word]
 
 
-SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(2, 9))]
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.heavy) for seed in range(2, 8))]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -129,7 +129,6 @@ def test_nothing_crosses_under_random_deeds(mneme: MnemeServer, upstream: Script
         done[deed] += 1
     assert crossed == [], dict(done)
     assert min(done["recalled of others"], done["recalled of one's own"]) > 0, f"the proof can fail: {dict(done)}"
-    print(dict(done))
 
 
 def say(mneme: MnemeServer, said: str | list[Any], user: str, space: str | None = None) -> int:
