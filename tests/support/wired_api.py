@@ -321,14 +321,14 @@ async def build_api(
     gateway, asker = journey.gateway, DomainAsker(settings.domains, tenancy.tenant, queries)
     parts: dict[str, Any] = {
         "pool": pool, "clock": clock, "tenancy": tenancy, "authenticator": authenticator, "sessions": sessions,
-        "history": history, "memories": memories, "captures": captures, "queue": queue, "cards": cards, "scribe": scribe,
-        "welcome": welcome, "recorder": recorder, "deleter": deleter, "entities": entities, "resolver": resolver,
-        "registry": registry, "metrics": metrics, "searcher": searcher, "previewer": previewer, "checks": checks,
-        "gateway": gateway, "asker": asker,
+        "history": history, "memories": memories, "captures": captures, "queue": queue, "cards": cards, "keeper": keeper,
+        "scribe": scribe, "welcome": welcome, "recorder": recorder, "deleter": deleter, "entities": entities,
+        "resolver": resolver, "registry": registry, "metrics": metrics, "searcher": searcher, "previewer": previewer,
+        "checks": checks, "gateway": gateway, "asker": asker,
     }  # fmt: skip
     (
-        pool, clock, tenancy, authenticator, sessions, history, memories, captures, queue, cards, scribe, welcome, recorder,
-        deleter, entities, resolver, registry, metrics, searcher, previewer, checks, gateway, asker,
+        pool, clock, tenancy, authenticator, sessions, history, memories, captures, queue, cards, keeper, scribe, welcome,
+        recorder, deleter, entities, resolver, registry, metrics, searcher, previewer, checks, gateway, asker,
     ) = (cast(Any, Part(name)) for name in parts)  # fmt: skip
     gate = Gate(authenticator)
     made_of = (space, dsn, settings.default_model, settings.chat_learn_wait_ms, id(ontology))
