@@ -142,3 +142,33 @@ def test_who_is_in_no_space_sends_the_same_bytes_whatever_spaces_there_are(
     assert prompts[0] == prompts[1]
     assert SAID.encode() in prompts[0]
     assert b"shared in" not in prompts[0]
+
+
+async def test_what_was_said_goes_with_its_user_and_with_its_space(
+    own_server: OwnServers, database: str, upstream: ScriptedUpstream
+) -> None:
+    """From the tables, too: also from the stored blocks of others that quote it."""
+    mneme = own_server(upstream.url)
+    made(mneme.http, "ops", "ana", "bob")
+    say(mneme, SAID, user="ana", space="ops")
+    say(mneme, "We deploy the search cluster on Mondays.", user="bob", space="ops")
+
+    async def holding(word: str) -> set[str]:
+        async with connected(database) as connection:
+            return {
+                table
+                for table, column in (("conversation_history", "content"), ("context_blocks", "text"))
+                if await connection.fetchval(
+                    f"SELECT EXISTS (SELECT FROM agent_data.{table} WHERE {column} LIKE '%' || $1 || '%')", word
+                )
+            }
+
+    assert knows(mneme, upstream, "bob")
+    assert await holding("Thursdays") == await holding("Mondays") == {"conversation_history", "context_blocks"}
+    assert mneme.http.delete("/api/v1/users/ana").status_code == 200
+    assert await holding("Thursdays") == set()
+    assert not knows(mneme, upstream, "bob")
+    assert await holding("Mondays") == {"conversation_history", "context_blocks"}
+    assert mneme.http.delete("/api/v1/spaces/ops").status_code == 200
+    assert await holding("Mondays") == {"conversation_history"}  # bob's own, of his turn
+    assert not knows(mneme, upstream, "bob")
