@@ -223,6 +223,8 @@ class Exchange(Struct, frozen=True):
     """How many of `said`, from the end, are not to be learned from, nor found: the user asked in them that something be
     forgotten. Nor are the answers, then (`private_answers`), nor simulated ones."""
     private_answers: bool = False
+    shares: bool = False
+    """What it says anew (`private` of `said`) is said to a shared space, and not to the user's own memory."""
 
 
 class CompileFacts(Struct, frozen=True):

@@ -369,6 +369,7 @@ def _block(exchange: Exchange, rows: _Rows) -> BlockRecord | None:
         text=storable(block.text),
         item_ids=block.item_ids,
         token_count=block.token_count,
+        item_spaces=block.item_spaces or None,
     )
 
 

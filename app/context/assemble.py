@@ -37,6 +37,8 @@ SEPARATOR = "\n\n"
 _Group = tuple[UUID | None, date]
 """A session and a day: raw turns under one date line."""
 
+MEMBER = "member"
+"""Who said something in a shared space: somebody, perhaps not the user who asks."""
 NAME_CHARS = 32
 """Longest speaker's name, characters; the rest is cut off."""
 
@@ -124,7 +126,7 @@ def render(
     for turns in groups.values():
         turns.sort(key=_place)
     for (_, day), turns in sorted(groups.items(), key=_begun):
-        lines.append(f"{day.isoformat()}:")
+        lines.append(f"{day.isoformat()}{_whose(turns[0])}:")
         lines += [f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}" for each in turns]
     told_lines = list(deeds)
     for heading, own in ((WISHES, wishes), (ABOUT, known), (NOTE, lines)):
@@ -140,8 +142,14 @@ OWN_WORDS = frozenset({0, 2, 3, 4, 5})
 
 def states(item: Candidate) -> bool:
     """Whether it is a memory of what the user said of themselves, learned from their own message. What came by the
-    API, from tools or by conclusion is quoted."""
-    return item.source == "memory" and item.kind in STATED and item.provenance_type in OWN_WORDS and bool(item.sources)
+    API, from tools or by conclusion, and what is of a shared space, is quoted."""
+    return (
+        item.source == "memory"
+        and item.space is None
+        and item.kind in STATED
+        and item.provenance_type in OWN_WORDS
+        and bool(item.sources)
+    )
 
 
 def since_of(at: datetime) -> str:
@@ -180,7 +188,12 @@ def _memory_line(item: Candidate, marks: Marks) -> str:
     told += f", reinforced {item.reinforcements}x" if told and item.reinforcements else ""
     told += f", {DOUBTED}" if item.id in marks.doubted else ""
     ended = marks.ended.get(item.id, "")
-    return f"- [{_kind(item)}] {neutralise(item.text)} ({_day(item).isoformat()}{told}){ended}"
+    return f"- [{_kind(item)}{_whose(item)}] {neutralise(item.text)} ({_day(item).isoformat()}{told}){ended}"
+
+
+def _whose(item: Candidate) -> str:
+    """Behind a kind or a date: of which shared space it is. (Its name has no character that could say anything else.)"""
+    return f", shared in {item.space}" if item.space is not None else ""
 
 
 def _kind(item: Candidate) -> str:
@@ -189,6 +202,8 @@ def _kind(item: Candidate) -> str:
 
 def _speaker(item: Candidate) -> str:
     name = neutralise(item.speaker).replace(":", "")[:NAME_CHARS].strip() if item.speaker else ""
+    if item.space is not None and item.role == "user":
+        return name or MEMBER
     return name or (item.role if item.role and _KIND.match(item.role) else "note")
 
 
@@ -328,6 +343,8 @@ class BlockMeter:
 
     def _counted(self, candidate: Candidate, stated: bool) -> int:
         text = candidate.token_count + _growth(candidate.text) + TEXT_SLACK
+        if candidate.space is not None:
+            text += self._word(_whose(candidate))
         if candidate.source == "memory":
             told = SURE_TOKENS if candidate.id in self._marks.sure else 0
             told += DOUBTED_TOKENS if candidate.id in self._marks.doubted else 0
@@ -389,6 +406,8 @@ class Block(Struct, frozen=True):
     text: str
     item_ids: tuple[UUID, ...]
     token_count: int
+    item_spaces: tuple[UUID | None, ...] = ()
+    """Of each item the shared space that it is of; empty where all are the user's own."""
 
 
 class Prepend(Struct, frozen=True):

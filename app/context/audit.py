@@ -150,10 +150,10 @@ def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) ->
     rows = zip(
         columns["id"], columns["source"], columns["kind"], columns["tier"], columns["score"], signals, columns["reason"],
         columns["because_of"], columns["tokens"], columns["legs"], columns["sources"],
-        columns.get("spans") or [None] * len(columns["id"]), strict=True,
+        columns.get("spans") or [None] * len(columns["id"]), columns.get("spaces") or [None] * len(columns["id"]), strict=True,
     )  # fmt: skip
     items = []
-    for identity, source, kind, tier, score, values, reason, because_of, tokens, legs, sources, span in rows:
+    for identity, source, kind, tier, score, values, reason, because_of, tokens, legs, sources, span, space in rows:
         item: dict[str, Any] = {
             "id": str(identity),
             "source": source,
@@ -172,6 +172,8 @@ def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) ->
         }
         if span is not None:
             item["provenance"][0]["span"] = list(span)
+        if space is not None:
+            item["space"] = space
         if because_of is not None:
             item["because_of"] = str(because_of)
         if texts is not None and item["id"] in texts:
@@ -251,7 +253,7 @@ def _columns(told: Sequence[tuple[Scored, Reason, UUID | None]], sessions: dict[
         ],
         # The characters of the message that a passage is.
         "spans": [each.span for each in candidates],
-    }
+    } | ({"spaces": [each.space for each in candidates]} if any(each.space for each in candidates) else {})
 
 
 def _rounded(rows: Sequence[Sequence[float]]) -> list[list[float]]:

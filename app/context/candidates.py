@@ -82,6 +82,9 @@ class Candidate(NamedTuple):
     """Log-odds that it carries what is asked for, as far as the ranking's columns tell (`worth`); None: nobody asked."""
     ended: Sequence[EndedFact] = ()
     """What it says that is so no more."""
+    space: str | None = None
+    """The shared space that it is of, by name; None: it is the user's own."""
+    space_id: UUID | None = None
 
     @property
     def own_words(self) -> bool:

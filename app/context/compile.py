@@ -487,12 +487,18 @@ def _block(
     # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).
     behind = [told_id("ended", "", ENDED), *old] if old else []
     heirs = [each.heir for each in since.used if each.heir is not None]
+    items = tuple(dict.fromkeys([*ids, *heirs, *said.ids, *behind]))
+    spaces = {
+        each.candidate.id: each.candidate.space_id for each in packed.chosen if each.candidate.space_id is not None
+    }
+    spaces |= {each.heir: spaces[each.item] for each in since.used if each.heir is not None and each.item in spaces}
     return Block(
         anchor=anchor or b"",
         message_hash=hashed or b"",
         message_id=None,
         text=text,
-        item_ids=tuple(dict.fromkeys([*ids, *heirs, *said.ids, *behind])),
+        item_ids=items,
+        item_spaces=tuple(map(spaces.get, items)) if spaces else (),
         token_count=ceil(((packed.tokens or FRAME_TOKENS) + note) * scale) + said.tokens + since.tokens,
     )
 

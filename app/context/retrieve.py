@@ -39,6 +39,7 @@ from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.index.analyse import UNSPACED
 from app.index.indexes import Fresh, Indexes, IndexScope
+from app.index.together import SharedPart
 from app.index.user_index import NEVER, Also
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
@@ -183,6 +184,16 @@ RAW_KINDS = frozenset({"turn", "message", "passage"})
 """The kinds of raw text; all others are kinds of memories."""
 
 
+class SharedScope(NamedTuple):
+    """A space that the user may read. `session`: of the space's what stands in the prompt; `fresh`: its index, where it was
+    read with the request's place."""
+
+    space_id: UUID
+    name: str
+    session: UUID | None = None
+    fresh: Fresh | None = None
+
+
 class Scope(Struct, frozen=True):
     """Whose memory, and what of it is not wanted because it stands in the prompt already (see `UserIndex.scan`)."""
 
@@ -195,6 +206,8 @@ class Scope(Struct, frozen=True):
     history: bool = False
     fresh: Fresh | None = None
     """The user's index, where it was read with the request's place."""
+    shared: tuple[SharedScope, ...] = ()
+    """Spaces whose memory is asked together with the user's."""
 
 
 class Wanted(NamedTuple):
@@ -275,6 +288,8 @@ class Retriever:
             texts=limits.texts,
             also=Also(tied, _moments(asked.span), asked.recap or "summary" in profile.legs),
             fresh=scope.fresh,
+            shared=[SharedPart(each.space_id, each.session) for each in scope.shared],
+            shared_fresh={each.space_id: each.fresh for each in scope.shared if each.fresh is not None},
         )
         ranking = rank(
             scan,
@@ -297,6 +312,7 @@ class Retriever:
         cutter = Cutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
+        names = {each.space_id: each.name for each in scope.shared}
         tokens = 0
         fetched: list[NDArray[np.intp]] = []
         for part in islice(_parts(ranking, profile, wanted, bool(asked.things or boosts), scores, judgement), ROUNDS):
@@ -305,6 +321,8 @@ class Retriever:
             numbers = _numbers(ranking, part, judgement)
             for row in rows:
                 each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
+                if row.owner is not None:
+                    each = each._replace(space=names[row.owner], space_id=row.owner)
                 if each.source == "memory" and each.importance < profile.least_importance:
                     continue
                 if each.id in boosts:
@@ -329,7 +347,11 @@ class Retriever:
         if wanted.only == 0 or not (asked.things or "entity" in profile.legs):
             return ()
         about = sorted(each.replace("\0", "") for each in asked.about | wanted.related())
-        return await self._store.tied(scope.tenant_id, scope.user_id, about, TIED_LOOKED_AT)
+        whose = [scope.user_id, *(each.space_id for each in scope.shared)]
+        found = await asyncio.gather(
+            *(self._store.tied(scope.tenant_id, each, about, TIED_LOOKED_AT) for each in whose)
+        )
+        return [memory for memories in found for memory in memories]
 
     async def vector(self, query: str, wait_s: float | None = None) -> Vector | None:
         """Of a question; None where there is none. Raises NoVector."""
@@ -367,6 +389,7 @@ class Retriever:
             visible=scope.visible_from,
             ancestors=scope.ancestors,
             history=scope.history,
+            shared=[(each.space_id, each.session) for each in scope.shared] if scope.confine is None else (),
         )
 
 
@@ -513,7 +536,7 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
     (
         _, item_kind, item_id, kind, content, role_number, name, session_id, external_id, turn_index, tier, provenance_type,
         confidence, importance, access_count, last_accessed_at, created_at, token_count, content_hash, _, entity_ids, origin,
-        sources, metadata, reinforcements, sure_since, ended,
+        sources, metadata, reinforcements, sure_since, ended, _,
     ) = row  # fmt: skip
     legs, similarity, text, vector, speaker, timely, odds = numbers
     memory = item_kind == MEMORY_KIND

@@ -22,6 +22,7 @@ from app.gateway.identify import Identity, priced
 from app.gateway.prepare import Prepared, Preparer, explaining, unwoven
 from app.gateway.reconcile import Place, nowhere
 from app.gateway.search_limit import SearchLimit
+from app.gateway.sharing import member
 from app.gateway.spooling import Keeper
 from app.metrics import MemoryStatus, Metrics
 from app.settings import Settings
@@ -157,6 +158,7 @@ class Recaller:
         began = time.perf_counter_ns()
         if made.replay is not None and made.replay.body is not None:
             made.place = await self._preparer.place(made.identity, chat, call.switches, call.at)
+            made.identity = member(made.identity, chat, made.place)
             self._took("reconcile", began)
             named = call.target.model_alias or call.model  # it may have gone to another upstream
             made.sent = with_value(made.replay.body, "model", named) if named is not None else made.replay.body
@@ -167,6 +169,7 @@ class Recaller:
         left_s = max(0.0, until - time.monotonic())
         place, made.inquiry = await self._preparer.find(made.identity, chat, call.switches, call.at, left_s)
         made.place = place
+        made.identity = member(made.identity, chat, place)
         self._took("reconcile", began)
         if (when := limit.when()) is not None:
             paused = asyncio.get_running_loop().time()

@@ -213,6 +213,8 @@ def own_headers(call: Remembered, *, best_effort: bool) -> Headers:
         own["x-mneme-reason"] = call.reason
     if call.session_id is not None:
         own["x-mneme-session-id"] = str(call.session_id)
+    if call.identity.space is not None and call.place is not None:
+        own["x-mneme-space"] = call.identity.space
     compiled = call.prepared.compilation if call.prepared else None
     if compiled is not None:
         own["x-mneme-context"] = (

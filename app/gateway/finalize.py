@@ -30,6 +30,7 @@ from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
+from app.gateway.sharing import Sharer, spoken
 from app.gateway.spooling import Keeper
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
@@ -268,6 +269,7 @@ class Accountant:
             messages[private] = rest
         said = [NewTurnMessage(messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
         hidden_from = private if rest is None else None
+        shares = call.identity.space is not None and private is None
         compiled = call.prepared.compilation if call.prepared else None
         return Exchange(
             session_id=place.session_id,
@@ -296,9 +298,12 @@ class Accountant:
             visible_from=place.visible_from,
             confined=call.identity.confined,
             learn=call.switches.memory == "on",
-            private=sum(
+            private=len(said) - spoken(said)
+            if shares
+            else sum(
                 1 for i in new if hidden_from is not None and i >= hidden_from and transcript.hashes[i] is not None
             ),
+            shares=shares,
             # A simulated answer is nobody's: it would come back as a note.
             private_answers=private is not None or call.target.simulated,
         )
@@ -469,8 +474,10 @@ class Finalizer:
         settings: Settings,
         clock: Clock,
         keeper: Keeper | None,
+        sharer: Sharer | None = None,
     ) -> None:
-        """`keeper`: None where there is no spool."""
+        """`keeper`: None where there is no spool; `sharer`: None where nothing is said to shared spaces."""
+        self._sharer = sharer
         self._preparer = preparer
         self._accountant = accountant
         self._recorder = recorder
@@ -562,6 +569,8 @@ class Finalizer:
         recorded = facts.captured or exchange is not None
         _admission_told(call, facts, recorded=recorded)
         compiled = call.prepared.compilation if call.prepared else None
+        if exchange is not None and self._sharer is not None:
+            await self._sharer.say(call, exchange)  # first: a turn that is stored is not stored again
         if recorded:
             explained = call.prepared.facts if call.prepared and facts.captured else None
             if not await self._recorder.record(facts, exchange, explained):

@@ -18,6 +18,7 @@ from app.gateway.headers import OWN_PREFIX
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
 from app.store.limits import KeyLimits
+from app.store.spaces import is_name
 
 OnOff = Literal["on", "off"]
 
@@ -92,6 +93,8 @@ class Identity(Struct, frozen=True):
     retry: int
     idempotency_key: str | None
     repeats: bool = False
+    space: str | None = None
+    """The shared space that it says something to; None: to the user's own memory."""
 
     @property
     def retried(self) -> bool:
@@ -167,6 +170,7 @@ def identify(
         issued=ids.issued(session) if session is not None else None,
         retry=_retry_count(headers.get("x-stainless-retry-count")),
         idempotency_key=headers.get("idempotency-key") or None,
+        space=_space(headers, named=user is not None),
     )
 
 
@@ -179,6 +183,23 @@ def _without_session(told: str | None) -> str | None:
     if told.startswith("{") and (document := parse_object(told.encode())) is not None:
         return next((user for name in _OF_ACCOUNT if (user := _text(document.get(name)))), told)
     return told
+
+
+def _space(headers: Mapping[str, str], *, named: bool) -> str | None:
+    """The shared space that the header names. Whether the user is a member of it, the store tells."""
+    name = headers.get("x-mneme-space")
+    if name is None:
+        return None
+    if not is_name(name := name.strip()):
+        raise BadHeader(
+            "X-Mneme-Space is a space's name: 1 to 63 lower-case letters, digits, and . _ -, the first no sign.",
+            param="X-Mneme-Space",
+        )
+    if not named:
+        raise BadHeader(
+            "X-Mneme-Space says something to a shared space: say whose it is, with X-Mneme-User.", param="X-Mneme-User"
+        )
+    return name
 
 
 def _choice(headers: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:

@@ -22,7 +22,7 @@ from app.context.notes import outdated
 from app.context.question import at_home
 from app.context.request import Compilation, CompileRequest
 from app.context.resolution import Inquiry
-from app.context.retrieve import Scope
+from app.context.retrieve import Scope, SharedScope
 from app.context.transcript import SYSTEM_ROLES, query_of, text_of
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.splice import Insertion, splice
@@ -33,10 +33,14 @@ from app.gateway.identify import Identity, Switches
 from app.gateway.inject import outgoing, weave
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
-from app.index.indexes import Fresh, Indexes
+from app.index.indexes import Fresh, HeldIndex, Indexes
 from app.sources import Price
-from app.store.indexed import NO_INDEX, IndexAsk
+from app.store import ids
+from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SpacesAsk
 from app.store.turns import Recognised, TurnStore
+
+KNOWN_MEMBERS = 10_000
+"""Users whose spaces are kept at hand: some 2 MB."""
 
 
 class Prepared(Struct, frozen=True):
@@ -80,6 +84,7 @@ class Preparer:
         """`knower`: None where nothing can be known beside memory; `cards`: None where none are looked for. `indexes`: what
         became of them is read with the place; None: apart from it."""
         self._indexes = indexes
+        self._spaces: dict[UUID, tuple[UUID, ...]] = {}
         self._store = store
         self._compiler = compiler
         self._knower = knower
@@ -90,13 +95,32 @@ class Preparer:
         return await look_up(self._store, identity, chat.body)
 
     async def place(
-        self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, index: IndexAsk = NO_INDEX
+        self,
+        identity: Identity,
+        chat: ChatRequest,
+        switches: Switches,
+        now: datetime,
+        index: IndexAsk = NO_INDEX,
+        spaces: SpacesAsk = NO_SPACES,
     ) -> Place:
-        """Where the request stands. `index`: what of the user's index is asked with it. Raises NotFound (another user's
+        """Where the request stands. `index`, `spaces`: what of the user's index, and of spaces', is asked with it.
+        Raises NotFound (another user's
         session), StoreUnavailable."""
         if chat.upstream_holds:
-            return await reconcile_held(self._store, identity, chat.transcript, chat.follows, now, index)
-        return await reconcile(self._store, identity, chat.messages, chat.transcript, switches.history, now, index)
+            place = await reconcile_held(self._store, identity, chat.transcript, chat.follows, now, index, spaces)
+        else:
+            place = await reconcile(
+                self._store, identity, chat.messages, chat.transcript, switches.history, now, index, spaces
+            )
+        if not place.spaces:
+            return place
+        # What of this session was said in a space stands in the prompt already, while all of the session does.
+        session = place.retrieval_session if place.visible_from <= 1 else None
+        shared = (
+            SharedScope(each.space_id, each.name, said_session(identity.tenant_id, each.space_id, session))
+            for each in place.spaces
+        )
+        return replace(place, shared=tuple(shared))
 
     def late(self, identity: Identity) -> None:
         """The request is at its deadline."""
@@ -105,12 +129,28 @@ class Preparer:
 
     async def _placed(self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime) -> Place:
         """The same, with the user's index where the server has one."""
-        held = self._indexes.held(identity.user_id) if self._indexes is not None and not identity.confined else None
-        if self._indexes is None or held is None:
+        indexes, user = self._indexes, identity.user_id
+        if indexes is None or identity.confined:
             return await self.place(identity, chat, switches, now)
-        place = await self.place(identity, chat, switches, now, self._indexes.ask(held))
+        held = indexes.held(user)
+        ask, spaces_held = indexes.ask_spaces(self._spaces.get(user, ()))
+        index = indexes.ask(held) if held is not None else NO_INDEX
+        place = await self.place(identity, chat, switches, now, index, ask)
+        self._note_spaces(user, [each.space_id for each in place.spaces])
+        if place.shared:
+            reads = {each.space_id: each.read for each in place.spaces}
+            shared = (_fresh(each, spaces_held.get(each.space_id), reads.get(each.space_id)) for each in place.shared)
+            place = replace(place, shared=tuple(shared))
         read = place.recognised.index if place.recognised is not None else None
-        return replace(place, fresh=Fresh(held, read)) if read is not None else place
+        return replace(place, fresh=Fresh(held, read)) if held is not None and read is not None else place
+
+    def _note_spaces(self, user: UUID, spaces: Sequence[UUID]) -> None:
+        """Whose indexes are asked for with the next request's place. (Whether they may be read, that says.)"""
+        self._spaces.pop(user, None)
+        if spaces:
+            self._spaces[user] = tuple(spaces)
+            if len(self._spaces) > KNOWN_MEMBERS:
+                del self._spaces[next(iter(self._spaces))]
 
     async def find(
         self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, deadline_s: float | None = None
@@ -180,6 +220,20 @@ class Preparer:
         return Prepared(woven(chat, compiled, place, target.model_alias, insertions), compiled)
 
 
+def _fresh(scope: SharedScope, held: HeldIndex | None, read: IndexRead | None) -> SharedScope:
+    return scope._replace(fresh=Fresh(held, read)) if held is not None and read is not None else scope
+
+
+def said_session(tenant: UUID, space: UUID, session: UUID | None) -> UUID | None:
+    """Where a space keeps what is said to it in this session of a user's."""
+    return ids.session_id(tenant, space, said_in(session)) if session is not None else None
+
+
+def said_in(session: UUID) -> str:
+    """How a space calls it. (Not by the session's id alone, by which the user's own is found.)"""
+    return f"said in {session}"
+
+
 def with_costs(
     request: CompileRequest, costs: Sequence[int] | None, schemas: Sequence[object], window: int | None
 ) -> CompileRequest:
@@ -244,6 +298,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
             visible_from=place.visible_from,
             ancestors=place.ancestors,
             fresh=place.fresh,
+            shared=() if identity.confined or place.user_id != identity.user_id else place.shared,
         ),
         session_id=place.session_id,
         new_session=place.how == "new",
@@ -283,7 +338,10 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
 
 def live_blocks(found: Recognised) -> list[Block]:
     """The memory blocks that stand in a session's prompts."""
-    return [Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count) for b in found.blocks]
+    return [
+        Block(b.chain_hash, b.message_hash, b.message_id, b.text, b.item_ids, b.token_count, b.item_spaces)
+        for b in found.blocks
+    ]
 
 
 def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[EarlierMessage]:

@@ -18,13 +18,14 @@ from msgspec.structs import replace
 
 from app.capture.recipe import Position
 from app.context.request import CompileRequest
+from app.context.retrieve import SharedScope
 from app.context.transcript import SYSTEM_ROLES, Transcript, chain, tail_hash, text_of
 from app.dialects.responses import mark_of
 from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.index.indexes import Fresh
 from app.store import ids
-from app.store.indexed import NO_INDEX, IndexAsk
+from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, SharedRead, SpacesAsk
 from app.store.turns import Recognised, StoredMessage, TurnStore
 from app.store.user_profile import NOTHING, Standing
 
@@ -193,6 +194,10 @@ class Place(Struct, frozen=True):
     """The session's own settings."""
     fresh: Fresh | None = None
     """The user's index, where the server has one."""
+    spaces: tuple[SharedRead, ...] = ()
+    """The shared spaces that the user may read."""
+    shared: tuple[SharedScope, ...] = ()
+    """What is asked of them."""
 
 
 def question_chain(place: Place, transcript: Transcript) -> bytes:
@@ -218,13 +223,14 @@ async def reconcile(
     history: str | None,
     now: datetime,
     index: IndexAsk = NO_INDEX,
+    spaces: SpacesAsk = NO_SPACES,
 ) -> Place:
     """Find the place of a request: one round trip, and where stored messages are needed a second one that reads them.
 
     `messages` and `transcript` run along each other. Raises NotFound for the session of another user, StoreUnavailable.
     """
     server = is_server_managed(transcript, identity, history)
-    found = await _recognise(store, identity, transcript, index, server=server)
+    found = await _recognise(store, identity, transcript, index, spaces, server=server)
     place = decide(found, identity, messages, transcript, server=server, now=now)
     if not found.known or found.tip_message_id is None:
         return place
@@ -241,7 +247,7 @@ async def reconcile(
 
 
 async def _recognise(
-    store: TurnStore, identity: Identity, transcript: Transcript, index: IndexAsk, *, server: bool
+    store: TurnStore, identity: Identity, transcript: Transcript, index: IndexAsk, spaces: SpacesAsk, *, server: bool
 ) -> Recognised:
     asked = dict[str, Any]()
     if not server:
@@ -269,6 +275,7 @@ async def _recognise(
         named=identity.named,
         retry=identity.retried,
         index=index,
+        spaces=spaces,
         **asked,
     )
 
@@ -461,6 +468,7 @@ def new_place(found: Recognised, identity: Identity, now: datetime, *, server: b
         retrieval_session=session,
         recognised=None if found.known else found,
         standing=found.standing,
+        spaces=found.shared,
     )
 
 
@@ -488,6 +496,7 @@ def known_place(found: Recognised, identity: Identity, *, how: How, server: bool
         sent_known=_position(found.sent_chain, found.sent_count),
         standing=found.standing,
         config=found.config,
+        spaces=found.shared,
         **fields,
     )
 
@@ -512,6 +521,7 @@ async def reconcile_held(
     follows: str | None,
     now: datetime,
     index: IndexAsk = NO_INDEX,
+    spaces: SpacesAsk = NO_SPACES,
 ) -> Place:
     """The place behind the answer whose id is `follows`, else at the end of the session named. Raises NotFound for the session
     of another user, StoreUnavailable."""
@@ -524,6 +534,7 @@ async def reconcile_held(
         chains=[mark_of(follows)] if follows is not None else [],
         retry=identity.retried,
         index=index,
+        spaces=spaces,
     )
     place = decide_held(found, identity, transcript, now)
     own = [each for each in transcript.hashes if each is not None]

@@ -187,7 +187,8 @@ def _compiled(prepared: Prepared | None) -> dict[str, Any] | None:
         "tokens": made.tokens,
         "budget": made.budget,
         "block": None if block is None else [
-            block.anchor.hex(), block.message_hash.hex(), block.message_id, block.text, block.item_ids, block.token_count
+            block.anchor.hex(), block.message_hash.hex(), block.message_id, block.text, block.item_ids, block.token_count,
+            block.item_spaces,
         ],
     }  # fmt: skip
 
@@ -307,7 +308,7 @@ def _prepared(sent: bytes, compiled: Mapping[str, Any] | None) -> Prepared | Non
         return None
     block = compiled["block"]
     if block is not None:
-        anchor, hashed, message, text, items, count = block
+        anchor, hashed, message, text, items, count, *spaces = block
         block = Block(
             anchor=bytes.fromhex(anchor),
             message_hash=bytes.fromhex(hashed),
@@ -315,6 +316,7 @@ def _prepared(sent: bytes, compiled: Mapping[str, Any] | None) -> Prepared | Non
             text=text,
             item_ids=tuple(UUID(each) for each in items),
             token_count=count,
+            item_spaces=tuple(UUID(each) if each is not None else None for each in spaces[0]) if spaces else (),
         )
     made = Compilation(
         edits=(),

@@ -42,6 +42,7 @@ from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import PRINCIPAL, Principal, check_agreement, identify, switches
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape, relay
+from app.gateway.sharing import Sharer
 from app.gateway.spooling import Keeper
 from app.gateway.upstream import Router, Target, Transport
 from app.metrics import Metrics
@@ -96,9 +97,11 @@ class Gateway:
         keeper: Keeper | None = None,
         addon: Addon | None = None,
         commander: Commander | None = None,
+        sharer: Sharer | None = None,
     ) -> None:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
-        `addon`: None where no feature takes part. `commander`: None where nothing is done that users tell memory to do."""
+        `addon`: None where no feature takes part. `commander`: None where nothing is done that users tell memory to do;
+        `sharer`: where nothing is said to shared spaces."""
         self._authenticator = authenticator
         self._router = router
         self._discovery = discovery
@@ -116,6 +119,7 @@ class Gateway:
             settings=settings,
             clock=clock,
             keeper=keeper,
+            sharer=sharer,
         )
         self._recaller = Recaller(preparer, keeper, metrics, settings, addon, commander)
         self.settle = self._finalizer.settle

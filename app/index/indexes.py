@@ -7,8 +7,9 @@ import contextlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 
 from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
+from app.index.together import SharedPart, joined, without
 from app.index.user_index import NOTHING_ELSE, Also, ItemRow, UserIndex
 from app.patience import patiently
-from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore
+from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore, SpacesAsk
 from app.store.item_columns import MEMORY_KIND, Scan
 from app.tasks import Supervisor
 from app.text_cache import forget
@@ -243,6 +245,12 @@ class Indexes:
         if self._cache.loading(user):
             self._told("late")
 
+    def ask_spaces(self, spaces: Sequence[UUID]) -> tuple[SpacesAsk, dict[UUID, HeldIndex]]:
+        """What to ask of these spaces' indexes, as far as there are any; and what there is."""
+        held = {each: found for each in spaces if (found := self._cache.held(each)) is not None}
+        ask = SpacesAsk(list(held), [each.epoch for each in held.values()], [each.snapshot for each in held.values()])
+        return ask, held
+
     def ask(self, held: HeldIndex | None) -> IndexAsk:
         """What to ask the database, to have it as it is now."""
         epoch, snapshot = (held.epoch, held.snapshot) if held is not None else (None, None)
@@ -250,10 +258,11 @@ class Indexes:
 
     async def scan(
         self, tenant: UUID, user: UUID, query: str, vector: NDArray[np.float32] | None, scope: IndexScope, *, vectors: int,
-        texts: int, also: Also = NOTHING_ELSE, fresh: Fresh | None = None,
+        texts: int, also: Also = NOTHING_ELSE, fresh: Fresh | None = None, shared: Sequence[SharedPart] = (),
+        shared_fresh: Mapping[UUID, Fresh] = MappingProxyType({}),
     ) -> Scan:  # fmt: skip
-        """What answers a question, as the database has it now, or had it at `fresh`; the others as of `UserIndex.scan`. Raises
-        StoreUnavailable."""
+        """What answers a question, as the database has it now, or had it at `fresh`; the others as of `UserIndex.scan`.
+        `shared`: of spaces, together with the user's own (`shared_fresh`: as `fresh`, by space). Raises StoreUnavailable."""
         if scope.confine is not None:
             read = await self._store.session(tenant, user, self.ask(None), scope.confine, self._most)
             index, since, at = await self._made(tenant, user, read.rows), None, read.at
@@ -266,12 +275,53 @@ class Indexes:
         # (Only of a user with more than an index holds, who is in the graph since he had half of that.)
         if since is not None and wanted is not None and scope.only != MEMORY_KIND:
             index = await self._beside(tenant, user, index, wanted, since)
+        if shared and scope.confine is None:
+            return await self._together(
+                tenant,
+                index,
+                query,
+                wanted,
+                scope,
+                shared,
+                shared_fresh,
+                vectors=vectors,
+                texts=texts,
+                also=also,
+                now=at,
+            )
         put = partial(
             index.scan,
             asked(query, index.languages), wanted, vectors=vectors, texts=texts, only=scope.only, session=scope.session,
             visible_from=scope.visible_from, ancestors=scope.ancestors, history=scope.history, now=at, also=also,
         )  # fmt: skip
         return put() if len(index) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
+
+    async def _together(
+        self, tenant: UUID, own: UserIndex, query: str, vector: NDArray[np.float32] | None, scope: IndexScope,
+        shared: Sequence[SharedPart], fresh: Mapping[UUID, Fresh], *, vectors: int, texts: int, also: Also, now: int,
+    ) -> Scan:  # fmt: skip
+        spaces = await asyncio.gather(
+            *(self._current(tenant, each.space_id, fresh.get(each.space_id)) for each in shared)
+        )
+        indexes = [own, *(index for index, *_ in spaces)]
+        terms = asked(query, list(dict.fromkeys(each for index in indexes for each in index.languages)))
+
+        def put() -> Scan:
+            scans = [
+                own.scan(
+                    terms, vector, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=now,
+                    session=scope.session, visible_from=scope.visible_from, ancestors=scope.ancestors,
+                )
+            ]  # fmt: skip
+            for each, (index, _, at) in zip(shared, spaces, strict=True):
+                found = index.scan(
+                    terms, vector, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=at,
+                    session=each.session,
+                )  # fmt: skip
+                scans.append(without(found, each.session))
+            return joined(scans)
+
+        return put() if sum(map(len, indexes)) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
     async def warm(self, seconds: float = WARM_S) -> None:
         """Have the indexes of those who were here last, as many as half the room holds and so many seconds load, with the terms

@@ -24,7 +24,7 @@ from app.context.knower import Knows
 from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, STRATEGY_WEIGHTS, Profile, strategies
-from app.context.transcript import Transcript
+from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.gateway.addon import Addon
 from app.gateway.admission import WithoutCount
@@ -33,6 +33,7 @@ from app.gateway.finalize import Accountant
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer, ReadsCards
 from app.gateway.redact import Redactor
+from app.gateway.sharing import Sharer
 from app.gateway.simulated import SimulatedTransport
 from app.gateway.spooling import Drain, Keeper, open_keeper
 from app.gateway.transport import AiohttpTransport
@@ -53,10 +54,13 @@ from app.settings import Settings
 from app.store.captures import Captures, ReplayStore
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
+from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool
 from app.store.replicas import Pools
 from app.store.resolution import KnowingStore
+from app.store.sessions import Sessions
+from app.store.spaces import Spaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
@@ -189,6 +193,7 @@ async def open_proxy(
             keeper=keeper,
             addon=addon,
             commander=_commander(core, metrics, space),
+            sharer=_sharer(core, space),
         )
         await _warm(core, in_prompts)
         if settings.index_items:
@@ -339,6 +344,18 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Commander:
         most=settings.forget_most,
         metrics=metrics,
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
+    )
+
+
+def _sharer(core: Core, space: int | None) -> Sharer:
+    settings, pool, sql, clock = core.settings, core.pools.write, core.queries, core.clock
+    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
+    return Sharer(
+        History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space),
+        Spaces(pool, sql, clock),
+        core.embedder,
+        core.counter.count,
+        unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
 
 

@@ -17,6 +17,7 @@ from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
+from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -45,6 +46,7 @@ from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
+from app.store.spaces import Spaces
 from app.store.tenancy import Instructions
 from app.store.turns import TurnStore
 from app.store.validation import Validation
@@ -91,6 +93,7 @@ def open_routes(
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
+        spaces_router(gate, Spaces(pool, sql, clock), eraser),
         sessions_router(gate, sessions, history, proxy.cards, scribe, deleter),
         history_router(gate, sessions, history, proxy.cards, scribe, deleter),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),

@@ -4,6 +4,7 @@ A user goes with every trace, in batches, with a receipt that says how many rows
 
     fence      nothing of the user's that began before the end is recorded any more, jobs find another user than they read of
     settle     what is being written this moment comes to its end
+    spaces     what they said in shared spaces goes from there, too, with what came from it; or stays, as the space's own
     marks      keyed hashes of what was said and learned, so that a transcript that comes again is not learned from
     batches    every table that has a `user_id`, found in the catalogue; the queue; keys; system prompts that nobody else uses;
                what was spent stays in the sums of its key, day and model, without user and session
@@ -126,8 +127,17 @@ class Eraser:
     """Erases users."""
 
     def __init__(
-        self, connect: Connect, sql: Queries, clock: Clock, *, elsewhere: Sequence[Elsewhere] = (), batch: int = BATCH
+        self,
+        connect: Connect,
+        sql: Queries,
+        clock: Clock,
+        *,
+        elsewhere: Sequence[Elsewhere] = (),
+        batch: int = BATCH,
+        leave_to_spaces: bool = False,
     ) -> None:
+        """`leave_to_spaces`: what a user said in a shared space stays there, without saying whose it was."""
+        self._leave = leave_to_spaces
         self._connect = connect
         self._sql = sql
         self._clock = clock
@@ -166,7 +176,14 @@ class Eraser:
                 await run.mark(key)
             for _ in range(MAX_PASSES):
                 # Elsewhere may be at giving back rows: what came until then is seen by the second sweep.
-                if not await run.sweep() and not await self._elsewhere_too(run) and not await run.sweep():
+                taken = await self._out_of_spaces(run, key)
+                but = () if self._leave else ("space_sayings",)
+                if (
+                    not await run.sweep(but=but)
+                    and not taken
+                    and not await self._elsewhere_too(run)
+                    and not await run.sweep(but=but)
+                ):
                     return await run.finish(self._clock.now(), tombstones=tombstones)
         raise Conflict("Somebody keeps writing for this user: stop that, and erase again.")
 
@@ -181,11 +198,53 @@ class Eraser:
             if not connection.is_closed():
                 await connection.execute(self._sql["erasure.alone_no_more"], user)
 
+    async def _out_of_spaces(self, run: _Erasing, key: bytes) -> int:
+        """Take what the user said in shared spaces out of them, each item with what came from it and every block that quotes
+        it; of a space, every block that quotes it. (No member any more, they say no more: the pass after the one that ends
+        their membership has seen all.)"""
+        async with connected(self._connect) as connection:
+            await set_codecs(connection, None)
+            await connection.execute(self._sql["erasure.set_tenant"], str(run.tenant))
+            await connection.execute(self._sql["spaces.unquote_space"], run.tenant, run.user)
+            said = [] if self._leave else await connection.fetch(self._sql["spaces.said"], run.tenant, run.user)
+            for row in said:
+                async with connection.transaction():
+                    gone = await _take_out(connection, self._sql, key, run.tenant, row, self._clock.now())
+                    await connection.execute(
+                        self._sql["spaces.unsay"], run.tenant, run.user, row["space_id"], row["item_id"]
+                    )
+                    if gone:
+                        await connection.execute(self._sql["spaces.unquote"], run.tenant, gone)
+                await run.note({"space_items": len(gone), "space_sayings": 1})
+        return len(said)
+
     async def _elsewhere_too(self, run: _Erasing) -> int:
         total = 0
         for each in self._elsewhere:
             total += await run.note(await each(run.tenant, run.user))
         return total
+
+
+async def _take_out(
+    connection: asyncpg.Connection[Any], sql: Queries, key: bytes, tenant: UUID, row: Any, now: datetime
+) -> list[UUID]:
+    """An item that a user said in a space, and what was learned from it; which items went. A memory that somebody else said,
+    too, stays."""
+    space, item = row["space_id"], row["item_id"]
+    await connection.execute(sql["learning.lock"], space)
+    await connection.execute(sql["erasure.settle"], space)
+    if row["session_id"] is not None:
+        said_at = await connection.fetchval(sql["spaces.said_at"], tenant, space, item)
+        if said_at is None:
+            return []
+        deletion = await _Deleting(connection, sql, tenant, space, item, said_at, now).delete()
+        return [item, *deletion.forgotten] if deletion is not None else []
+    if row["shared"]:
+        return []
+    held = await hold(connection, sql, tenant, space, [item])
+    if held:
+        await forget(connection, sql, key, tenant, space, held, now)
+    return [each.memory_id for each in held]
 
 
 class _Erasing:
@@ -230,8 +289,8 @@ class _Erasing:
             await self._ask(name, inner, outer)
         await self._ask("mark_forgotten")
 
-    async def sweep(self) -> int:
-        """One pass over everything; how many rows it erased."""
+    async def sweep(self, but: Collection[str] = ()) -> int:
+        """One pass over everything `but` these tables; how many rows it erased."""
         total = 0
         while sum(found := await self._calls()):
             total += sum(found)
@@ -239,7 +298,7 @@ class _Erasing:
         if loose := [row["name"] for row in tables if not row["held"]]:
             raise NotReady(f"Nothing protects the table {loose[0]}: run `mneme migrate`, and erase again.")
         for row in tables:
-            while gone := await self._count(row["name"], "rows", row["name"], self._batch):
+            while row["name"] not in but and (gone := await self._count(row["name"], "rows", row["name"], self._batch)):
                 total += gone
         for name in SPENT:
             while gone := await self._count(name, name, self._batch):

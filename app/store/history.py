@@ -36,6 +36,7 @@ FINISH_REASONS = {
 _EVER = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
 
 Chain = Callable[[Sequence[bytes], bytes], list[bytes]]
+Within = Callable[["PoolConnectionProxy[Any]"], Awaitable[None]]
 Tail = Callable[[Sequence[bytes | None], Sequence[int], int], bytes | None]
 
 
@@ -181,11 +182,14 @@ class History:
         *,
         learn: bool = True,
         attach: Attach | None = None,
+        within: Within | None = None,
     ) -> Appended:
         """Add messages at the end of a session, in one transaction with their vectors, jobs and what `attach` stores; those
         stored before are left out. A `NewSession` is made where it is missing. Without `learn` they are kept, but neither
-        searched nor learned from."""
+        searched nor learned from. `within`: is done first, in that transaction; what it raises leaves nothing stored."""
         async with self._pool.transaction(tenant) as connection:
+            if within is not None:
+                await within(connection)
             created = False
             if isinstance(session, NewSession):
                 session, created = await self._sessions.ensure(connection, tenant, user, session)

@@ -55,6 +55,12 @@ def nobody(tenant: UUID) -> UUID:
     return uuid5(tenant, "nobody")
 
 
+@of_texts(REMEMBERED)
+def space_id(tenant: UUID, name: str) -> UUID:
+    """Under which the memory of a shared space lies: no user's name leads there."""
+    return uuid5(tenant, f"space\0{name}")
+
+
 def session_id(tenant: UUID, user: UUID, external: str) -> UUID:
     """The session that the client calls `external`, of this user."""
     return uuid5(tenant, f"session\0{user}\0{external}")

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from app.store.ids import nobody
@@ -56,6 +57,18 @@ NO_INDEX = IndexAsk(None, 0, 0, None, None)
 """Nothing is asked."""
 
 
+class SpacesAsk(NamedTuple):
+    """Of which spaces a server has an index, and as of when: as `IndexAsk`, an element for each."""
+
+    spaces: Sequence[UUID]
+    epochs: Sequence[int | None]
+    snapshots: Sequence[str]
+
+
+NO_SPACES = SpacesAsk((), (), ())
+"""Of none."""
+
+
 class IndexRead(NamedTuple):
     """What `agent_data.index_read` found, as of `epoch` and `snapshot`. `whole`: what a server has leads nowhere, all is to be
     read. Else `items` changed, and `rows` are those of them that are there. `at`: now,
@@ -72,6 +85,40 @@ class IndexRead(NamedTuple):
     def of(cls, row: Mapping[str, Any]) -> IndexRead:
         """From the columns of `index_read` and `index_columns`."""
         return cls(row["epoch"], row["snapshot"], row["whole"], row["items"] or (), row["at"], _rows(row))
+
+
+class SharedRead(NamedTuple):
+    """A space that a user may read; and what became of its index, where that was asked. `by_word`: its members may say
+    something to it in a conversation."""
+
+    space_id: UUID
+    name: str
+    by_word: bool = False
+    read: IndexRead | None = None
+
+
+_COLUMNS = ("places", "hides", "untils", "vectors", "lengths", "terms", "revisions")
+
+
+def shared_of(row: Mapping[str, Any]) -> tuple[SharedRead, ...]:
+    """From the columns of `agent_data.spaces_read`: an element of each array for each space."""
+    found = []
+    for n, space in enumerate(row["shared_ids"] or ()):
+        read, snapshot = None, row["shared_snapshots"][n]
+        if snapshot is not None:
+            told: dict[str, Any] = {name: row[f"shared_{name}"][n] for name in _COLUMNS}
+            texts = row["shared_texts"][n]
+            changed = row["shared_items"][n] or b""
+            read = IndexRead(
+                row["shared_epochs"][n],
+                snapshot,
+                row["shared_wholes"][n],
+                [UUID(bytes=changed[at : at + 16]) for at in range(0, len(changed), 16)],
+                row["shared_ats"][n],
+                _rows(told | {"texts": orjson.loads(texts) if texts is not None else None}),
+            )
+        found.append(SharedRead(space, row["shared_names"][n], row["shared_by_word"][n], read))
+    return tuple(found)
 
 
 KEPT_AT_ONCE = 500

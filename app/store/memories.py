@@ -7,7 +7,7 @@ not learned again, and nothing else.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -214,9 +214,15 @@ class Memories:
 
     # --- adding ---------------------------------------------------------------------------------------------------
 
-    async def add(self, tenant: UUID, user: UserRef, new: Sequence[NewMemory]) -> list[tuple[Memory, bool]]:
+    async def add(
+        self,
+        tenant: UUID,
+        user: UserRef,
+        new: Sequence[NewMemory],
+        within: Callable[[Sequence[UUID]], Callable[[PoolConnectionProxy[Any]], Awaitable[None]]] | None = None,
+    ) -> list[tuple[Memory, bool]]:
         """Add memories of one user, in one transaction. A text that is in force already is not added twice: the memory
-        that says so is reinforced and returned, with False."""
+        that says so is reinforced and returned, with False. `within`: of their ids, what is done last in that transaction."""
         now = self._clock.now()
         fresh = [(ids.uuid7(now), each) for each in new]
         async with self._pool.transaction(tenant) as connection:
@@ -235,6 +241,8 @@ class Memories:
                     results.append((await self._reinforce(connection, tenant, user.id, each, now), False))
             await self._index(connection, tenant, user.id, [item for item in fresh if item[0] in added], now)
             stored = {memory: await self._one(connection, tenant, user.id, memory) for memory, _ in results}
+            if within is not None:
+                await within([memory for memory, _ in results])(connection)
         return [(found, made) for memory, made in results if (found := stored[memory]) is not None]
 
     async def _reinforce(

@@ -168,6 +168,7 @@ class BlockRecord(NamedTuple):
     text: str
     item_ids: Sequence[UUID]
     token_count: int
+    item_spaces: Sequence[UUID | None] | None = None
 
 
 class PlaceRecord(NamedTuple):

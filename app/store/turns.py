@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct, field
 from msgspec.structs import fields
 
-from app.store.indexed import NO_INDEX, IndexAsk, IndexRead
+from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk, shared_of
 from app.store.item_columns import NO_PLACES, Places, ids_of
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -31,6 +31,8 @@ class StoredBlock(NamedTuple):
     message_id: UUID
     item_ids: tuple[UUID, ...]
     token_count: int
+    item_spaces: tuple[UUID | None, ...] = ()
+    """Of each item the space that it is of; empty where all are the user's own."""
 
 
 class Recognised(Struct, frozen=True):
@@ -80,6 +82,8 @@ class Recognised(Struct, frozen=True):
     """The session's own settings."""
     index: IndexRead | None = None
     """What became of the user's index, where that was asked."""
+    shared: tuple[SharedRead, ...] = ()
+    """The spaces that the user may read."""
 
 
 class StoredMessage(NamedTuple):
@@ -150,6 +154,8 @@ class RetrievedRow(NamedTuple):
     reinforcements: int = 0
     sure_since: datetime | None = None
     ended: list[dict[str, Any]] | None = None
+    owner: UUID | None = None
+    """The space that it is of; None: it is the user's own."""
 
 
 class TurnStore:
@@ -180,16 +186,21 @@ class TurnStore:
         tail2: bytes | None = None,
         retry: bool = False,
         index: IndexAsk = NO_INDEX,
+        spaces: SpacesAsk = NO_SPACES,
     ) -> Recognised:
         """The session of a request; see `agent_data.recognise` for what each argument means. `index`: what of the user's index
-        is asked with it."""
-        # An id that the client was issued may say that it is somebody else's session: whose, is known only then.
-        reads = self._history.direct if nobody and issued is not None else self._history
-        row = await reads.one(
-            "turns.recognise",
+        is asked with it; `spaces`: what of the indexes of spaces, should the user be a member."""
+        # An id that the client was issued may say that it is somebody else's session: whose, is known only then. And what a
+        # standby has is known of one user at a time: whatever is of a space is the primary's.
+        direct = self._history.direct
+        reads = direct if (nobody and issued is not None) or spaces.spaces else self._history
+        arguments = (
             tenant, user, nobody, issued, named, list(chains), question, whole, tail1, tail2, retry, MAX_FACTS, FACT_FLOOR,
-            MAX_WISHES, *index,
+            MAX_WISHES, *index, *spaces,
         )  # fmt: skip
+        row = await reads.one("turns.recognise", *arguments)
+        if row is not None and row["shared_ids"] and not isinstance(reads, FromPool):
+            row = await direct.one("turns.recognise", *arguments)
         assert row is not None, "a function with OUT arguments returns one row"
         return _recognised(row)
 
@@ -246,8 +257,18 @@ class TurnStore:
         visible: int,
         ancestors: Sequence[UUID],
         history: bool,
+        shared: Sequence[tuple[UUID, UUID | None]] = (),
     ) -> list[RetrievedRow]:
-        """The items at these places that may come up, in any order."""
+        """The items at these places that may come up, in any order. `shared`: spaces, of which some are asked for, each
+        with a session of its own that stands in the prompt; those that the user may read at this moment are looked at."""
+        if shared:
+            spaces, sessions = zip(*shared, strict=True)
+            rows = await self._memory.direct.many(
+                "turns.fetch_shared",
+                tenant, user, ids_of(places), places["kind"].tolist(), places["at"].tolist(),
+                session, visible, list(ancestors), history, list(spaces), list(sessions),
+            )  # fmt: skip
+            return list(map(RetrievedRow._make, rows))
         rows = await self._memory.many(
             "turns.fetch_items",
             tenant, user, ids_of(places), places["kind"].tolist(), places["at"].tolist(),
@@ -294,9 +315,18 @@ class TurnStore:
             await reads.one("index.warm", nobody, nobody, space)
         await self._memory.one("index.load", nobody, nobody, space, 0, 0, 0)
         await self.tied(nobody, nobody, ["warm"], 1)
-        await self.fetch_items(
-            nobody, nobody, NO_PLACES, confine=None, session=None, visible=0, ancestors=(), history=False
-        )
+        for shared in ((), [(nobody, None)]):
+            await self.fetch_items(
+                nobody,
+                nobody,
+                NO_PLACES,
+                confine=None,
+                session=None,
+                visible=0,
+                ancestors=(),
+                history=False,
+                shared=shared,
+            )
 
     async def space_of(self, name: str) -> int | None:
         """The number of an embedding space."""
@@ -318,12 +348,13 @@ def _recognised(row: dict[str, Any]) -> Recognised:
     texts = row["block_texts"] or []
     chains, hashes = row["block_chains"] or [], row["block_hashes"] or []
     messages, items = row["block_messages"] or [], row["block_items"] or []
-    counts, tokens = row["block_item_counts"] or [], row["block_tokens"] or []
+    counts, tokens, spaces = row["block_item_counts"] or [], row["block_tokens"] or [], row["block_spaces"] or []
     blocks, at = [], 0
     for i, text in enumerate(texts):
         own = tuple(items[at : at + counts[i]])
         at += counts[i]
-        blocks.append(StoredBlock(text, chains[i], hashes[i], messages[i], own, tokens[i]))
+        of = tuple(spaces[at - counts[i] : at])
+        blocks.append(StoredBlock(text, chains[i], hashes[i], messages[i], own, tokens[i], of if any(of) else ()))
     line = zip(row["ancestors"] or [], row["ancestor_turns"] or [], strict=True)
     known = {name: value for name, value in row.items() if value is not None and name in _RECOGNISED}
     return Recognised(
@@ -335,5 +366,6 @@ def _recognised(row: dict[str, Any]) -> Recognised:
             "gone_items": frozenset(row["gone_items"] or ()),
             "ancestors": tuple((session, turn or 0) for session, turn in line),
             "index": IndexRead.of(row) if row["snapshot"] is not None else None,
+            "shared": shared_of(row),
         }
     )

@@ -1,12 +1,13 @@
 -- name: recognise
 -- The session that a request belongs to, with its live memory blocks, what every prompt of its user says, and, where a server has
--- an index of the user's ($2), what became of that (`index.read`): one row.
-SELECT r.*, s.*, i.*, c.*, agent_data.notes_in_force($1, r.user_id, r.block_items, $13) AS notes_kept,
+-- an index of the user's ($2), what became of that (`index.read`); and the spaces that the user may read: one row.
+SELECT r.*, s.*, i.*, c.*, w.*, agent_data.notes_in_force($1, r.user_id, r.block_items, $13) AS notes_kept,
        CASE WHEN r.known THEN agent_data.session_config($1, r.user_id, r.session_id) END AS config
 FROM agent_data.recognise($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) r
 CROSS JOIN LATERAL agent_data.standing($1, r.user_id, NOT $3, $12, $13, $14) s
 LEFT JOIN LATERAL (SELECT * FROM agent_data.index_read($1, $2, $18, $19) WHERE $19::text IS NOT NULL) i ON r.user_id = $2
 LEFT JOIN LATERAL agent_data.index_rows($1, $2, $15, $16, $17, i.items) c ON i.items IS NOT NULL
+LEFT JOIN LATERAL agent_data.spaces_read($1, $2, $15, $16, $17, $20, $21, $22) w ON r.user_id = $2 AND NOT $3
 
 -- name: session_messages
 -- Messages of a line of sessions, nearest first, each before a turn of its own; newest first.
@@ -32,7 +33,20 @@ SELECT value::text FROM agent_data.system_config WHERE key = 'retrieval_strategy
 
 -- name: fetch_items
 -- The best of it, whole.
-SELECT * FROM agent_data.fetch_chosen($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+SELECT f.*, NULL::uuid AS owner FROM agent_data.fetch_chosen($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) f
+
+-- name: fetch_shared
+-- The same of the user's own and of spaces ($10, each with the session of it that stands in the prompt: $11), as far as the user may
+-- read them at this moment: with each item the space that it is of.
+SELECT f.*, o.space AS owner
+FROM (
+    SELECT $2::uuid AS owner, NULL::uuid AS space, $6::uuid AS session, $7::integer AS visible
+    UNION ALL
+    SELECT s.id, s.id, s.session, 1
+    FROM unnest($10::uuid[], $11::uuid[]) AS s (id, session)
+    JOIN agent_data.spaces_among($1, $2, $10) a ON a.space_id = s.id
+) o
+CROSS JOIN LATERAL agent_data.fetch_chosen($1, o.owner, $3, $4, $5, NULL, o.session, o.visible, $8, $9) f
 
 -- name: record_turns
 -- The one write of turns, all or none; false when they are stored already. $1: whose they all are; NULL: there are several.

@@ -17,6 +17,7 @@
 --   016 views          the tables of the seeds as read-only views
 --   017 replicas       which writes a standby has
 --   018 access         who may do what
+--   021 spaces         memory that several users share
 --
 -- Three planes share `user_id` as their hash key (seed 000 §2, §3), so that one user's data sits in one partition of each
 -- table and every hot query touches just that one. Every primary and unique key therefore contains `user_id`; references

@@ -191,6 +191,7 @@ CREATE TABLE agent_data.context_blocks (
     message_hash bytea NOT NULL,
     text         text NOT NULL,
     item_ids     uuid[] NOT NULL,
+    item_spaces  uuid[],                    -- of each item the space that it is of, NULL: the user's own; NULL where all are
     token_count  integer NOT NULL,
     created_at   timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (user_id, session_id, epoch, message_id)
@@ -230,7 +231,7 @@ CREATE FUNCTION agent_data.recognise(
     OUT system_prompt text, OUT system_prompt_tokens integer, OUT summary_text text, OUT summary_token_count integer,
     OUT block_epoch integer, OUT block_texts text[], OUT block_chains bytea[], OUT block_hashes bytea[],
     OUT block_messages uuid[], OUT block_items uuid[], OUT block_item_counts integer[], OUT block_tokens integer[],
-    OUT gone_items uuid[]
+    OUT gone_items uuid[], OUT block_spaces uuid[]
 ) LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     wanted uuid;
@@ -244,11 +245,17 @@ BEGIN
     how := 'none';
     known := false;
     user_id := p_user;
+    -- A space is never a caller: who asks by its id, or by that of a session of it, is refused as for somebody else's session.
+    IF EXISTS (SELECT FROM agent_data.spaces x WHERE x.tenant_id = p_tenant AND x.user_id IN (p_user, p_issued)) THEN
+        how := 'foreign';
+        RETURN;
+    END IF;
     IF p_issued IS NOT NULL THEN
         SELECT r.user_id, r.target INTO owner, wanted FROM agent_data.routes r
         WHERE r.tenant_id = p_tenant AND r.id = p_issued AND r.kind = 'session'
         ORDER BY (r.user_id = p_user) DESC LIMIT 1;
-        IF owner IS NOT NULL AND owner <> p_user AND NOT p_nobody THEN
+        IF owner <> p_user
+           AND (NOT p_nobody OR EXISTS (SELECT FROM agent_data.spaces x WHERE x.tenant_id = p_tenant AND x.user_id = owner)) THEN
             how := 'foreign';
             RETURN;
         END IF;
@@ -406,8 +413,9 @@ BEGIN
     FROM agent_data.context_blocks b
     WHERE b.user_id = p_user AND b.session_id = s.session_id AND b.epoch = s.block_epoch;
     IF block_texts IS NOT NULL THEN
-        SELECT array_agg(i.item ORDER BY b.created_at, i.n) INTO block_items
-        FROM agent_data.context_blocks b, unnest(b.item_ids) WITH ORDINALITY AS i (item, n)
+        SELECT array_agg(i.item ORDER BY b.created_at, i.n), array_agg(i.space ORDER BY b.created_at, i.n)
+        INTO block_items, block_spaces
+        FROM agent_data.context_blocks b, unnest(b.item_ids, b.item_spaces) WITH ORDINALITY AS i (item, space, n)
         WHERE b.user_id = p_user AND b.session_id = s.session_id AND b.epoch = s.block_epoch;
         -- Forgetting goes before caching: what is suppressed, or no longer in force, must leave the prompt.
         SELECT array_agg(x.item) INTO gone_items FROM (
@@ -416,6 +424,15 @@ BEGIN
             UNION
             SELECT m.memory_id FROM agent_data.memory_store m
             WHERE m.user_id = p_user AND m.memory_id = ANY (block_items) AND NOT m.is_active
+            UNION
+            -- Of a space: what is gone there, and all of it where the user is no member any more.
+            SELECT i.item FROM agent_data.context_blocks b, unnest(b.item_ids, b.item_spaces) AS i (item, space)
+            WHERE b.user_id = p_user AND b.session_id = s.session_id AND b.epoch = s.block_epoch
+              AND b.item_spaces IS NOT NULL AND i.space IS NOT NULL
+              AND (NOT EXISTS (SELECT FROM agent_data.spaces_among(p_tenant, p_user, ARRAY[i.space]))
+                   OR EXISTS (SELECT FROM agent_data.suppressions u WHERE u.user_id = i.space AND u.item_id = i.item)
+                   OR EXISTS (SELECT FROM agent_data.memory_store m
+                              WHERE m.user_id = i.space AND m.memory_id = i.item AND NOT m.is_active))
         ) x;
     END IF;
 END $$;

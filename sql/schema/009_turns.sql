@@ -76,7 +76,7 @@ CREATE TYPE agent_data.turn_head AS (
 
 CREATE TYPE agent_data.turn_block AS (
     turn integer, epoch integer, message_id uuid, chain_hash bytea, message_hash bytea, text text, item_ids uuid[],
-    token_count integer
+    token_count integer, item_spaces uuid[]
 );
 
 CREATE TYPE agent_data.turn_job AS (turn integer, entrypoint text, payload bytea, dedupe_key text, delay_s real);
@@ -496,14 +496,23 @@ BEGIN
     END IF;
     IF p_blocks IS NOT NULL THEN
         INSERT INTO agent_data.context_blocks (
-            user_id, tenant_id, session_id, epoch, message_id, chain_hash, message_hash, text, item_ids, token_count)
+            user_id, tenant_id, session_id, epoch, message_id, chain_hash, message_hash, text, item_ids, token_count,
+            item_spaces)
         SELECT p_users[b.turn], p_tenants[b.turn], sessions[b.turn], b.epoch, b.message_id, b.chain_hash, b.message_hash,
-               b.text, b.item_ids, b.token_count
+               b.text, b.item_ids, b.token_count, b.item_spaces
         FROM unnest(p_blocks) b
         WHERE NOT repeats[b.turn]
           -- What was forgotten or deleted while the answer was on its way is not written down again.
           AND NOT EXISTS (SELECT FROM agent_data.suppressions x
                           WHERE x.user_id = COALESCE(p_user, p_users[b.turn]) AND x.item_id = ANY (b.item_ids)
+                            AND x.reason NOT IN ('superseded', 'resent'))
+          -- Nor what is of a space whose member the user is no more.
+          AND NOT EXISTS (SELECT FROM unnest(b.item_spaces) AS i (space)
+                          WHERE i.space IS NOT NULL AND NOT EXISTS (
+                              SELECT FROM agent_data.space_members m
+                              WHERE m.user_id = p_users[b.turn] AND m.tenant_id = p_tenants[b.turn] AND m.space_id = i.space))
+          AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                          WHERE b.item_spaces IS NOT NULL AND x.user_id = ANY (b.item_spaces) AND x.item_id = ANY (b.item_ids)
                             AND x.reason NOT IN ('superseded', 'resent'))
         ON CONFLICT DO NOTHING;
     END IF;

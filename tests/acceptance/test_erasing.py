@@ -131,6 +131,9 @@ MADE_BY_TIME = {
         "name, domain, title, source, period_days, every_hours, due_at, created_at, updated_at",
         "$3, 'erp', $3, 'SELECT 1 AS value', 7, 6, now(), now(), now()",
     ),
+    "spaces": ("name, kind, created_at", "$3, 'team', now()"),
+    "space_members": ("space_id, joined_at", "$2, now()"),
+    "space_sayings": ("space_id, item_id, item_kind, said_at", "$2, $2, 1, now()"),
     "webhook_outbox": ("message_id, target, event, data", "$2, 'crm', 'memory.created', jsonb_build_object('said', $3::text)"),
     "webhook_degradations": ("call_id, reason, at", "$2, $3, now()"),
     "semantic_objects": (

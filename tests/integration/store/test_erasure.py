@@ -152,6 +152,9 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
             "'orders', 'erp', $3, 'SELECT 1 AS value', 7, 6, now(), now(), now()",
             [name],
         ),
+        "spaces": ("name, kind, created_at", "$3, 'team', now()", [name]),
+        "space_members": ("space_id, joined_at", "$3, now()", [session]),
+        "space_sayings": ("space_id, item_id, item_kind, said_at", "$3, $3, 1, now()", [session]),
         "webhook_outbox": ("message_id, target, event", "gen_random_uuid(), 'crm', 'memory.created'", []),
         "webhook_degradations": ("call_id, reason, at", "$3, 'store', now()", [call]),
         "spend": (

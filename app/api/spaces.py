@@ -1,0 +1,181 @@
+"""/api/v1/spaces: memory that several users share, and who is a member of it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
+
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, clean, decode_cursor, paged
+from app.api.scope import Admitted, CallerScope, Gate
+from app.api.tenant import check_admin
+from app.store.erasure import Eraser
+from app.store.spaces import NAME_PATTERN, Space, SpaceKind, Spaces, no_such_space
+
+MAX_TITLE_CHARS = 200
+
+SpaceInPath = Annotated[str, Path(pattern=NAME_PATTERN)]
+
+
+class SpaceIn(Model):
+    """A space to make."""
+
+    name: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] = Field(
+        description="1 to 63 lower-case letters, digits, and . _ -: it stands in prompts and in X-Mneme-Space."
+    )
+    kind: SpaceKind = "team"
+    title: Annotated[str, StringConstraints(max_length=MAX_TITLE_CHARS), AfterValidator(clean)] = ""
+    by_word: bool = Field(False, description="Members may say something to it in a chat: `remember for the team: …`.")
+
+
+class SpaceOut(BaseModel):
+    """A space."""
+
+    name: str
+    kind: SpaceKind
+    title: str
+    by_word: bool
+    members: int
+    created_at: datetime
+
+
+class SpacePage(BaseModel):
+    """Spaces by name."""
+
+    spaces: list[SpaceOut]
+    next: str | None
+
+
+class SpaceMember(BaseModel):
+    """Who may read a space."""
+
+    user: str
+    joined_at: datetime
+
+
+class SpaceMemberPage(BaseModel):
+    """Members by name."""
+
+    members: list[SpaceMember]
+    next: str | None
+
+
+class SpaceJoined(BaseModel):
+    """A membership as it is now."""
+
+    space: str
+    user: str
+    member: bool
+
+
+class SpaceErased(BaseModel):
+    """A space is gone, with all that was said in it."""
+
+    name: str
+    rows: int
+
+
+def spaces_router(gate: Gate, spaces: Spaces, eraser: Eraser) -> APIRouter:
+    """The routes of spaces."""
+    routes = _Routes(spaces, eraser)
+    router = gate.router("spaces")
+    one, member = "/spaces/{space}", "/spaces/{space}/members/{user_id}"
+    router.add_api_route("/spaces", routes.listing, methods=["GET"], response_model=SpacePage)
+    router.add_api_route("/spaces", routes.create, methods=["POST"], response_model=SpaceOut)
+    router.add_api_route(one, routes.get, methods=["GET"], response_model=SpaceOut)
+    router.add_api_route(one, routes.erase, methods=["DELETE"], response_model=SpaceErased)
+    router.add_api_route(one + "/members", routes.members, methods=["GET"], response_model=SpaceMemberPage)
+    router.add_api_route(member, routes.join, methods=["PUT"], response_model=SpaceJoined)
+    router.add_api_route(member, routes.leave, methods=["DELETE"], response_model=SpaceJoined)
+    return router
+
+
+class _Routes:
+    """A key made for one user sees that user's spaces, and may leave them; all else is for one that may manage the tenant."""
+
+    def __init__(self, spaces: Spaces, eraser: Eraser) -> None:
+        self._spaces = spaces
+        self._eraser = eraser
+
+    async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> SpacePage:
+        """List the spaces of a user; without one all, with a key that may manage the tenant."""
+        named = scope.named()
+        if named is None:
+            check_admin(scope)
+        after = decode_cursor(cursor, (str,))
+        rows = await self._spaces.page(
+            scope.tenant, named.id if named else None, after=after[0] if after else "", limit=limit + 1
+        )
+        page, following = paged(rows, limit, lambda row: (row.name,))
+        return SpacePage(spaces=[_out(row) for row in page], next=following)
+
+    async def create(self, scope: Admitted, response: Response, body: SpaceIn) -> SpaceOut:
+        """Make a space (201); one of this name stays as it is."""
+        check_admin(scope)
+        made, new = await self._spaces.create(
+            scope.tenant, body.name, kind=body.kind, title=body.title, by_word=body.by_word
+        )
+        response.status_code = 201 if new else 200
+        return _out(made)
+
+    async def get(self, scope: Admitted, space: SpaceInPath) -> SpaceOut:
+        """Read a space. One that does not exist, and one of others, are refused alike."""
+        return _out(await self._one(scope, space))
+
+    async def members(
+        self, scope: Admitted, space: SpaceInPath, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
+    ) -> SpaceMemberPage:
+        """List who may read a space."""
+        found = await self._one(scope, space)
+        after = decode_cursor(cursor, (str,))
+        rows = await self._spaces.members(
+            scope.tenant, found.space_id, after=after[0] if after else "", limit=limit + 1
+        )
+        page, following = paged(rows, limit, lambda row: (row.user,))
+        return SpaceMemberPage(
+            members=[SpaceMember(user=row.user, joined_at=row.joined_at) for row in page], next=following
+        )
+
+    async def join(self, scope: Admitted, space: SpaceInPath, user_id: Segment) -> SpaceJoined:
+        """Let a user read a space, and speak there."""
+        check_admin(scope)
+        await self._spaces.join(scope.tenant, space, scope.ref(user_id))
+        return SpaceJoined(space=space, user=user_id, member=True)
+
+    async def leave(self, scope: Admitted, space: SpaceInPath, user_id: Segment) -> SpaceJoined:
+        """End a membership, at once: in every server."""
+        if scope.confined is None:
+            check_admin(scope)
+        found, user = await self._one(scope, space, user_id), scope.user(user_id)
+        await self._spaces.leave(scope.tenant, found.space_id, user.id)
+        return SpaceJoined(space=space, user=user_id, member=False)
+
+    async def erase(self, scope: Admitted, space: SpaceInPath) -> SpaceErased:
+        """Erase a space, and all that was said in it."""
+        check_admin(scope)
+        found = await self._one(scope, space)
+        await self._spaces.empty(scope.tenant, found.space_id)
+        receipt = await self._eraser.erase(scope.tenant, found.space_id)
+        return SpaceErased(name=space, rows=receipt.rows)
+
+    async def _one(self, scope: CallerScope, name: str, *given: str) -> Space:
+        named = scope.named(*given)
+        if named is None:
+            check_admin(scope)
+        found = await self._spaces.one(scope.tenant, named.id if named else None, name)
+        if found is None:
+            raise no_such_space(name, "space")
+        return found
+
+
+def _out(row: Space) -> SpaceOut:
+    return SpaceOut(
+        name=row.name,
+        kind=row.kind,
+        title=row.title,
+        by_word=row.by_word,
+        members=row.members,
+        created_at=row.created_at,
+    )

@@ -1,0 +1,187 @@
+"""Shared spaces: who may read which, and who said what there. Their memory itself lies where every user's does, under an id of
+the space's own (`ids.space_id`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, Literal, NamedTuple, get_args
+from uuid import UUID
+
+from asyncpg.pool import PoolConnectionProxy
+from msgspec import Struct
+
+from app.clock import Clock
+from app.errors import Conflict, NotFound
+from app.store import ids
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.tenancy import UserRef, ensure_user
+
+SpaceKind = Literal["team", "project", "tenant"]
+KINDS: tuple[SpaceKind, ...] = get_args(SpaceKind)
+NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
+"""Of a space: it stands in prompts, headers and paths, and says there nothing but itself."""
+_NAME = re.compile(NAME_PATTERN)
+MOST_SPACES = 16
+"""Spaces of one user: each is an index more that a prompt is ranked by (some 2 ms for 5,000 items)."""
+MESSAGE, MEMORY = 0, 1
+"""`item_kind` of `space_sayings`."""
+
+Within = Callable[["PoolConnectionProxy[Any]"], Awaitable[None]]
+
+
+class Space(Struct, frozen=True):
+    """A space as stored. `by_word`: its members may say something to it in a conversation."""
+
+    space_id: UUID
+    name: str
+    kind: SpaceKind
+    title: str
+    by_word: bool
+    created_at: datetime
+    members: int
+
+
+class Shared(NamedTuple):
+    """A space that a user may read."""
+
+    space_id: UUID
+    name: str
+
+
+class Member(NamedTuple):
+    """Of a space."""
+
+    user: str
+    joined_at: datetime
+
+
+def is_name(text: str) -> bool:
+    """Whether a space may be called so."""
+    return _NAME.fullmatch(text) is not None
+
+
+def owner_of(tenant: UUID, name: str) -> UserRef:
+    """As whom the memory of a space is kept."""
+    return UserRef(ids.space_id(tenant, name), f"space:{name}")
+
+
+def no_such_space(name: str, param: str | None = None) -> NotFound:
+    """The same for a space that is not there and for one that is somebody else's."""
+    return NotFound(
+        f"There is no space {name[:64]!r} that this user is a member of. An operator makes one with POST /api/v1/spaces, and"
+        f" adds members with PUT /api/v1/spaces/{{space}}/members/{{user}}.",
+        param=param,
+        code="space_not_found",
+    )
+
+
+class Spaces:
+    """The spaces of tenants."""
+
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._clock = clock
+
+    async def create(
+        self, tenant: UUID, name: str, *, kind: SpaceKind, title: str = "", by_word: bool = False
+    ) -> tuple[Space, bool]:
+        """A space; False: there was one of this name, which stays as it is."""
+        now, owner = self._clock.now(), owner_of(tenant, name)
+        async with self._pool.transaction(tenant) as connection:
+            await ensure_user(connection, self._sql, tenant, owner, now)
+            made = await connection.fetchval(self._sql["spaces.add"], tenant, owner.id, name, kind, title, by_word, now)
+            found = await self._one(connection, tenant, None, owner.id)
+        assert found is not None, "it was made or found in this transaction"
+        return found, made is not None
+
+    async def page(self, tenant: UUID, user: UUID | None, *, after: str, limit: int) -> list[Space]:
+        """Spaces by name, after `after`; of a user those that they are a member of."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["spaces.page"], tenant, user, after, limit)
+        return [Space(**dict(row)) for row in rows]
+
+    async def one(self, tenant: UUID, user: UUID | None, name: str) -> Space | None:
+        """A space, if this user is a member of it; None as `user`: whoever asks."""
+        async with self._pool.transaction(tenant) as connection:
+            return await self._one(connection, tenant, user, ids.space_id(tenant, name))
+
+    async def _one(
+        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID | None, space: UUID
+    ) -> Space | None:
+        row = await connection.fetchrow(self._sql["spaces.one"], tenant, user, space)
+        return Space(**dict(row)) if row is not None else None
+
+    async def of(self, tenant: UUID, user: UUID) -> list[Shared]:
+        """The spaces that a user may read, by name."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["spaces.of"], tenant, user)
+        return [Shared(*row) for row in rows]
+
+    # --- members --------------------------------------------------------------------------------------------------
+
+    async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Member]:
+        """Members by name, after `after`."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["spaces.members"], tenant, space, after, limit)
+        return [Member(*row) for row in rows]
+
+    async def join(self, tenant: UUID, name: str, user: UserRef) -> bool:
+        """Make a user a member; False: they were. Raises NotFound, Conflict for a user of too many spaces."""
+        space, now = ids.space_id(tenant, name), self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            if await connection.fetchval(self._sql["spaces.hold"], tenant, space) is None:
+                raise no_such_space(name)
+            await ensure_user(connection, self._sql, tenant, user, now)
+            made = await connection.fetchval(self._sql["spaces.join"], tenant, user.id, space, now)
+            if (
+                made is not None
+                and await connection.fetchval(self._sql["spaces.joined"], tenant, user.id) > MOST_SPACES
+            ):
+                raise Conflict(f"A user is a member of at most {MOST_SPACES} spaces.", code="too_many_spaces")
+        return made is not None
+
+    async def leave(self, tenant: UUID, space: UUID, user: UUID) -> bool:
+        """End a membership: from the next read on the user sees nothing of the space. False: there was none."""
+        async with self._pool.transaction(tenant) as connection:
+            gone = await connection.fetchval(self._sql["spaces.leave"], tenant, user, space)
+        return gone is not None
+
+    async def empty(self, tenant: UUID, space: UUID) -> None:
+        """End all membership: what is left of the space, nobody reads. (Then it is erased, as a user is.)"""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.fetchval(self._sql["spaces.hold"], tenant, space)
+            await connection.execute(self._sql["spaces.empty"], tenant, space)
+
+    # --- what is said ---------------------------------------------------------------------------------------------
+
+    def saying(
+        self,
+        tenant: UUID,
+        user: UUID,
+        name: str,
+        items: Sequence[UUID],
+        kind: int,
+        session: UUID | None = None,
+        at: datetime | None = None,
+    ) -> Within:
+        """What notes, within the transaction that writes them, that a user said these items in a space. It raises NotFound
+        where they are no member (any more)."""
+
+        async def note(connection: PoolConnectionProxy[Any]) -> None:
+            space = ids.space_id(tenant, name)
+            if await connection.fetchval(self._sql["spaces.is_member"], tenant, user, space) is None:
+                raise no_such_space(name)
+            said_at = at or self._clock.now()
+            await connection.execute(self._sql["spaces.say"], tenant, user, space, list(items), kind, session, said_at)
+
+        return note
+
+    async def sayers(self, tenant: UUID, space: UUID, memories: Sequence[UUID]) -> dict[UUID, list[str]]:
+        """By whom memories of a space were said, as far as that is known still."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["spaces.sayers"], tenant, space, list(memories))
+        return {row["memory_id"]: sorted(row["users"]) for row in rows}
