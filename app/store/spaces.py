@@ -51,8 +51,8 @@ class Shared(NamedTuple):
     name: str
 
 
-class Member(NamedTuple):
-    """Of a space."""
+class Membership(NamedTuple):
+    """Who is a member of a space, since when."""
 
     user: str
     joined_at: datetime
@@ -123,11 +123,11 @@ class Spaces:
 
     # --- members --------------------------------------------------------------------------------------------------
 
-    async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Member]:
+    async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Membership]:
         """Members by name, after `after`."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["spaces.members"], tenant, space, after, limit)
-        return [Member(*row) for row in rows]
+        return [Membership(*row) for row in rows]
 
     async def join(self, tenant: UUID, name: str, user: UserRef) -> bool:
         """Make a user a member; False: they were. Raises NotFound, Conflict for a user of too many spaces."""
