@@ -43,13 +43,13 @@ T = TypeVar("T")
 
 FEATURES = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
-    "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
+    "insights": "insights", "limits": "budget_without_database", "cards": "card_tools", "consolidation": "consolidation",
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`. (Four have none: things are
 known without domains, keys have limits, cards come without tools, and a worker without targets still tries again what
 is dead.) In this order they are asked."""
-ALWAYS = frozenset({"paging"})
-"""Those that are there though their setting is `off`: that is what holds where a request does not say."""
+ALWAYS = frozenset({"paging", "consolidation"})
+"""Those that are there though their setting is `off`: that is what holds where a request does not ask."""
 
 
 class Features:

@@ -33,7 +33,6 @@ from app.server.proxy import Proxy
 from app.store.captures import Captures, CassetteStore
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
-from app.store.consolidation import ConsolidationStore
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
@@ -67,7 +66,7 @@ def open_routes(
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
-    queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
@@ -96,7 +95,7 @@ def open_routes(
         spaces_router(gate, Spaces(pool, sql, clock), eraser),
         sessions_router(gate, sessions, history, proxy.cards, scribe, deleter),
         history_router(gate, sessions, history, proxy.cards, scribe, deleter),
-        working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
+        working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.addon),
         replay_router(gate, captures, proxy.recompiler, proxy.asker),
         cassettes_router(

@@ -63,6 +63,7 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     shown = mneme.http.get("/metrics").text
     assert "mneme_webhooks" not in shown
     assert "mneme_refusals" not in shown
+    assert "mneme_compaction" not in shown
     for path in (
         "/ui",
         "/mcp",
@@ -71,10 +72,11 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/spend",
         "/api/v1/cards",
         "/api/v1/objects",
+        "/api/v1/sessions/talk/summary",
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {"cards", "knowledge", "limits", "paging", "ui", "webhooks", "insights"}
+    assert absent == {"cards", "consolidation", "knowledge", "limits", "paging", "ui", "webhooks", "insights"}
 
 
 def test_a_session_goes_without_cards(mneme: MnemeServer) -> None:

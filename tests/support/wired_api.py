@@ -47,6 +47,8 @@ from app.errors import NotFound
 from app.features.cards.keeper import CardKeeper
 from app.features.cards.routes import cards_router
 from app.features.cards.store import Cards
+from app.features.consolidation.routes import consolidation_router
+from app.features.consolidation.store import ConsolidationStore
 from app.features.insights.asking import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
@@ -74,7 +76,6 @@ from app.settings import Settings
 from app.store.captures import Captures, CassetteStore
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
-from app.store.consolidation import ConsolidationStore
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.export import Export
 from app.store.facts import Facts
@@ -364,7 +365,8 @@ async def build_api(
             Writer(WordCounter().count),
             clock,
         ),
-        lambda: working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
+        lambda: working_router(gate, sessions, WorkingMemory(pool, queries, clock)),
+        lambda: consolidation_router(gate, sessions, ConsolidationStore(pool, queries)),
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),

@@ -152,6 +152,7 @@ def test_settings_choose() -> None:
         "webhooks",
         "limits",
         "cards",
+        "consolidation",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
