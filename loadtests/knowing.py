@@ -112,7 +112,7 @@ async def measure(dsn: str, postgres: int, count: int, say: Callable[[str], None
         )
         core = await stack.enter_async_context(open_core(settings, dsn, SystemClock()))
         metrics, features = Metrics(CollectorRegistry()), Features({"knowledge": Knowledge(settings)})
-        await stack.enter_async_context(features.opened(process_of(core, metrics)))
+        await stack.enter_async_context(features.opened(process_of(core, metrics, space=None)))
         proxy = await stack.enter_async_context(open_proxy(core, metrics, features))
         collector.settle()  # as in a server
         space = await core.turns.space_of(core.embedder.space)

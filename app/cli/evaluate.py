@@ -30,7 +30,6 @@ from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.auth import Principal
-from app.api.import_export import Importer
 from app.api.intake import Scribe
 from app.api.scope import CallerScope as ApiScope
 from app.cli.console import failing_clearly, load_settings, show
@@ -44,6 +43,7 @@ from app.errors import BadBody, MnemeError
 from app.features.consolidation.jobs import consolidation_jobs
 from app.features.consolidation.store import SESSION_END, ConsolidationStore, session_job
 from app.features.registry import Features
+from app.features.transfer.routes import Importer
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
 from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database, process_of
@@ -193,7 +193,7 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=by_rules.handlers() | consolidation_jobs(replace(process_of(core), helper=None)),
+        handlers=by_rules.handlers() | consolidation_jobs(replace(process_of(core, space=space), helper=None)),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,

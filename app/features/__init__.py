@@ -50,7 +50,7 @@ class Process(Struct, frozen=True):
 
     `pool`: for whatever no request under /v1 waits for. `owner`: connects as the owner of the tables, around PgBouncer; the
     name is what pg_stat_activity shows. `count`: tokens of o200k. `helper`: the helper LLM; None: there is none. `metrics`: a
-    server's; None in what is no server.
+    server's; None in what is no server. `space`: the number of the embedder's space; None: there is none, or no database yet.
     """
 
     clock: Clock
@@ -65,6 +65,7 @@ class Process(Struct, frozen=True):
     counts: CountCache
     helper: HelperClient | None = None
     metrics: Metrics | None = None
+    space: int | None = None
 
 
 class Feature:

@@ -19,7 +19,7 @@ from app.api.sealed_keys import SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.budget import Budgets
-from app.context.compile import STORED_COUNTS, Compiler
+from app.context.compile import Compiler
 from app.context.knower import Knows
 from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
@@ -46,6 +46,7 @@ from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
+from app.providers.tokens import STORED_COUNTS
 from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
 from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
@@ -129,7 +130,9 @@ async def open_proxy(
 ) -> AsyncIterator[Proxy]:
     """Wire the path of a request; what is opened last is closed first. `features`: opened for this process. `outside`: where
     another gateway had it before; None: it is opened."""
-    settings, pools, process = core.settings, core.pools, process_of(core, metrics)
+    settings, pools = core.settings, core.pools
+    space = await core.turns.space_of(core.embedder.space)
+    process = process_of(core, metrics, space=space)
     for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
     values = await check_parameters(core.pools.background, core.queries)
@@ -138,7 +141,6 @@ async def open_proxy(
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
     addon, addon_aside = (features.addon(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
-    space = await core.turns.space_of(core.embedder.space)
     indexes = _indexes(core, metrics, space)
     compiler = _compiler(
         core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
@@ -243,7 +245,7 @@ async def open_waiting(
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=features.admits(process_of(core, metrics), absent, core.models) or WithoutCount(),
+        limiter=features.admits(process_of(core, metrics, space=None), absent, core.models) or WithoutCount(),
         metrics=metrics,
         settings=core.settings,
         clock=core.clock,

@@ -58,7 +58,7 @@ async def run_worker(settings: Settings) -> None:
         AsyncExitStack() as stack,
         features.running(),
         open_core(settings, dsn, clock, serving=False) as core,
-        features.opened(process := process_of(core)),
+        features.opened(process := process_of(core, space=await core.turns.space_of(core.embedder.space))),
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await check_parameters(core.pools.background, core.queries)

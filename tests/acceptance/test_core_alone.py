@@ -73,10 +73,26 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/cards",
         "/api/v1/objects",
         "/api/v1/sessions/talk/summary",
+        "/api/v1/cassettes",
+        "/api/v1/users/ines/export",
+        "/api/v1/outcomes",
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {"cards", "consolidation", "knowledge", "limits", "paging", "ui", "webhooks", "insights"}
+    assert absent == {
+        *(
+            "cards",
+            "consolidation",
+            "knowledge",
+            "limits",
+            "outcomes",
+            "paging",
+            "transfer",
+            "ui",
+            "webhooks",
+            "insights",
+        )
+    }
 
 
 def test_a_session_goes_without_cards(mneme: MnemeServer) -> None:

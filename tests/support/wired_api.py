@@ -27,11 +27,9 @@ from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
 from app.api.facts import facts_router
-from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
-from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
@@ -61,10 +59,14 @@ from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
 from app.features.limits.spend import spend_router
 from app.features.limits.store import LimitStore, SpendStore
+from app.features.outcomes.routes import outcomes_router
+from app.features.outcomes.store import Outcomes
 from app.features.paging.faults import Writer
 from app.features.paging.object_store import ObjectStore
 from app.features.paging.routes import objects_router
 from app.features.paging.store import PagingStore
+from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
+from app.features.transfer.store import CassetteStore, Export
 from app.jobs.learn import WorkingMemory
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
@@ -73,16 +75,14 @@ from app.providers.tokens import CountCache
 from app.replay.ask_again import Replayer
 from app.replay.recompile import Recompiler
 from app.settings import Settings
-from app.store.captures import Captures, CassetteStore
+from app.store.captures import Captures
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
-from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
 from app.store.memories import Memories
-from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
 from app.store.pools import Pool
 from app.store.queries import Queries

@@ -153,6 +153,8 @@ def test_settings_choose() -> None:
         "limits",
         "cards",
         "consolidation",
+        "transfer",
+        "outcomes",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 

@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -83,7 +82,6 @@ from app.store.consolidation import NewDrawn
 from app.store.learning import MAX_SOURCES, MemoryRow
 from app.store.queries import Queries
 from app.store.records import Vector
-from app.store.turns import TurnStore
 
 log = logging.getLogger(__name__)
 LOOK_FOR_IDLE = timedelta(minutes=1)
@@ -375,24 +373,20 @@ def _active(state: SessionState) -> int:
 
 
 def consolidation_jobs(process: Process) -> dict[str, Handler]:
-    """By entrypoint, for the worker; without a helper extractively. Made with the first job: only the database knows the number
-    of the embedder's space."""
-    made: dict[str, Handler] = {}
-
-    async def do(name: str, payload: bytes) -> None:
-        if not made:
-            space = await TurnStore(process.pool, process.queries).space_of(process.embedder.space)
-            store = ConsolidationStore(process.pool, process.queries, space=space)
-            embedder, count, clock, helper = process.embedder, process.count, process.clock, process.helper
-            keeper = SessionKeeper(store, embedder=embedder, count=count, clock=clock, helper=helper)
-            drawing = DrawingStore(process.pool, process.queries)
-            users = Consolidator(
-                store, drawing, embedder=embedder, space=space, count=count, clock=clock, helper=helper
-            )
-            made.update(keeper.handlers() | users.handlers())
-        await made[name](payload)
-
-    return {name: partial(do, name) for name in (SESSION_END, COMPACT, CONSOLIDATE)}
+    """By entrypoint, for the worker; without a helper extractively."""
+    store = ConsolidationStore(process.pool, process.queries, space=process.space)
+    embedder, count, clock, helper = process.embedder, process.count, process.clock, process.helper
+    keeper = SessionKeeper(store, embedder=embedder, count=count, clock=clock, helper=helper)
+    users = Consolidator(
+        store,
+        DrawingStore(process.pool, process.queries),
+        embedder=embedder,
+        space=process.space,
+        count=count,
+        clock=clock,
+        helper=helper,
+    )
+    return keeper.handlers() | users.handlers()
 
 
 def consolidation_ticks(sql: Queries) -> Sequence[Tick]:

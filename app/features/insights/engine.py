@@ -23,7 +23,6 @@ from app.store import ids
 from app.store.consolidation import Derivation, NewDrawn, key_hmac
 from app.store.learning import MemoryRow
 from app.store.queries import Queries
-from app.store.turns import TurnStore
 
 log = logging.getLogger(__name__)
 
@@ -90,12 +89,11 @@ class Engine:
         now: datetime,
         due_at: datetime,
     ) -> None:
-        sql, embedder = self._process.queries, self._process.embedder
+        sql = self._process.queries
         async with self._process.pool.transaction(job.tenant) as connection:
             owner = await connection.fetchrow(sql["consolidation.user"], job.user)
             secret: str = await connection.fetchval(sql["memories.secret"])
         assert owner is not None, "a query without FROM has one row"
-        space = await TurnStore(self._process.pool, sql).space_of(embedder.space) if embedder.dimensions else None
         new = None if told is None else await self._drawn(stored, told, bounds, now)
         key = bytes.fromhex(secret)
         store = Derivation(self._process.pool, sql)
@@ -114,7 +112,7 @@ class Engine:
                 )
                 if before is not None:
                     new = NewDrawn(new.row, new.key, (), (), previous=(before,))
-                made = await drawing.add([new], key, space)
+                made = await drawing.add([new], key, self._process.space)
             await drawing.connection.execute(
                 sql["insights.ran"], job.tenant, job.user, job.name, now, due_at, made[0] if made else None, None
             )
