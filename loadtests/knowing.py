@@ -68,7 +68,7 @@ async def compiled(
 ) -> dict[str, float]:
     """Compiles, one after the other. `queries`: fewest of the business's own database that each must make."""
     timed = Timed(proxy.preparer)
-    previewer = Previewer(timed, proxy.router, SystemClock(), MODEL)
+    previewer = Previewer(timed, proxy.path.router, SystemClock(), MODEL)
     user = UserRef(ids.user_id(ids.LOCAL_TENANT, USER.name), USER.name)
     took: list[float] = []
     cpu: list[float] = []

@@ -240,7 +240,7 @@ async def ask(proxy: Proxy, sheet: EvalFile, profile: str, budgets: Sequence[int
         scope = Scope(ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, each.user))
         for budget in budgets:
             began = time.perf_counter()
-            result = await proxy.compiler.search(
+            result = await proxy.path.compiler.search(
                 SearchRequest(scope, each.question, each.now or clock.now(), token_budget=budget, profile=profile)
             )
             took.append(1000 * (time.perf_counter() - began))
@@ -273,7 +273,7 @@ async def _priced(proxy: Proxy, sheet: EvalFile, price: Price, now: datetime) ->
     recall, tokens, precision, idle = [], [], [], []
     for each in sheet.questions:
         scope = Scope(ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, each.user))
-        result = await proxy.compiler.search(SearchRequest(scope, each.question, each.now or now, price=price))
+        result = await proxy.path.compiler.search(SearchRequest(scope, each.question, each.now or now, price=price))
         if not each.evidence:
             idle.append(result.tokens)
             continue

@@ -44,7 +44,7 @@ T = TypeVar("T")
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
-    "consolidation": "consolidation", "transfer": None, "outcomes": None,
+    "consolidation": "consolidation", "transfer": None, "outcomes": None, "replay": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
 None: no setting does. In this order they are asked."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import NotReady
-from app.features import Process
+from app.features import CallPath, Process
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.helper import HelperClient, build_helper
@@ -125,8 +125,10 @@ class Core(Struct, frozen=True):
     session_ttl: timedelta
 
 
-def process_of(core: Core, metrics: Metrics | None = None, *, space: int | None) -> Process:
-    """What a feature may use of it. `metrics`: a server's. `space`: of the embedder."""
+def process_of(
+    core: Core, metrics: Metrics | None = None, *, space: int | None, path: CallPath | None = None
+) -> Process:
+    """What a feature may use of it. `metrics`: a server's. `space`: of the embedder. `path`: for routes."""
 
     def owner(name: str) -> Connect:
         from app.jobs.worker import connector
@@ -147,6 +149,7 @@ def process_of(core: Core, metrics: Metrics | None = None, *, space: int | None)
         core.helper,
         metrics,
         space,
+        path,
     )
 
 

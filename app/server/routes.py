@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.calls import calls_router, replay_router
+from app.api.calls import calls_router
 from app.api.chat import chat_router
 from app.api.conflicts import conflicts_router
 from app.api.facts import facts_router
@@ -72,10 +72,15 @@ def open_routes(
     return [
         ops_router(probes),
         search_router(
-            gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
+            gate,
+            sessions,
+            proxy.path.compiler,
+            clock,
+            Filtering(memories, settings.memory_budget_tokens),
+            proxy.path.knower,
         ),
         memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), scribe, welcome),
-        context_router(gate, Previewer(proxy.preparer, proxy.router, clock, default_model)),
+        context_router(gate, Previewer(proxy.preparer, proxy.path.router, clock, default_model)),
         chat_router(
             gate,
             proxy.gateway,
@@ -88,11 +93,10 @@ def open_routes(
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         spaces_router(gate, Spaces(pool, sql, clock), eraser),
-        sessions_router(gate, sessions, history, proxy.cards, scribe, deleter),
-        history_router(gate, sessions, history, proxy.cards, scribe, deleter),
+        sessions_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
+        history_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
-        calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.addon),
-        replay_router(gate, captures, proxy.recompiler, proxy.asker),
+        calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.path.addon),
         queue_router(gate, queue),
         overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),
@@ -100,5 +104,5 @@ def open_routes(
         facts_router(gate, Facts(pool, sql, clock), welcome),
         tenant_router(gate, Instructions(pool, sql, clock)),
         conflicts_router(gate, ConflictStore(pool, sql, clock)),
-        *features.routes(process_of(core, metrics, space=space), gate),
+        *features.routes(process_of(core, metrics, space=space, path=proxy.path), gate),
     ]

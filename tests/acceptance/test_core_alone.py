@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.features.registry import FEATURES
 from tests.support.clients import MODEL, Api, answer_of, ask, prompt_of, sdk, user
 from tests.support.forking import run, start
 from tests.support.scripted import ScriptedUpstream
@@ -76,23 +77,11 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/cassettes",
         "/api/v1/users/ines/export",
         "/api/v1/outcomes",
+        "/api/v1/calls/a-call/replay",
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {
-        *(
-            "cards",
-            "consolidation",
-            "knowledge",
-            "limits",
-            "outcomes",
-            "paging",
-            "transfer",
-            "ui",
-            "webhooks",
-            "insights",
-        )
-    }
+    assert absent == set(FEATURES) - {"mcp", "tracing"}, "these two are not asked for"
 
 
 def test_a_session_goes_without_cards(mneme: MnemeServer) -> None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
-from app.api.calls import calls_router, replay_router
+from app.api.calls import calls_router
 from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
@@ -65,6 +65,9 @@ from app.features.paging.faults import Writer
 from app.features.paging.object_store import ObjectStore
 from app.features.paging.routes import objects_router
 from app.features.paging.store import PagingStore
+from app.features.replay.ask_again import Replayer
+from app.features.replay.recompile import Recompiler
+from app.features.replay.routes import replay_router
 from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
 from app.features.transfer.store import CassetteStore, Export
 from app.jobs.learn import WorkingMemory
@@ -72,8 +75,6 @@ from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.providers.tokens import CountCache
-from app.replay.ask_again import Replayer
-from app.replay.recompile import Recompiler
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.commands import CommandStore

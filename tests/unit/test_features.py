@@ -155,6 +155,7 @@ def test_settings_choose() -> None:
         "consolidation",
         "transfer",
         "outcomes",
+        "replay",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 
 from starlette.responses import Response
 
-from app.dialects.registry import dialect_of
+from app.dialects.registry import answer_of, dialect_of
 from app.features.ui import call_body, call_context, call_prompt, call_words
 from app.features.ui.rendering import url
 from app.features.ui.visit import Entry, Refused, Visit, whole_number
-from app.replay.ask_again import answer_of
 
 PAGE = 50
 FILTERS = (
