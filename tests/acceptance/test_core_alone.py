@@ -117,6 +117,8 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.knowledge.\n")
     done = run(["keys", "spend"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.limits.\n")
+    done = run(["eval", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.consolidation.\n")
     done = run(["keys", "list"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 0
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
