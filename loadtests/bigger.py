@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.table import Table
 
 from app.api.auth import Principal
-from app.api.import_export import Importer
 from app.api.intake import Scribe
 from app.api.scope import CallerScope
 from app.cli.evaluate import EvalFile, EvalQuestion, ask, fill, read
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
+from app.features.transfer.routes import Importer
 from app.jobs.schedule import GRAPH_FROM
 from app.metrics import Metrics
 from app.server import collector

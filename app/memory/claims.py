@@ -35,11 +35,6 @@ FURTHER_BOOST = 0.02
 """What the first, second, third and every further confirmation adds (seed 004, `compute_reinforcement_boost`)."""
 
 
-def reinforcement_boost(nth: int) -> float:
-    """What the n-th confirmation of a memory adds to its confidence, n from 1 (seed 004, "Reinforcement Boost Formula")."""
-    return BOOSTS[nth - 1] if nth <= len(BOOSTS) else FURTHER_BOOST
-
-
 def gained(confirmations: int) -> float:
     """What so many confirmations add together."""
     return sum(BOOSTS[:confirmations]) + FURTHER_BOOST * max(0, confirmations - len(BOOSTS))

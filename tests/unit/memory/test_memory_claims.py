@@ -19,7 +19,6 @@ from app.memory.claims import (
     opposite,
     predicate_type,
     prefer,
-    reinforcement_boost,
     relation,
     replaces,
     same_value,
@@ -31,7 +30,6 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 def test_the_boosts_of_the_seed() -> None:
     """Seed 004, "Reinforcement Boost Formula"."""
-    assert [reinforcement_boost(nth) for nth in range(1, 7)] == [0.15, 0.10, 0.05, 0.02, 0.02, 0.02]
     assert [gained(times) for times in range(6)] == pytest.approx([0.0, 0.15, 0.25, 0.30, 0.32, 0.34])
 
 

@@ -30,18 +30,18 @@ from pydantic import BaseModel, Field, ValidationError
 from app.api.common import MAX_NAME_CHARS, Labelled, Model, Moment, Name, Segment, Text, Word, parse_json
 from app.api.intake import IntakeMessage, MessageIn, Role, Scribe, check_time, plain_text
 from app.api.scope import Admitted, CallerScope, Gate, find_call, owner_and_session
-from app.capture.cassettes import call_id, cassette_of, facts_of
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadBody, BadHeader, MnemeError, NotFound, TooLarge
+from app.features.transfer.cassettes import call_id, cassette_of, facts_of
+from app.features.transfer.store import LEFT_OUT, VERSION, CassetteStore, Export, WantedCalls, written
 from app.gateway.relay import Tape, is_event_stream
 from app.memory.text import content_hash
 from app.patience import take_time
 from app.store import ids
-from app.store.captures import Captures, CassetteStore, WantedCalls
-from app.store.export import LEFT_OUT, VERSION, Export, written
+from app.store.captures import Captures
 from app.store.history import LEARN_BATCH, History
 from app.store.records import StreamRecord
 from app.store.sessions import NewSession, SessionRef, Sessions

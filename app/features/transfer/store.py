@@ -1,17 +1,19 @@
-"""All that is stored of a user, line by line, in little memory: tables are found in the catalogue, as an erasure finds them.
+"""What goes out: all that is stored of a user, line by line, in little memory, and the captured calls of a tenant.
 
-Each page is a transaction of its own, so that a slow reader holds no connection; what is written meanwhile may or may not
-be in it.
+A user's tables are found in the catalogue, as an erasure finds them. Each page is a transaction of its own, so that a slow
+reader holds no connection; what is written meanwhile may or may not be in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import orjson
+from msgspec import Struct
 
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -104,3 +106,75 @@ def _line(row: Any, external: str) -> dict[str, Any]:
     }
     further = {name: row[name] for name in ("name", "tool_calls", "tool_call_id")}
     return line | {name: value for name, value in further.items() if value}
+
+
+# --- for cassettes -----------------------------------------------------------------------------------------------------
+
+CASSETTE_PAGE = 200
+"""Ids that are read at once."""
+
+
+class WantedCalls(Struct, frozen=True):
+    """Which calls; None: any. `since` and later, before `until`. `labels`: all of them. `legs`: those of calls, too; named in
+    `calls` they always are."""
+
+    session: UUID | None = None
+    model: str | None = None
+    status: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    labels: Sequence[str] = ()
+    calls: Sequence[UUID] | None = None
+    legs: bool = False
+
+
+class CapturedAnswer(NamedTuple):
+    """The body of an answer, and (microseconds since the request came in, bytes) of each piece of it."""
+
+    body: bytes
+    truncated: bool
+    pieces: list[tuple[int, int]]
+
+
+class CassetteStore:
+    """The captured calls of a tenant, for export. `user`: only that user's; None: any user's."""
+
+    def __init__(self, pool: Pool, queries: Queries) -> None:
+        self._pool = pool
+        self._sql = queries
+
+    async def ids(self, tenant: UUID, user: UUID | None, wanted: WantedCalls) -> AsyncIterator[UUID]:
+        """The calls, oldest first. Each page is a transaction of its own: a slow reader holds no connection."""
+        after: UUID | None = None
+        labels = list(wanted.labels) or None
+        filters = (wanted.session, wanted.model, wanted.status, wanted.since, wanted.until, labels)
+        calls = list(wanted.calls) if wanted.calls is not None else None
+        while True:
+            async with self._pool.transaction(tenant) as connection:
+                rows = await connection.fetch(
+                    self._sql["cassettes.wanted"], tenant, user, *filters, calls, after, CASSETTE_PAGE, wanted.legs
+                )
+            for row in rows:
+                yield row["call_id"]
+            if len(rows) < CASSETTE_PAGE:
+                return
+            after = rows[-1]["call_id"]
+
+    async def holders(self, tenant: UUID, calls: Sequence[UUID]) -> dict[UUID, set[UUID]]:
+        """Whose calls these are, of those that are there."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["cassettes.holders"], tenant, list(calls))
+        found: dict[UUID, set[UUID]] = {}
+        for row in rows:
+            found.setdefault(row["call_id"], set()).add(row["user_id"])
+        return found
+
+    async def answer(self, tenant: UUID, call: UUID, user: UUID | None) -> CapturedAnswer | None:
+        """The answer of a call; None: nothing was captured."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["cassettes.stream"], tenant, call, user)
+        if row is None:
+            return None
+        offsets = [*row["chunk_offsets"], len(row["body"])]
+        sizes = [end - start for start, end in pairwise(offsets)]
+        return CapturedAnswer(row["body"], row["truncated"], list(zip(row["chunk_times"], sizes, strict=True)))
