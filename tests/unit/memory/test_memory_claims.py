@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.memory.candidate import MemoryCandidate, Provenance, Triple
 from app.memory.claims import (
-    MAX_CONFIDENCE,
+    SHIPPED,
     ClaimSide,
     TripleRelation,
     base_confidence,
@@ -63,7 +63,7 @@ def test_confidence_does_not_depend_on_the_order(bases: list[float]) -> None:
 def test_confirmation_never_lowers_and_never_makes_sure(now: float, count: int, base: float, times: int) -> None:
     after = confirmed(now, count, base, times)
     assert after >= now
-    assert after <= max(now, MAX_CONFIDENCE)
+    assert after <= max(now, SHIPPED.most)
 
 
 LIVES = Triple("user", "lives_in", "Lisbon")
