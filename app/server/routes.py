@@ -67,6 +67,7 @@ def open_routes(
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
+    spaces = Spaces(pool, sql, clock)
     queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
@@ -78,9 +79,15 @@ def open_routes(
     return [
         ops_router(probes),
         search_router(
-            gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
+            gate,
+            sessions,
+            proxy.compiler,
+            clock,
+            Filtering(memories, settings.memory_budget_tokens),
+            spaces,
+            proxy.knower,
         ),
-        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), scribe, welcome),
+        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, scribe, welcome),
         context_router(gate, Previewer(proxy.preparer, proxy.router, clock, default_model)),
         chat_router(
             gate,
@@ -93,7 +100,7 @@ def open_routes(
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        spaces_router(gate, Spaces(pool, sql, clock), eraser),
+        spaces_router(gate, spaces, eraser, core.tasks),
         sessions_router(gate, sessions, history, proxy.cards, scribe, deleter),
         history_router(gate, sessions, history, proxy.cards, scribe, deleter),
         working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
@@ -107,7 +114,7 @@ def open_routes(
             Recorder(TurnStore(pool, sql), core.embedder, core.counts, core.counter),
             clock,
         ),
-        importer_router(gate, Importer(sessions, history, scribe)),
+        importer_router(gate, Importer(sessions, history, scribe, spaces)),
         queue_router(gate, queue),
         overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),

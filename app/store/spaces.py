@@ -24,6 +24,8 @@ KINDS: tuple[SpaceKind, ...] = get_args(SpaceKind)
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 """Of a space: it stands in prompts, headers and paths, and says there nothing but itself."""
 _NAME = re.compile(NAME_PATTERN)
+_SPACE = "space:"
+"""Before its name, where a user's name stands."""
 MOST_SPACES = 16
 """Spaces of one user: each is an index more that a prompt is ranked by (some 2 ms for 5,000 items)."""
 MESSAGE, MEMORY = 0, 1
@@ -51,6 +53,17 @@ class Shared(NamedTuple):
     name: str
 
 
+class SpaceItem(NamedTuple):
+    """Something that is said or remembered in a space. `kind`: message, or that of a memory; `users`: who said it, as
+    far as that is known still."""
+
+    id: UUID
+    kind: str
+    text: str
+    said_at: datetime
+    users: Sequence[str]
+
+
 class Member(NamedTuple):
     """Of a space."""
 
@@ -65,7 +78,13 @@ def is_name(text: str) -> bool:
 
 def owner_of(tenant: UUID, name: str) -> UserRef:
     """As whom the memory of a space is kept."""
-    return UserRef(ids.space_id(tenant, name), f"space:{name}")
+    return UserRef(ids.space_id(tenant, name), f"{_SPACE}{name}")
+
+
+def space_of(tenant: UUID, owner: UUID, external: str | None) -> str | None:
+    """Which space this owner of a memory is; None: a user."""
+    name = (external or "").removeprefix(_SPACE)
+    return name if name != external and owner == ids.space_id(tenant, name) else None
 
 
 def no_such_space(name: str, param: str | None = None) -> NotFound:
@@ -180,8 +199,13 @@ class Spaces:
 
         return note
 
-    async def sayers(self, tenant: UUID, space: UUID, memories: Sequence[UUID]) -> dict[UUID, list[str]]:
-        """By whom memories of a space were said, as far as that is known still."""
+    async def items(
+        self, tenant: UUID, space: UUID, user: UUID | None, *, after: tuple[datetime, UUID] | None, limit: int
+    ) -> list[SpaceItem]:
+        """What is said and remembered in a space, oldest first, after (said_at, id): for one of its members; None as `user`:
+        for whoever asks."""
         async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["spaces.sayers"], tenant, space, list(memories))
-        return {row["memory_id"]: sorted(row["users"]) for row in rows}
+            rows = await connection.fetch(
+                self._sql["spaces.items"], tenant, space, user, *(after or (None, None)), limit
+            )
+        return [SpaceItem(*row) for row in rows]
