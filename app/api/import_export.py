@@ -57,7 +57,7 @@ from app.store.export import LEFT_OUT, VERSION, Export, written
 from app.store.history import LEARN_BATCH, History
 from app.store.records import StreamRecord
 from app.store.sessions import NewSession, SessionRef, Sessions
-from app.store.spaces import MESSAGE, Spaces, no_such_space, owner_of
+from app.store.spaces import MESSAGE, SharedSpaces, no_such_space, owner_of
 from app.store.tenancy import Tenancy, UserRef
 from mneme_replay import bodies
 from mneme_replay.cassette import Cassette, Response
@@ -275,7 +275,7 @@ class _Tally(Struct):
 class Importer:
     """Checks and stores an import."""
 
-    def __init__(self, sessions: Sessions, history: History, scribe: Scribe, spaces: Spaces) -> None:
+    def __init__(self, sessions: Sessions, history: History, scribe: Scribe, spaces: SharedSpaces) -> None:
         self._spaces = spaces
         self._sessions = sessions
         self._history = history

@@ -50,7 +50,7 @@ from app.store.memories import (
 )
 from app.store.records import Vector
 from app.store.sessions import NewSession, Sessions
-from app.store.spaces import MEMORY, Spaces, owner_of, space_of
+from app.store.spaces import MEMORY, SharedSpaces, owner_of, space_of
 from app.store.tenancy import UserRef
 from app.store.validation import Validation
 
@@ -299,7 +299,7 @@ def memories_router(
     memories: Memories,
     sessions: Sessions,
     validation: Validation,
-    spaces: Spaces,
+    spaces: SharedSpaces,
     scribe: Scribe,
     welcome: Welcome,
 ) -> APIRouter:
@@ -331,7 +331,7 @@ class _Routes:
         memories: Memories,
         sessions: Sessions,
         validation: Validation,
-        spaces: Spaces,
+        spaces: SharedSpaces,
         scribe: Scribe,
         welcome: Welcome,
     ) -> None:

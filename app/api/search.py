@@ -40,7 +40,7 @@ from app.sources import Price
 from app.store import ids
 from app.store.memories import Memories
 from app.store.sessions import Sessions
-from app.store.spaces import Spaces, no_such_space
+from app.store.spaces import SharedSpaces, no_such_space
 from app.store.tenancy import UserRef
 from app.store.texts import nested
 
@@ -126,7 +126,7 @@ def search_router(
     searcher: Compiler,
     clock: Clock,
     filtering: Filtering,
-    spaces: Spaces,
+    spaces: SharedSpaces,
     knower: Knows | None = None,
 ) -> APIRouter:
     """POST /api/v1/memories/search. `knower`: None where nothing can be known beside memory."""
@@ -143,7 +143,7 @@ class _Routes:
         searcher: Compiler,
         clock: Clock,
         filtering: Filtering,
-        spaces: Spaces,
+        spaces: SharedSpaces,
         knower: Knows | None,
     ) -> None:
         self._sessions = sessions

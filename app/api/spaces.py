@@ -15,7 +15,7 @@ from app.api.scope import Admitted, CallerScope, Gate
 from app.api.tenant import check_admin
 from app.api.users import Erased
 from app.store.erasure import Eraser
-from app.store.spaces import NAME_PATTERN, Space, SpaceKind, Spaces, no_such_space
+from app.store.spaces import NAME_PATTERN, SharedSpace, SharedSpaces, SpaceKind, no_such_space
 from app.tasks import Supervisor
 
 MAX_TITLE_CHARS = 200
@@ -92,7 +92,7 @@ class SpaceItemPage(BaseModel):
     next: str | None
 
 
-def spaces_router(gate: Gate, spaces: Spaces, eraser: Eraser, tasks: Supervisor) -> APIRouter:
+def spaces_router(gate: Gate, spaces: SharedSpaces, eraser: Eraser, tasks: Supervisor) -> APIRouter:
     """The routes of spaces."""
     routes = _Routes(spaces, eraser, tasks)
     router = gate.router("spaces")
@@ -111,7 +111,7 @@ def spaces_router(gate: Gate, spaces: Spaces, eraser: Eraser, tasks: Supervisor)
 class _Routes:
     """A key made for one user sees that user's spaces, and may leave them; all else is for one that may manage the tenant."""
 
-    def __init__(self, spaces: Spaces, eraser: Eraser, tasks: Supervisor) -> None:
+    def __init__(self, spaces: SharedSpaces, eraser: Eraser, tasks: Supervisor) -> None:
         self._spaces = spaces
         self._eraser = eraser
         self._tasks = tasks
@@ -192,7 +192,7 @@ class _Routes:
         receipt = await asyncio.shield(self._tasks.spawn(self._eraser.erase(scope.tenant, found.space_id), "erasure"))
         return Erased.of(receipt)
 
-    async def _one(self, scope: CallerScope, name: str, *given: str) -> Space:
+    async def _one(self, scope: CallerScope, name: str, *given: str) -> SharedSpace:
         named = scope.named(*given)
         if named is None:
             check_admin(scope)
@@ -202,7 +202,7 @@ class _Routes:
         return found
 
 
-def _out(row: Space) -> SpaceOut:
+def _out(row: SharedSpace) -> SpaceOut:
     return SpaceOut(
         name=row.name,
         kind=row.kind,

@@ -46,7 +46,7 @@ from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
-from app.store.spaces import Spaces
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Instructions
 from app.store.turns import TurnStore
 from app.store.validation import Validation
@@ -67,7 +67,7 @@ def open_routes(
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
-    spaces = Spaces(pool, sql, clock)
+    spaces = SharedSpaces(pool, sql, clock)
     queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))

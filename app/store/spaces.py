@@ -34,7 +34,7 @@ MESSAGE, MEMORY = 0, 1
 Within = Callable[["PoolConnectionProxy[Any]"], Awaitable[None]]
 
 
-class Space(Struct, frozen=True):
+class SharedSpace(Struct, frozen=True):
     """A space as stored. `by_word`: its members may say something to it in a conversation."""
 
     space_id: UUID
@@ -64,7 +64,7 @@ class SpaceItem(NamedTuple):
     users: Sequence[str]
 
 
-class Member(NamedTuple):
+class Membership(NamedTuple):
     """Of a space."""
 
     user: str
@@ -97,7 +97,7 @@ def no_such_space(name: str, param: str | None = None) -> NotFound:
     )
 
 
-class Spaces:
+class SharedSpaces:
     """The spaces of tenants."""
 
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
@@ -107,7 +107,7 @@ class Spaces:
 
     async def create(
         self, tenant: UUID, name: str, *, kind: SpaceKind, title: str = "", by_word: bool = False
-    ) -> tuple[Space, bool]:
+    ) -> tuple[SharedSpace, bool]:
         """A space; False: there was one of this name, which stays as it is."""
         now, owner = self._clock.now(), owner_of(tenant, name)
         async with self._pool.transaction(tenant) as connection:
@@ -117,22 +117,22 @@ class Spaces:
         assert found is not None, "it was made or found in this transaction"
         return found, made is not None
 
-    async def page(self, tenant: UUID, user: UUID | None, *, after: str, limit: int) -> list[Space]:
+    async def page(self, tenant: UUID, user: UUID | None, *, after: str, limit: int) -> list[SharedSpace]:
         """Spaces by name, after `after`; of a user those that they are a member of."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["spaces.page"], tenant, user, after, limit)
-        return [Space(**dict(row)) for row in rows]
+        return [SharedSpace(**dict(row)) for row in rows]
 
-    async def one(self, tenant: UUID, user: UUID | None, name: str) -> Space | None:
+    async def one(self, tenant: UUID, user: UUID | None, name: str) -> SharedSpace | None:
         """A space, if this user is a member of it; None as `user`: whoever asks."""
         async with self._pool.transaction(tenant) as connection:
             return await self._one(connection, tenant, user, ids.space_id(tenant, name))
 
     async def _one(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID | None, space: UUID
-    ) -> Space | None:
+    ) -> SharedSpace | None:
         row = await connection.fetchrow(self._sql["spaces.one"], tenant, user, space)
-        return Space(**dict(row)) if row is not None else None
+        return SharedSpace(**dict(row)) if row is not None else None
 
     async def of(self, tenant: UUID, user: UUID) -> list[Shared]:
         """The spaces that a user may read, by name."""
@@ -142,11 +142,11 @@ class Spaces:
 
     # --- members --------------------------------------------------------------------------------------------------
 
-    async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Member]:
+    async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Membership]:
         """Members by name, after `after`."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["spaces.members"], tenant, space, after, limit)
-        return [Member(*row) for row in rows]
+        return [Membership(*row) for row in rows]
 
     async def join(self, tenant: UUID, name: str, user: UserRef) -> bool:
         """Make a user a member; False: they were. Raises NotFound, Conflict for a user of too many spaces."""

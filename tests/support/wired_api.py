@@ -90,7 +90,7 @@ from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
-from app.store.spaces import Spaces
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Instructions, Tenancy
 from app.store.turns import TurnStore
 from app.store.validation import Validation
@@ -342,15 +342,15 @@ async def build_api(
             memories,
             sessions,
             Validation(pool, queries, clock, space=space),
-            Spaces(pool, queries, clock),
+            SharedSpaces(pool, queries, clock),
             scribe,
             welcome,
         ),
         lambda: spaces_router(
-            gate, Spaces(pool, queries, clock), Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
+            gate, SharedSpaces(pool, queries, clock), Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),
         lambda: search_router(
-            gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500), Spaces(pool, queries, clock)
+            gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500), SharedSpaces(pool, queries, clock)
         ),
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
@@ -381,7 +381,7 @@ async def build_api(
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
-        lambda: importer_router(gate, Importer(sessions, history, scribe, Spaces(pool, queries, clock))),
+        lambda: importer_router(gate, Importer(sessions, history, scribe, SharedSpaces(pool, queries, clock))),
         lambda: queue_router(gate, queue),
         lambda: overview_router(gate, OverviewStore(pool, queries), clock, 1500),
         lambda: keys_router(gate, tenancy, clock),
