@@ -290,10 +290,10 @@ async def test_agents_remember_for_a_space_and_find_what_is_known_there(mneme: M
         assert (found["text"], found["space"]) == ("The crew meets at the north gate.", "crew")
         assert "memory" not in found, "what others share is not one's own to forget"
         assert len((await told(boris, "search", query="Which gate?", space="crew"))["items"]) == 1
-    async with over_http(mneme.base_url, x_mneme_user="eve") as eve:
-        assert (await told(eve, "search", query="Where do we meet, at which gate?"))["items"] == []
-        assert "no space" in await refused(eve, "search", query="Which gate?", space="crew")
-        assert "no space" in await refused(eve, "remember", text="Eve was here.", space="crew")
+    async with over_http(mneme.base_url, x_mneme_user="vera") as vera:
+        assert (await told(vera, "search", query="Where do we meet, at which gate?"))["items"] == []
+        assert "no space" in await refused(vera, "search", query="Which gate?", space="crew")
+        assert "no space" in await refused(vera, "remember", text="Vera was here.", space="crew")
     async with httpx.AsyncClient(base_url=mneme.base_url) as client:
         assert (await client.delete("/api/v1/spaces/crew/members/boris")).is_success
     async with over_http(mneme.base_url, x_mneme_user="boris") as boris:
