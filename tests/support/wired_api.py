@@ -347,10 +347,18 @@ async def build_api(
             welcome,
         ),
         lambda: spaces_router(
-            gate, SharedSpaces(pool, queries, clock), Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
+            gate,
+            SharedSpaces(pool, queries, clock),
+            Eraser(own_connection(dsn, ERASER_ROLE), queries, clock),
+            Supervisor(),
         ),
         lambda: search_router(
-            gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500), SharedSpaces(pool, queries, clock)
+            gate,
+            sessions,
+            cast("Compiler", searcher),
+            clock,
+            Filtering(memories, 1500),
+            SharedSpaces(pool, queries, clock),
         ),
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
