@@ -57,6 +57,7 @@ from app.store.history import History
 from app.store.queue import Queue
 from app.store.records import JobRecord
 from app.store.sessions import Sessions
+from app.store.spaces import SharedSpaces
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""
@@ -180,7 +181,7 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock))
+    importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock), SharedSpaces(pool, sql, clock))
     principal = Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
     scope = ApiScope(ids.LOCAL_TENANT, None, None, None, principal)
     for first in range(0, len(lines), PART_LINES):

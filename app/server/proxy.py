@@ -58,7 +58,7 @@ from app.store.indexed import IndexStore
 from app.store.pools import NoPool
 from app.store.replicas import Pools
 from app.store.sessions import Sessions
-from app.store.spaces import Spaces
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
@@ -341,7 +341,7 @@ def _sharer(core: Core, space: int | None) -> Sharer:
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     return Sharer(
         History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space),
-        Spaces(pool, sql, clock),
+        SharedSpaces(pool, sql, clock),
         core.embedder,
         core.counter.count,
         unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),

@@ -41,7 +41,7 @@ from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
-from app.store.spaces import Spaces
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Instructions
 from app.store.validation import Validation
 
@@ -61,6 +61,7 @@ def open_routes(
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
+    spaces = SharedSpaces(pool, sql, clock)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
@@ -77,9 +78,10 @@ def open_routes(
             proxy.path.compiler,
             clock,
             Filtering(memories, settings.memory_budget_tokens),
+            spaces,
             proxy.path.knower,
         ),
-        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), scribe, welcome),
+        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, scribe, welcome),
         context_router(gate, Previewer(proxy.preparer, proxy.path.router, clock, default_model)),
         chat_router(
             gate,
@@ -92,7 +94,7 @@ def open_routes(
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        spaces_router(gate, Spaces(pool, sql, clock), eraser),
+        spaces_router(gate, spaces, eraser, core.tasks),
         sessions_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
         history_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),

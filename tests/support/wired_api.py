@@ -34,6 +34,7 @@ from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
+from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -91,6 +92,7 @@ from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Instructions, Tenancy
 from app.store.turns import TurnStore
 from app.store.validation import Validation
@@ -338,9 +340,28 @@ async def build_api(
         parts,
         made_of,
         lambda: memories_router(
-            gate, memories, sessions, Validation(pool, queries, clock, space=space), scribe, welcome
+            gate,
+            memories,
+            sessions,
+            Validation(pool, queries, clock, space=space),
+            SharedSpaces(pool, queries, clock),
+            scribe,
+            welcome,
         ),
-        lambda: search_router(gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500)),
+        lambda: spaces_router(
+            gate,
+            SharedSpaces(pool, queries, clock),
+            Eraser(own_connection(dsn, ERASER_ROLE), queries, clock),
+            Supervisor(),
+        ),
+        lambda: search_router(
+            gate,
+            sessions,
+            cast("Compiler", searcher),
+            clock,
+            Filtering(memories, 1500),
+            SharedSpaces(pool, queries, clock),
+        ),
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
             gate,
@@ -371,7 +392,7 @@ async def build_api(
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
-        lambda: importer_router(gate, Importer(sessions, history, scribe)),
+        lambda: importer_router(gate, Importer(sessions, history, scribe, SharedSpaces(pool, queries, clock))),
         lambda: queue_router(gate, queue),
         lambda: overview_router(gate, OverviewStore(pool, queries), clock, 1500),
         lambda: keys_router(gate, tenancy, clock),

@@ -27,6 +27,7 @@ class Transfer(Feature):
         from app.store.captures import Captures
         from app.store.history import History
         from app.store.sessions import Sessions
+        from app.store.spaces import SharedSpaces
         from app.store.tenancy import Tenancy
         from app.store.turns import TurnStore
 
@@ -37,7 +38,10 @@ class Transfer(Feature):
         recorder = Recorder(TurnStore(pool, sql), process.embedder, process.counts, counter)
         return (
             cassettes_router(gate, Captures(pool, sql), CassetteStore(pool, sql), sessions, recorder, clock),
-            importer_router(gate, Importer(sessions, history, Scribe(process.embedder, counter, clock))),
+            importer_router(
+                gate,
+                Importer(sessions, history, Scribe(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)),
+            ),
             export_router(gate, Export(pool, sql), Tenancy(pool, sql, clock), clock),
         )
 

@@ -23,6 +23,8 @@ from app.store.texts import content_of
 VERSION = 1
 """Of the shape of the lines."""
 
+IN_SPACES = "said_in_spaces"
+"""What the user said in shared spaces stands in an export as if it were a table."""
 PAGE_ROWS = 500
 PAGE_BYTES = 1024 * 1024
 """A page: as many rows as have this many bytes as they are stored, one at least. Bodies of calls are up to
@@ -64,6 +66,10 @@ class Export:
                 counts[table] = counts.get(table, 0) + len(page)
                 head = b'{"table":"%s","row":' % table.encode()
                 yield b"".join(head + line.encode() + b"}\n" for line in page)
+        async for said in self._in_spaces(tenant, user):
+            counts[IN_SPACES] = counts.get(IN_SPACES, 0) + len(said)
+            rows = ({"table": IN_SPACES, "row": each} for each in said)
+            yield b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in rows)
         yield orjson.dumps({"end": counts}, option=orjson.OPT_APPEND_NEWLINE)
 
     async def messages(self, tenant: UUID, user: UUID, external: str) -> AsyncIterator[bytes]:
@@ -73,9 +79,23 @@ class Export:
             async with self._pool.transaction(tenant) as connection:
                 rows = await connection.fetch(self._sql["export.messages"], tenant, user, *after, PAGE_ROWS)
             if not rows:
-                return
+                break
             yield b"".join(orjson.dumps(_line(row, external), option=orjson.OPT_APPEND_NEWLINE) for row in rows)
             after = tuple(rows[-1][name] for name in ("session_id", "turn_index", "sibling", "message_id"))
+        async for said in self._in_spaces(tenant, user):
+            lines = (said_line(each, external) for each in said if each["kind"] == "message")
+            yield b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in lines)
+
+    async def _in_spaces(self, tenant: UUID, user: UUID) -> AsyncIterator[list[dict[str, Any]]]:
+        """What the user said in shared spaces, in words: its rows are the spaces'."""
+        after: tuple[Any, Any] = (None, None)
+        while True:
+            async with self._pool.transaction(tenant) as connection:
+                rows = await connection.fetch(self._sql["spaces.words"], tenant, user, *after, PAGE_ROWS)
+            if not rows:
+                return
+            yield [{**row, "id": str(row["id"]), "said_at": written(row["said_at"])} for row in rows]
+            after = (rows[-1]["said_at"], rows[-1]["id"])
 
     async def _pages(self, tenant: UUID, user: UUID, table: str) -> AsyncIterator[list[str]]:
         after: list[str] | None = None
@@ -88,6 +108,18 @@ class Export:
                 return
             yield [row["line"] for row in rows]
             after = rows[-1]["key"]
+
+
+def said_line(row: dict[str, Any], external: str) -> dict[str, Any]:
+    """A message that a user said in a space, as POST /api/v1/import takes it."""
+    return {
+        "session": row["session"],
+        "user": external,
+        "space": row["space"],
+        "role": "user",
+        "content": row["text"],
+        "created_at": row["said_at"],
+    }
 
 
 def written(moment: datetime) -> str:
