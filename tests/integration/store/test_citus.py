@@ -201,14 +201,16 @@ class Routed:
                 told = [
                     str(each.get(kind, "")) for each in nodes(node) for kind in ("Index Cond", "Recheck Cond", "Filter")
                 ]
-                if not held(" ".join(told), self._keys[table]):
+                # An issued id is asked for as a space's, too: on its own shard, as in `routes`.
+                if not held(" ".join(told), self._keys[table], any_id=table in ("routes", "spaces")):
                     loose[table] = f"{logged['Query Text'][:300]} … {told}"
         return touched, loose
 
 
-def held(conditions: str, key: str = "user_id") -> bool:
-    """Whether rows are held to one value: `key` equal to Ana's, or to a parameter of the function; not to another table's."""
-    value = rf"(?:'{ANA}'::uuid|\$\d+)" if key == "user_id" else r"(?:'[0-9a-f-]{36}'::uuid|\$\d+)"
+def held(conditions: str, key: str = "user_id", *, any_id: bool = False) -> bool:
+    """Whether rows are held to one value: `key` equal to Ana's (`any_id`: to any), or to a parameter of the function; not to
+    another table's."""
+    value = r"(?:'[0-9a-f-]{36}'::uuid|\$\d+)" if any_id else rf"(?:'{ANA}'::uuid|\$\d+)"
     return re.search(rf"\b{key} = {value}(?!\w)", conditions) is not None
 
 
