@@ -132,12 +132,6 @@ class Metrics:
         self._legs = counter(
             "mneme_paging_legs", "Requests to upstreams behind the first of a call, with the results of faults."
         )
-        self._compacted = seen(
-            "mneme_compaction",
-            "All compactions so far: how many, tokens removed, tokens of their summaries, and the ratio of these "
-            "(seed 000 §11.3: at least 5).",
-            ["what"],
-        )
         # the database, and what waits for it
         self._pool = summed("mneme_pool_connections", "Database connections, by pool and state.", ["pool", "state"])
         self._reads = counter(
@@ -280,18 +274,6 @@ class Metrics:
     def utilisation(self, eta: float) -> None:
         """η of one compile."""
         self._eta.observe(eta)
-
-    def compactions(self, *, count: int, removed_tokens: int, summary_tokens: int) -> None:
-        """All compactions of sessions so far."""
-        figures: dict[str, float] = {
-            "count": count,
-            "removed_tokens": removed_tokens,
-            "summary_tokens": summary_tokens,
-        }
-        if summary_tokens:
-            figures["ratio"] = removed_tokens / summary_tokens
-        for what, value in figures.items():
-            self._compacted.labels(what).set(value)
 
     def queue(self, *, queued: int, running: int, dead: int) -> None:
         """The queue as it stands."""

@@ -419,6 +419,11 @@ class Settings(BaseSettings):
     capture_max_bytes: int = Field(
         16 * 1024 * 1024, ge=0, description="Largest body of the other /v1 paths kept; beyond it is marked truncated."
     )
+    leave_to_spaces: bool = Field(
+        False,
+        description="What a user said in shared spaces stays there when the user is erased, without saying whose it was; "
+        "off: it goes with the user.",
+    )
     capture_days: int | None = Field(None, ge=1, description="Days that captured calls stay; unset: for ever.")
     capture_max_gb: float | None = Field(
         None, gt=0, description="Gigabytes of captured calls; beyond it the oldest go first. Unset: no limit."

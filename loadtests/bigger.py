@@ -28,13 +28,13 @@ from rich.console import Console
 from rich.table import Table
 
 from app.api.auth import Principal
-from app.api.import_export import Importer
 from app.api.intake import Scribe
 from app.api.scope import CallerScope
 from app.cli.evaluate import EvalFile, EvalQuestion, ask, fill, read
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
+from app.features.transfer.routes import Importer
 from app.jobs.schedule import GRAPH_FROM
 from app.metrics import Metrics
 from app.server import collector
@@ -45,6 +45,7 @@ from app.store import ids
 from app.store.embedded import EmbeddedPostgres
 from app.store.history import History
 from app.store.sessions import Sessions
+from app.store.spaces import SharedSpaces
 from loadtests import crowd
 from loadtests.cpu import cpu_s
 from loadtests.figures import number
@@ -141,7 +142,7 @@ async def pad(core: Core, admin: Any, sheet: EvalFile, first: int, until: int, s
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock))
+    importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock), SharedSpaces(pool, sql, clock))
     scope = CallerScope(
         ids.LOCAL_TENANT, None, None, None, Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
     )

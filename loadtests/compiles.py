@@ -93,7 +93,7 @@ class Compiles:
         self._admin = admin
         self._count = count
         self._timed = Timed(proxy.preparer)
-        self._previewer = Previewer(self._timed, proxy.router, SystemClock(), MODEL)
+        self._previewer = Previewer(self._timed, proxy.path.router, SystemClock(), MODEL)
         self._talks: dict[str, Prose] = {}
 
     async def cell(self, case: Case, memories: int, progress: Callable[[str], None]) -> tuple[Spent, float]:

@@ -68,7 +68,7 @@ async def compiled(
 ) -> dict[str, float]:
     """Compiles, one after the other. `queries`: fewest of the business's own database that each must make."""
     timed = Timed(proxy.preparer)
-    previewer = Previewer(timed, proxy.router, SystemClock(), MODEL)
+    previewer = Previewer(timed, proxy.path.router, SystemClock(), MODEL)
     user = UserRef(ids.user_id(ids.LOCAL_TENANT, USER.name), USER.name)
     took: list[float] = []
     cpu: list[float] = []
@@ -112,7 +112,7 @@ async def measure(dsn: str, postgres: int, count: int, say: Callable[[str], None
         )
         core = await stack.enter_async_context(open_core(settings, dsn, SystemClock()))
         metrics, features = Metrics(CollectorRegistry()), Features({"knowledge": Knowledge(settings)})
-        await stack.enter_async_context(features.opened(process_of(core, metrics)))
+        await stack.enter_async_context(features.opened(process_of(core, metrics, space=None)))
         proxy = await stack.enter_async_context(open_proxy(core, metrics, features))
         collector.settle()  # as in a server
         space = await core.turns.space_of(core.embedder.space)

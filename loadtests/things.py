@@ -29,8 +29,8 @@ from app.context.resolution import Entity, Resolution
 from app.context.retrieve import Retriever, Scope, Wanted
 from app.context.score import AUTO, Profile, QuerySignals, score
 from app.providers.embeddings import build_embedder
-from app.providers.tokens import TokenCounter, Tokenizers
-from app.server.core import STORED_COUNTS, prepare_database
+from app.providers.tokens import STORED_COUNTS, TokenCounter, Tokenizers
+from app.server.core import prepare_database
 from app.settings import Settings
 from app.store import ids
 from app.store.pools import halfvec, open_pool, set_codecs

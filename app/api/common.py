@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app import errors
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.errors import BadBody, BadRequest, MnemeError, TooLarge
+from app.store.spaces import NAME_PATTERN
 
 PREFIX = "/api/v1"
 
@@ -105,6 +106,8 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS)
 """An external id: of a user or of a session."""
 Segment = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_segment)]
 """The same in a path, where an encoded slash belongs to the name."""
+SpaceName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""Of a shared space."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_WORD_CHARS), AfterValidator(clean)]
 """A tag, the name of a speaker, the name of a model."""
 Label = Annotated[

@@ -5,8 +5,9 @@ would let one memory that somebody else changed at this moment undo a thousand.)
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from app.api.common import (
     Limit,
     Model,
     Name,
+    SpaceName,
     Word,
     clean,
     decode_cursor,
@@ -48,6 +50,7 @@ from app.store.memories import (
 )
 from app.store.records import Vector
 from app.store.sessions import NewSession, Sessions
+from app.store.spaces import MEMORY, SharedSpaces, owner_of, space_of
 from app.store.tenancy import UserRef
 from app.store.validation import Validation
 
@@ -96,6 +99,15 @@ class MemoryIn(Model):
     metadata: dict[str, Any] = Field({})
     importance: Share = 0.5
     session: Name | None = Field(None, description="The session that it belongs to; made where it is missing.")
+    space: SpaceName | None = Field(
+        None, description="The shared space that it is said to; unset: the user's own memory."
+    )
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> MemoryIn:
+        if self.space is not None and self.session is not None:
+            raise ValueError("a memory of a shared space is of no session of a user's")
+        return self
 
 
 class MemoryPatch(Model):
@@ -131,10 +143,12 @@ class Source(BaseModel, extra="allow"):
 
 
 class MemoryOut(BaseModel):
-    """A memory. `tier`: 0 working to 4 procedural; `scope`: local to its session, or global."""
+    """A memory. `tier`: 0 working to 4 procedural; `scope`: local to its session, or global; `space`: the shared space whose
+    it is, in place of a user."""
 
     id: UUID
     user: str | None
+    space: str | None
     session: str | None
     session_id: UUID | None
     tier: int
@@ -281,11 +295,17 @@ class Judged(BaseModel):
 
 
 def memories_router(
-    gate: Gate, memories: Memories, sessions: Sessions, validation: Validation, scribe: Scribe, welcome: Welcome
+    gate: Gate,
+    memories: Memories,
+    sessions: Sessions,
+    validation: Validation,
+    spaces: SharedSpaces,
+    scribe: Scribe,
+    welcome: Welcome,
 ) -> APIRouter:
     """The routes of /api/v1/memories, but for the search (`search`). `due` goes before `{memory_id}`, to which it would be an
     id."""
-    routes = _Routes(memories, sessions, validation, scribe, welcome)
+    routes = _Routes(memories, sessions, validation, spaces, scribe, welcome)
     router = gate.router("memories")
     router.add_api_route("/memories/due", routes.due, methods=["GET"], response_model=DuePage)
     router.add_api_route("/memories/{memory_id}/validate", routes.validate, methods=["POST"], response_model=Judged)
@@ -307,9 +327,16 @@ def memories_router(
 
 class _Routes:
     def __init__(
-        self, memories: Memories, sessions: Sessions, validation: Validation, scribe: Scribe, welcome: Welcome
+        self,
+        memories: Memories,
+        sessions: Sessions,
+        validation: Validation,
+        spaces: SharedSpaces,
+        scribe: Scribe,
+        welcome: Welcome,
     ) -> None:
         self._memories = memories
+        self._spaces = spaces
         self._sessions = sessions
         self._validation = validation
         self._scribe = scribe
@@ -353,25 +380,34 @@ class _Routes:
     ) -> MemoryCreated | MemoriesCreated:
         """Add one memory, or a list of them. 201: at least one is new; 200: all were there."""
         wanted = body if isinstance(body, list) else [body]
-        owners = [scope.user(each.user) for each in wanted]
+        owners = [(scope.user(each.user), each.space) for each in wanted]
         for each in wanted:
             self._welcome.check_memory(each.text, each.tags)
         texts = [each.text for each in wanted]
         counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)
         made: dict[int, tuple[Memory, bool]] = {}
-        for owner in dict.fromkeys(owners):
-            places = [i for i, each in enumerate(owners) if each == owner]
+        for owner, shared in dict.fromkeys(owners):
+            places = [i for i, each in enumerate(owners) if each == (owner, shared)]
             new = [
                 new_memory(
                     wanted[i], counts[i], vectors[i], await session_for(self._sessions, scope, owner, wanted[i].session)
                 )
                 for i in places
             ]
-            made |= dict(zip(places, await self._memories.add(scope.tenant, owner, new), strict=True))
+            made |= dict(zip(places, await self._add(scope, owner, shared, new), strict=True))
         out = [shown_created(scope, *made[i]) for i in range(len(wanted))]
         if not any(each.created for each in out):
             response.status_code = 200
         return MemoriesCreated(memories=out) if isinstance(body, list) else out[0]
+
+    async def _add(
+        self, scope: CallerScope, user: UserRef, space: str | None, new: Sequence[NewMemory]
+    ) -> list[tuple[Memory, bool]]:
+        """Memories of a user, or of a space that they are a member of; then it is noted that they said so."""
+        if space is None:
+            return await self._memories.add(scope.tenant, user, new)
+        said = partial(self._spaces.saying, scope.tenant, user.id, space, kind=MEMORY)
+        return await self._memories.add(scope.tenant, owner_of(scope.tenant, space), new, within=said)
 
     async def get(self, scope: Admitted, memory_id: str) -> MemoryOut:
         """Read a memory."""
@@ -446,7 +482,7 @@ class _Routes:
         self._welcome.check_memory(new.text, new.tags)
         owner = scope.user(new.user)
         session = await session_for(self._sessions, scope, owner, new.session)
-        ((found, created),) = await self._memories.add(scope.tenant, owner, [new_memory(new, tokens, vector, session)])
+        ((found, created),) = await self._add(scope, owner, new.space, [new_memory(new, tokens, vector, session)])
         return "created" if created else "reinforced", found.memory_id
 
     async def _update(
@@ -632,9 +668,11 @@ def _memory_fields(scope: CallerScope, row: Memory) -> dict[str, Any]:
         "details", "token_count", "access_count", "reinforcement_count", "created_at", "updated_at", "last_accessed_at",
         "expires_at", "valid_from", "valid_to", "validated_by", "superseded_by", "session_id",
     )  # fmt: skip
+    space = space_of(scope.tenant, row.user_id, row.user_external_id)
     return {name: getattr(row, name) for name in same} | {
         "id": row.memory_id,
-        "user": None if row.user_id == ids.nobody(scope.tenant) else row.user_external_id,
+        "user": None if space is not None or row.user_id == ids.nobody(scope.tenant) else row.user_external_id,
+        "space": space,
         "session": row.session_external_id,
         "tier": row.memory_tier,
         "scope": "global" if row.memory_scope else "local",

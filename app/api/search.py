@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import Model, Moment, Name, Text, Word, clean
+from app.api.common import Model, Moment, Name, SpaceName, Text, Word, clean
 from app.api.memories import Source
 from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.clock import Clock
@@ -40,6 +40,7 @@ from app.sources import Price
 from app.store import ids
 from app.store.memories import Memories
 from app.store.sessions import Sessions
+from app.store.spaces import SharedSpaces, no_such_space
 from app.store.tenancy import UserRef
 from app.store.texts import nested
 
@@ -73,6 +74,7 @@ class SearchIn(Model):
     kinds: Annotated[list[Word], Field(max_length=MAX_FILTERS)] | None = Field(
         None, description="Of memories, or `message` for raw turns."
     )
+    space: SpaceName | None = Field(None, description="Only what is of this shared space.")
     tags: Annotated[list[Word], Field(max_length=MAX_FILTERS)] = Field([], description="All of these: memories only.")
     metadata: dict[str, Any] | None = Field(None, description="What the metadata contains.")
     now: Moment | None = Field(None, description="The moment to judge age by.")
@@ -88,10 +90,11 @@ class SearchIn(Model):
 class Found(BaseModel):
     """An item. `kind`: turn, message or passage for raw text, else a kind of memory; the provenance of a passage has its
     `span`, the characters of the message that it is. `signals`: the parts of the score; `via`: the ways by which it was
-    found."""
+    found; `space`: the shared space that it is of, where it is not the user's own."""
 
     id: UUID
     kind: str
+    space: str | None
     tier: int | None
     text: str
     score: float
@@ -123,10 +126,11 @@ def search_router(
     searcher: Compiler,
     clock: Clock,
     filtering: Filtering,
+    spaces: SharedSpaces,
     knower: Knows | None = None,
 ) -> APIRouter:
     """POST /api/v1/memories/search. `knower`: None where nothing can be known beside memory."""
-    routes = _Routes(sessions, searcher, clock, filtering, knower)
+    routes = _Routes(sessions, searcher, clock, filtering, spaces, knower)
     router = gate.router("memories")
     router.add_api_route("/memories/search", routes.search, methods=["POST"], response_model=SearchOut)
     return router
@@ -134,9 +138,16 @@ def search_router(
 
 class _Routes:
     def __init__(
-        self, sessions: Sessions, searcher: Compiler, clock: Clock, filtering: Filtering, knower: Knows | None
+        self,
+        sessions: Sessions,
+        searcher: Compiler,
+        clock: Clock,
+        filtering: Filtering,
+        spaces: SharedSpaces,
+        knower: Knows | None,
     ) -> None:
         self._sessions = sessions
+        self._spaces = spaces
         self._knower = knower
         self._searcher = searcher
         self._clock = clock
@@ -145,7 +156,7 @@ class _Routes:
     async def search(self, scope: Admitted, body: SearchIn) -> SearchOut:
         """Search memories and raw turns, in the order and within the budget that the compiler itself would use."""
         began = time.perf_counter()
-        where = await self._where(scope, body)
+        where = await self._shared(await self._where(scope, body), body.space)
         now = body.now or self._clock.now()
         inquiry = None
         if self._knower is not None:
@@ -163,9 +174,9 @@ class _Routes:
             price=body.price,
             inquiry=inquiry,
         )
-        if body.tags or body.metadata:
+        if body.tags or body.metadata or body.space is not None:
             found = await self._searcher.search(self._filtering.widened(request))
-            result = await self._filtering.kept(request, found, body.tags, body.metadata)
+            result = await self._filtering.kept(request, found, body.tags, body.metadata, body.space)
         else:
             result = await self._searcher.search(request)
         items = [_found(each, result.statuses) for each in result.items]
@@ -192,6 +203,18 @@ class _Routes:
             history=body.history,
         )
 
+    async def _shared(self, where: retrieve.Scope, space: str | None) -> retrieve.Scope:
+        """With the spaces that the user may read, or the one that is wanted. Raises NotFound for another. (Whether
+        they still may is asked again in the statement that reads.)"""
+        if where.confine is not None and space is None:
+            return where
+        shared = await self._spaces.of(where.tenant_id, where.user_id)
+        if space is not None:
+            shared = [each for each in shared if each.name == space and where.confine is None]
+            if not shared:
+                raise no_such_space(space, "space")
+        return replace(where, shared=tuple(retrieve.SharedScope(each.space_id, each.name) for each in shared))
+
     async def _known(self, scope: CallerScope, session: str) -> bool:
         return bool(await self._sessions.resolve(scope.tenant, session, None))
 
@@ -201,6 +224,7 @@ def _found(scored: Scored, statuses: Mapping[UUID, str]) -> Found:
     return Found(
         id=item.id,
         kind=item.kind,
+        space=item.space,
         tier=item.tier,
         text=item.text,
         score=scored.score,
@@ -237,20 +261,27 @@ class Filtering:
         return replace(request, k=None, token_budget=WIDER * self._budget_of(request))
 
     async def kept(
-        self, request: SearchRequest, found: SearchResult, tags: list[str], metadata: Mapping[str, Any] | None
+        self,
+        request: SearchRequest,
+        found: SearchResult,
+        tags: list[str],
+        metadata: Mapping[str, Any] | None,
+        space: str | None = None,
     ) -> SearchResult:
-        """Of what `widened` found, what has all the tags and contains the metadata, within the limits of `request`: in order,
-        leaving out what does not fit and going on, as the packer does. Raw turns have no tags."""
-        memories = [each.candidate.id for each in found.items if each.candidate.kind not in RAW]
-        messages = {each.candidate.id: each.candidate.created_at for each in found.items if each.candidate.kind in RAW}
-        right = await self._memories.matching(
-            request.scope.tenant_id,
-            request.scope.user_id,
-            memories=memories,
-            messages={} if tags else messages,
-            tags=tags,
-            metadata=metadata,
-        )
+        """Of what `widened` found, what is of the space, has all the tags and contains the metadata, within the limits of
+        `request`: in order, leaving out what does not fit and going on, as the packer does. Raw turns have no tags."""
+        wanted = [each.candidate for each in found.items if space is None or each.candidate.space == space]
+        right = set[UUID]()
+        for owner in {each.space_id for each in wanted}:
+            own = [each for each in wanted if each.space_id == owner]
+            right |= await self._memories.matching(
+                request.scope.tenant_id,
+                owner or request.scope.user_id,
+                memories=[each.id for each in own if each.kind not in RAW],
+                messages={} if tags else {each.id: each.created_at for each in own if each.kind in RAW},
+                tags=tags,
+                metadata=metadata,
+            )
         chosen: list[Scored] = []
         tokens, budget = 0, self._budget_of(request)
         for each in found.items:

@@ -1,7 +1,4 @@
-"""/api/v1/sessions: conversations, their history, messages added without a call, and what a session holds beside them.
-
-Its working memory and its summary are read; POST …/end, …/compact and …/consolidate put jobs into the queue and answer 202.
-"""
+"""/api/v1/sessions: conversations, their history, messages added without a call, and its working memory."""
 
 from __future__ import annotations
 
@@ -22,7 +19,6 @@ from app.gateway.identify import OnOff
 from app.jobs.learn import WorkingMemory
 from app.settings import LEAST_PAGING_TOKENS
 from app.store import ids
-from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore, session_job, user_job
 from app.store.erasure import Deleter
 from app.store.history import History, HistoryMessage
 from app.store.limits import MAX_COUNT
@@ -34,10 +30,6 @@ MAX_MESSAGES = 1000
 """Most messages of one request; more come by POST /api/v1/import."""
 MAX_QUERY_CHARS = 2000
 """Longest question to sessions, characters: it stands in a URL."""
-MAX_ENTITIES = 20
-"""Entities named in one request."""
-MAX_TARGET = 10_000_000
-"""Tokens; more than any session that can be read."""
 SessionStatus = Literal["active", "paused", "closed", "expired"]
 Owner = Annotated[Name | None, Query(description="Whose, where several users have a session of this name.")]
 
@@ -204,56 +196,6 @@ class WorkingOut(BaseModel):
     pending_confirmations: list[dict[str, Any]]
     tool_results_buffer: list[dict[str, Any]]
     updated_at: datetime
-
-
-class CompactionOut(BaseModel):
-    """One compaction. `ratio`: ρ, tokens removed for each of the summary."""
-
-    summary_id: UUID
-    at: datetime
-    first_turn: int
-    last_turn: int
-    messages: int
-    removed_tokens: int
-    summary_tokens: int
-    ratio: float
-    method: str
-
-
-class SummaryOut(BaseModel):
-    """The summary of a session. `active_tokens`: of its messages that are not compacted; `pending`: something was said, or
-    taken back, since it was made. `ratio`: ρ of all compactions together, null without any."""
-
-    session_id: UUID
-    summary: str | None
-    token_count: int
-    active_tokens: int
-    pending: bool
-    ratio: float | None
-    compactions: list[CompactionOut]
-
-
-class Queued(BaseModel):
-    """What was put into the queue."""
-
-    session_id: UUID
-    queued: list[str]
-
-
-class CompactIn(Model):
-    """How far a session is to be compacted."""
-
-    target_tokens: Annotated[int, Field(ge=0, le=MAX_TARGET)] | None = Field(
-        None, description="Tokens that may stay verbatim; unset: the context window, if the session exceeds it twice."
-    )
-
-
-class ConsolidateIn(Model):
-    """What is wanted besides what is due."""
-
-    entities: Annotated[list[Name], Field(max_length=MAX_ENTITIES)] = Field(
-        [], description="Names of entities to summarise, however little is known of them."
-    )
 
 
 def shown_session(row: Session) -> SessionOut:
@@ -562,22 +504,18 @@ class _Routes:
 # --- within a session ----------------------------------------------------------------------------------------------------
 
 
-def working_router(gate: Gate, sessions: Sessions, store: ConsolidationStore, working: WorkingMemory) -> APIRouter:
+def working_router(gate: Gate, sessions: Sessions, working: WorkingMemory) -> APIRouter:
     """The routes of a session's inside."""
-    routes = _WorkingRoutes(sessions, store, working)
+    routes = _WorkingRoutes(sessions, working)
     router = gate.router("sessions")
     at = "/sessions/{session_id}"
     router.add_api_route(f"{at}/working", routes.working, methods=["GET"], response_model=WorkingOut)
-    router.add_api_route(f"{at}/summary", routes.summary, methods=["GET"], response_model=SummaryOut)
-    for name, route in (("end", routes.end), ("compact", routes.compact), ("consolidate", routes.consolidate)):
-        router.add_api_route(f"{at}/{name}", route, methods=["POST"], response_model=Queued, status_code=202)
     return router
 
 
 class _WorkingRoutes:
-    def __init__(self, sessions: Sessions, store: ConsolidationStore, working: WorkingMemory) -> None:
+    def __init__(self, sessions: Sessions, working: WorkingMemory) -> None:
         self._sessions = sessions
-        self._store = store
         self._working = working
 
     async def working(self, scope: Admitted, session_id: Segment, user: Owner = None) -> WorkingOut:
@@ -591,58 +529,3 @@ class _WorkingRoutes:
             tool_results_buffer=found.tool_results_buffer,
             updated_at=at,
         )
-
-    async def summary(self, scope: Admitted, session_id: Segment, user: Owner = None) -> SummaryOut:
-        """Read a session's summary and its compactions. What was compacted stays in the history."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        found = await self._store.summary(scope.tenant, ref.user_id, ref.session_id)
-        if found is None:
-            raise NotFound("There is no such session.", param="session")
-        done = await self._store.compactions(scope.tenant, ref.user_id, ref.session_id)
-        spent = sum(each.summary_tokens for each in done)
-        return SummaryOut(
-            session_id=ref.session_id,
-            summary=found.text,
-            token_count=found.tokens,
-            active_tokens=found.active_tokens,
-            pending=found.pending,
-            ratio=sum(each.removed_tokens for each in done) / spent if spent else None,
-            compactions=[
-                CompactionOut(**{name: getattr(each, name) for name in each.__struct_fields__}) for each in done
-            ],
-        )
-
-    async def end(self, scope: Admitted, session_id: Segment, user: Owner = None) -> Queued:
-        """End a session, and have its session-end work done now: its summary, and what follows for its user."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        await self._sessions.close(scope.tenant, ref)
-        job = session_job(SESSION_END, scope.tenant, ref.user_id, ref.session_id, asked=True)
-        await self._store.enqueue(scope.tenant, [job])
-        return Queued(session_id=ref.session_id, queued=[SESSION_END])
-
-    async def compact(
-        self, scope: Admitted, session_id: Segment, user: Owner = None, body: CompactIn | None = None
-    ) -> Queued:
-        """Compact a session now: its oldest turns give way to a summary, but for the first and the last four."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        target = body.target_tokens if body is not None else None
-        more = {} if target is None else {"target": target}
-        job = session_job(COMPACT, scope.tenant, ref.user_id, ref.session_id, asked=True, **more)
-        await self._store.enqueue(scope.tenant, [job])
-        return Queued(session_id=ref.session_id, queued=[COMPACT])
-
-    async def consolidate(
-        self, scope: Admitted, session_id: Segment, user: Owner = None, body: ConsolidateIn | None = None
-    ) -> Queued:
-        """Draw together now what the session's user has said: patterns, procedures, and summaries of entities."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        self._refuse_nobody(scope, ref)
-        wanted = list(body.entities) if body is not None else []
-        job = user_job(scope.tenant, ref.user_id, asked=True, entities=wanted)
-        await self._store.enqueue(scope.tenant, [job])
-        return Queued(session_id=ref.session_id, queued=["consolidate"])
-
-    @staticmethod
-    def _refuse_nobody(scope: CallerScope, ref: SessionRef) -> None:
-        if ref.user_id == ids.nobody(scope.tenant):
-            raise BadRequest("This session is nobody's: what is said in it is not drawn together.", param="session")

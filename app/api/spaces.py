@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime
 from typing import Annotated
+from uuid import UUID
 
 from fastapi import APIRouter, Path, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, clean, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, SpaceName, clean, decode_cursor, paged
 from app.api.scope import Admitted, CallerScope, Gate
 from app.api.tenant import check_admin
+from app.api.users import Erased
 from app.store.erasure import Eraser
-from app.store.spaces import NAME_PATTERN, Space, SpaceKind, Spaces, no_such_space
+from app.store.spaces import NAME_PATTERN, SharedSpace, SharedSpaces, SpaceKind, no_such_space
+from app.tasks import Supervisor
 
 MAX_TITLE_CHARS = 200
 
@@ -22,7 +26,7 @@ SpaceInPath = Annotated[str, Path(pattern=NAME_PATTERN)]
 class SpaceIn(Model):
     """A space to make."""
 
-    name: Annotated[str, StringConstraints(pattern=NAME_PATTERN)] = Field(
+    name: SpaceName = Field(
         description="1 to 63 lower-case letters, digits, and . _ -: it stands in prompts and in X-Mneme-Space."
     )
     kind: SpaceKind = "team"
@@ -70,22 +74,34 @@ class SpaceJoined(BaseModel):
     member: bool
 
 
-class SpaceErased(BaseModel):
-    """A space is gone, with all that was said in it."""
+class SpaceItemOut(BaseModel):
+    """Something that is said or remembered in a space. `kind`: message, or that of a memory; `users`: who said it, as
+    far as that is known still."""
 
-    name: str
-    rows: int
+    id: UUID
+    kind: str
+    text: str
+    said_at: datetime
+    users: list[str]
 
 
-def spaces_router(gate: Gate, spaces: Spaces, eraser: Eraser) -> APIRouter:
+class SpaceItemPage(BaseModel):
+    """What is known in a space, oldest first."""
+
+    items: list[SpaceItemOut]
+    next: str | None
+
+
+def spaces_router(gate: Gate, spaces: SharedSpaces, eraser: Eraser, tasks: Supervisor) -> APIRouter:
     """The routes of spaces."""
-    routes = _Routes(spaces, eraser)
+    routes = _Routes(spaces, eraser, tasks)
     router = gate.router("spaces")
     one, member = "/spaces/{space}", "/spaces/{space}/members/{user_id}"
     router.add_api_route("/spaces", routes.listing, methods=["GET"], response_model=SpacePage)
     router.add_api_route("/spaces", routes.create, methods=["POST"], response_model=SpaceOut)
     router.add_api_route(one, routes.get, methods=["GET"], response_model=SpaceOut)
-    router.add_api_route(one, routes.erase, methods=["DELETE"], response_model=SpaceErased)
+    router.add_api_route(one, routes.erase, methods=["DELETE"], response_model=Erased)
+    router.add_api_route(one + "/items", routes.items, methods=["GET"], response_model=SpaceItemPage)
     router.add_api_route(one + "/members", routes.members, methods=["GET"], response_model=SpaceMemberPage)
     router.add_api_route(member, routes.join, methods=["PUT"], response_model=SpaceJoined)
     router.add_api_route(member, routes.leave, methods=["DELETE"], response_model=SpaceJoined)
@@ -95,9 +111,10 @@ def spaces_router(gate: Gate, spaces: Spaces, eraser: Eraser) -> APIRouter:
 class _Routes:
     """A key made for one user sees that user's spaces, and may leave them; all else is for one that may manage the tenant."""
 
-    def __init__(self, spaces: Spaces, eraser: Eraser) -> None:
+    def __init__(self, spaces: SharedSpaces, eraser: Eraser, tasks: Supervisor) -> None:
         self._spaces = spaces
         self._eraser = eraser
+        self._tasks = tasks
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> SpacePage:
         """List the spaces of a user; without one all, with a key that may manage the tenant."""
@@ -138,6 +155,21 @@ class _Routes:
             members=[SpaceMember(user=row.user, joined_at=row.joined_at) for row in page], next=following
         )
 
+    async def items(
+        self, scope: Admitted, space: SpaceInPath, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
+    ) -> SpaceItemPage:
+        """List all that is said and remembered in a space, and who said it: with its members, an export of it."""
+        found, named = await self._one(scope, space), scope.named()
+        rows = await self._spaces.items(
+            scope.tenant,
+            found.space_id,
+            named.id if named else None,
+            after=decode_cursor(cursor, (datetime, UUID)),
+            limit=limit + 1,
+        )
+        page, following = paged(rows, limit, lambda row: (row.said_at, row.id))
+        return SpaceItemPage(items=[SpaceItemOut(**row._asdict()) for row in page], next=following)
+
     async def join(self, scope: Admitted, space: SpaceInPath, user_id: Segment) -> SpaceJoined:
         """Let a user read a space, and speak there."""
         check_admin(scope)
@@ -152,15 +184,15 @@ class _Routes:
         await self._spaces.leave(scope.tenant, found.space_id, user.id)
         return SpaceJoined(space=space, user=user_id, member=False)
 
-    async def erase(self, scope: Admitted, space: SpaceInPath) -> SpaceErased:
-        """Erase a space, and all that was said in it."""
+    async def erase(self, scope: Admitted, space: SpaceInPath) -> Erased:
+        """Erase a space, and all that was said in it. It goes on if you do not wait for it."""
         check_admin(scope)
         found = await self._one(scope, space)
         await self._spaces.empty(scope.tenant, found.space_id)
-        receipt = await self._eraser.erase(scope.tenant, found.space_id)
-        return SpaceErased(name=space, rows=receipt.rows)
+        receipt = await asyncio.shield(self._tasks.spawn(self._eraser.erase(scope.tenant, found.space_id), "erasure"))
+        return Erased.of(receipt)
 
-    async def _one(self, scope: CallerScope, name: str, *given: str) -> Space:
+    async def _one(self, scope: CallerScope, name: str, *given: str) -> SharedSpace:
         named = scope.named(*given)
         if named is None:
             check_admin(scope)
@@ -170,7 +202,7 @@ class _Routes:
         return found
 
 
-def _out(row: Space) -> SpaceOut:
+def _out(row: SharedSpace) -> SpaceOut:
     return SpaceOut(
         name=row.name,
         kind=row.kind,

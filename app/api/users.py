@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
@@ -21,7 +21,7 @@ from app.errors import BadBody, NotFound
 from app.metrics import Metrics
 from app.store import ids
 from app.store.commands import CommandRow, CommandStore
-from app.store.erasure import NOTE, Eraser
+from app.store.erasure import Eraser, Receipt
 from app.store.tenancy import SCOPES, Tenancy, User, UserChange
 from app.tasks import Supervisor
 
@@ -81,7 +81,21 @@ class Erased(BaseModel):
     tables: dict[str, int]
     began_at: datetime
     finished_at: datetime
-    note: str = NOTE
+    note: str
+
+    @classmethod
+    def of(cls, receipt: Receipt) -> Self:
+        """As clients see it."""
+        return cls(
+            id=receipt.erasure_id,
+            user_hash=receipt.user_hash.hex(),
+            tombstones=receipt.tombstones,
+            rows=receipt.rows,
+            tables=receipt.counts,
+            began_at=receipt.began_at,
+            finished_at=receipt.finished_at,
+            note=receipt.note,
+        )
 
 
 class UserCreated(UserOut):
@@ -164,15 +178,7 @@ class _Routes:
         receipt = await asyncio.shield(self._tasks.spawn(work, "erasure"))
         if not receipt.rows:
             raise NotFound("There is no such user: nothing was stored of them.")
-        return Erased(
-            id=receipt.erasure_id,
-            user_hash=receipt.user_hash.hex(),
-            tombstones=receipt.tombstones,
-            rows=receipt.rows,
-            tables=receipt.counts,
-            began_at=receipt.began_at,
-            finished_at=receipt.finished_at,
-        )
+        return Erased.of(receipt)
 
 
 def _out(row: User) -> UserOut:

@@ -25,11 +25,11 @@ from typing import Annotated, Any
 import click
 import orjson
 from msgspec import Struct, field
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from app.api.auth import Principal
-from app.api.import_export import Importer
 from app.api.intake import Scribe
 from app.api.scope import CallerScope as ApiScope
 from app.cli.console import failing_clearly, load_settings, show
@@ -40,22 +40,24 @@ from app.context.retrieve import Scope
 from app.context.score import PROFILE_NAMES
 from app.context.transcript import chain, tail_hash
 from app.errors import BadBody, MnemeError
+from app.features.consolidation.jobs import consolidation_jobs
+from app.features.consolidation.store import SESSION_END, ConsolidationStore, session_job
 from app.features.registry import Features
+from app.features.transfer.routes import Importer
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
-from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database
+from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database, process_of
 from app.server.learning import learner
 from app.server.proxy import Proxy, open_proxy
 from app.server.supervise import database
-from app.server.worker import consolidation
 from app.settings import Settings
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
-from app.store.consolidation import SESSION_END, ConsolidationStore, session_job
 from app.store.history import History
 from app.store.queue import Queue
 from app.store.records import JobRecord
 from app.store.sessions import Sessions
+from app.store.spaces import SharedSpaces
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""
@@ -179,7 +181,7 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock))
+    importer = Importer(sessions, history, Scribe(core.embedder, core.counter, clock), SharedSpaces(pool, sql, clock))
     principal = Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
     scope = ApiScope(ids.LOCAL_TENANT, None, None, None, principal)
     for first in range(0, len(lines), PART_LINES):
@@ -192,7 +194,7 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,
-        handlers=by_rules.handlers() | await consolidation(core, None),
+        handlers=by_rules.handlers() | consolidation_jobs(replace(process_of(core, space=space), helper=None)),
         lease_s=core.settings.job_lease_s,
         attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,
@@ -239,7 +241,7 @@ async def ask(proxy: Proxy, sheet: EvalFile, profile: str, budgets: Sequence[int
         scope = Scope(ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, each.user))
         for budget in budgets:
             began = time.perf_counter()
-            result = await proxy.compiler.search(
+            result = await proxy.path.compiler.search(
                 SearchRequest(scope, each.question, each.now or clock.now(), token_budget=budget, profile=profile)
             )
             took.append(1000 * (time.perf_counter() - began))
@@ -272,7 +274,7 @@ async def _priced(proxy: Proxy, sheet: EvalFile, price: Price, now: datetime) ->
     recall, tokens, precision, idle = [], [], [], []
     for each in sheet.questions:
         scope = Scope(ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, each.user))
-        result = await proxy.compiler.search(SearchRequest(scope, each.question, each.now or now, price=price))
+        result = await proxy.path.compiler.search(SearchRequest(scope, each.question, each.now or now, price=price))
         if not each.evidence:
             idle.append(result.tokens)
             continue

@@ -1,4 +1,5 @@
-"""The messages of an export, as `mneme import` sends them: so that what `mneme export` wrote can be read back.
+"""The messages of an export, and those that the user said in shared spaces, as `mneme import` sends them: so that what
+`mneme export` wrote can be read back.
 
 Everything else in it is made of them anew (memories, facts, indexes), or belongs to the Mneme that it came from (calls, keys).
 """
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from app.errors import MnemeError
+from app.features.transfer.store import IN_SPACES, said_line
 from app.store.records import ROLES
 from app.store.texts import content_of
 
@@ -46,6 +48,7 @@ class Exported:
         self._file = file
         self._user = ""
         self._sessions: dict[str, str] = {}
+        self._shared: list[tuple[int, int]] = []
         self.left_out = Counter[str]()
         self._places = self._read()
 
@@ -56,7 +59,7 @@ class Exported:
             return lines.read(len(HEAD)) == HEAD
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._places) + len(self._shared)
 
     def lines(self) -> Iterator[bytes]:
         """The messages, each session in its order; not what was forgotten, nor what was not to be found."""
@@ -64,6 +67,10 @@ class Exported:
             for place in self._places:
                 file.seek(place.at)
                 yield self._line(orjson.loads(file.read(place.size))["row"])
+            for at, size in self._shared:
+                file.seek(at)
+                said = said_line(orjson.loads(file.read(size))["row"], self._user)
+                yield orjson.dumps(said, option=orjson.OPT_APPEND_NEWLINE)
 
     def _line(self, row: dict[str, Any]) -> bytes:
         session = str(row["session_id"])
@@ -104,7 +111,9 @@ class Exported:
             self._sessions[row["session_id"]] = row["external_id"] or ""
         elif table == "suppressions" and row["reason"] not in STILL_SAID:
             gone.add(row["item_id"])
-        if table != "conversation_history":
+        if table == IN_SPACES and row["kind"] == "message":
+            self._shared.append((at, size))
+        elif table != "conversation_history":
             self.left_out[table] += 1
         elif row["role"] in ROLES and not row["hidden"]:
             place = (row["session_id"], row["turn_index"], row["sibling"], row["message_id"])

@@ -33,7 +33,7 @@ from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue
 from app.store.records import JobRecord
-from app.store.reembed import ItemRef, Lacking, ReembedStore, Space, Spaces, open_spaces
+from app.store.reembed import ItemRef, Lacking, ReembedStore, VectorSpace, VectorSpaces, open_spaces
 from app.tasks import Supervisor
 
 REEMBED = "reembed"
@@ -62,7 +62,7 @@ class ReembedResult(Struct, frozen=True):
     embedded: int
     wordless: int
     left: int
-    spaces: list[Space]
+    spaces: list[VectorSpace]
 
 
 class Watch(Struct):
@@ -73,7 +73,7 @@ class Watch(Struct):
     done: Callable[[int], None] = lambda _: None
 
 
-async def spaces_of(dsn: str) -> list[Space]:
+async def spaces_of(dsn: str) -> list[VectorSpace]:
     """The spaces that there are. Raises StoreUnavailable."""
     async with open_spaces(own_connection(dsn, OWNER_ROLE), Queries.load()) as spaces:
         return await spaces.all()
@@ -124,7 +124,7 @@ class _Run:
         settings: Settings,
         dsn: str,
         sql: Queries,
-        spaces: Spaces,
+        spaces: VectorSpaces,
         pool: Pool,
         embedder: Embedder,
         watch: Watch,
@@ -338,7 +338,7 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
     show(told, as_json, text)
 
 
-def _told(space: Space) -> dict[str, Any]:
+def _told(space: VectorSpace) -> dict[str, Any]:
     return {
         "name": space.name,
         "dimensions": space.dimensions,
@@ -347,6 +347,6 @@ def _told(space: Space) -> dict[str, Any]:
     }
 
 
-def _list(spaces: list[Space]) -> None:
+def _list(spaces: list[VectorSpace]) -> None:
     for each in spaces:
         click.echo(f"{each.name}: {each.vectors} vectors of {each.dimensions} dimensions")

@@ -15,7 +15,7 @@ from app.server.erasing import eraser_of
 from app.server.worker import capture_limits, schedule
 from app.settings import Settings
 from app.store import ids
-from app.store.erasure import NOTE, Progress, Receipt, own_connection
+from app.store.erasure import Progress, Receipt, own_connection
 from app.store.queries import Queries
 from app.store.retention import Retention, RetentionRun
 
@@ -129,13 +129,13 @@ def erase(user: str, tenant: str, no_tombstones: bool, as_json: bool) -> None:
         "tables": receipt.counts,
         "began_at": receipt.began_at,
         "finished_at": receipt.finished_at,
-        "note": NOTE,
+        "note": receipt.note,
     }
 
     def text() -> None:
         click.echo(f"{receipt.rows} rows erased (receipt {receipt.erasure_id}).")
         for table, rows in sorted(receipt.counts.items()):
             click.echo(f"  {table}: {rows}")
-        click.echo(NOTE)
+        click.echo(receipt.note)
 
     show(data, as_json, text)

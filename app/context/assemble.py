@@ -8,7 +8,7 @@ characters are taken out, and what opens a delimiter or a template mark is defus
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
 from hashlib import blake2b
 from types import MappingProxyType
@@ -359,14 +359,6 @@ class BlockMeter:
         if known is None:
             known = self._words[word] = self._count(word)
         return known
-
-
-def block_tokens(items: Iterable[Candidate], count: Counter = byte_bound) -> int:
-    """An upper bound of the block's tokens (o200k) for these items."""
-    meter = BlockMeter(count)
-    for each in items:
-        meter.add(each)
-    return meter.used
 
 
 def _growth(text: str | None) -> int:

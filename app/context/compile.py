@@ -43,7 +43,7 @@ from app.context.transcript import SYSTEM_ROLES, Transcript, query_of, text_of
 from app.context.worth import PRICES, Rate
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
-from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers, supplied_tokens
+from app.providers.tokens import REPLY_TOKENS, STORED_COUNTS, CountCache, TokenCounter, Tokenizers, supplied_tokens
 from app.sources import Price
 from app.store.user_profile import Standing
 from app.text_cache import of_texts
@@ -59,8 +59,6 @@ FILTERED = 8
 NOTES_COUNTED = 8192
 """Lines of notes whose counts are kept: those of some hundred users."""
 
-STORED_COUNTS = "gpt-4o"
-"""A model counted by o200k_base: the encoding of every stored token count."""
 
 DEFAULT_BUDGETS = Budgets()
 

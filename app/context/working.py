@@ -15,7 +15,7 @@ from app.context.notes import NoteLines
 from app.context.pack import Reason
 from app.context.request import PathMessage
 from app.context.transcript import text_of
-from app.memory.compaction import MAX_RESULTS, WINDOW_TURNS
+from app.memory.working import MAX_RESULTS, WINDOW_TURNS
 from app.store.consolidation import RESULT_CHARS
 
 LABEL = "Earlier in this conversation a tool gave"

@@ -6,6 +6,7 @@ from app.dialects.base import Dialect
 from app.dialects.chat import CHAT
 from app.dialects.messages import MESSAGES
 from app.dialects.responses import RESPONSES
+from app.dialects.sse import UpstreamAnswer, payloads
 
 _DIALECTS: dict[tuple[str, str], Dialect] = {
     ("POST", "/v1/chat/completions"): CHAT,
@@ -17,3 +18,8 @@ _DIALECTS: dict[tuple[str, str], Dialect] = {
 def dialect_of(method: str, path: str) -> Dialect | None:
     """The dialect of a request; None: it passes through without memory."""
     return _DIALECTS.get((method, path))
+
+
+def answer_of(body: bytes, dialect: Dialect) -> UpstreamAnswer:
+    """The answer that a body holds, whether it came in one piece or as events."""
+    return dialect.whole(body) or dialect.fold(payloads(body))

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.clock import Clock
+    from app.context.compile import Compiler
     from app.context.knower import Knows
     from app.gateway.addon import Addon
     from app.gateway.admission import Admits
+    from app.gateway.forward import Sender
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
-    from app.gateway.upstream import Transport
+    from app.gateway.upstream import Router, Transport
     from app.jobs.learn import Hearing, Noting
     from app.jobs.schedule import Tick
     from app.jobs.worker import Connect, Handler
@@ -42,7 +44,22 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from app.store.pools import Pool
     from app.store.queries import Queries
+    from app.store.turns import TurnStore
     from app.tasks import Supervisor
+
+
+class CallPath(Struct, frozen=True):
+    """The path of a request, as routes have it: what these look for must not keep a prompt waiting. `nonce_key`: as the
+    compiler has it."""
+
+    turns: TurnStore
+    compiler: Compiler
+    nonce_key: bytes
+    knower: Knows | None
+    cards: KeepsCards | None
+    addon: Addon | None
+    router: Router
+    sender: Sender
 
 
 class Process(Struct, frozen=True):
@@ -50,7 +67,8 @@ class Process(Struct, frozen=True):
 
     `pool`: for whatever no request under /v1 waits for. `owner`: connects as the owner of the tables, around PgBouncer; the
     name is what pg_stat_activity shows. `count`: tokens of o200k. `helper`: the helper LLM; None: there is none. `metrics`: a
-    server's; None in what is no server.
+    server's; None in what is no server. `space`: the number of the embedder's space; None: there is none, or no database
+    yet. `path`: where routes are asked for.
     """
 
     clock: Clock
@@ -65,6 +83,8 @@ class Process(Struct, frozen=True):
     counts: CountCache
     helper: HelperClient | None = None
     metrics: Metrics | None = None
+    space: int | None = None
+    path: CallPath | None = None
 
 
 class Feature:

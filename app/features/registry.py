@@ -41,15 +41,15 @@ log = logging.getLogger("mneme")
 
 T = TypeVar("T")
 
-FEATURES = {
+FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
+    "consolidation": "consolidation", "transfer": None, "outcomes": None, "replay": None,
 }  # fmt: skip
-"""Every feature by its folder, with the setting that leaves it out where it is `off`. (Four have none: things are
-known without domains, keys have limits, cards come without tools, and a worker without targets still tries again what
-is dead.) In this order they are asked."""
-ALWAYS = frozenset({"paging"})
-"""Those that are there though their setting is `off`: that is what holds where a request does not say."""
+"""Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
+None: no setting does. In this order they are asked."""
+ALWAYS = frozenset({"paging", "consolidation"})
+"""Those that are there though their setting is `off`: that is what holds where a request does not ask."""
 
 
 class Features:
@@ -155,7 +155,9 @@ def load(settings: Settings) -> Features:
 
     Raises NotReady where that is one that the settings name.
     """
-    wanted = [name for name, asks in FEATURES.items() if name in ALWAYS or getattr(settings, asks) != "off"]
+    wanted = [
+        name for name, asks in FEATURES.items() if asks is None or name in ALWAYS or getattr(settings, asks) != "off"
+    ]
     found = {name: _load(name, settings) for name in wanted}
     return Features({name: feature for name, feature in found.items() if feature is not None})
 
@@ -175,7 +177,7 @@ def _load(name: str, settings: Settings) -> Feature | None:
     except ModuleNotFoundError as error:
         if error.name != folder:
             raise
-        if asks in settings.model_fields_set and getattr(settings, asks) != "off":
+        if asks is not None and asks in settings.model_fields_set and getattr(settings, asks) != "off":
             raise NotReady(f"MNEME_{asks.upper()}: this installation has no {folder}.") from error
         log.info("a feature is not there", extra={"feature": name})
         return None

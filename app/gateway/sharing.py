@@ -24,7 +24,7 @@ from app.store import ids
 from app.store.history import History, NewMessage
 from app.store.indexed import SharedRead
 from app.store.sessions import NewSession
-from app.store.spaces import MESSAGE, Spaces, no_such_space, owner_of
+from app.store.spaces import MESSAGE, SharedSpaces, no_such_space, owner_of
 from app.store.texts import storable
 
 log = logging.getLogger("mneme.spaces")
@@ -33,7 +33,7 @@ _ADDRESSED = re.compile(
     r"\s*(?:please\s+|bitte\s+)?"
     r"(?:(?:remember|note|save)(?:\s+this)?\s+for\s+(?:(?:the|our|my)\s+)?"
     r"|(?:merk(?:e)?\s+(?:dir|euch)|notiere?)(?:\s+das)?\s+für\s+(?:(?:das|unser|mein|den|die)\s+)?)"
-    r"(?P<whom>[a-z0-9][a-z0-9._-]*[a-z0-9]|[a-z0-9])(?:\s+(?:team|project|projekt|space))?\s*(?::|,|\bthat\b|\bdass\b)\s*(?P<what>\S.*)",
+    r"(?P<whom>[a-z0-9][a-z0-9._-]*[a-z0-9]|[a-z0-9])(?:\s+(?:team|project|projekt|space))?\s*(?:[:,]?\s*\b(?:that|dass)\b|[:,])\s*(?P<what>\S.*)",
     re.IGNORECASE | re.DOTALL,
 )
 _ANY = frozenset({"team", "project", "projekt", "space", "group", "gruppe"})
@@ -69,7 +69,7 @@ class Sharer:
     def __init__(
         self,
         history: History,
-        spaces: Spaces,
+        spaces: SharedSpaces,
         embedder: Embedder,
         count: Callable[[str], int],
         unwelcome: Callable[[str], bool],

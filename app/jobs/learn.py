@@ -24,21 +24,22 @@ from weakref import WeakValueDictionary
 import orjson
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict, MnemeError
 from app.memory.answers import Note, Reply, may_answer, puts, reply_to
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
-from app.memory.claims import opposite
+from app.memory.claims import Trust, opposite
 from app.memory.commands import WITHDRAWS, Command, commands, taken_back
-from app.memory.compaction import asks_to_go_on, working_of
 from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.extract_clauses import MAX_OWN_WORD
 from app.memory.ingest import Ingest
+from app.memory.working import asks_to_go_on, working_of
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids
@@ -375,6 +376,7 @@ class Learner:
             now=now,
             ttl={SESSION: setting.l1_ttl, EPISODIC: setting.l2_ttl},
             new_id=lambda: ids.uuid7(now),
+            trust=decode(setting.trust, type=Trust),
         )
         changes = ingest.take_all(statements, without=forgotten)
         await effect.change(scope, self._space, changes)

@@ -49,6 +49,9 @@ MONTHS_AHEAD = 2
 BATCH = 2000
 """Rows changed in one transaction: locks stay short."""
 
+IDLE = timedelta(minutes=5)
+"""Silence after which a session counts as ended for now (seed 001 §5.3)."""
+
 KEEP_EFFECTS = timedelta(days=7)
 """A job that comes back after its lease ran out does so within minutes."""
 

@@ -21,46 +21,54 @@ from app.memory.extract_dates import MONTHS
 from app.memory.extract_grammar import words
 from app.store.kinds import LearnedKind
 
-MAX_CONFIDENCE = 0.95
-"""Nothing is ever quite sure (seed 004, "epistemic humility")."""
 
-BASE_CONFIDENCE = 0.7
-PREFERENCE_CONFIDENCE = 0.6
-CORRECTION_CONFIDENCE = 0.85
-"""What is believed of a first statement (seed 004, `should_extract_semantic`): what is to be remembered and other facts,
-preferences, corrections."""
+class Trust(Struct, frozen=True, forbid_unknown_fields=True):
+    """How far statements are believed: `system_config.confidence`, and what is shipped there.
 
-BOOSTS = (0.15, 0.10, 0.05)
-FURTHER_BOOST = 0.02
-"""What the first, second, third and every further confirmation adds (seed 004, `compute_reinforcement_boost`)."""
+    Said once: facts and what is to be remembered, preferences, corrections (seed 004, `should_extract_semantic`). Boosts: what
+    the first, second, third and every further confirmation adds (seed 004, `compute_reinforcement_boost`). `most`: nothing is
+    ever quite sure (seed 004, "epistemic humility").
+    """
+
+    fact: float = 0.7
+    preference: float = 0.6
+    correction: float = 0.85
+    boost_1: float = 0.15
+    boost_2: float = 0.1
+    boost_3: float = 0.05
+    boost_more: float = 0.02
+    most: float = 0.95
+
+    @property
+    def boosts(self) -> tuple[float, ...]:
+        """Those that are told one by one."""
+        return self.boost_1, self.boost_2, self.boost_3
 
 
-def reinforcement_boost(nth: int) -> float:
-    """What the n-th confirmation of a memory adds to its confidence, n from 1 (seed 004, "Reinforcement Boost Formula")."""
-    return BOOSTS[nth - 1] if nth <= len(BOOSTS) else FURTHER_BOOST
+SHIPPED = Trust()
 
 
-def gained(confirmations: int) -> float:
+def gained(confirmations: int, trust: Trust = SHIPPED) -> float:
     """What so many confirmations add together."""
-    return sum(BOOSTS[:confirmations]) + FURTHER_BOOST * max(0, confirmations - len(BOOSTS))
+    return sum(trust.boosts[:confirmations]) + trust.boost_more * max(0, confirmations - len(trust.boosts))
 
 
-def base_confidence(candidate: MemoryCandidate) -> float:
-    """What is believed of a statement that was made once: the seed's figure for its kind, or less where extraction itself is
-    less sure of having understood it."""
-    of_kind = BASE_CONFIDENCE
+def base_confidence(candidate: MemoryCandidate, trust: Trust = SHIPPED) -> float:
+    """What is believed of a statement that was made once: the figure for its kind, or less where extraction itself is less sure
+    of having understood it."""
+    of_kind = trust.fact
     if candidate.kind == "correction":
-        of_kind = CORRECTION_CONFIDENCE
+        of_kind = trust.correction
     elif candidate.kind == "preference" and not candidate.explicit:
-        of_kind = PREFERENCE_CONFIDENCE
+        of_kind = trust.preference
     return min(candidate.confidence, of_kind)
 
 
-def confirmed(confidence: float, count: int, base: float, times: int) -> float:
+def confirmed(confidence: float, count: int, base: float, times: int, trust: Trust = SHIPPED) -> float:
     """The confidence of a memory, now `confidence` after `count` confirmations, after `times` more by statements of which the
     surest is worth `base`. Depends on how many there were, not on their order; never less than it was."""
-    began = max(confidence - gained(count), base)
-    return max(confidence, min(MAX_CONFIDENCE, began + gained(count + times)))
+    began = max(confidence - gained(count, trust), base)
+    return max(confidence, min(trust.most, began + gained(count + times, trust)))
 
 
 def predicate_type(kind: LearnedKind, predicate: str) -> str:

@@ -12,7 +12,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.memory.candidate import MemoryCandidate, Provenance, Triple
-from app.memory.claims import base_confidence, gained, predicate_type
+from app.memory.claims import Trust, base_confidence, gained, predicate_type
 from app.memory.text import Gist, Rank, content_hash, gist, normalise, rank
 from app.store.kinds import BEHAVIOUR
 from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, SourceMessage, Superseded
@@ -77,10 +77,9 @@ class Draft(Struct, frozen=True):
         said = self.candidate.since or self.message.created_at
         return said if self.candidate.until is None else min(said, self.candidate.until)
 
-    @property
-    def confidence(self) -> float:
-        """How far it is believed, said once."""
-        return base_confidence(self.candidate) if self.stated else min(self.candidate.confidence, L1_CONFIDENCE)
+    def believed(self, trust: Trust) -> float:
+        """How far, said once."""
+        return base_confidence(self.candidate, trust) if self.stated else min(self.candidate.confidence, L1_CONFIDENCE)
 
     @property
     def tier(self) -> int:
@@ -256,7 +255,7 @@ def member_item(member: Member) -> IngestItem:
     )
 
 
-def new_row(item: IngestItem, draft: Draft, gone: Superseded | None) -> MemoryRow:
+def new_row(item: IngestItem, draft: Draft, gone: Superseded | None, trust: Trust) -> MemoryRow:
     """What is stored of a memory that this job makes. `gone`: it was replaced within the very same job."""
     candidate, triple = draft.candidate, item.triple
     return MemoryRow(
@@ -273,7 +272,7 @@ def new_row(item: IngestItem, draft: Draft, gone: Superseded | None) -> MemoryRo
         source_message_ids=(item.source_message_ids + item.added_ids)[:MAX_SOURCES],
         sources=(item.sources + item.added)[:MAX_SOURCES],
         confidence=item.confidence,
-        confidence_factors=factors(item),
+        confidence_factors=factors(item, trust),
         importance=item.importance,
         access_count=item.access_count + item.times,
         reinforcement_count=item.confirmations,
@@ -302,7 +301,7 @@ def _details(candidate: MemoryCandidate) -> dict[str, Any] | None:
     return {name: value for name, value in told.items() if value is not None} or None
 
 
-def reinforcement(item: IngestItem) -> Reinforcement:
+def reinforcement(item: IngestItem, trust: Trust) -> Reinforcement:
     """What is written of a memory that was said again."""
     return Reinforcement(
         item.id,
@@ -311,7 +310,7 @@ def reinforcement(item: IngestItem) -> Reinforcement:
         item.scope,
         item.importance,
         item.confidence,
-        factors(item),
+        factors(item, trust),
         item.expires_at,
         item.validated,
         item.valid_from,
@@ -321,9 +320,9 @@ def reinforcement(item: IngestItem) -> Reinforcement:
     )
 
 
-def factors(item: IngestItem) -> dict[str, Any]:
+def factors(item: IngestItem, trust: Trust) -> dict[str, Any]:
     """Why it is believed as far as it is (seed 004, `confidence_factors`)."""
-    boost = gained(item.confirmations)
+    boost = gained(item.confirmations, trust)
     return {
         "base_confidence": round(max(0.0, min(item.confidence, item.confidence - boost)), 4),
         "reinforcement_boost": round(boost, 4),

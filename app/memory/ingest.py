@@ -22,7 +22,18 @@ from typing import Any
 from uuid import UUID
 
 from app.memory.candidate import Provenance, ends_with
-from app.memory.claims import AUTHORITY, ClaimSide, TripleRelation, confirmed, ends, prefer, relation, replaces
+from app.memory.claims import (
+    AUTHORITY,
+    SHIPPED,
+    ClaimSide,
+    TripleRelation,
+    Trust,
+    confirmed,
+    ends,
+    prefer,
+    relation,
+    replaces,
+)
 from app.memory.compare import opposed, says_same
 from app.memory.drafts import (
     SEMANTIC,
@@ -77,6 +88,7 @@ class Ingest:
         now: datetime,
         ttl: Mapping[int, timedelta],
         new_id: Callable[[], UUID],
+        trust: Trust = SHIPPED,
     ) -> None:
         """`known`: memories in force. `members`: other wordings of them. `near`: for each statement, by its place among them,
         the cosines of those of both that are not far from it. `threshold`: cosine above which two statements are near.
@@ -86,6 +98,7 @@ class Ingest:
         self._now = now
         self._ttl = ttl
         self._new_id = new_id
+        self._trust = trust
         self._events: list[HistoryEvent] = []
         self._conflicts: list[Contradiction] = []
         self._superseded: dict[UUID, Superseded] = {}
@@ -104,9 +117,15 @@ class Ingest:
                 self._take(n, draft)
         items = self._items.values()
         return Changes(
-            new=[new_row(each, each.draft, self._superseded.get(each.id)) for each in items if each.draft is not None],
+            new=[
+                new_row(each, each.draft, self._superseded.get(each.id), self._trust)
+                for each in items
+                if each.draft is not None
+            ],
             reinforced=[
-                reinforcement(each) for each in items if each.draft is None and each.times and each.heir is None
+                reinforcement(each, self._trust)
+                for each in items
+                if each.draft is None and each.times and each.heir is None
             ],
             superseded=[each for key, each in self._superseded.items() if self._items[key].draft is None],
             events=self._events,
@@ -177,7 +196,7 @@ class Ingest:
 
     def _keep(self, draft: Draft) -> IngestItem:
         candidate, message, tier = draft.candidate, draft.message, draft.tier
-        base = draft.confidence
+        base = draft.believed(self._trust)
         item = IngestItem(
             id=self._new_id(),
             text=draft.text,
@@ -221,7 +240,7 @@ class Ingest:
         witness = not set(item.source_message_ids) & {*old.source_message_ids, *old.added_ids}
         item.importance = min(1.0, max(item.importance, old.importance) + REPEATED * witness)
         item.confidence = confirmed(
-            old.confidence, old.confirmations, item.confidence, item.confirmations + int(witness)
+            old.confidence, old.confirmations, item.confidence, item.confirmations + int(witness), self._trust
         )
         item.validated = item.validated or old.validated
         item.domain = item.domain or old.domain
@@ -241,7 +260,7 @@ class Ingest:
         self._supersede(old, item, MERGED, self._now)
 
     def _repeat(self, draft: Draft, item: IngestItem, variant: IngestItem | None) -> None:
-        item.confidence = confirmed(item.confidence, item.confirmations, draft.confidence, 1)
+        item.confidence = confirmed(item.confidence, item.confirmations, draft.believed(self._trust), 1, self._trust)
         item.times += 1
         item.tier = max(item.tier, draft.tier)
         item.scope = max(self._shared(item), self._scope(draft.tier))

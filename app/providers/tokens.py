@@ -54,6 +54,10 @@ _OPENAI_NAME = re.compile(r"(?:ft:)?(?:gpt-\d|chatgpt-|o\d|codex-)")
 _LONG_RUN = re.compile(rf"\s?\S{{{RUN_LIMIT},}}|\s{{{RUN_LIMIT},}}")
 
 
+STORED_COUNTS = "gpt-4o"
+"""A model counted by o200k_base: the encoding of every stored token count."""
+
+
 class TokenCounter(Protocol):
     """Counts tokens as one model's tokenizer does, or as near as can be had."""
 

@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from app.clock import Clock
 from app.errors import NotReady
-from app.features import Process
+from app.features import CallPath, Process
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder, build_embedder
 from app.providers.helper import HelperClient, build_helper
 from app.providers.models import ModelRegistry
-from app.providers.tokens import CountCache, TokenCounter, Tokenizers
+from app.providers.tokens import STORED_COUNTS, CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store import arrival
 from app.store.migrate import migrate
@@ -48,9 +48,6 @@ WORKER_CONNECTIONS = 3
 
 OPEN_AT_ONCE = 2
 """Connections of each pool that requests wait for, which a start opens and warms. The others open when these are in use."""
-
-STORED_COUNTS = "gpt-4o"
-"""A model counted by o200k_base: the encoding of every stored token count."""
 
 
 def database_dsn(settings: Settings) -> str:
@@ -128,8 +125,10 @@ class Core(Struct, frozen=True):
     session_ttl: timedelta
 
 
-def process_of(core: Core, metrics: Metrics | None = None) -> Process:
-    """What a feature may use of it. `metrics`: a server's."""
+def process_of(
+    core: Core, metrics: Metrics | None = None, *, space: int | None, path: CallPath | None = None
+) -> Process:
+    """What a feature may use of it. `metrics`: a server's. `space`: of the embedder. `path`: for routes."""
 
     def owner(name: str) -> Connect:
         from app.jobs.worker import connector
@@ -149,6 +148,8 @@ def process_of(core: Core, metrics: Metrics | None = None) -> Process:
         core.counts,
         core.helper,
         metrics,
+        space,
+        path,
     )
 
 

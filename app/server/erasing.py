@@ -20,4 +20,5 @@ def eraser_of(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Erase
     """Erases users from the database of `dsn` (a direct way), the spool and the archives."""
     connect = own_connection(dsn, ERASER_ROLE)
     files = archives.erasing(history_kept(settings), connect, sql, clock)
-    return Eraser(connect, sql, clock, elsewhere=[erasing(settings.spool_folder), files])
+    elsewhere = [erasing(settings.spool_folder), files]
+    return Eraser(connect, sql, clock, elsewhere=elsewhere, leave_to_spaces=settings.leave_to_spaces)

@@ -9,7 +9,6 @@ from app.api.probes import Check, Probes
 from app.index.indexes import Indexes
 from app.metrics import Exposition, Metrics
 from app.server.core import Core
-from app.store.consolidation import ConsolidationStore
 from app.store.queue import Queue
 from app.store.retention import Storage, by_group
 
@@ -45,7 +44,7 @@ def embedder_check(core: Core) -> Check:
 def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
     """Brings the gauges up to date that nothing else does."""
     pool, sql = core.pools.background, core.queries
-    queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
 
     async def gauges() -> None:
         for name, each in core.pools.by_name.items():
@@ -56,7 +55,6 @@ def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
         metrics.storage(by_group(await storage.figures()))
-        metrics.compactions(**await consolidation.figures())
         for ran in await storage.ticks():
             metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
 

@@ -176,12 +176,10 @@ class Application:
     @asynccontextmanager
     async def _open(self, opening: _Opening, outside: Outside | None = None) -> AsyncIterator[None]:
         core, metrics, features = opening.core, opening.metrics, opening.features
-        async with (
-            features.opened(process_of(core, metrics)),
-            open_proxy(core, metrics, features, outside) as proxy,
-        ):
-            space = await core.turns.space_of(core.embedder.space)
-            gauges = features.gauges(process_of(core), metrics)
+        space = await core.turns.space_of(core.embedder.space)
+        process = process_of(core, metrics, space=space)
+        async with features.opened(process), open_proxy(core, metrics, features, outside) as proxy:
+            gauges = features.gauges(process, metrics)
             probes = open_probes(core, metrics, opening.exposition, proxy.indexes, gauges)
             inside = Later(lambda: routes_inside(core, proxy, metrics, probes, space, features))
             async with features.mounts(proxy.authenticator, inside) as mounts:

@@ -19,19 +19,20 @@ from app.api.sealed_keys import SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.budget import Budgets
-from app.context.compile import STORED_COUNTS, Compiler
+from app.context.compile import Compiler
 from app.context.knower import Knows
 from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, STRATEGY_WEIGHTS, Profile, strategies
 from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
+from app.features import CallPath
 from app.gateway.addon import Addon
 from app.gateway.admission import WithoutCount
 from app.gateway.commands import Commander
 from app.gateway.finalize import Accountant
 from app.gateway.model_discovery import ModelDiscovery
-from app.gateway.prepare import Preparer, ReadsCards
+from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.sharing import Sharer
 from app.gateway.simulated import SimulatedTransport
@@ -46,28 +47,24 @@ from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.replay.ask_again import Replayer
-from app.replay.recompile import Recompiler
+from app.providers.tokens import STORED_COUNTS
 from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.captures import Captures, ReplayStore
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool
 from app.store.replicas import Pools
-from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
-from app.store.spaces import Spaces
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
-    from app.api.card_models import KeepsCards
     from app.features.registry import Features
 
 VECTOR_SHARE = 0.6
@@ -104,20 +101,11 @@ async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
 
 
 class Proxy(Struct, frozen=True):
-    """The gateway and what the API shares with it.
-
-    `compiler`, `preparer`, `knower`, `cards` and `addon` are the API's own: what they look for must not keep a prompt waiting.
-    """
+    """The gateway and what the API shares with it; `path` and `preparer` are the API's own."""
 
     gateway: Application
-    compiler: Compiler
+    path: CallPath
     preparer: Preparer
-    knower: Knows | None
-    cards: KeepsCards | None
-    addon: Addon | None
-    recompiler: Recompiler
-    asker: Replayer
-    router: Router
     authenticator: Authenticator
     tenancy: Tenancy
     indexes: Indexes
@@ -129,7 +117,9 @@ async def open_proxy(
 ) -> AsyncIterator[Proxy]:
     """Wire the path of a request; what is opened last is closed first. `features`: opened for this process. `outside`: where
     another gateway had it before; None: it is opened."""
-    settings, pools, process = core.settings, core.pools, process_of(core, metrics)
+    settings, pools = core.settings, core.pools
+    space = await core.turns.space_of(core.embedder.space)
+    process = process_of(core, metrics, space=space)
     for reads in pools.replicas.values():
         reads.meter = metrics.replica_read
     values = await check_parameters(core.pools.background, core.queries)
@@ -138,7 +128,6 @@ async def open_proxy(
     in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
     addon, addon_aside = (features.addon(process, pool) for pool in (pools.memory, pools.background))
     aside = TurnStore(pools.background, core.queries)
-    space = await core.turns.space_of(core.embedder.space)
     indexes = _indexes(core, metrics, space)
     compiler = _compiler(
         core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
@@ -202,19 +191,19 @@ async def open_proxy(
         if keeper is not None:
             stack.callback(_drain(core, keeper, gateway, metrics, addon).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)
-        recompiler, asker = _replaying(
-            core, gateway, aside, compiler_aside, router, secret, knower_aside, cards, addon_aside
-        )
         yield Proxy(
             gateway=features.gateway(gateway),
-            compiler=compiler_aside,
+            path=CallPath(
+                turns=aside,
+                compiler=compiler_aside,
+                nonce_key=secret,
+                knower=knower_aside,
+                cards=cards,
+                addon=addon_aside,
+                router=router,
+                sender=gateway.sender,
+            ),
             preparer=Preparer(aside, compiler_aside, knower_aside, cards),
-            knower=knower_aside,
-            cards=cards,
-            addon=addon_aside,
-            recompiler=recompiler,
-            asker=asker,
-            router=router,
             authenticator=authenticator,
             indexes=indexes,
             tenancy=Tenancy(pools.background, core.queries, core.clock),
@@ -243,7 +232,7 @@ async def open_waiting(
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=features.admits(process_of(core, metrics), absent, core.models) or WithoutCount(),
+        limiter=features.admits(process_of(core, metrics, space=None), absent, core.models) or WithoutCount(),
         metrics=metrics,
         settings=core.settings,
         clock=core.clock,
@@ -352,45 +341,10 @@ def _sharer(core: Core, space: int | None) -> Sharer:
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     return Sharer(
         History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space),
-        Spaces(pool, sql, clock),
+        SharedSpaces(pool, sql, clock),
         core.embedder,
         core.counter.count,
         unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
-    )
-
-
-def _replaying(
-    core: Core,
-    gateway: Gateway,
-    turns: TurnStore,
-    compiler: Compiler,
-    router: Router,
-    secret: bytes,
-    knower: Knows | None,
-    cards: ReadsCards | None,
-    addon: Addon | None,
-) -> tuple[Recompiler, Replayer]:
-    """Captured calls again: compiled, and sent."""
-    captures = Captures(core.pools.background, core.queries)
-    replays = ReplayStore(core.pools.background, core.queries)
-    recompiler = Recompiler(
-        captures,
-        replays,
-        turns,
-        compiler,
-        router,
-        core.tokenizers,
-        core.counts,
-        core.clock,
-        nonce_key=lambda: secret,
-        knowing=KnowingStore(core.pools.background, core.queries),
-        cards=cards,
-        knower=knower,
-        addon=addon,
-    )
-    most = core.settings.max_body_bytes
-    return recompiler, Replayer(
-        gateway.sender, captures, replays, core.models, core.tokenizers, core.clock, max_bytes=most
     )
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.calls import calls_router, replay_router
+from app.api.calls import calls_router
 from app.api.chat import chat_router
 from app.api.conflicts import conflicts_router
 from app.api.facts import facts_router
-from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
-from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, context_router, search_router
@@ -20,35 +18,31 @@ from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
-from app.capture.record import Recorder
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
 from app.jobs.learn import WorkingMemory
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.server.core import STORED_COUNTS, Core, process_of
+from app.providers.tokens import STORED_COUNTS
+from app.server.core import Core, process_of
 from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
-from app.store.captures import Captures, CassetteStore
+from app.store.captures import Captures
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
-from app.store.consolidation import ConsolidationStore
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
-from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
 from app.store.memories import Memories
-from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
 from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
-from app.store.spaces import Spaces
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Instructions
-from app.store.turns import TurnStore
 from app.store.validation import Validation
 
 
@@ -67,7 +61,8 @@ def open_routes(
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
-    queue, storage, consolidation = Queue(pool, sql), Storage(pool, sql), ConsolidationStore(pool, sql)
+    spaces = SharedSpaces(pool, sql, clock)
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
@@ -78,10 +73,16 @@ def open_routes(
     return [
         ops_router(probes),
         search_router(
-            gate, sessions, proxy.compiler, clock, Filtering(memories, settings.memory_budget_tokens), proxy.knower
+            gate,
+            sessions,
+            proxy.path.compiler,
+            clock,
+            Filtering(memories, settings.memory_budget_tokens),
+            spaces,
+            proxy.path.knower,
         ),
-        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), scribe, welcome),
-        context_router(gate, Previewer(proxy.preparer, proxy.router, clock, default_model)),
+        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, scribe, welcome),
+        context_router(gate, Previewer(proxy.preparer, proxy.path.router, clock, default_model)),
         chat_router(
             gate,
             proxy.gateway,
@@ -93,29 +94,17 @@ def open_routes(
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        spaces_router(gate, Spaces(pool, sql, clock), eraser),
-        sessions_router(gate, sessions, history, proxy.cards, scribe, deleter),
-        history_router(gate, sessions, history, proxy.cards, scribe, deleter),
-        working_router(gate, sessions, consolidation, WorkingMemory(pool, sql, clock)),
-        calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.addon),
-        replay_router(gate, captures, proxy.recompiler, proxy.asker),
-        cassettes_router(
-            gate,
-            captures,
-            CassetteStore(pool, sql),
-            sessions,
-            Recorder(TurnStore(pool, sql), core.embedder, core.counts, core.counter),
-            clock,
-        ),
-        importer_router(gate, Importer(sessions, history, scribe)),
+        spaces_router(gate, spaces, eraser, core.tasks),
+        sessions_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
+        history_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
+        working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
+        calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.path.addon),
         queue_router(gate, queue),
         overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),
         storage_router(gate, storage.figures),
         facts_router(gate, Facts(pool, sql, clock), welcome),
-        outcomes_router(gate, Outcomes(pool, sql, clock), captures),
         tenant_router(gate, Instructions(pool, sql, clock)),
         conflicts_router(gate, ConflictStore(pool, sql, clock)),
-        export_router(gate, Export(pool, sql), proxy.tenancy, clock),
-        *features.routes(process_of(core, metrics), gate),
+        *features.routes(process_of(core, metrics, space=space, path=proxy.path), gate),
     ]

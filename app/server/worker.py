@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from app.clock import Clock, SystemClock
 from app.features.registry import load
-from app.jobs.consolidation import Consolidator, SessionKeeper, consolidation_ticks
 from app.jobs.schedule import (
     GRAPH_FROM,
     Schedule,
@@ -21,15 +20,14 @@ from app.jobs.schedule import (
     mark_ticks,
     privacy_ticks,
 )
-from app.jobs.worker import Handler, Worker, connector
+from app.jobs.worker import Worker, connector
 from app.memory.extract import read_rules
 from app.server import collector
-from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, Core, database_dsn, open_core, process_of, until_prepared
+from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, database_dsn, open_core, process_of, until_prepared
 from app.server.erasing import eraser_of, history_kept
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.archives import Archives
-from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.erasure import Erasures, own_connection
 from app.store.queries import Queries
 from app.store.retention import GB, Retention, RetentionLimits
@@ -38,7 +36,7 @@ from app.tasks import Supervisor, until_orphaned
 from app.text_cache import forget
 
 if TYPE_CHECKING:
-    from app.providers.helper import HelperClient
+    pass
 
 log = logging.getLogger("mneme.work")
 
@@ -60,17 +58,15 @@ async def run_worker(settings: Settings) -> None:
         AsyncExitStack() as stack,
         features.running(),
         open_core(settings, dsn, clock, serving=False) as core,
-        features.opened(process := process_of(core)),
+        features.opened(process := process_of(core, space=await core.turns.space_of(core.embedder.space))),
     ):
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await check_parameters(core.pools.background, core.queries)
         await asyncio.to_thread(read_rules)
         try:
             handlers = (
-                (await learner(core, features.hearing(process), core.helper, features.noting(process))).handlers()
-                | await consolidation(core, core.helper)
-                | dict(features.jobs(process))
-            )
+                await learner(core, features.hearing(process), core.helper, features.noting(process))
+            ).handlers() | dict(features.jobs(process))
             worker = Worker(
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
@@ -104,12 +100,10 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
     eraser = eraser_of(settings, direct, sql, clock)
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
-    many = consolidation_ticks(sql) if settings.consolidation == "on" else ()
     own = [
         *privacy,
         *archive_ticks(Archives(sql, history_kept(settings))),
         *life_ticks(sql),
-        *many,
         *index_ticks(sql),
         *mark_ticks(sql),
         *load(settings).ticks(sql),
@@ -127,24 +121,6 @@ def capture_limits(settings: Settings) -> RetentionLimits:
     """How long captures stay."""
     size = settings.capture_max_gb
     return RetentionLimits(settings.capture_days, None if size is None else int(size * GB))
-
-
-async def consolidation(core: Core, helper: HelperClient | None) -> dict[str, Handler]:
-    """What many turns come to; without a helper extractively."""
-    space = await core.turns.space_of(core.embedder.space)
-    store = ConsolidationStore(core.pools.background, core.queries, space=space)
-    keeper = SessionKeeper(store, embedder=core.embedder, count=core.counter.count, clock=core.clock, helper=helper)
-    users = Consolidator(
-        store,
-        DrawingStore(core.pools.background, core.queries),
-        core.queries,
-        embedder=core.embedder,
-        space=space,
-        count=core.counter.count,
-        clock=core.clock,
-        helper=helper,
-    )
-    return keeper.handlers() | users.handlers()
 
 
 async def _prepared(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:

@@ -58,6 +58,13 @@ SPENT = ("spend_entries", "spend")
 """Where what was spent loses its user, in the order in which the schedule moves it: behind it nothing is left."""
 NOTE = "Backups, archives of replicas and logs of your own are not reached."
 """What every receipt says to whoever asked for it."""
+NOTE_OF_SPACES = (
+    f"{NOTE} Captured calls of a space's members, and answers that they were given, keep what they quote of it until their"
+    " retention ends (MNEME_CAPTURE_DAYS), as with a message that is deleted."
+)
+"""The same, where something was taken out of a space that others could read."""
+SPACE_ITEMS, SPACE_BLOCKS = "space_items", "space_blocks"
+"""On a receipt: what was taken out of spaces, and the stored blocks of members that quoted it."""
 BATCH = 1000
 """Rows erased in one transaction: locks last milliseconds."""
 STATEMENT_S = 600.0
@@ -121,6 +128,12 @@ class Receipt(Struct, frozen=True):
     def rows(self) -> int:
         """All rows that were erased."""
         return sum(self.counts.values())
+
+    @property
+    def note(self) -> str:
+        """What was not reached."""
+        shared = self.counts.keys() & {"spaces", SPACE_ITEMS, SPACE_BLOCKS}
+        return NOTE_OF_SPACES if shared else NOTE
 
 
 class Eraser:
@@ -205,7 +218,8 @@ class Eraser:
         async with connected(self._connect) as connection:
             await set_codecs(connection, None)
             await connection.execute(self._sql["erasure.set_tenant"], str(run.tenant))
-            await connection.execute(self._sql["spaces.unquote_space"], run.tenant, run.user)
+            quoting = await connection.fetchval(self._sql["spaces.unquote"], run.tenant, run.user)
+            await run.note({SPACE_BLOCKS: quoting})
             said = [] if self._leave else await connection.fetch(self._sql["spaces.said"], run.tenant, run.user)
             for row in said:
                 async with connection.transaction():
@@ -213,9 +227,7 @@ class Eraser:
                     await connection.execute(
                         self._sql["spaces.unsay"], run.tenant, run.user, row["space_id"], row["item_id"]
                     )
-                    if gone:
-                        await connection.execute(self._sql["spaces.unquote"], run.tenant, gone)
-                await run.note({"space_items": len(gone), "space_sayings": 1})
+                await run.note({SPACE_ITEMS: len(gone), "space_sayings": 1})
         return len(said)
 
     async def _elsewhere_too(self, run: _Erasing) -> int:

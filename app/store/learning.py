@@ -50,13 +50,15 @@ class SourceMessage(Struct, frozen=True):
 
 
 class Setting(NamedTuple):
-    """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `instructions`: what
+    """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `trust`: as
+    JSON, how far statements are believed. `instructions`: what
     the tenant wants noted, or not noted, besides. `done`: the job had its effect before."""
 
     epoch: int | None
     l1_ttl: timedelta
     l2_ttl: timedelta
     dedup_threshold: float
+    trust: str
     hmac_key: bytes | None
     instructions: str = ""
     done: bool = False
@@ -241,7 +243,7 @@ class LearningStore:
             row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key)
             assert row is not None, "a query without FROM has one row"
             if row["done"]:
-                return Setting(row["epoch"], timedelta(), timedelta(), 1.0, None, done=True), []
+                return Setting(row["epoch"], timedelta(), timedelta(), 1.0, "{}", None, done=True), []
             asked = (user, list(messages), since, until)
             if row["buries"]:
                 await connection.execute(self._sql["learning.bury"], *asked, *hmac_pads(bytes.fromhex(row["hmac_key"])))
@@ -251,6 +253,7 @@ class LearningStore:
             timedelta(hours=row["l1_ttl_hours"]),
             timedelta(days=row["l2_ttl_days"]),
             row["dedup_threshold"],
+            row["confidence"],
             bytes.fromhex(row["hmac_key"]) if row["hmac_key"] else None,
             row["instructions"],
         )

@@ -41,7 +41,7 @@ Connect = Callable[[], Awaitable["Connection[Any]"]]
 """Opens a direct connection as mneme_owner."""
 
 
-class Space(NamedTuple):
+class VectorSpace(NamedTuple):
     """An embedding space, and how many vectors are in it."""
 
     space: int
@@ -77,17 +77,17 @@ class ReembedItem(Struct, frozen=True):
     hash: bytes | None
 
 
-class Spaces:
+class VectorSpaces:
     """The spaces of a database, as the one who may make and drop them. Made by `open_spaces`."""
 
     def __init__(self, connection: Connection[Any], sql: Queries) -> None:
         self._connection = connection
         self._sql = sql
 
-    async def all(self) -> list[Space]:
+    async def all(self) -> list[VectorSpace]:
         """Every space, oldest first."""
         rows = await self._connection.fetch(self._sql["reembed.spaces"], timeout=STATEMENT_S)
-        return [Space(**dict(row)) for row in rows]
+        return [VectorSpace(**dict(row)) for row in rows]
 
     async def lock(self) -> None:
         """Be the only one who changes spaces, until the connection ends. Raises Conflict where somebody else does."""
@@ -159,14 +159,14 @@ class Spaces:
 
 
 @asynccontextmanager
-async def open_spaces(connect: Connect, sql: Queries) -> AsyncIterator[Spaces]:
+async def open_spaces(connect: Connect, sql: Queries) -> AsyncIterator[VectorSpaces]:
     """The spaces of a database, on a connection of their own. Raises StoreUnavailable."""
     try:
         connection = await connect()
     except (*_GONE, asyncpg.PostgresError) as error:
         raise StoreUnavailable(f"The database cannot be reached as mneme_owner: {error}.") from error
     try:
-        yield Spaces(connection, sql)
+        yield VectorSpaces(connection, sql)
     except _GONE as error:
         raise StoreUnavailable("The connection to the database was lost; run it again, and it goes on.") from error
     finally:

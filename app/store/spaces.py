@@ -24,6 +24,8 @@ KINDS: tuple[SpaceKind, ...] = get_args(SpaceKind)
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]{0,62}$"
 """Of a space: it stands in prompts, headers and paths, and says there nothing but itself."""
 _NAME = re.compile(NAME_PATTERN)
+_SPACE = "space:"
+"""Before its name, where a user's name stands."""
 MOST_SPACES = 16
 """Spaces of one user: each is an index more that a prompt is ranked by (some 2 ms for 5,000 items)."""
 MESSAGE, MEMORY = 0, 1
@@ -32,7 +34,7 @@ MESSAGE, MEMORY = 0, 1
 Within = Callable[["PoolConnectionProxy[Any]"], Awaitable[None]]
 
 
-class Space(Struct, frozen=True):
+class SharedSpace(Struct, frozen=True):
     """A space as stored. `by_word`: its members may say something to it in a conversation."""
 
     space_id: UUID
@@ -51,8 +53,19 @@ class Shared(NamedTuple):
     name: str
 
 
-class Member(NamedTuple):
-    """Of a space."""
+class SpaceItem(NamedTuple):
+    """Something that is said or remembered in a space. `kind`: message, or that of a memory; `users`: who said it, as
+    far as that is known still."""
+
+    id: UUID
+    kind: str
+    text: str
+    said_at: datetime
+    users: Sequence[str]
+
+
+class Membership(NamedTuple):
+    """Who is a member of a space, since when."""
 
     user: str
     joined_at: datetime
@@ -65,7 +78,13 @@ def is_name(text: str) -> bool:
 
 def owner_of(tenant: UUID, name: str) -> UserRef:
     """As whom the memory of a space is kept."""
-    return UserRef(ids.space_id(tenant, name), f"space:{name}")
+    return UserRef(ids.space_id(tenant, name), f"{_SPACE}{name}")
+
+
+def space_of(tenant: UUID, owner: UUID, external: str | None) -> str | None:
+    """Which space this owner of a memory is; None: a user."""
+    name = (external or "").removeprefix(_SPACE)
+    return name if name != external and owner == ids.space_id(tenant, name) else None
 
 
 def no_such_space(name: str, param: str | None = None) -> NotFound:
@@ -78,7 +97,7 @@ def no_such_space(name: str, param: str | None = None) -> NotFound:
     )
 
 
-class Spaces:
+class SharedSpaces:
     """The spaces of tenants."""
 
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
@@ -88,7 +107,7 @@ class Spaces:
 
     async def create(
         self, tenant: UUID, name: str, *, kind: SpaceKind, title: str = "", by_word: bool = False
-    ) -> tuple[Space, bool]:
+    ) -> tuple[SharedSpace, bool]:
         """A space; False: there was one of this name, which stays as it is."""
         now, owner = self._clock.now(), owner_of(tenant, name)
         async with self._pool.transaction(tenant) as connection:
@@ -98,22 +117,22 @@ class Spaces:
         assert found is not None, "it was made or found in this transaction"
         return found, made is not None
 
-    async def page(self, tenant: UUID, user: UUID | None, *, after: str, limit: int) -> list[Space]:
+    async def page(self, tenant: UUID, user: UUID | None, *, after: str, limit: int) -> list[SharedSpace]:
         """Spaces by name, after `after`; of a user those that they are a member of."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["spaces.page"], tenant, user, after, limit)
-        return [Space(**dict(row)) for row in rows]
+        return [SharedSpace(**dict(row)) for row in rows]
 
-    async def one(self, tenant: UUID, user: UUID | None, name: str) -> Space | None:
+    async def one(self, tenant: UUID, user: UUID | None, name: str) -> SharedSpace | None:
         """A space, if this user is a member of it; None as `user`: whoever asks."""
         async with self._pool.transaction(tenant) as connection:
             return await self._one(connection, tenant, user, ids.space_id(tenant, name))
 
     async def _one(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID | None, space: UUID
-    ) -> Space | None:
+    ) -> SharedSpace | None:
         row = await connection.fetchrow(self._sql["spaces.one"], tenant, user, space)
-        return Space(**dict(row)) if row is not None else None
+        return SharedSpace(**dict(row)) if row is not None else None
 
     async def of(self, tenant: UUID, user: UUID) -> list[Shared]:
         """The spaces that a user may read, by name."""
@@ -123,11 +142,11 @@ class Spaces:
 
     # --- members --------------------------------------------------------------------------------------------------
 
-    async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Member]:
+    async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Membership]:
         """Members by name, after `after`."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["spaces.members"], tenant, space, after, limit)
-        return [Member(*row) for row in rows]
+        return [Membership(*row) for row in rows]
 
     async def join(self, tenant: UUID, name: str, user: UserRef) -> bool:
         """Make a user a member; False: they were. Raises NotFound, Conflict for a user of too many spaces."""
@@ -180,8 +199,13 @@ class Spaces:
 
         return note
 
-    async def sayers(self, tenant: UUID, space: UUID, memories: Sequence[UUID]) -> dict[UUID, list[str]]:
-        """By whom memories of a space were said, as far as that is known still."""
+    async def items(
+        self, tenant: UUID, space: UUID, user: UUID | None, *, after: tuple[datetime, UUID] | None, limit: int
+    ) -> list[SpaceItem]:
+        """What is said and remembered in a space, oldest first, after (said_at, id): for one of its members; None as `user`:
+        for whoever asks."""
         async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["spaces.sayers"], tenant, space, list(memories))
-        return {row["memory_id"]: sorted(row["users"]) for row in rows}
+            rows = await connection.fetch(
+                self._sql["spaces.items"], tenant, space, user, *(after or (None, None)), limit
+            )
+        return [SpaceItem(*row) for row in rows]

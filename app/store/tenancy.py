@@ -298,9 +298,3 @@ class Instructions:
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["instructions.write_profile"], tenant, text or "", now)
         return now
-
-    async def for_extraction(self, tenant: UUID) -> str | None:
-        """What a job that extracts for this tenant adds to its prompt."""
-        async with self._pool.transaction(tenant) as connection:
-            found: str | None = await connection.fetchval(self._sql["instructions.for_extraction"], tenant)
-        return found

@@ -64,6 +64,9 @@ PARAMETERS: Mapping[str, Number | Mapping[str, Number]] = {
     "importance_decay": {"rate": AMOUNT, "hours": POSITIVE, "after_days": AMOUNT, "step": Number(most=1, above=True)},
     "prune": {"below": SHARE, "idle_days": AMOUNT},
     "removal_days": AMOUNT,
+    "confidence": dict.fromkeys(
+        ("fact", "preference", "correction", "boost_1", "boost_2", "boost_3", "boost_more", "most"), SHARE
+    ),
     "outcome_boost": SHARE,
     "retrieval_limits": dict.fromkeys(("vector", "entity", "time", "recent", "summary"), COUNT),
 }

@@ -65,7 +65,7 @@ BEGIN
         'semantic_objects', 'object_relationships', 'fault_history', 'fidelity_transitions', 'admission_scores', 'phantom_ledger',
         'upstream_calls', 'streams', 'compilations', 'message_blobs', 'request_chains', 'idempotency_keys', 'job_effects',
         'spend_entries', 'spend', 'capture_sweeps', 'erased_users', 'erased_contents', 'memory_commands',
-        'index_items', 'index_log', 'index_state'
+        'index_items', 'index_log', 'index_state', 'spaces', 'space_members', 'space_sayings'
     ] LOOP
         CONTINUE WHEN name = 'users';
         PERFORM create_distributed_table(format('agent_data.%I', name)::regclass, 'user_id', colocate_with => 'agent_data.users');

@@ -1,4 +1,4 @@
--- All that is stored of a user (app/store/export.py), under row-level security.
+-- All that is stored of a user (app/features/transfer/store.py), under row-level security.
 
 -- name: tables
 -- Every table that has rows of users, those that others lead to first.

@@ -17,7 +17,3 @@ SELECT NULLIF(p.profile, '') AS profile, p.updated_at FROM agent_data.tenant_pro
 -- A profile from now on; '' is none.
 INSERT INTO agent_data.tenant_profiles AS p (tenant_id, profile, updated_at) VALUES ($1, $2, $3)
 ON CONFLICT (tenant_id) DO UPDATE SET profile = EXCLUDED.profile, updated_at = EXCLUDED.updated_at
-
--- name: for_extraction
--- The same for a job, in the tenant's own transaction; NULL: none.
-SELECT agent_data.tenant_instructions($1)

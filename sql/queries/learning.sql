@@ -1,11 +1,12 @@
 -- name: setting
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the lives of a session
--- memory and of an episodic one, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
+-- memory and of an episodic one, how far statements are believed, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
 -- user has something that must not be learned again; whether the job ($3) had its effect before.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l2_ttl_days') AS l2_ttl_days,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'dedup_threshold') AS dedup_threshold,
+       (SELECT c.value::text FROM agent_data.system_config c WHERE c.key = 'confidence') AS confidence,
        (SELECT c.value #>> '{}' FROM agent_data.system_config c WHERE c.key = 'content_hmac_key') AS hmac_key,
        EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1)
        OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac IS NOT NULL) AS buries,

@@ -63,14 +63,27 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 ORDER BY s.name
 INSERT INTO agent_data.space_sayings (user_id, tenant_id, space_id, item_id, item_kind, session_id, said_at)
 SELECT $2, $1, $3, i, $5, $6, $7 FROM unnest($4::uuid[]) AS i ON CONFLICT DO NOTHING
 
--- name: sayers
--- By whom memories of a space were said: they themselves, or a message that they come from.
-SELECT m.memory_id, array_agg(DISTINCT u.external_id) AS users
-FROM agent_data.memory_store m
-JOIN agent_data.space_sayings y ON y.space_id = $2 AND (y.item_id = m.memory_id OR y.item_id = ANY (m.source_message_ids))
-JOIN agent_data.users u ON u.user_id = y.user_id
-WHERE m.tenant_id = $1 AND m.user_id = $2 AND y.tenant_id = $1 AND m.memory_id = ANY ($3::uuid[])
-GROUP BY 1
+-- name: items
+-- What is said and remembered in a space ($2), oldest first, after ($4, $5), with who said it: themselves, or the
+-- messages that it comes from. $3: a member, who reads nothing else; NULL: whoever asks.
+SELECT i.id, i.kind, i.text, i.said_at, ARRAY(
+    SELECT DISTINCT u.external_id FROM agent_data.space_sayings y JOIN agent_data.users u ON u.user_id = y.user_id
+    WHERE y.tenant_id = $1 AND y.space_id = $2 AND y.item_id = ANY (i.comes_from) ORDER BY 1) AS users
+FROM (
+    SELECT h.message_id AS id, 'message' AS kind, h.content AS text, h.created_at AS said_at,
+           ARRAY[h.message_id] AS comes_from
+    FROM agent_data.conversation_history h
+    WHERE h.tenant_id = $1 AND h.user_id = $2 AND NOT h.is_pruned AND NOT h.hidden
+      AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                      WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
+    UNION ALL
+    SELECT m.memory_id, m.kind, m.content_text, m.created_at, m.memory_id || m.source_message_ids
+    FROM agent_data.memory_store m WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.is_active
+) i
+WHERE ($4::timestamptz IS NULL OR (i.said_at, i.id) > ($4, $5::uuid))
+  AND ($3::uuid IS NULL OR EXISTS (SELECT FROM agent_data.space_members m
+                                   WHERE m.tenant_id = $1 AND m.user_id = $3 AND m.space_id = $2))
+ORDER BY i.said_at, i.id LIMIT $6
 
 -- name: empty
 -- Ends all membership of a space, and what is known of who said what there: from here on nobody reads it.
@@ -97,33 +110,39 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND NOT h.is_pru
 DELETE FROM agent_data.space_sayings y WHERE y.tenant_id = $1 AND y.user_id = $2 AND y.space_id = $3 AND y.item_id = $4
 
 -- name: words
--- What a user said in spaces, in words, for an export.
-SELECT s.name AS space, y.item_id AS id, CASE y.item_kind WHEN 0 THEN 'message' ELSE 'memory' END AS kind, y.said_at,
-       CASE y.item_kind
-           WHEN 0 THEN (SELECT h.content FROM agent_data.conversation_history h
-                        WHERE h.tenant_id = $1 AND h.user_id = y.space_id AND h.message_id = y.item_id)
-           ELSE (SELECT m.content_text FROM agent_data.memory_store m
-                 WHERE m.tenant_id = $1 AND m.user_id = y.space_id AND m.memory_id = y.item_id) END AS text
-FROM agent_data.space_sayings y JOIN agent_data.spaces s ON s.user_id = y.space_id
-WHERE y.tenant_id = $1 AND y.user_id = $2 ORDER BY y.said_at, y.item_id
+-- What a user said in spaces, in words, for an export; after ($3, $4). `session`: of the user's, in which they said it (a space's own
+-- ends with its id).
+SELECT i.space, i.id, i.kind, i.session, i.said_at, i.text FROM (
+    SELECT s.name AS space, y.item_id AS id, 'message' AS kind, h.created_at AS said_at, h.content AS text,
+           COALESCE(o.external_id, o.session_id::text, q.external_id) AS session
+    FROM agent_data.space_sayings y
+    JOIN agent_data.spaces s ON s.user_id = y.space_id AND s.tenant_id = $1
+    JOIN agent_data.conversation_history h
+      ON h.tenant_id = $1 AND h.user_id = y.space_id AND h.message_id = y.item_id AND h.content IS NOT NULL
+    JOIN agent_data.sessions q ON q.user_id = y.space_id AND q.session_id = h.session_id
+    LEFT JOIN agent_data.sessions o ON o.user_id = $2 AND o.session_id::text = right(q.external_id, 36)
+    WHERE y.tenant_id = $1 AND y.user_id = $2 AND y.item_kind = 0
+    UNION ALL
+    SELECT s.name, y.item_id, m.kind, m.created_at, m.content_text, NULL
+    FROM agent_data.space_sayings y
+    JOIN agent_data.spaces s ON s.user_id = y.space_id AND s.tenant_id = $1
+    JOIN agent_data.memory_store m
+      ON m.tenant_id = $1 AND m.user_id = y.space_id AND m.memory_id = y.item_id AND m.status <> 'forgotten'
+    WHERE y.tenant_id = $1 AND y.user_id = $2 AND y.item_kind = 1
+) i
+WHERE $3::timestamptz IS NULL OR (i.said_at, i.id) > ($3, $4::uuid)
+ORDER BY i.said_at, i.id LIMIT $5
 
 -- name: unquote
--- Drops stored memory blocks of a tenant's users that quote one of these items ($2) of a space: their prompts begin a new epoch.
-WITH quoting AS (
-    DELETE FROM agent_data.context_blocks b
-    WHERE b.tenant_id = $1 AND b.item_spaces IS NOT NULL AND b.item_ids && $2::uuid[]
-    RETURNING b.user_id, b.session_id
-)
-UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
-WHERE s.tenant_id = $1 AND (s.user_id, s.session_id) IN (SELECT q.user_id, q.session_id FROM quoting q)
-
--- name: unquote_space
--- The same of all items of whom is erased ($2), if that is a space.
+-- Drops stored memory blocks of users that quote anything of whom is erased ($2), if that is a space: their prompts begin a new
+-- epoch. How many.
 WITH quoting AS (
     DELETE FROM agent_data.context_blocks b
     WHERE b.tenant_id = $1 AND b.item_spaces IS NOT NULL AND $2::uuid = ANY (b.item_spaces)
       AND (SELECT true FROM agent_data.spaces x WHERE x.tenant_id = $1 AND x.user_id = $2)
     RETURNING b.user_id, b.session_id
+), begun AS (
+    UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
+    WHERE s.tenant_id = $1 AND (s.user_id, s.session_id) IN (SELECT q.user_id, q.session_id FROM quoting q)
 )
-UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
-WHERE s.tenant_id = $1 AND (s.user_id, s.session_id) IN (SELECT q.user_id, q.session_id FROM quoting q)
+SELECT count(*) FROM quoting

@@ -66,9 +66,10 @@ SELECT user_id, external_id, name, email, metadata, created_at, last_active
 FROM agent_data.users WHERE tenant_id = $1 AND user_id = $2
 
 -- name: user_list
--- The users of a tenant by external id, after $2; but for $4, under which sessions without a user are kept.
+-- The users of a tenant by external id, after $2; but for $4, under which sessions without a user are kept, and for spaces.
 SELECT user_id, external_id, name, email, metadata, created_at, last_active
-FROM agent_data.users WHERE tenant_id = $1 AND external_id > $2 AND user_id <> $4
+FROM agent_data.users u WHERE tenant_id = $1 AND external_id > $2 AND user_id <> $4
+  AND NOT EXISTS (SELECT FROM agent_data.spaces s WHERE s.tenant_id = $1 AND s.user_id = u.user_id)
 ORDER BY external_id
 LIMIT $3
 

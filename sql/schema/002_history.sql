@@ -246,7 +246,9 @@ BEGIN
     known := false;
     user_id := p_user;
     -- A space is never a caller: who asks by its id, or by that of a session of it, is refused as for somebody else's session.
-    IF EXISTS (SELECT FROM agent_data.spaces x WHERE x.tenant_id = p_tenant AND x.user_id IN (p_user, p_issued)) THEN
+    IF EXISTS (SELECT FROM agent_data.spaces x WHERE x.tenant_id = p_tenant AND x.user_id = p_user)
+       OR p_issued IS NOT NULL
+          AND EXISTS (SELECT FROM agent_data.spaces x WHERE x.tenant_id = p_tenant AND x.user_id = p_issued) THEN
         how := 'foreign';
         RETURN;
     END IF;
@@ -425,14 +427,9 @@ BEGIN
             SELECT m.memory_id FROM agent_data.memory_store m
             WHERE m.user_id = p_user AND m.memory_id = ANY (block_items) AND NOT m.is_active
             UNION
-            -- Of a space: what is gone there, and all of it where the user is no member any more.
-            SELECT i.item FROM agent_data.context_blocks b, unnest(b.item_ids, b.item_spaces) AS i (item, space)
-            WHERE b.user_id = p_user AND b.session_id = s.session_id AND b.epoch = s.block_epoch
-              AND b.item_spaces IS NOT NULL AND i.space IS NOT NULL
-              AND (NOT EXISTS (SELECT FROM agent_data.spaces_among(p_tenant, p_user, ARRAY[i.space]))
-                   OR EXISTS (SELECT FROM agent_data.suppressions u WHERE u.user_id = i.space AND u.item_id = i.item)
-                   OR EXISTS (SELECT FROM agent_data.memory_store m
-                              WHERE m.user_id = i.space AND m.memory_id = i.item AND NOT m.is_active))
+            SELECT g.item FROM agent_data.context_blocks b
+            CROSS JOIN LATERAL agent_data.gone_of_spaces(p_tenant, p_user, b.item_ids, b.item_spaces) AS g (item)
+            WHERE b.user_id = p_user AND b.session_id = s.session_id AND b.epoch = s.block_epoch AND b.item_spaces IS NOT NULL
         ) x;
     END IF;
 END $$;

@@ -190,6 +190,16 @@ BEGIN
     )
     UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 2
     WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id IN (SELECT q.session_id FROM quoting q);
+    -- What is of a shared space stands in its members' blocks.
+    IF EXISTS (SELECT FROM agent_data.spaces x WHERE x.user_id = p_user AND x.tenant_id = p_tenant) THEN
+        WITH quoting AS (
+            DELETE FROM agent_data.context_blocks b
+            WHERE b.tenant_id = p_tenant AND b.item_spaces IS NOT NULL AND b.item_ids && (drawn || p_item)
+            RETURNING b.user_id, b.session_id
+        )
+        UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 2
+        WHERE s.tenant_id = p_tenant AND (s.user_id, s.session_id) IN (SELECT q.user_id, q.session_id FROM quoting q);
+    END IF;
 END $$;
 
 CREATE FUNCTION agent_data.on_suppressed() RETURNS trigger LANGUAGE plpgsql AS $$

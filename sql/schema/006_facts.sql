@@ -462,12 +462,6 @@ BEGIN
     DELETE FROM agent_data.embedding_spaces WHERE space = p_space;
 END $$;
 
--- What a tenant tells extraction in its own words; NULL: nothing. (Row-level security holds it to the transaction's tenant.)
-CREATE FUNCTION agent_data.tenant_instructions(p_tenant uuid) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT p.extraction_instructions FROM agent_data.tenant_profiles p
-    WHERE p.tenant_id = p_tenant AND p.extraction_instructions <> ''
-$$;
-
 -- --- export --------------------------------------------------------------------------------------------------------------
 
 -- Some rows of a user from any table that has a `user_id`, as JSON, in the order of its key (of a table without one, as they

@@ -506,14 +506,8 @@ BEGIN
           AND NOT EXISTS (SELECT FROM agent_data.suppressions x
                           WHERE x.user_id = COALESCE(p_user, p_users[b.turn]) AND x.item_id = ANY (b.item_ids)
                             AND x.reason NOT IN ('superseded', 'resent'))
-          -- Nor what is of a space whose member the user is no more.
-          AND NOT EXISTS (SELECT FROM unnest(b.item_spaces) AS i (space)
-                          WHERE i.space IS NOT NULL AND NOT EXISTS (
-                              SELECT FROM agent_data.space_members m
-                              WHERE m.user_id = p_users[b.turn] AND m.tenant_id = p_tenants[b.turn] AND m.space_id = i.space))
-          AND NOT EXISTS (SELECT FROM agent_data.suppressions x
-                          WHERE b.item_spaces IS NOT NULL AND x.user_id = ANY (b.item_spaces) AND x.item_id = ANY (b.item_ids)
-                            AND x.reason NOT IN ('superseded', 'resent'))
+          AND (b.item_spaces IS NULL OR NOT EXISTS (
+              SELECT FROM agent_data.gone_of_spaces(p_tenants[b.turn], p_users[b.turn], b.item_ids, b.item_spaces)))
         ON CONFLICT DO NOTHING;
     END IF;
     IF p_messages IS NOT NULL THEN

@@ -53,6 +53,19 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
     WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.space_id = ANY (p_spaces)
 $$;
 
+-- Of a block's items (each with its space, NULL: the user's own) those of a space that may not be quoted any more: the user is no
+-- member, or they are gone there.
+CREATE FUNCTION agent_data.gone_of_spaces(p_tenant uuid, p_user uuid, p_items uuid[], p_spaces uuid[]) RETURNS TABLE (item uuid)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+    SELECT i.item FROM unnest(p_items, p_spaces) AS i (item, space)
+    WHERE i.space IS NOT NULL
+      AND (NOT EXISTS (SELECT FROM agent_data.space_members m
+                       WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.space_id = i.space)
+           OR EXISTS (SELECT FROM agent_data.suppressions u WHERE u.user_id = i.space AND u.item_id = i.item)
+           OR EXISTS (SELECT FROM agent_data.memory_store m
+                      WHERE m.user_id = i.space AND m.memory_id = i.item AND NOT m.is_active))
+$$;
+
 -- The spaces that a user may read, by name; and of those whose index a server has (`p_spaces`, as of `p_epochs` and `p_snapshots`)
 -- what became of it: `index_read` and `index_rows`, an element for each space. NULL throughout for a user of no space.
 CREATE FUNCTION agent_data.spaces_read(
@@ -92,4 +105,4 @@ END $$;
 
 SELECT agent_data.protect_tables();
 GRANT DELETE ON agent_data.space_members, agent_data.space_sayings TO mneme_app;
-SELECT agent_data.give_functions('mneme_definer', ARRAY['spaces_among', 'spaces_read'], ARRAY['mneme_app']);
+SELECT agent_data.give_functions('mneme_definer', ARRAY['spaces_among', 'gone_of_spaces', 'spaces_read'], ARRAY['mneme_app']);

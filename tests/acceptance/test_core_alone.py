@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.features.registry import FEATURES
 from tests.support.clients import MODEL, Api, answer_of, ask, prompt_of, sdk, user
 from tests.support.forking import run, start
 from tests.support.scripted import ScriptedUpstream
@@ -63,6 +64,7 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     shown = mneme.http.get("/metrics").text
     assert "mneme_webhooks" not in shown
     assert "mneme_refusals" not in shown
+    assert "mneme_compaction" not in shown
     for path in (
         "/ui",
         "/mcp",
@@ -71,10 +73,15 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/spend",
         "/api/v1/cards",
         "/api/v1/objects",
+        "/api/v1/sessions/talk/summary",
+        "/api/v1/cassettes",
+        "/api/v1/users/ines/export",
+        "/api/v1/outcomes",
+        "/api/v1/calls/a-call/replay",
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == {"cards", "knowledge", "limits", "paging", "ui", "webhooks", "insights"}
+    assert absent == set(FEATURES) - {"mcp", "tracing"}, "these two are not asked for"
 
 
 def test_a_session_goes_without_cards(mneme: MnemeServer) -> None:
@@ -110,6 +117,8 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.knowledge.\n")
     done = run(["keys", "spend"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.limits.\n")
+    done = run(["eval", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.consolidation.\n")
     done = run(["keys", "list"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 0
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)

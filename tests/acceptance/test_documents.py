@@ -113,7 +113,7 @@ def test_every_header_that_the_page_promises_is_there(shared: MnemeServer) -> No
         headers={"X-Mneme-Paging": "on"},
     )  # fmt: skip
     promised = set(re.findall(r"^\| `(x-mneme-[a-z-]+)`", page, re.MULTILINE))
-    at_times = {"x-mneme-durability", "x-mneme-paging", "x-mneme-attempts"}
+    at_times = {"x-mneme-durability", "x-mneme-paging", "x-mneme-attempts", "x-mneme-space"}
     assert len(promised) > len(at_times)
     assert promised - at_times <= set(answer.headers)
 

@@ -14,15 +14,25 @@ from app.store.ids import LOCAL_TENANT
 from tests.acceptance.conftest import OwnServers
 from tests.support.clients import MODEL, sdk
 from tests.support.database import connected
+from tests.support.mcp_clients import over_http, refused, told
+from tests.support.replies import Script, reply_json
+from tests.support.responses import responses_script, said
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
+
+
+@pytest.fixture(scope="module")
+def settings() -> dict[str, str]:
+    return {"MCP": "on", "RETRIEVAL_DEADLINE_MS": "10000"}  # what is to be found is found, however busy the machine
+
 
 SAID = "We deploy the billing service on Thursdays."
 ASKED = "On which day do we deploy the billing service?"
 
 
 @pytest.fixture
-def api(mneme: MnemeServer) -> httpx.Client:
+def api(mneme: MnemeServer, upstream: ScriptedUpstream) -> httpx.Client:
+    """With the module's upstream as it was, whatever the test before asked of it."""
     return mneme.http
 
 
@@ -38,8 +48,8 @@ def knows(mneme: MnemeServer, upstream: ScriptedUpstream, user: str) -> bool:
     return SAID in upstream.requests[-1].body.decode()
 
 
-def made(api: httpx.Client, name: str, *users: str) -> None:
-    assert api.post("/api/v1/spaces", json={"name": name}).status_code == 201
+def made(api: httpx.Client, name: str, *users: str, by_word: bool = False) -> None:
+    assert api.post("/api/v1/spaces", json={"name": name, "by_word": by_word}).status_code == 201
     for user in users:
         assert api.put(f"/api/v1/spaces/{name}/members/{user}").status_code == 200
 
@@ -79,15 +89,15 @@ def test_leaving_ends_reading_at_once_in_every_server_and_conversation(
 
 def test_a_space_that_is_not_there_and_one_of_others_are_refused_alike(mneme: MnemeServer, api: httpx.Client) -> None:
     made(api, "others", "olga")
-    told = []
+    answers = []
     for name in ("others", "nowhere"):
-        with pytest.raises(openai.NotFoundError) as refused:
+        with pytest.raises(openai.NotFoundError) as error:
             say(mneme, SAID, user="ana", space=name)
-        told.append(str(refused.value).replace(name, "…"))
-        assert "POST /api/v1/spaces" in str(refused.value)
+        answers.append(str(error.value).replace(name, "…"))
+        assert "POST /api/v1/spaces" in str(error.value)
         answer = api.get(f"/api/v1/spaces/{name}", headers={"X-Mneme-User": "ana"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "space_not_found")
-    assert told[0] == told[1]
+    assert answers[0] == answers[1]
 
 
 async def test_a_space_is_never_a_caller(mneme: MnemeServer, module_database: str, api: httpx.Client) -> None:
@@ -154,21 +164,156 @@ async def test_what_was_said_goes_with_its_user_and_with_its_space(
     say(mneme, "We deploy the search cluster on Mondays.", user="bob", space="ops")
 
     async def holding(word: str) -> set[str]:
+        """Every table in which it stands, as text or as bytes."""
         async with connected(database) as connection:
+            tables = await connection.fetch(
+                "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'agent_data'::regnamespace"
+                " AND c.relkind IN ('r', 'p') AND NOT c.relispartition"
+            )
             return {
-                table
-                for table, column in (("conversation_history", "content"), ("context_blocks", "text"))
+                row["relname"]
+                for row in tables
                 if await connection.fetchval(
-                    f"SELECT EXISTS (SELECT FROM agent_data.{table} WHERE {column} LIKE '%' || $1 || '%')", word
+                    f"SELECT EXISTS (SELECT FROM agent_data.{row['relname']} t WHERE t::text ILIKE ANY ($1::text[]))",
+                    [f"%{word}%", f"%{word.encode().hex()}%"],
                 )
             }
 
     assert knows(mneme, upstream, "bob")
-    assert await holding("Thursdays") == await holding("Mondays") == {"conversation_history", "context_blocks"}
+    both = {"conversation_history", "context_blocks"}
+    assert both <= await holding("Thursdays")
+    assert both <= await holding("Mondays")
     assert mneme.http.delete("/api/v1/users/ana").status_code == 200
-    assert await holding("Thursdays") == set()
+    assert await holding("Thursdays") <= {"message_blobs"}  # requests of bob's, as they were sent: the receipt says so
     assert not knows(mneme, upstream, "bob")
-    assert await holding("Mondays") == {"conversation_history", "context_blocks"}
+    assert both <= await holding("Mondays")
     assert mneme.http.delete("/api/v1/spaces/ops").status_code == 200
-    assert await holding("Mondays") == {"conversation_history"}  # bob's own, of his turn
+    assert not {"context_blocks", "memory_store"} & await holding("Mondays")  # what is left is bob's own, of his turn
     assert not knows(mneme, upstream, "bob")
+    assert mneme.http.delete("/api/v1/users/bob").status_code == 200
+    assert await holding("Thursdays") == await holding("Mondays") == set()
+
+
+def known_in(api: httpx.Client, name: str) -> list[tuple[str, list[str]]]:
+    found = api.get(f"/api/v1/spaces/{name}/items").json()["items"]
+    return [(each["text"], each["users"]) for each in found if each["kind"] == "message"]
+
+
+BODIES: dict[str, Any] = {
+    "/v1/messages": lambda text: {"max_tokens": 99, "messages": [{"role": "user", "content": text}]},
+    "/v1/responses": lambda text: {"input": text},
+}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_every_dialect_speaks_to_spaces_and_reads_them(
+    mneme: MnemeServer, upstream: ScriptedUpstream, api: httpx.Client, path: str
+) -> None:
+    name = path.rsplit("/", 1)[-1]
+    ana, bob = f"ana of {name}", f"bob of {name}"
+    made(api, name, ana, bob)
+
+    def post(text: str, user: str, **headers: str) -> httpx.Response:
+        body = {"model": MODEL, **BODIES[path](text)}
+        return api.post(path, json=body, headers={"X-Mneme-User": user, **headers})
+
+    upstream.script = script_of(path)
+    answer = post(SAID, ana, **{"X-Mneme-Space": name})
+    assert (answer.status_code, answer.headers["x-mneme-space"]) == (200, name), answer.text
+    assert known_in(api, name) == [(SAID, [ana])]
+    assert post(ASKED, bob).status_code == 200
+    sent = upstream.requests[-1].body.decode()
+    assert SAID in sent
+    assert f"shared in {name}" in sent
+    answer = post(SAID, "eve", **{"X-Mneme-Space": name})
+    assert answer.status_code == 404
+    assert "POST /api/v1/spaces" in answer.text
+    assert post(ASKED, "eve").status_code == 200
+    assert SAID not in upstream.requests[-1].body.decode()
+
+
+def script_of(path: str) -> Script:
+    """An upstream that says the same to everything, in the dialect of the path."""
+    if path == "/v1/responses":
+        return responses_script(lambda asked: [said("All right.")])
+    answer = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "stop_reason": "end_turn",
+        "stop_sequence": None, "content": [{"type": "text", "text": "All right."}],
+        "usage": {"input_tokens": 5, "output_tokens": 4},
+    }  # fmt: skip
+    return lambda request: reply_json(answer)
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        ("Remember for the team: {}", True),
+        ("please note this for the word1 team that {}", True),
+        ("Merk dir für das Team, dass {}", True),
+        ("Remember for the quiet: {}", False),
+        ("Remember for the nowhere: {}", False),
+        ("Somebody said: remember for the team: {}", False),
+    ],
+)
+def test_what_is_said_for_the_team_is_kept_where_that_is_allowed(
+    mneme: MnemeServer, api: httpx.Client, words: str, kept: bool
+) -> None:
+    """Without those words; and only in a space whose members may say so."""
+    if api.get("/api/v1/spaces/word1").status_code == 404:
+        made(api, "word1", "wanda", by_word=True)
+        made(api, "quiet", "wanda")
+    text = f"the gate opens at {len(words)}."
+    say(mneme, words.format(text), user="wanda")
+    assert ((text, ["wanda"]) in known_in(api, "word1")) is kept
+    assert known_in(api, "quiet") == []
+
+
+def test_for_the_team_means_none_where_two_may_be_meant(mneme: MnemeServer, api: httpx.Client) -> None:
+    for name in ("red", "blue"):
+        made(api, name, "tom", by_word=True)
+    say(mneme, "Remember for the team: lunch is at noon.", user="tom")
+    assert known_in(api, "red") == known_in(api, "blue") == []
+    say(mneme, "Remember for the red team: lunch is at noon.", user="tom")
+    assert (known_in(api, "red"), known_in(api, "blue")) == ([("lunch is at noon.", ["tom"])], [])
+
+
+async def test_agents_remember_for_a_space_and_find_what_is_known_there(mneme: MnemeServer, api: httpx.Client) -> None:
+    made(api, "crew", "agnes", "boris")
+    async with over_http(mneme.base_url, x_mneme_user="agnes") as agnes:
+        assert [each["space"] for each in (await told(agnes, "spaces"))["spaces"]] == ["crew"]
+        made_there = await told(agnes, "remember", text="The crew meets at the north gate.", space="crew")
+        assert made_there["space"] == "crew"
+        await told(agnes, "remember", text="Agnes meets her sister at the south gate.")
+        assert len((await told(agnes, "memories"))["memories"]) == 1, "the other is the space's"
+    async with over_http(mneme.base_url, x_mneme_user="boris") as boris:
+        (found,) = (await told(boris, "search", query="Where do we meet, at which gate?"))["items"]
+        assert (found["text"], found["space"]) == ("The crew meets at the north gate.", "crew")
+        assert "memory" not in found, "what others share is not one's own to forget"
+        assert len((await told(boris, "search", query="Which gate?", space="crew"))["items"]) == 1
+    async with over_http(mneme.base_url, x_mneme_user="vera") as vera:
+        assert (await told(vera, "search", query="Where do we meet, at which gate?"))["items"] == []
+        assert "no space" in await refused(vera, "search", query="Which gate?", space="crew")
+        assert "no space" in await refused(vera, "remember", text="Vera was here.", space="crew")
+    async with httpx.AsyncClient(base_url=mneme.base_url) as client:
+        assert (await client.delete("/api/v1/spaces/crew/members/boris")).is_success
+    async with over_http(mneme.base_url, x_mneme_user="boris") as boris:
+        assert (await told(boris, "search", query="Where do we meet, at which gate?"))["items"] == []
+
+
+def test_the_page_shows_which_spaces_a_user_has_and_who_said_what(mneme: MnemeServer, api: httpx.Client) -> None:
+    made(api, "desk", "petra", "paul")
+    say(mneme, SAID, user="petra", space="desk")
+    page = api.get("/ui/users/paul?tab=spaces").text
+    assert SAID in page
+    assert 'href="/ui/users/petra"' in page
+    assert "2 members" in page
+    previewed = api.get("/ui/users/paul", params={"question": ASKED}).text
+    assert SAID in previewed
+    assert "shared in desk" in previewed
+    assert "shared in desk" in api.get("/ui/users/paul", params={"tab": "memories", "q": ASKED, "said": "on"}).text
+    say(mneme, ASKED, user="paul")
+    call = api.get("/api/v1/calls", params={"user": "paul"}).json()["calls"][0]["id"]
+    assert "shared in desk" in api.get(f"/ui/calls/{call}").text
+    api.post("/api/v1/users", json={"id": "piet"})
+    assert "No shared spaces." in api.get("/ui/users/piet?tab=spaces").text
+    assert api.get("/ui/users/piet?tab=spaces&space=desk").status_code == 404

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections import Counter
+from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
+import httpx
 import pytest
 
+from app.tasks import Supervisor
+from tests.acceptance.conftest import OwnServers
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
@@ -16,6 +21,8 @@ USERS = ("ana", "bob", "eve", "zoe")
 NAMES = ("ops", "sales", "lab")
 THINGS = ("billing service", "search cluster", "garden gate", "coffee machine")
 DEEDS = 100
+ROUNDS = 8
+"""How often each joins and leaves while others do."""
 WORD = re.compile(r"\bkw\d+x\b")
 
 
@@ -137,3 +144,68 @@ def say(mneme: MnemeServer, said: str | list[Any], user: str, space: str | None 
     return mneme.http.post(
         "/v1/chat/completions", json={"model": "gpt-4o", "messages": messages}, headers=headers
     ).status_code
+
+
+async def test_nothing_crosses_to_whoever_leaves_while_others_ask(
+    own_server: OwnServers, upstream: ScriptedUpstream
+) -> None:
+    """Deeds at the same moment, on two servers: what a request brings that was sent after its user had left is nothing of the
+    space's, whoever asks, joins and leaves meanwhile."""
+    servers = [own_server(upstream.url) for _ in range(2)]
+    rng = random.Random(8)
+    async with AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(httpx.AsyncClient(base_url=each.base_url, timeout=30)) for each in servers
+        ]
+        one = clients[0]
+        await one.post("/api/v1/spaces", json={"name": "ops"})
+        await one.put("/api/v1/spaces/ops/members/ana")
+        for n, thing in enumerate(THINGS):
+            said = {
+                "model": "gpt-4o",
+                "messages": [{"role": "user", "content": f"The code word of the {thing} is kw{n}x."}],
+            }
+            told = await one.post(
+                "/v1/chat/completions", json=said, headers={"X-Mneme-User": "ana", "X-Mneme-Space": "ops"}
+            )
+            assert told.status_code == 200
+        asked: dict[str, bool] = {}
+        tasks = Supervisor()
+
+        async def asks(user: str, mark: str, allowed: bool) -> None:
+            body = {
+                "model": "gpt-4o",
+                "messages": [{"role": "user", "content": f"{mark}: {rng.choice(THINGS)}, its code word?"}],
+            }
+            answer = await rng.choice(clients).post("/v1/chat/completions", json=body, headers={"X-Mneme-User": user})
+            assert answer.status_code == 200, answer.text
+            asked[mark] = allowed
+
+        async def leave(member: str) -> None:
+            assert (await rng.choice(clients).delete(member)).is_success
+
+        async def lives(user: str) -> None:
+            member = f"/api/v1/spaces/ops/members/{user}"
+            for n in range(ROUNDS):
+                assert (await rng.choice(clients).put(member)).is_success
+                # While it ends, either may be; before it, all is there; after it is acknowledged, nothing.
+                await asks(user, f"{user}-in-{n}.", True)
+                leaving = tasks.spawn(leave(member), "leave")
+                during = [tasks.spawn(asks(user, f"{user}-between-{n}-{k}.", True), "ask") for k in range(2)]
+                await leaving
+                await asks(user, f"{user}-out-{n}.", False)
+                await asyncio.gather(*during)
+
+        await asyncio.gather(*(lives(user) for user in ("bob", "eve", "zoe")))
+    read, crossed = 0, list[str]()
+    for request in upstream.requests:
+        if not request.path.endswith("/chat/completions"):
+            continue
+        said = request.json()["messages"][-1]["content"]
+        mark = said.rsplit("\n", 1)[-1].partition(":")[0]  # the question itself: memory may quote an earlier one
+        if mark in asked and WORD.search(request.body.decode()):
+            read += asked[mark]
+            crossed += [] if asked[mark] else [mark]
+    assert crossed == []
+    assert len(asked) == 3 * ROUNDS * 4
+    assert read > ROUNDS, "the proof can fail"

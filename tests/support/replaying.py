@@ -20,13 +20,14 @@ from app.features.paging.addon import PagingAddon
 from app.features.paging.again import PagedThen
 from app.features.paging.pager import Pager
 from app.features.paging.store import PagingStore
+from app.features.replay.recompile import Again, Mode, Recompiler
+from app.features.replay.store import ReplayStore
 from app.gateway.upstream import Router
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
-from app.replay.recompile import Again, Mode, Recompiler
 from app.settings import Settings
 from app.store import ids
-from app.store.captures import Captures, ReplayStore
+from app.store.captures import Captures
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.features.replay.compare import compare
+from app.features.replay.recompile import Again
 from app.memory.text import content_hash
-from app.replay.compare import compare
-from app.replay.recompile import Again
 from app.store.facts import Facts
 from app.store.memories import MemoryChange, MemoryText
 from app.store.tenancy import UserRef

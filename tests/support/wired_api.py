@@ -22,20 +22,19 @@ from numpy.typing import NDArray
 from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
-from app.api.calls import calls_router, replay_router
+from app.api.calls import calls_router
 from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.conflicts import conflicts_router
 from app.api.facts import facts_router
-from app.api.import_export import Importer, cassettes_router, export_router, importer_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.ops import ops_router, overview_router, queue_router, storage_router
-from app.api.outcomes import outcomes_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
 from app.api.sessions import history_router, sessions_router, working_router
+from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
@@ -47,6 +46,8 @@ from app.errors import NotFound
 from app.features.cards.keeper import CardKeeper
 from app.features.cards.routes import cards_router
 from app.features.cards.store import Cards
+from app.features.consolidation.routes import consolidation_router
+from app.features.consolidation.store import ConsolidationStore
 from app.features.insights.asking import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
@@ -59,29 +60,31 @@ from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
 from app.features.limits.spend import spend_router
 from app.features.limits.store import LimitStore, SpendStore
+from app.features.outcomes.routes import outcomes_router
+from app.features.outcomes.store import Outcomes
 from app.features.paging.faults import Writer
 from app.features.paging.object_store import ObjectStore
 from app.features.paging.routes import objects_router
 from app.features.paging.store import PagingStore
+from app.features.replay.ask_again import Replayer
+from app.features.replay.recompile import Recompiler
+from app.features.replay.routes import replay_router
+from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
+from app.features.transfer.store import CassetteStore, Export
 from app.jobs.learn import WorkingMemory
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.providers.tokens import CountCache
-from app.replay.ask_again import Replayer
-from app.replay.recompile import Recompiler
 from app.settings import Settings
-from app.store.captures import Captures, CassetteStore
+from app.store.captures import Captures
 from app.store.commands import CommandStore
 from app.store.conflicts import ConflictStore
-from app.store.consolidation import ConsolidationStore
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
-from app.store.export import Export
 from app.store.facts import Facts
 from app.store.history import History
 from app.store.learning import LearnedTurns
 from app.store.memories import Memories
-from app.store.outcomes import Outcomes
 from app.store.overview import OverviewStore
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -89,6 +92,7 @@ from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import Instructions, Tenancy
 from app.store.turns import TurnStore
 from app.store.validation import Validation
@@ -336,9 +340,28 @@ async def build_api(
         parts,
         made_of,
         lambda: memories_router(
-            gate, memories, sessions, Validation(pool, queries, clock, space=space), scribe, welcome
+            gate,
+            memories,
+            sessions,
+            Validation(pool, queries, clock, space=space),
+            SharedSpaces(pool, queries, clock),
+            scribe,
+            welcome,
         ),
-        lambda: search_router(gate, sessions, cast("Compiler", searcher), clock, Filtering(memories, 1500)),
+        lambda: spaces_router(
+            gate,
+            SharedSpaces(pool, queries, clock),
+            Eraser(own_connection(dsn, ERASER_ROLE), queries, clock),
+            Supervisor(),
+        ),
+        lambda: search_router(
+            gate,
+            sessions,
+            cast("Compiler", searcher),
+            clock,
+            Filtering(memories, 1500),
+            SharedSpaces(pool, queries, clock),
+        ),
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
             gate,
@@ -364,11 +387,12 @@ async def build_api(
             Writer(WordCounter().count),
             clock,
         ),
-        lambda: working_router(gate, sessions, ConsolidationStore(pool, queries), WorkingMemory(pool, queries, clock)),
+        lambda: working_router(gate, sessions, WorkingMemory(pool, queries, clock)),
+        lambda: consolidation_router(gate, sessions, ConsolidationStore(pool, queries)),
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
-        lambda: importer_router(gate, Importer(sessions, history, scribe)),
+        lambda: importer_router(gate, Importer(sessions, history, scribe, SharedSpaces(pool, queries, clock))),
         lambda: queue_router(gate, queue),
         lambda: overview_router(gate, OverviewStore(pool, queries), clock, 1500),
         lambda: keys_router(gate, tenancy, clock),

@@ -152,6 +152,10 @@ def test_settings_choose() -> None:
         "webhooks",
         "limits",
         "cards",
+        "consolidation",
+        "transfer",
+        "outcomes",
+        "replay",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 

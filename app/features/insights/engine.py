@@ -20,10 +20,9 @@ from app.memory.candidate import Provenance
 from app.memory.drafts import SEMANTIC
 from app.memory.text import content_hash
 from app.store import ids
-from app.store.consolidation import ConsolidationStore, Drawing, NewDrawn, key_hmac
+from app.store.consolidation import Derivation, NewDrawn, key_hmac
 from app.store.learning import MemoryRow
 from app.store.queries import Queries
-from app.store.turns import TurnStore
 
 log = logging.getLogger(__name__)
 
@@ -90,32 +89,31 @@ class Engine:
         now: datetime,
         due_at: datetime,
     ) -> None:
-        sql, embedder = self._process.queries, self._process.embedder
+        sql = self._process.queries
         async with self._process.pool.transaction(job.tenant) as connection:
             owner = await connection.fetchrow(sql["consolidation.user"], job.user)
             secret: str = await connection.fetchval(sql["memories.secret"])
         assert owner is not None, "a query without FROM has one row"
-        space = await TurnStore(self._process.pool, sql).space_of(embedder.space) if embedder.dimensions else None
         new = None if told is None else await self._drawn(stored, told, bounds, now)
         key = bytes.fromhex(secret)
-        store = ConsolidationStore(self._process.pool, sql)
+        store = Derivation(self._process.pool, sql)
         async with store.effect(
             job.tenant, job.user, f"{ENTRYPOINT}:{job.id}", alone=job.user, epoch=owner["epoch"], now=now
-        ) as work:
-            if work is None:
+        ) as drawing:
+            if drawing is None:
                 return
             made: list[UUID] = []
-            forgotten = new is not None and await work.connection.fetchval(
+            forgotten = new is not None and await drawing.connection.fetchval(
                 sql["consolidation.forgot_summary"], job.user, key_hmac(key, new.key)
             )
             if new is not None and not forgotten:
-                before = await work.connection.fetchval(
+                before = await drawing.connection.fetchval(
                     sql["insights.said_before"], job.tenant, job.user, stored.memory_id
                 )
                 if before is not None:
                     new = NewDrawn(new.row, new.key, (), (), previous=(before,))
-                made = await Drawing(work, sql, job.tenant, job.user, now).add([new], key, space)
-            await work.connection.execute(
+                made = await drawing.add([new], key, self._process.space)
+            await drawing.connection.execute(
                 sql["insights.ran"], job.tenant, job.user, job.name, now, due_at, made[0] if made else None, None
             )
         log.info("an insight was asked", extra={"insight": job.name, "domain": stored.domain, "new": len(made)})

@@ -33,6 +33,7 @@ Headers = list[tuple[bytes, bytes]]
 Page = Annotated[str | None, Field(description="`next` of the answer before, to go on from there.")]
 MemoryId = Annotated[str | None, Field(description="The id of a memory, as `search` and `memories` give it.")]
 FactKey = Annotated[str | None, Field(description="The key of a fact, as `facts` gives it.")]
+InSpace = Annotated[str | None, Field(description="A space that the user shares with others, as `spaces` gives it.")]
 Category = Annotated[str | None, Field(description="Of facts: which category, where several have this key.")]
 Told = dict[str, Any]
 
@@ -166,10 +167,12 @@ class Search(Arguments):
     limit: int = Field(10, ge=1, le=MAX_FOUND, description="Most items.")
     session: str | None = Field(None, description="A session, whose own short-lived memories are found, too.")
     outdated: bool = Field(False, description="Also what is superseded or not true any more, with its `status`.")
+    space: InSpace = None
 
 
 async def _search(asker: Asker, given: Search) -> Told:
     body = {"query": given.query, "k": given.limit, "session": given.session, "history": given.outdated}
+    body["space"] = given.space
     found = await asker.ask("POST", "memories", "search", body=body)
     return {"items": [_item(each) for each in found["items"]]}
 
@@ -216,6 +219,17 @@ async def _sessions(asker: Asker, given: Sessions) -> Told:
     return {"sessions": [_session(each) for each in page["sessions"]], "next": page["next"]}
 
 
+class SpacesShared(Arguments):
+    limit: int = Field(20, ge=1, le=MAX_LISTED, description="Most spaces.")
+    cursor: Page = None
+
+
+async def _spaces(asker: Asker, given: SpacesShared) -> Told:
+    page = await asker.ask("GET", "spaces", query={"limit": given.limit, "cursor": given.cursor})
+    shown = [{"space": each["name"], "kind": each["kind"], "title": each["title"]} for each in page["spaces"]]
+    return {"spaces": shown, "next": page["next"]}
+
+
 class Recent(Arguments):
     session: str | None = Field(None, description="Which, as `sessions` gives it; else the one spoken in last.")
     limit: int = Field(20, ge=1, le=MAX_LISTED, description="How many messages, counted from the end.")
@@ -246,6 +260,7 @@ class Remember(Arguments):
     )
     kind: GivenKind = Field("fact", description="What sort of statement it is.")
     tags: list[str] = Field([], description="To find it by.")
+    space: InSpace = None
 
 
 async def _remember(asker: Asker, given: Remember) -> Told:
@@ -314,10 +329,13 @@ def _only_with(given: Arguments, name: str, *others: str) -> None:
 
 
 def _item(found: Told) -> Told:
-    """What a search found: a memory, or words of a conversation, each with the id that `correct` and `forget` take."""
+    """What a search found: a memory, or words of a conversation, each with the id that `correct` and `forget` take; or of
+    a shared space, with its name."""
     source: Told = next((each for each in found["provenance"] if each["message_id"] is not None), {})
     where: Told
-    if found["kind"] in ("turn", "message", "passage"):
+    if found.get("space") is not None:
+        where = {"space": found["space"]}  # others', too: neither corrected nor forgotten for one of them
+    elif found["kind"] in ("turn", "message", "passage"):
         where = {"message": source.get("message_id"), "session": source.get("session")}
     else:
         where = {"memory": found["id"]}
@@ -334,7 +352,8 @@ def _memory(row: Told) -> Told:
         "status": row["status"],
         "tags": row["tags"],
     }
-    return shown | {"created_at": row["created_at"]}
+    shared = {"space": row["space"]} if row.get("space") is not None else {}
+    return shown | shared | {"created_at": row["created_at"]}
 
 
 def _fact(row: Told) -> Told:
@@ -378,14 +397,16 @@ def _wrong(error: ValidationError) -> str:
 TOOLS = (
     Tool(
         "search", "Search memory",
-        "Search what is remembered of the user, and what was said in earlier conversations, the most relevant first. Ask "
+        "Search what is remembered of the user, what was said in earlier conversations, and what is known in the "
+        "spaces that they share, the most relevant first. Ask "
         "before you answer anything that may depend on the user, on what they told before, or on what was decided.",
         Search, _search,
     ),
     Tool(
         "remember", "Remember something",
         "Remember a statement about the user for all later conversations. Use it when they ask for it, or tell something of "
-        "themselves that lasts. Not for secrets, which are refused. What is known already is not stored twice.",
+        "themselves that lasts. Not for secrets, which are refused. What is known already is not stored twice. With "
+        "`space`, all its members will know it: only where the user says so.",
         Remember, _remember, reads=False,
     ),
     Tool(
@@ -411,6 +432,11 @@ TOOLS = (
         "sessions", "List conversations",
         "List the user's earlier conversations, newest first, or find those that were about something, by their summaries.",
         Sessions, _sessions,
+    ),
+    Tool(
+        "spaces", "Shared spaces",
+        "List the spaces whose memory the user shares with others: a team's, a project's.",
+        SpacesShared, _spaces,
     ),
     Tool(
         "recent", "Recent messages",

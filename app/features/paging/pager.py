@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from app.context.assemble import locate, session_nonce
 from app.context.budget import SHARES, TaskType
-from app.context.compile import LONG_TEXT, STORED_COUNTS
+from app.context.compile import LONG_TEXT
 from app.context.transcript import text_of
 from app.dialects.base import ChatRequest
 from app.dialects.splice import parse_object
@@ -48,7 +48,7 @@ from app.gateway.call import Parsed
 from app.gateway.prepare import live_blocks
 from app.gateway.reconcile import Place
 from app.providers.models import ModelRegistry
-from app.providers.tokens import REPLY_TOKENS, CountCache, TokenCounter, Tokenizers
+from app.providers.tokens import REPLY_TOKENS, STORED_COUNTS, CountCache, TokenCounter, Tokenizers
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.paging")

@@ -47,8 +47,7 @@ from app.features.paging.persistent_objects import (
 )
 from app.features.paging.summaries import steers
 from app.features.paging.values import Counter
-from app.jobs.consolidation import IDLE
-from app.jobs.schedule import STATEMENT_S, Connection, Tick
+from app.jobs.schedule import IDLE, STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
 from app.memory.claims import confirmed, gained
 from app.memory.drafts import EPISODIC, L1_CONFIDENCE, SEMANTIC

@@ -8,15 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.responses import Response
 
-from app.dialects.registry import dialect_of
+from app.dialects.registry import answer_of, dialect_of
 from app.features.ui import call_body, call_context, call_prompt, call_words
 from app.features.ui.rendering import url
-from app.features.ui.visit import Entry, Refused, Visit, whole_number
-from app.replay.ask_again import answer_of
+from app.features.ui.visit import Entry, Refused, Visit, or_none, whole_number
 
 PAGE = 50
 FILTERS = (
@@ -33,7 +32,6 @@ EVENTS = 50
 """Events in the table."""
 ANSWER_CHARS = 20_000
 """Of an answer's text, characters that are shown."""
-Value = TypeVar("Value")
 
 
 # --- all of them ---------------------------------------------------------------------------------------------------------
@@ -108,10 +106,10 @@ async def _context(visit: Visit) -> Response:
     # What is only told in passing may be missing: a body that was redacted, a call without memory.
     one, context, received, sent, answer = await asyncio.gather(
         visit.api.get("calls", identity),
-        _or_none(visit.api.get("calls", identity, "context")),
-        _or_none(visit.api.content("calls", identity, "request")),
-        _or_none(visit.api.content("calls", identity, "request", sent=True)),
-        _or_none(visit.api.content("calls", identity, "raw", part="response")),
+        or_none(visit.api.get("calls", identity, "context")),
+        or_none(visit.api.content("calls", identity, "request")),
+        or_none(visit.api.content("calls", identity, "request", sent=True)),
+        or_none(visit.api.content("calls", identity, "raw", part="response")),
     )
     prompt = await asyncio.to_thread(_prompt, one, context, received, sent)
     values: dict[str, Any] = {"context": context, "prompt": prompt[0], "asked": prompt[1], "explained": None}
@@ -183,7 +181,7 @@ async def _stream(visit: Visit) -> Response:
     cursor, begin = visit.query("cursor"), visit.query("from")
     one, table = await asyncio.gather(
         visit.api.get("calls", identity),
-        _or_none(visit.api.get("calls", identity, "events", limit=EVENTS, cursor=cursor)),
+        or_none(visit.api.get("calls", identity, "events", limit=EVENTS, cursor=cursor)),
     )
     drawn, following = [], begin
     if table is not None and (table["events"] or cursor):
@@ -248,7 +246,7 @@ async def replayed(visit: Visit) -> Response:
     try:
         told, sent = await asyncio.gather(
             visit.api.send("POST", "calls", identity, "replay", body=form | {"messages": True}),
-            _or_none(visit.api.content("calls", identity, "request", sent=True)),
+            or_none(visit.api.content("calls", identity, "request", sent=True)),
         )
     except Refused as refused:
         if refused.status == 404:
@@ -308,22 +306,12 @@ async def rated(visit: Visit) -> Response:
 
 async def _render(visit: Visit, tab: str, one: Mapping[str, Any] | None = None, **values: Any) -> Response:
     identity = visit.segment("call")
-    outcome = _or_none(visit.api.get("outcomes", identity))
+    outcome = or_none(visit.api.get("outcomes", identity))
     if one is None:
         one, worth = await asyncio.gather(visit.api.get("calls", identity), outcome)
     else:
         worth = await outcome
     return visit.render(f"call_{tab}.html", call=one, worth=worth, tab=tab, words=call_words, **values)
-
-
-async def _or_none(asked: Awaitable[Value]) -> Value | None:
-    """What a route says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away."""
-    try:
-        return await asked
-    except Refused as refused:
-        if refused.status >= 500:
-            raise
-        return None
 
 
 async def _or_words(asked: Awaitable[bytes]) -> bytes | str:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from app.features.ui import objects
 from app.features.ui.conversation import plain, pretty, turns, whole
 from app.features.ui.rendering import count, url
-from app.features.ui.visit import Entry, Refused, Visit, whole_number
+from app.features.ui.visit import Entry, Refused, Visit, or_none, whole_number
 
 ROWS = 50
 """Of a list, and messages of a page of a conversation."""
@@ -69,7 +69,7 @@ async def one(visit: Visit) -> Response:
     history, branches, summary, working, parent = await asyncio.gather(
         api.get(*at, "history", last=ROWS + 1, before=before),
         api.get("sessions", parent=session["id"], limit=ROWS),
-        api.get(*at, "summary"),
+        or_none(api.get(*at, "summary")),
         api.get(*at, "working"),
         _parent(visit, session),
     )

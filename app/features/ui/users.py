@@ -17,6 +17,7 @@ from app.features.ui.rendering import url
 from app.features.ui.visit import Entry, Refused, Visit
 from app.store.erasure import NOTE
 from app.store.kinds import KINDS
+from app.store.spaces import MOST_SPACES
 
 COUNTED = 1000
 """Rows that are counted of each kind: the largest page of the API. More are “1,000 or more”."""
@@ -131,6 +132,20 @@ async def _commands(visit: Visit, user: str) -> dict[str, Any]:
     return {"commands": found["commands"], "next": found["next"]}
 
 
+async def _spaces(visit: Visit, user: str) -> dict[str, Any]:
+    """Which spaces the user has, and of the one that is wanted what is known there, with who said it."""
+    listed = await visit.api.get("spaces", user=user, limit=MOST_SPACES)
+    names = [each["name"] for each in listed["spaces"]]
+    wanted = visit.query("space")
+    values = {"spaces": listed["spaces"], "space": None, "items": [], "next": None}
+    if wanted is None and names:
+        wanted = names[0]
+    if wanted is None:
+        return values
+    found = await visit.api.get("spaces", wanted, "items", user=user, limit=PAGE, cursor=visit.query("cursor"))
+    return values | {"space": wanted, "items": found["items"], "next": found["next"]}
+
+
 TABS: dict[str, Tab] = {
     "profile": _profile,
     "facts": _facts,
@@ -138,6 +153,7 @@ TABS: dict[str, Tab] = {
     "sessions": _sessions,
     "commands": _commands,
     "due": _due,
+    "spaces": _spaces,
 }
 
 

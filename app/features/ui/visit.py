@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -148,6 +148,8 @@ class Entry(Struct, frozen=True):
     methods: Sequence[Literal["GET", "POST"]] = ("GET",)
 
 
+Value = TypeVar("Value")
+
 # --- asking /api/v1 ------------------------------------------------------------------------------------------------------
 
 
@@ -159,6 +161,16 @@ class Refused(Exception):
         self.status = status
         self.message = message
         self.param = param
+
+
+async def or_none(asked: Awaitable[Value]) -> Value | None:
+    """What a route says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away."""
+    try:
+        return await asked
+    except Refused as refused:
+        if refused.status >= 500:
+            raise
+        return None
 
 
 class ApiClient(Struct, frozen=True):

@@ -13,11 +13,10 @@ import orjson
 import pytest
 
 from app.cli.exported import Exported
+from app.features.transfer.store import LEFT_OUT, CassetteStore, Export
 from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
-from app.store.captures import CassetteStore
-from app.store.export import LEFT_OUT, Export
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore

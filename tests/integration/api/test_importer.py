@@ -10,7 +10,7 @@ import asyncpg
 import httpx
 import orjson
 
-from app.api import import_export
+from app.features.transfer import routes as import_export
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -133,7 +133,7 @@ async def test_memories_of_earlier_blocks_that_still_stood_in_the_prompt_count(
     session, at = UUID(int=7), api.clock.now()
     for n, memory in enumerate((gone, earlier)):
         await admin.execute(
-            "INSERT INTO agent_data.context_blocks VALUES ($1, $2, $3, 0, $4, 'c', 'm', 't', $5, 3, $6)",
+            "INSERT INTO agent_data.context_blocks VALUES ($1, $2, $3, 0, $4, 'c', 'm', 't', $5, NULL, 3, $6)",
             ANA, ids.LOCAL_TENANT, session, UUID(int=n), [UUID(memory), UUID(int=50)], at + timedelta(seconds=n),
         )  # fmt: skip
     call = await capture(turns, CapturedCall(at + timedelta(seconds=5), session=session, audit=audit(own, live=1)))

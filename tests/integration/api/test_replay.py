@@ -14,17 +14,19 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from app.api.auth import Authenticator
-from app.api.calls import calls_router, replay_router
+from app.api.calls import calls_router
 from app.api.common import add_routes, install_errors
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
+from app.features.replay.ask_again import Replayer
+from app.features.replay.routes import replay_router
+from app.features.replay.store import ReplayStore
 from app.gateway.forward import Sender
 from app.gateway.upstream import Router
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
-from app.replay.ask_again import Replayer
 from app.settings import Settings
-from app.store.captures import Captures, ReplayStore
+from app.store.captures import Captures
 from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries

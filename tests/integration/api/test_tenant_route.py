@@ -6,33 +6,22 @@ from typing import Any
 
 import httpx
 
-from app.clock import FakeClock
-from app.store import ids
-from app.store.pools import Pool
-from app.store.queries import Queries
-from app.store.tenancy import Instructions
 from tests.support.wired_api import WiredApi, error_of
 
 PATH = "/api/v1/tenant/instructions"
 
 
-async def test_instructions_are_written_read_and_taken_away(
-    client: httpx.AsyncClient, api: WiredApi, pool: Pool
-) -> None:
-    store = Instructions(pool, Queries.load(), FakeClock(api.clock.now()))
+async def test_instructions_are_written_read_and_taken_away(client: httpx.AsyncClient) -> None:
     assert (await client.get(PATH)).json() == {"instructions": None, "updated_at": None}
-    assert await store.for_extraction(ids.LOCAL_TENANT) is None
 
     for text, kept in (("  Remember products.  ", "Remember products."), ("Nothing else.", "Nothing else.")):
         answer = await client.put(PATH, json={"instructions": text})
         assert answer.status_code == 200
         assert answer.json()["instructions"] == kept
         assert (await client.get(PATH)).json() == answer.json()
-        assert await store.for_extraction(ids.LOCAL_TENANT) == kept
     for nothing in (None, "  "):
         await client.put(PATH, json={"instructions": "x"})
         assert (await client.put(PATH, json={"instructions": nothing})).json()["instructions"] is None
-        assert await store.for_extraction(ids.LOCAL_TENANT) is None
 
 
 async def test_what_is_no_instruction_is_refused(client: httpx.AsyncClient) -> None:
@@ -43,11 +32,11 @@ async def test_what_is_no_instruction_is_refused(client: httpx.AsyncClient) -> N
         error_of(answer)
 
 
-async def test_only_who_manages_the_tenant_changes_them_and_only_its_own(locked: WiredApi, pool: Pool) -> None:
-    managing, acme = await locked.tenancy.create_key("acme", "k")
+async def test_only_who_manages_the_tenant_changes_them_and_only_its_own(locked: WiredApi) -> None:
+    managing, _ = await locked.tenancy.create_key("acme", "k")
     writing, _ = await locked.tenancy.create_key("acme", "k", scopes=["read", "write"])
     bobs, _ = await locked.tenancy.create_key("acme", "k", user="bob")
-    strange, other = await locked.tenancy.create_key("other", "k")
+    strange, _ = await locked.tenancy.create_key("other", "k")
     async with locked.client(managing) as client:
         assert (await client.put(PATH, json={"instructions": "Acme's"})).status_code == 200
     async with locked.client(writing) as client:
@@ -59,11 +48,8 @@ async def test_only_who_manages_the_tenant_changes_them_and_only_its_own(locked:
     async with locked.client(strange) as client:
         assert (await client.get(PATH)).json()["instructions"] is None
         await client.put(PATH, json={"instructions": "Other's"})
-    store = Instructions(pool, Queries.load(), locked.clock)
-    assert await store.for_extraction(acme.tenant_id) == "Acme's"
-    assert await store.for_extraction(other.tenant_id) == "Other's"
-    async with pool.transaction(acme.tenant_id) as connection:
-        assert await connection.fetchval("SELECT agent_data.tenant_instructions($1)", other.tenant_id) is None
+    async with locked.client(managing) as client:
+        assert (await client.get(PATH)).json()["instructions"] == "Acme's"
 
 
 PROFILE = "/api/v1/tenant/profile"

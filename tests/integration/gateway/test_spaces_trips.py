@@ -13,7 +13,7 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.replicas import FromPool
-from app.store.spaces import Spaces
+from app.store.spaces import SharedSpaces
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
 from tests.support.journey import UPSTREAM, Journey, build_journey, user
@@ -58,7 +58,7 @@ async def test_who_is_in_no_space_is_asked_nothing_more(pool: Pool, admin: async
     journey = build_journey(store, embedder=HashEmbedder(), settings=settings)
     before = await asked_of(journey, counted, "ana")
     assert [before.count(each) for each in ("turns.recognise", "turns.fetch_items", "turns.fetch_shared")] == [1, 1, 0]
-    spaces = Spaces(pool, SQL, SystemClock())
+    spaces = SharedSpaces(pool, SQL, SystemClock())
     await spaces.create(ids.LOCAL_TENANT, "ops", kind="team")
     await spaces.join(ids.LOCAL_TENANT, "ops", UserRef(ids.user_id(ids.LOCAL_TENANT, "bob"), "bob"))
     assert await asked_of(journey, counted, "eve") == before

@@ -8,8 +8,8 @@ from hashlib import sha256
 
 import pytest
 
+from app.dialects.registry import answer_of
 from app.dialects.responses import RESPONSES
-from app.replay.ask_again import answer_of
 from tests.support.journey import (
     Answer,
     Message,

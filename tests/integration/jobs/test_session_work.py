@@ -13,13 +13,13 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
-from app.jobs.consolidation import SessionKeeper, consolidation_ticks
+from app.features.consolidation.jobs import SessionKeeper, consolidation_ticks
+from app.features.consolidation.store import COMPACT, SESSION_END, ConsolidationStore
 from app.jobs.learn import Learner, Notes
 from app.jobs.schedule import Schedule
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 from app.providers.embeddings import NoEmbedder
-from app.store.consolidation import COMPACT, SESSION_END, ConsolidationStore
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.memories import Memories

@@ -12,10 +12,10 @@ import pytest
 
 from app.clock import FakeClock
 from app.errors import BadBody, HelperError
-from app.jobs.consolidation import Consolidator
+from app.features.consolidation.jobs import Consolidator
+from app.features.consolidation.store import ConsolidationStore, DrawingStore
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
-from app.store.consolidation import ConsolidationStore, DrawingStore
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool, open_pool
@@ -33,7 +33,6 @@ def consolidator(pool: Pool, helper: Any = None) -> Consolidator:
     return Consolidator(
         ConsolidationStore(pool, SQL),
         DrawingStore(pool, SQL),
-        SQL,
         embedder=NoEmbedder(),
         space=None,
         count=count,

@@ -24,7 +24,7 @@ async def test_what_is_loaded_is_asked_where_the_settings_say(database: str, sam
         assert draft is not None
         store = OntologyStore(core.pools.background, core.queries, core.clock)
         await store.load(LOCAL_TENANT, "erp", ONTOLOGY_YAML, *rows_of(draft))
-        knowledge, process = Knowledge(settings), process_of(core)
+        knowledge, process = Knowledge(settings), process_of(core, space=None)
         async with knowledge.opened(process):
             ontologies, domains = knowledge.things(process).ontologies, knowledge.things(process).domains
             assert set((await ontologies.of(LOCAL_TENANT)).types) == set(draft.types)

@@ -266,6 +266,19 @@ async def test_the_threshold_of_a_remote_space_is_a_setting(pool: Pool, admin: a
     assert await texts(admin) == ["Likes green tea"]
 
 
+async def test_how_far_a_statement_is_believed_is_a_parameter(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    await admin.execute(
+        "UPDATE agent_data.system_config SET value = value || '{\"fact\": 0.4, \"boost_1\": 0.3}' WHERE key = 'confidence'"
+    )
+    await taught(learn, pool, Talk(), "I live in Lisbon")
+    (once,) = await memories(admin)
+    await taught(learn, pool, Talk(name="chat-2"), "I live in Lisbon")
+    (twice,) = await memories(admin)
+    assert [round(each["confidence"], 4) for each in (once, twice)] == [0.4, 0.7]
+
+
 async def test_a_correction_takes_the_place_of_what_it_corrects(
     learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:

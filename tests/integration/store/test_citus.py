@@ -25,7 +25,7 @@ from app.context.assemble import Block
 from app.features.paging.values import WINDOW_TURNS
 from app.index.analyse import READ_CHARS, VERSION
 from app.providers.tokens import CountCache
-from app.store.indexed import IndexAsk
+from app.store.indexed import NO_SPACES, IndexAsk
 from app.store.migrate import migrate
 from app.store.pools import Pool, halfvec, open_pool
 from app.store.queue import install_queue
@@ -253,6 +253,7 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
         FACT_FLOOR,
         MAX_WISHES,
         *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:"),
+        *NO_SPACES,
     )
     touched = await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *recognised))
     named = (
@@ -271,6 +272,7 @@ async def test_every_hot_read_goes_to_one_shard(routed: Routed, flat_teller: Tel
         FACT_FLOOR,
         MAX_WISHES,
         *IndexAsk(space, VERSION, READ_CHARS, 0, "1:1:"),
+        *NO_SPACES,
     )
     touched |= await routed(lambda: ask.fetchrow(SQL["turns.recognise"], *named))
     # History, the index in each of its ways, what was found, what is paged, a repeated key.

@@ -11,6 +11,7 @@ from uuid import UUID
 import asyncpg
 import httpx
 import pytest
+from fastapi import APIRouter
 
 from app.features.paging.store import PagingStore
 from app.features.paging.values import Fidelity, Zone
@@ -315,3 +316,18 @@ async def test_places_beyond_all_numbers_are_none(visitor: Visitor, api: httpx.A
     page = await visitor.look("sessions/one?user=ana")
     form = next(each for each in page.forms if "target_tokens" in each.fields)
     await visitor.press(form, next(iter(form.buttons), None), status=400, target_tokens="9" * 5000)
+
+
+async def test_a_session_where_nothing_consolidates(
+    pool: Pool, admin: asyncpg.Connection[Any], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.support.wired_api._routers", {})
+    monkeypatch.setattr("tests.support.wired_api.consolidation_router", lambda *_: APIRouter())
+    wired = await build_api(pool, await make_space(admin), dsn=database)
+    async with wired.client() as api, visiting(wired) as visitor:
+        await say(api, "talk", *asked("Hello.", "Hello to you."))
+        shown = await visitor.look("sessions/talk?user=ana")
+    assert "Hello to you." in shown.text
+    assert "Close only" in shown.text
+    for missing in ("<h2>Summary</h2>", 'value="end"', 'value="compact"', 'value="consolidate"'):
+        assert missing not in shown.html

@@ -12,9 +12,10 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.import_export import _stream
-from app.capture.cassettes import call_id, cassette_of, facts_of
-from app.store.captures import CallDetail, CapturedAnswer
+from app.features.transfer.cassettes import call_id, cassette_of, facts_of
+from app.features.transfer.routes import _stream
+from app.features.transfer.store import CapturedAnswer
+from app.store.captures import CallDetail
 from mneme_replay.cassette import Cassette, Chunk, Response
 from tests.support.cassettes import SSE_HEADERS, asking, cassette
 from tests.support.tables import each_of

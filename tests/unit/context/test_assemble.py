@@ -30,7 +30,6 @@ from app.context.assemble import (
     InsertMessage,
     Marks,
     Prepend,
-    block_tokens,
     byte_bound,
     locate,
     neutralise,
@@ -314,6 +313,13 @@ LISTS = [
     "\n".join("." for _ in range(300)),
     "a\x00b\x01" * 100,
 ]
+
+
+def block_tokens(items: list[Candidate]) -> int:
+    meter = BlockMeter(byte_bound)
+    for each in items:
+        meter.add(each)
+    return meter.used
 
 
 @pytest.mark.parametrize("text", LISTS)

@@ -79,7 +79,7 @@ def test_every_number_of_a_candidate_is_kept_somewhere() -> None:
               "last_accessed_at", "provenance_type", "origin", "timely", "reinforcements", "sure_since", "odds"}  # fmt: skip
     audit = {"id", "source", "kind", "tier", "token_count", "legs", "span", "sources"}
     row = {"text", "role", "speaker", "session_id", "turn_index", "created_at", "content_hash", "entity_ids",
-           "session_name", "metadata", "whole_tokens"}  # fmt: skip
+           "session_name", "metadata", "whole_tokens", "space", "space_id"}  # fmt: skip
     of_all = {"ended"}  # as far as it was said (`keep_ended`)
     assert packed | audit | row | of_all == set(Candidate._fields)
 

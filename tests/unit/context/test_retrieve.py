@@ -83,7 +83,7 @@ class Shelf:
 
     async def fetch_items(self, tenant: UUID, user: UUID, at: Places, **asked: Any) -> list[RetrievedRow]:
         assert asked == {
-            "confine": None, "session": SESSION, "visible": 7, "ancestors": [OTHER], "history": False,
+            "confine": None, "session": SESSION, "visible": 7, "ancestors": [OTHER], "history": False, "shared": [],
         }  # fmt: skip
         wanted = [UUID(each) for each in ids_of(at)]
         by_id = {each.item_id: each for each in self.rows[self.gone :]}
@@ -112,7 +112,7 @@ async def test_a_question_becomes_one_look() -> None:
     assert vector.shape == (8,)
     assert asked == {
         "tenant": TENANT, "user": USER, "query": "what? ", "scope": IndexScope(SESSION, 7, [OTHER], False, 1),
-        "vectors": LIMITS.vectors, "texts": LIMITS.texts, "also": Also(), "fresh": None,
+        "vectors": LIMITS.vectors, "texts": LIMITS.texts, "also": Also(), "fresh": None, "shared": [], "shared_fresh": {},
     }  # fmt: skip
     assert shelf.tied_asked == []
     assert shelf.fetched == []

@@ -55,7 +55,7 @@ class WiredApi:
 
 
 def test_every_schema_is_one_that_a_model_can_read() -> None:
-    assert len(BY_NAME) == len(TOOLS) == 8
+    assert len(BY_NAME) == len(TOOLS) == 9
     for tool in TOOLS:
         schema = tool.schema()
         assert set(schema) <= {"type", "properties", "required", "additionalProperties"}

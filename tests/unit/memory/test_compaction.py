@@ -9,21 +9,18 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.memory.compaction import (
+from app.features.consolidation.compaction import (
     KEEP_TURNS,
-    MAX_RESULTS,
     MIN_REMOVED,
     SUMMARY_TOKENS,
     TARGET_RATIO,
-    WINDOW_TURNS,
     CompactionMessage,
     choose,
-    last_turns,
     needs_compaction,
     ratio,
     summary_budget,
-    working_of,
 )
+from app.memory.working import MAX_RESULTS, WINDOW_TURNS, last_turns, working_of
 from app.store.consolidation import RESULT_CHARS, RecentMessage
 from tests.support.tables import each_of
 

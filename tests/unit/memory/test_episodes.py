@@ -8,21 +8,17 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.memory.candidate import SourceExchange
-from app.memory.episodes import (
+from app.features.consolidation.patterns import (
     MAX_PATTERNS,
-    augmentation,
-    episode_of,
-    event_type,
     habits,
     mean_ratio,
-    measure_of,
     numeric_patterns,
     pattern_confidence,
     patterns,
     procedures,
-    triggers,
 )
+from app.memory.candidate import SourceExchange
+from app.memory.episodes import augmentation, episode_of, event_type, measure_of, triggers
 from app.memory.extract import extract
 from app.store.consolidation import Episode
 from tests.support.tables import each_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.memory.candidate import MemoryCandidate, Provenance, Triple
 from app.memory.claims import (
-    MAX_CONFIDENCE,
+    SHIPPED,
     ClaimSide,
     TripleRelation,
     base_confidence,
@@ -19,7 +19,6 @@ from app.memory.claims import (
     opposite,
     predicate_type,
     prefer,
-    reinforcement_boost,
     relation,
     replaces,
     same_value,
@@ -31,7 +30,6 @@ NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 def test_the_boosts_of_the_seed() -> None:
     """Seed 004, "Reinforcement Boost Formula"."""
-    assert [reinforcement_boost(nth) for nth in range(1, 7)] == [0.15, 0.10, 0.05, 0.02, 0.02, 0.02]
     assert [gained(times) for times in range(6)] == pytest.approx([0.0, 0.15, 0.25, 0.30, 0.32, 0.34])
 
 
@@ -65,7 +63,7 @@ def test_confidence_does_not_depend_on_the_order(bases: list[float]) -> None:
 def test_confirmation_never_lowers_and_never_makes_sure(now: float, count: int, base: float, times: int) -> None:
     after = confirmed(now, count, base, times)
     assert after >= now
-    assert after <= max(now, MAX_CONFIDENCE)
+    assert after <= max(now, SHIPPED.most)
 
 
 LIVES = Triple("user", "lives_in", "Lisbon")

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.memory.candidate import MemoryCandidate, Provenance, Triple
+from app.memory.claims import SHIPPED
 from app.memory.drafts import (
     EPISODIC,
     PROCEDURAL,
@@ -561,7 +562,7 @@ def test_what_was_learned_is_not_compared_with_what_was_drawn_together(one: str,
 def test_the_factors_of_a_confidence() -> None:
     """Seed 004, `confidence_factors`."""
     item = known_item(known("Lives in Lisbon", confidence=0.95, reinforcement_count=2))
-    assert factors(item) == {
+    assert factors(item, SHIPPED) == {
         "base_confidence": 0.7, "reinforcement_boost": 0.25, "reinforcement_count": 2, "source_type": "episodic",
         "final_confidence": 0.95,
     }  # fmt: skip

@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 
 from app.errors import HelperError
-from app.memory.summaries import (
+from app.features.consolidation.store import KnownFact
+from app.features.consolidation.summaries import (
     CHUNK_CHARS,
     ENTITY_EPISODES,
     MAX_CHUNKS,
@@ -27,7 +28,7 @@ from app.memory.summaries import (
     key_facts,
     with_helper,
 )
-from app.store.consolidation import Episode, KnownFact
+from app.store.consolidation import Episode
 from tests.support.tables import each_of
 
 

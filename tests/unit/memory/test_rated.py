@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from uuid import UUID
 
-from app.memory.rated import outcome_patterns
+from app.features.consolidation.patterns import outcome_patterns
 from app.store.consolidation import Episode
 
 AT = datetime(2026, 11, 1, tzinfo=UTC)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from app.dialects.chat import CHAT
-from app.replay.ask_again import ReplayedAnswer, answer_of, difference
+from app.dialects.registry import answer_of
+from app.features.replay.ask_again import ReplayedAnswer, difference
 from tests.support.journey import completion, stream
 from tests.support.tables import each_of
 

@@ -17,9 +17,9 @@ from app.context.pack import Reason
 from app.context.score import SIGNALS
 from app.features.paging.state import Paging
 from app.features.paging.values import Fidelity
+from app.features.replay.compare import NOT_FOUND, Change
 from app.features.ui import call_context, call_words
 from app.metrics import MemoryStatus
-from app.replay.compare import NOT_FOUND, Change
 
 GATEWAY = Path(app.gateway.__file__).parent
 GIVEN = re.compile(

@@ -23,13 +23,35 @@ from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadBody
-from app.jobs.schedule import STATEMENT_S, Connection, Tick
-from app.memory.candidate import Provenance
-from app.memory.compaction import CompactionMessage, CompactionWindow, choose, needs_compaction, ratio, summary_budget
-from app.memory.drafts import PROCEDURAL, SEMANTIC
-from app.memory.episodes import DrawnPattern, patterns, procedures
-from app.memory.rated import outcome_patterns
-from app.memory.summaries import (
+from app.features import Process
+from app.features.consolidation.compaction import (
+    CompactionMessage,
+    CompactionWindow,
+    choose,
+    needs_compaction,
+    ratio,
+    summary_budget,
+)
+from app.features.consolidation.patterns import DrawnPattern, outcome_patterns, patterns, procedures
+from app.features.consolidation.store import (
+    COMPACT,
+    CONSOLIDATE,
+    SESSION_END,
+    Compaction,
+    Consolidated,
+    ConsolidationStore,
+    DrawingStore,
+    DrawnMemory,
+    SessionMessage,
+    SessionState,
+    Stale,
+    Text,
+    UserState,
+    session_job,
+    summary_key,
+    user_job,
+)
+from app.features.consolidation.summaries import (
     CONFIRMS,
     CONFIRMS_UP_TO,
     EACH_RUN,
@@ -48,37 +70,20 @@ from app.memory.summaries import (
     key_facts,
     with_helper,
 )
+from app.jobs.schedule import IDLE, STATEMENT_S, Connection, Tick
+from app.jobs.worker import Handler
+from app.memory.candidate import Provenance
+from app.memory.drafts import PROCEDURAL, SEMANTIC
 from app.memory.text import content_hash, normalise, sentences
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
-from app.store.consolidation import (
-    COMPACT,
-    CONSOLIDATE,
-    SESSION_END,
-    Compaction,
-    ConsolidationStore,
-    Drawing,
-    DrawingStore,
-    DrawnMemory,
-    NewDrawn,
-    SessionMessage,
-    SessionState,
-    Stale,
-    Text,
-    UserState,
-    Work,
-    session_job,
-    summary_key,
-    user_job,
-)
+from app.store.consolidation import NewDrawn
 from app.store.learning import MAX_SOURCES, MemoryRow
 from app.store.queries import Queries
 from app.store.records import Vector
 
 log = logging.getLogger(__name__)
-IDLE = timedelta(minutes=5)
-"""Silence after which a session counts as ended for now (seed 001 §5.3)."""
 LOOK_FOR_IDLE = timedelta(minutes=1)
 """The shortest cadence: a session's summary stands 5 to 6 minutes after its last turn."""
 LOOK_FOR_LONG = timedelta(minutes=30)
@@ -170,15 +175,19 @@ class SessionKeeper:
         try:
             async with self._store.effect(
                 job.tenant, job.user, f"{SESSION_END}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
-            ) as work:
-                if work is None:
+            ) as drawing:
+                if drawing is None:
                     return
+                work = Consolidated(drawing)
                 await work.hold_session(job.session, state.version)
                 await work.hold_summaries(job.session, state.remembered)
                 if summary is not None:
                     await work.summarise(job.session, summary.text, summary.tokens, vector)
                     if not job.confined:  # what is nobody's is found in its own session alone, which has it already
-                        await self._remember(work, job, state, remembered(job, state, summary, vector, began))
+                        new = remembered(job, state, summary, vector, began)
+                        as_of = replace(drawing, now=new.row.created_at)
+                        if await as_of.add([new], state.hmac_key, drawing.space, scope=job.session):
+                            await work.retire(job.session)
                 await work.end_session(job.session, began, _active(state))
                 await work.clear_working(job.session)
                 further = []
@@ -191,11 +200,6 @@ class SessionKeeper:
             log.info(
                 "a summary is void: something was forgotten, or made, meanwhile", extra={"session": str(job.session)}
             )
-
-    async def _remember(self, work: Work, job: SessionJob, state: SessionState, new: NewDrawn) -> None:
-        drawing = Drawing(work, work.sql, job.tenant, job.user, new.row.created_at)
-        if await drawing.add([new], state.hmac_key, work.space, scope=job.session):
-            await drawing.retire(job.session)
 
     async def compact(self, payload: bytes) -> None:
         """Compaction (seed 000 §7.3), where it is due or was asked for. Raises as `end`."""
@@ -233,9 +237,10 @@ class SessionKeeper:
         try:
             async with self._store.effect(
                 job.tenant, job.user, f"{COMPACT}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
-            ) as work:
-                if work is None:
+            ) as drawing:
+                if drawing is None:
                     return
+                work = Consolidated(drawing)
                 await work.hold_session(job.session, state.version)
                 await work.compact(job.session, messages, done, summary.text, text, vector)
         except Stale:
@@ -367,6 +372,23 @@ def _active(state: SessionState) -> int:
     return sum(each.token_count for each in state.messages if not each.compressed)
 
 
+def consolidation_jobs(process: Process) -> dict[str, Handler]:
+    """By entrypoint, for the worker; without a helper extractively."""
+    store = ConsolidationStore(process.pool, process.queries, space=process.space)
+    embedder, count, clock, helper = process.embedder, process.count, process.clock, process.helper
+    keeper = SessionKeeper(store, embedder=embedder, count=count, clock=clock, helper=helper)
+    users = Consolidator(
+        store,
+        DrawingStore(process.pool, process.queries),
+        embedder=embedder,
+        space=process.space,
+        count=count,
+        clock=clock,
+        helper=helper,
+    )
+    return keeper.handlers() | users.handlers()
+
+
 def consolidation_ticks(sql: Queries) -> Sequence[Tick]:
     """What the schedule runs beside its own: it only puts into the queue what is due."""
 
@@ -429,7 +451,6 @@ class Consolidator:
         self,
         store: ConsolidationStore,
         drawing: DrawingStore,
-        sql: Queries,
         *,
         embedder: Embedder,
         space: int | None,
@@ -440,7 +461,6 @@ class Consolidator:
         """`space`: the number of the embedder's space. `count`: tokens of o200k. `helper`: None: extractively."""
         self._store = store
         self._drawing = drawing
-        self._sql = sql
         self._embedder = embedder
         self._space = space if embedder.dimensions else None
         self._count = count
@@ -478,19 +498,19 @@ class Consolidator:
         new = await self._embedded([*repeated, *summarised])
         async with self._store.effect(
             job.tenant, job.user, f"{CONSOLIDATE}:{job.id}", alone=job.user, epoch=state.epoch, now=began
-        ) as work:
-            if work is None:
+        ) as drawing:
+            if drawing is None:
                 return
-            drawing = Drawing(work, self._sql, job.tenant, job.user, began)
-            await drawing.hold(
+            work = Consolidated(drawing)
+            await work.hold(
                 state.version,
                 sorted({fact for each in new for fact in each.facts}),
                 sorted({message for each in new for message in each.messages}),
             )
             made = set(await drawing.add(new, state.hmac_key, self._space))
             confirmed = sorted({fact for each in new if each.row.memory_id in made for fact in each.confirms})
-            await drawing.confirm(confirmed, CONFIRMS, CONFIRMS_UP_TO)
-            await drawing.done(began, more=len(entities) > EACH_RUN)
+            await work.confirm(confirmed, CONFIRMS, CONFIRMS_UP_TO)
+            await work.done(began, more=len(entities) > EACH_RUN)
         log.info("a user's memories were drawn together", extra={"user": str(job.user), "new": len(made)})
 
     def _repeated(self, state: UserState, now: datetime) -> list[NewDrawn]:

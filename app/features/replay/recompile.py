@@ -41,6 +41,7 @@ from app.dialects.base import ChatRequest, Dialect
 from app.dialects.registry import dialect_of
 from app.dialects.splice import Insertion, parse_object, with_value
 from app.errors import Conflict, MnemeError, NotFound
+from app.features.replay.store import ItemThen, ReplayStore
 from app.gateway.addon import Addon
 from app.gateway.inject import outgoing
 from app.gateway.prepare import ReadsCards, recent_of, with_costs, woven
@@ -49,7 +50,7 @@ from app.gateway.upstream import Router, Target
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
-from app.store.captures import CallDetail, Captures, ItemThen, ReplayStore
+from app.store.captures import CallDetail, Captures
 from app.store.records import ROLE_NAMES
 from app.store.resolution import KnowingStore
 from app.store.turns import Recognised, TurnStore

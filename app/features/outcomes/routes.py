@@ -14,8 +14,8 @@ from app.api.memories import SMALLEST_SHARE
 from app.api.scope import Admitted, CallerScope, Gate, find_call
 from app.context.audit import used_memories
 from app.errors import NotFound
+from app.features.outcomes.store import AnswerRating, MemoryReport, Outcomes
 from app.store.captures import Captures
-from app.store.outcomes import AnswerRating, MemoryReport, Outcomes
 
 Word = Literal["positive", "negative", "neutral"]
 _SCORES: dict[str, float] = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}

@@ -16,18 +16,19 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.clock import Clock
-from app.dialects.base import Dialect
+from app.dialects.registry import answer_of
 from app.dialects.splice import with_value
-from app.dialects.sse import UpstreamAnswer, payloads
+from app.dialects.sse import UpstreamAnswer
 from app.errors import UpstreamError
+from app.features.replay.recompile import Again
+from app.features.replay.store import Cost, ReplayStore
 from app.gateway.finalize import token_count
 from app.gateway.forward import Errand, Sender
 from app.gateway.headers import Headers, request_headers
 from app.gateway.upstream import Target, UpstreamRequest
 from app.providers.models import ModelRegistry
 from app.providers.tokens import Tokenizers
-from app.replay.recompile import Again
-from app.store.captures import Captures, Cost, ReplayStore
+from app.store.captures import Captures
 from app.store.ids import uuid7
 
 MOST_LINES = 400
@@ -158,11 +159,6 @@ class Replayer:
             self._models.cost_microcents(model, *figures),
             self._models.price(model) is not None,
         )
-
-
-def answer_of(body: bytes, dialect: Dialect) -> UpstreamAnswer:
-    """The answer that a body holds, whether it came in one piece or as events."""
-    return dialect.whole(body) or dialect.fold(payloads(body))
 
 
 def difference(was: ReplayedAnswer, now: ReplayedAnswer) -> dict[str, Any]:

@@ -18,10 +18,11 @@ from uuid import UUID
 from msgspec import Struct, field
 from pydantic import BaseModel
 
+from app.features.consolidation.store import KnownFact
 from app.memory.secrets import looks_secret
 from app.memory.text import is_question, names, normalise, numbers, sentences, slug, strip_injected, terms
 from app.providers.helper import Helper
-from app.store.consolidation import Episode, KnownFact
+from app.store.consolidation import Episode
 
 Count = Callable[[str], int]
 """Tokens of a text (o200k)."""

@@ -10,8 +10,9 @@ from uuid import UUID
 
 from app.capture import recipe
 from app.capture.facts import LABEL_HEADER, CallFacts, Outcome, labels_of, settled
+from app.features.transfer.store import CapturedAnswer
 from app.store import ids
-from app.store.captures import CallDetail, CapturedAnswer
+from app.store.captures import CallDetail
 from app.store.records import StreamRecord
 from mneme_replay.cassette import Cassette, Chunk, Request, Response
 

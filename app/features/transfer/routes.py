@@ -18,33 +18,46 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from msgspec import Struct, field
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from app.api.common import MAX_NAME_CHARS, Labelled, Model, Moment, Name, Segment, Text, Word, parse_json
+from app.api.common import (
+    MAX_NAME_CHARS,
+    Labelled,
+    Model,
+    Moment,
+    Name,
+    Segment,
+    SpaceName,
+    Text,
+    Word,
+    parse_json,
+)
 from app.api.intake import IntakeMessage, MessageIn, Role, Scribe, check_time, plain_text
 from app.api.scope import Admitted, CallerScope, Gate, find_call, owner_and_session
-from app.capture.cassettes import call_id, cassette_of, facts_of
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadBody, BadHeader, MnemeError, NotFound, TooLarge
+from app.features.transfer.cassettes import call_id, cassette_of, facts_of
+from app.features.transfer.store import LEFT_OUT, VERSION, CassetteStore, Export, WantedCalls, written
+from app.gateway.prepare import said_in
 from app.gateway.relay import Tape, is_event_stream
 from app.memory.text import content_hash
 from app.patience import take_time
 from app.store import ids
-from app.store.captures import Captures, CassetteStore, WantedCalls
-from app.store.export import LEFT_OUT, VERSION, Export, written
+from app.store.captures import Captures
 from app.store.history import LEARN_BATCH, History
 from app.store.records import StreamRecord
 from app.store.sessions import NewSession, SessionRef, Sessions
+from app.store.spaces import MESSAGE, SharedSpaces, no_such_space, owner_of
 from app.store.tenancy import Tenancy, UserRef
 from mneme_replay import bodies
 from mneme_replay.cassette import Cassette, Response
@@ -161,6 +174,9 @@ class Line(Model):
 
     session: Name
     user: Name | None = Field(None, description="Needed unless X-Mneme-User or the key names the user.")
+    space: SpaceName | None = Field(
+        None, description="The shared space that the user, who is a member of it, said it to: then `role` is user."
+    )
     role: Role
     content: Text | list[dict[str, Any] | str] | None
     name: Word | None = None
@@ -168,6 +184,12 @@ class Line(Model):
     metadata: dict[str, Any] = Field({})
     tool_calls: list[dict[str, Any]] | None = None
     tool_call_id: Name | None = None
+
+    @model_validator(mode="after")
+    def _said_by_the_user(self) -> Line:
+        if self.space is not None and self.role != "user":
+            raise ValueError("what is said to a shared space is a user's: role is user")
+        return self
 
 
 class Imported(BaseModel):
@@ -218,11 +240,19 @@ class _ImportRoutes:
         return JSONResponse(error.body() | {"errors": found}, status_code=error.status)
 
 
+class _Where(NamedTuple):
+    """Where a line belongs: a session of a user's; or the space that they said it to, in that session."""
+
+    user: UserRef
+    session: str
+    space: str | None
+
+
 class _Checked(Struct, frozen=True):
     """A body whose lines are all good: where the lines of each session lie in `file`, in the order they came in."""
 
     file: IO[bytes]
-    places: dict[tuple[UserRef, str], list[tuple[int, int]]]
+    places: dict[_Where, list[tuple[int, int]]]
 
 
 class _Progress(Struct):
@@ -245,7 +275,8 @@ class _Tally(Struct):
 class Importer:
     """Checks and stores an import."""
 
-    def __init__(self, sessions: Sessions, history: History, scribe: Scribe) -> None:
+    def __init__(self, sessions: Sessions, history: History, scribe: Scribe, spaces: SharedSpaces) -> None:
+        self._spaces = spaces
         self._sessions = sessions
         self._history = history
         self._scribe = scribe
@@ -257,8 +288,8 @@ class Importer:
             if isinstance(checked, list):
                 return checked
             tally = _Tally()
-            for (user, name), places in checked.places.items():
-                await self._import_session(scope, user, name, checked.file, places, tally)
+            for where, places in checked.places.items():
+                await self._import_session(scope, where, checked.file, places, tally)
         return Imported(
             imported=tally.imported, duplicates=tally.duplicates, sessions=tally.sessions, users=len(tally.users)
         )
@@ -266,7 +297,8 @@ class Importer:
     async def _check(
         self, scope: CallerScope, chunks: AsyncIterator[bytes], file: IO[bytes]
     ) -> _Checked | list[dict[str, Any]]:
-        places: dict[tuple[UserRef, str], list[tuple[int, int]]] = {}
+        places: dict[_Where, list[tuple[int, int]]] = {}
+        member: dict[UserRef, set[str]] = {}
         wrong: list[dict[str, Any]] = []
         now, at, lines = self._scribe.now(), 0, 0
         async for number, line in _numbered_lines(chunks):
@@ -278,39 +310,53 @@ class Importer:
                 user = scope.user(read.user)
                 if read.created_at is not None:
                     check_time(read.created_at, now)
+                if read.space is not None:
+                    if user not in member:
+                        member[user] = {each.name for each in await self._spaces.of(scope.tenant, user.id)}
+                    if read.space not in member[user]:
+                        raise no_such_space(read.space)
             except (MnemeError, ValidationError) as error:
                 if len(wrong) < MAX_TOLD:
                     wrong.append({"line": number, "error": _told(error)})
                 continue
             if not wrong:
                 file.write(line)
-                places.setdefault((user, read.session), []).append((at, len(line)))
+                places.setdefault(_Where(user, read.session, read.space), []).append((at, len(line)))
                 at += len(line)
         return wrong or _Checked(file, places)
 
     async def _import_session(
         self,
         scope: CallerScope,
-        user: UserRef,
-        name: str,
+        where: _Where,
         file: IO[bytes],
         places: list[tuple[int, int]],
         tally: _Tally,
     ) -> None:
-        known = await self._sessions.resolve(scope.tenant, name, user.id)
+        owner, name = where.user, where.session
+        known = await self._sessions.resolve(scope.tenant, name, owner.id)
+        if where.space is not None:
+            own = known[0].session_id if known else ids.session_id(scope.tenant, owner.id, name)
+            owner, name = owner_of(scope.tenant, where.space), said_in(own)
+            known = await self._sessions.resolve(scope.tenant, name, owner.id)
         progress = _Progress(known[0] if known else NewSession(external=name))
         for batch in _batches(places):
             lines = [_read(_slice(file, *place)) for place in batch]
-            said = await self._place(scope, user, lines, progress)
+            said = await self._place(scope, owner, lines, progress)
             if isinstance(progress.session, NewSession):
                 progress.session = NewSession(external=name, began_at=said[0].created_at)
             messages = await self._scribe.messages(said)
-            added = await self._history.append(scope.tenant, user, progress.session, messages)
+            noted = None
+            if where.space is not None:
+                session = ids.session_id(scope.tenant, owner.id, name)
+                spoken = [each.message_id for each in messages]
+                noted = self._spaces.saying(scope.tenant, where.user.id, where.space, spoken, MESSAGE, session)
+            added = await self._history.append(scope.tenant, owner, progress.session, messages, within=noted)
             progress.session = added.session
             tally.imported += len(added.placed)
             tally.duplicates += added.duplicates
         tally.sessions += 1
-        tally.users.add(user)
+        tally.users.add(where.user)
 
     async def _place(
         self, scope: CallerScope, user: UserRef, lines: list[Line], progress: _Progress
@@ -323,7 +369,7 @@ class Importer:
         stored = await self._times(scope, progress, lines)
         said = []
         for line in lines:
-            message = MessageIn.model_validate(line.model_dump(exclude={"session", "user"}))
+            message = MessageIn.model_validate(line.model_dump(exclude={"session", "user", "space"}))
             text = plain_text(message) or ""
             at = line.created_at
             if at is None:

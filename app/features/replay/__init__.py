@@ -1,0 +1,58 @@
+"""Replay: captured calls compiled again (`recompile`), asked again (`ask_again`) and compared (`compare`), by `routes`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from app.features import Feature, Process
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from app.api.scope import Gate
+
+
+class Replays(Feature):
+    """A route in a server."""
+
+    def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
+        from app.features.replay.ask_again import Replayer
+        from app.features.replay.recompile import Recompiler
+        from app.features.replay.routes import replay_router
+        from app.features.replay.store import ReplayStore
+        from app.store.captures import Captures
+        from app.store.resolution import KnowingStore
+
+        path = process.path
+        assert path is not None, "a server with routes has one"
+        pool, sql = process.pool, process.queries
+        captures, replays = Captures(pool, sql), ReplayStore(pool, sql)
+        recompiler = Recompiler(
+            captures,
+            replays,
+            path.turns,
+            path.compiler,
+            path.router,
+            process.tokenizers,
+            process.counts,
+            process.clock,
+            nonce_key=lambda: path.nonce_key,
+            knowing=KnowingStore(pool, sql),
+            cards=path.cards,
+            knower=path.knower,
+            addon=path.addon,
+        )
+        asker = Replayer(
+            path.sender,
+            captures,
+            replays,
+            process.models,
+            process.tokenizers,
+            process.clock,
+            max_bytes=self.settings.max_body_bytes,
+        )
+        return (replay_router(gate, captures, recompiler, asker),)
+
+
+FEATURE = Replays

@@ -1,0 +1,49 @@
+"""What goes out of Mneme and into it as JSON lines: a user's data, past conversations, captured calls as cassettes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from app.features import Feature, Process
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter
+
+    from app.api.scope import Gate
+
+
+class Transfer(Feature):
+    """Routes in a server."""
+
+    def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
+        from app.api.intake import Scribe
+        from app.capture.record import Recorder
+        from app.context.transcript import chain, tail_hash
+        from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
+        from app.features.transfer.store import CassetteStore, Export
+        from app.providers.tokens import STORED_COUNTS
+        from app.store.captures import Captures
+        from app.store.history import History
+        from app.store.sessions import Sessions
+        from app.store.spaces import SharedSpaces
+        from app.store.tenancy import Tenancy
+        from app.store.turns import TurnStore
+
+        pool, sql, clock, space = process.pool, process.queries, process.clock, process.space
+        ttl, counter = timedelta(days=self.settings.session_ttl_days), process.tokenizers.for_model(STORED_COUNTS)
+        sessions = Sessions(pool, sql, clock, ttl=ttl, space=space)
+        history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=ttl, space=space)
+        recorder = Recorder(TurnStore(pool, sql), process.embedder, process.counts, counter)
+        return (
+            cassettes_router(gate, Captures(pool, sql), CassetteStore(pool, sql), sessions, recorder, clock),
+            importer_router(
+                gate,
+                Importer(sessions, history, Scribe(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)),
+            ),
+            export_router(gate, Export(pool, sql), Tenancy(pool, sql, clock), clock),
+        )
+
+
+FEATURE = Transfer

@@ -1,1 +1,0 @@
-"""Captured calls, done again."""
