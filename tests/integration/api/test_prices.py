@@ -151,18 +151,23 @@ async def test_a_preview_and_a_search_at_a_price(api: WiredApi, client: httpx.As
 # --- what asks nothing ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("price", PRICE_NAMES)
-@pytest.mark.parametrize("text", ["Say hi", "What is 17 times 23?", "Write a haiku", "Continue", "Thanks!"])
 async def test_what_asks_nothing_gets_standing_wishes_alone(
-    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], price: str, text: str
+    api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     await say(api, admin, *many_things())
-    await ask(api.journey, text, {"x-mneme-price": price})
-    assert block(api.journey) == ""
+    asked = [
+        (text, price)
+        for text in ("Say hi", "What is 17 times 23?", "Write a haiku", "Continue", "Thanks!")
+        for price in PRICE_NAMES
+    ]
+    for text, price in asked:
+        await ask(api.journey, text, {"x-mneme-price": price})
+        assert block(api.journey) == "", (text, price)
     order = "Always answer in bullet points"
     await memory(admin, order, "instruction", await say(api, admin, order), provenance=5)
-    await ask(api.journey, text, {"x-mneme-price": price})
-    assert block(api.journey).split("\n")[1:-1] == [WISHES, f"- {order}"]
+    for text, price in asked:
+        await ask(api.journey, text, {"x-mneme-price": price})
+        assert block(api.journey).split("\n")[1:-1] == [WISHES, f"- {order}"], (text, price)
 
 
 async def test_a_memory_of_two_lines_is_answered(

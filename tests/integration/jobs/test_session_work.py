@@ -67,17 +67,17 @@ def payload(talk: Talk, **more: object) -> bytes:
 
 
 async def long_talk(pool: Pool, talk: Talk, turns: int = 40, *, learn: bool = True) -> None:
-    """A session of `turns` exchanges, a fact in some of them."""
-    clock = FakeClock(NOW)
+    """A session of `turns` exchanges, a fact in some of them, learned of at once."""
+    told = []
     facts = {2: "I live in Lisbon and I work as a nurse.", 9: "My dog is called Rex.", 15: "I'm allergic to peanuts."}
     for n in range(turns):
         text = facts.get(n, f"Tell me something about harbour number {n} and its {n + 100} ferries, please.")
-        said = await talk.say(pool, text)
-        said += await talk.say(
+        told += await talk.say(pool, text)
+        told += await talk.say(
             pool, f"Harbour {n} has {n + 100} ferries and a long quay with many small boats.", role="assistant"
         )
-        if learn:
-            await build_learner(pool, clock).learn(talk.job(said))
+    if learn:
+        await build_learner(pool, FakeClock(NOW)).learn(talk.job(told))
 
 
 async def session_row(admin: Admin, talk: Talk) -> dict[str, Any]:
