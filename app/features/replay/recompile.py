@@ -34,7 +34,7 @@ from app.context.notes import outdated
 from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, Deed
 from app.context.resolution import Inquiry
-from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
+from app.context.retrieve import Retrieved, Retriever, Scope, SharedScope, Wanted
 from app.context.score import PROFILE_NAMES, PROFILES, Profile
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest, Dialect
@@ -44,7 +44,7 @@ from app.errors import Conflict, MnemeError, NotFound
 from app.features.replay.store import ItemThen, ReplayStore
 from app.gateway.addon import Addon
 from app.gateway.inject import outgoing
-from app.gateway.prepare import ReadsCards, recent_of, with_costs, woven
+from app.gateway.prepare import ReadsCards, recent_of, said_session, with_costs, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
 from app.memory.candidate import Provenance
@@ -158,6 +158,8 @@ def _candidate(
         own.reinforcements,
         own.sure_since,
         own.odds,
+        space=item.space,
+        space_id=item.space_id,
     )
 
 
@@ -341,6 +343,17 @@ class Recompiler:
         document = parse_object(body)
         return dialect.read(body, document) if document is not None else None
 
+    async def _shared(self, captured: _Captured) -> tuple[SharedScope, ...]:
+        """The spaces whose memory the request would be compiled with today."""
+        kept, tenant = captured.kept, captured.tenant
+        if kept.confined:
+            return ()
+        session = kept.retrieval if kept.visible_from <= 1 else None
+        return tuple(
+            SharedScope(space, name, said_session(tenant, space, session))
+            for space, name in await self._replays.spaces(tenant, captured.user)
+        )
+
     async def _request(self, captured: _Captured, place: Place, mode: Mode) -> CompileRequest:
         """The compile's request, but for its memory blocks."""
         kept, chat = captured.kept, captured.chat
@@ -365,6 +378,7 @@ class Recompiler:
                 session=kept.retrieval,
                 visible_from=kept.visible_from,
                 ancestors=ancestors,
+                shared=await self._shared(captured) if mode == "today" else (),
             ),
             session_id=kept.session_id,
             new_session=kept.new_session,
