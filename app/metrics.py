@@ -4,11 +4,12 @@ One `Metrics` a process, made by the composition root. With one server process i
 several (and for the worker's figures), each process writes its values into files of one directory, and whichever process
 is asked adds them up: prometheus-client's multiprocess mode. It is chosen by the environment variable
 PROMETHEUS_MULTIPROC_DIR, which must be set before prometheus_client is imported: the supervisor sets it for its children,
-to an empty directory, and removes a child's gauges with `forget_process` when that child has ended.
+to an empty directory. A child that starts takes out those that have ended (`forget_ended`): it comes in the place of one.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -343,6 +344,10 @@ def process_registry() -> CollectorRegistry:
     return registry
 
 
-def forget_process(pid: int, multiprocess_dir: Path) -> None:
-    """Take a process that has ended out of the sums over living processes."""
-    mark_process_dead(pid, path=str(multiprocess_dir))  # type: ignore[no-untyped-call]  # not typed there
+def forget_ended(multiprocess_dir: Path) -> None:
+    """Take processes that have ended out of the sums over living processes."""
+    for pid in {int(path.stem.rpartition("_")[2]) for path in multiprocess_dir.glob("gauge_live*_*.db")}:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            mark_process_dead(pid, path=str(multiprocess_dir))  # type: ignore[no-untyped-call]  # not typed there

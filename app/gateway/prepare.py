@@ -36,7 +36,8 @@ from app.gateway.upstream import Target
 from app.index.indexes import Fresh, HeldIndex, Indexes
 from app.sources import Price
 from app.store import ids
-from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SpacesAsk
+from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk
+from app.store.spaces import Shared
 from app.store.turns import Recognised, TurnStore
 
 KNOWN_MEMBERS = 10_000
@@ -103,9 +104,8 @@ class Preparer:
         index: IndexAsk = NO_INDEX,
         spaces: SpacesAsk = NO_SPACES,
     ) -> Place:
-        """Where the request stands. `index`, `spaces`: what of the user's index, and of spaces', is asked with it.
-        Raises NotFound (another user's
-        session), StoreUnavailable."""
+        """Where the request stands. `index`, `spaces`: what of the user's index, and of spaces', is asked with it. Raises
+        NotFound (another user's session), StoreUnavailable."""
         if chat.upstream_holds:
             place = await reconcile_held(self._store, identity, chat.transcript, chat.follows, now, index, spaces)
         else:
@@ -114,13 +114,8 @@ class Preparer:
             )
         if not place.spaces:
             return place
-        # What of this session was said in a space stands in the prompt already, while all of the session does.
-        session = place.retrieval_session if place.visible_from <= 1 else None
-        shared = (
-            SharedScope(each.space_id, each.name, said_session(identity.tenant_id, each.space_id, session))
-            for each in place.spaces
-        )
-        return replace(place, shared=tuple(shared))
+        shared = shared_scopes(identity.tenant_id, place.spaces, place.retrieval_session, place.visible_from)
+        return replace(place, shared=shared)
 
     def late(self, identity: Identity) -> None:
         """The request is at its deadline."""
@@ -222,6 +217,15 @@ class Preparer:
 
 def _fresh(scope: SharedScope, held: HeldIndex | None, read: IndexRead | None) -> SharedScope:
     return scope._replace(fresh=Fresh(held, read)) if held is not None and read is not None else scope
+
+
+def shared_scopes(
+    tenant: UUID, spaces: Sequence[Shared | SharedRead], session: UUID | None, visible_from: int
+) -> tuple[SharedScope, ...]:
+    """What a request asks of the spaces that its user may read."""
+    # What of this session was said in a space stands in the prompt already, while all of the session does.
+    whole = session if visible_from <= 1 else None
+    return tuple(SharedScope(each.space_id, each.name, said_session(tenant, each.space_id, whole)) for each in spaces)
 
 
 def said_session(tenant: UUID, space: UUID, session: UUID | None) -> UUID | None:

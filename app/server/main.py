@@ -24,7 +24,7 @@ from app.api.probes import PROBES, Probes
 from app.clock import Clock, SystemClock
 from app.errors import MnemeError
 from app.features.registry import Features, load
-from app.metrics import Exposition, Metrics, process_registry
+from app.metrics import Exposition, Metrics, forget_ended, process_registry
 from app.patience import Patient
 from app.server import collector, logs
 from app.server.away import Away
@@ -117,6 +117,8 @@ class Application:
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
         registry, dsn = process_registry(), database_dsn(self._settings)
         folder = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+        if folder:
+            forget_ended(Path(folder))
         exposition = Exposition(registry, Path(folder) if folder else None)
         features, stop = load(self._settings), asyncio.Event()
         async with features.running():

@@ -32,6 +32,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.resolution import KnowingStore
+from app.store.spaces import SharedSpaces
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 from tests.support.indexes import indexes_of
@@ -109,6 +110,7 @@ class ReplayStage:
             self.clock,
             nonce_key=lambda: b"a test's secret",
             knowing=KnowingStore(self.pool, self.sql),
+            spaces=SharedSpaces(self.pool, self.sql, self.clock),
             cards=CardReader(Cards(self.pool, self.sql), Supervisor()),
             knower=knower,
             addon=self._addon(counts),

@@ -14,7 +14,8 @@ CHILD = """
 import sys
 from pathlib import Path
 from prometheus_client import CollectorRegistry
-from app.metrics import Exposition, Metrics, forget_process
+from app.metrics import Exposition, Metrics, forget_ended
+forget_ended(Path(sys.argv[1]))
 metrics = Metrics(CollectorRegistry())
 metrics.request("chat", "complete", "ok")
 metrics.stage("compile", 0.01)
@@ -22,9 +23,6 @@ metrics.queue(queued=int(sys.argv[2]), running=0, dead=0)
 metrics.pool("main", {"used": 2})
 if sys.argv[3] == "show":
     sys.stdout.buffer.write(Exposition(CollectorRegistry(), Path(sys.argv[1])).render(None)[0])
-if sys.argv[3] == "forget":
-    import os
-    forget_process(os.getpid(), Path(sys.argv[1]))
 """
 
 
@@ -118,11 +116,11 @@ def test_processes_are_added_up(tmp_path: Path) -> None:
         environment = {"PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
         return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
 
-    run(7, "leave")
-    run(5, "forget")
+    for queued in (7, 5):
+        run(queued, "end")
     text = run(3, "show")
     assert 'mneme_requests_total{kind="chat",memory="ok",outcome="complete"} 3.0' in text
     assert 'mneme_stage_seconds_count{stage="compile"} 3.0' in text
     assert 'mneme_queue_jobs{state="queued"} 3.0' in text, "the newest look counts"
-    # Of the two that ended, one was taken out of the sum over living processes.
-    assert 'mneme_pool_connections{pool="main",state="used"} 4.0' in text
+    # Those that have ended are taken out of the sum over living processes.
+    assert 'mneme_pool_connections{pool="main",state="used"} 2.0' in text

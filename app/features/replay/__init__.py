@@ -23,6 +23,7 @@ class Replays(Feature):
         from app.features.replay.store import ReplayStore
         from app.store.captures import Captures
         from app.store.resolution import KnowingStore
+        from app.store.spaces import SharedSpaces
 
         path = process.path
         assert path is not None, "a server with routes has one"
@@ -39,6 +40,7 @@ class Replays(Feature):
             process.clock,
             nonce_key=lambda: path.nonce_key,
             knowing=KnowingStore(pool, sql),
+            spaces=SharedSpaces(pool, sql, process.clock),
             cards=path.cards,
             knower=path.knower,
             addon=path.addon,

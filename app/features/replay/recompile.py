@@ -34,7 +34,7 @@ from app.context.notes import outdated
 from app.context.question import Asked
 from app.context.request import Compilation, CompileRequest, Deed
 from app.context.resolution import Inquiry
-from app.context.retrieve import Retrieved, Retriever, Scope, SharedScope, Wanted
+from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
 from app.context.score import PROFILE_NAMES, PROFILES, Profile
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest, Dialect
@@ -44,7 +44,7 @@ from app.errors import Conflict, MnemeError, NotFound
 from app.features.replay.store import ItemThen, ReplayStore
 from app.gateway.addon import Addon
 from app.gateway.inject import outgoing
-from app.gateway.prepare import ReadsCards, recent_of, said_session, with_costs, woven
+from app.gateway.prepare import ReadsCards, recent_of, shared_scopes, with_costs, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
 from app.memory.candidate import Provenance
@@ -53,6 +53,7 @@ from app.providers.tokens import CountCache, Tokenizers
 from app.store.captures import CallDetail, Captures
 from app.store.records import ROLE_NAMES
 from app.store.resolution import KnowingStore
+from app.store.spaces import Shared, SharedSpaces
 from app.store.turns import Recognised, TurnStore
 from app.store.user_profile import NOTHING, EndedFact, Standing, StandingFact, StandingWish
 
@@ -239,6 +240,7 @@ class Recompiler:
         *,
         nonce_key: Callable[[], bytes],
         knowing: KnowingStore,
+        spaces: SharedSpaces,
         cards: ReadsCards | None,
         knower: Knows | None = None,
         addon: Addon | None = None,
@@ -255,6 +257,7 @@ class Recompiler:
         self._clock = clock
         self._nonce_key = nonce_key
         self._knowing = knowing
+        self._spaces = spaces
         self._cards = cards
         self._knower = knower
         self._addon = addon
@@ -269,9 +272,10 @@ class Recompiler:
         wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if is_item(each)}
         wanted |= {each.memory for each in kept.notes.wishes} | {item for each in kept.deeds for item in each.items}
         wanted |= {each for ended in kept.ended for each in (ended.memory, ended.heir) if each is not None}
-        captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now)
+        spaces = await self._spaces.of(tenant, captured.user) if not kept.confined else ()
+        captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now, spaces)
         place = await self._place(captured, mode)
-        request = await self._request(captured, place, mode)
+        request = await self._request(captured, place, mode, spaces)
         seen = shown(blocks)
         looked_at = {each for each in quoted if is_item(each)} - (came_with(blocks) - seen)
         gone = {each for each in looked_at if self._is_gone(captured, each, mode, told=each not in seen)}
@@ -343,18 +347,7 @@ class Recompiler:
         document = parse_object(body)
         return dialect.read(body, document) if document is not None else None
 
-    async def _shared(self, captured: _Captured) -> tuple[SharedScope, ...]:
-        """The spaces whose memory the request would be compiled with today."""
-        kept, tenant = captured.kept, captured.tenant
-        if kept.confined:
-            return ()
-        session = kept.retrieval if kept.visible_from <= 1 else None
-        return tuple(
-            SharedScope(space, name, said_session(tenant, space, session))
-            for space, name in await self._replays.spaces(tenant, captured.user)
-        )
-
-    async def _request(self, captured: _Captured, place: Place, mode: Mode) -> CompileRequest:
+    async def _request(self, captured: _Captured, place: Place, mode: Mode, spaces: Sequence[Shared]) -> CompileRequest:
         """The compile's request, but for its memory blocks."""
         kept, chat = captured.kept, captured.chat
         ancestors = kept.ancestors
@@ -378,7 +371,9 @@ class Recompiler:
                 session=kept.retrieval,
                 visible_from=kept.visible_from,
                 ancestors=ancestors,
-                shared=await self._shared(captured) if mode == "today" else (),
+                shared=shared_scopes(captured.tenant, spaces, kept.retrieval, kept.visible_from)
+                if mode == "today"
+                else (),
             ),
             session_id=kept.session_id,
             new_session=kept.new_session,

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.spaces import Shared
 from app.store.turns import StoredBlock, StoredMessage
 from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES, Standing, take_standing
 
@@ -81,26 +82,21 @@ class ReplayStore:
             row = await connection.fetchrow(self._sql["replays.inputs"], tenant, call, user)
         return StoredInputs(**dict(row)) if row is not None else None
 
-    async def items(self, tenant: UUID, user: UUID, wanted: Collection[UUID], then: datetime) -> dict[UUID, ItemThen]:
-        """Those of these items that may still be shown, as they were: the user's own, and those of the spaces that they may
-        read now. Raises StoreUnavailable."""
+    async def items(
+        self, tenant: UUID, user: UUID, wanted: Collection[UUID], then: datetime, spaces: Sequence[Shared] = ()
+    ) -> dict[UUID, ItemThen]:
+        """Those of these items that may still be shown, as they were: the user's own, and those of these spaces. Raises
+        StoreUnavailable."""
         if not wanted:
             return {}
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["replays.items"], tenant, user, list(wanted), then)
             found = {row["id"]: ItemThen(**dict(row)) for row in rows}
             missing = [each for each in wanted if each not in found]
-            spaces = await connection.fetch(self._sql["spaces.of"], tenant, user) if missing else ()
             for space, name in spaces:
                 rows = await connection.fetch(self._sql["replays.items"], tenant, space, missing, then)
                 found |= {row["id"]: ItemThen(**dict(row), space=name, space_id=space) for row in rows}
         return found
-
-    async def spaces(self, tenant: UUID, user: UUID) -> list[tuple[UUID, str]]:
-        """The shared spaces that the user may read now: id and name. Raises StoreUnavailable."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["spaces.of"], tenant, user)
-        return [(row["space_id"], row["name"]) for row in rows]
 
     async def facts(
         self, tenant: UUID, user: UUID, wanted: Sequence[tuple[UUID, UUID]], then: datetime
