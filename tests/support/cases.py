@@ -30,7 +30,7 @@ def cases(names: str | Sequence[str], rows: Iterable[Any]) -> Callable[[Test], T
         fixtures = [each for each in signature.parameters.values() if each.name not in given]
         subtests = inspect.Parameter("subtests", inspect.Parameter.KEYWORD_ONLY)
         each_case.__signature__ = signature.replace(parameters=[*fixtures, subtests])  # type: ignore[attr-defined]
-        del each_case.__wrapped__  # type: ignore[attr-defined]
+        del each_case.__wrapped__
         return each_case
 
     return made
