@@ -21,7 +21,6 @@ import asyncpg
 import click
 from rich.console import Console
 
-from app.clock import FakeClock
 from app.server.core import OWNER_ROLE, prepare_database
 from app.settings import Settings
 from app.store import archives, ids
@@ -31,6 +30,7 @@ from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.queries import Queries
 from loadtests.terminal import console, measuring
 from loadtests.texts import Talk
+from tests.support.clock import FakeClock
 
 T = TypeVar("T")
 TENANT = UUID(int=1)

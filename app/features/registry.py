@@ -80,19 +80,19 @@ class Features:
             yield
 
     def knower(self, process: Process, pool: Pool) -> Knows | None:
-        return self._first(lambda each: each.knower(process, pool))
+        return self._only(lambda each: each.knower(process, pool))
 
     def addon(self, process: Process, pool: Pool) -> Addon | None:
-        return self._first(lambda each: each.addon(process, pool))
+        return self._only(lambda each: each.addon(process, pool))
 
     def hearing(self, process: Process) -> Hearing | None:
-        return self._first(lambda each: each.hearing(process))
+        return self._only(lambda each: each.hearing(process))
 
     def noting(self, process: Process) -> Noting | None:
-        return self._first(lambda each: each.noting(process))
+        return self._only(lambda each: each.noting(process))
 
     def cards(self, process: Process, pool: Pool) -> KeepsCards | None:
-        return self._first(lambda each: each.cards(process, pool))
+        return self._only(lambda each: each.cards(process, pool))
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         return [router for each in self._loaded.values() for router in each.routes(process, gate)]
@@ -117,17 +117,21 @@ class Features:
         return [tick for each in self._loaded.values() for tick in each.ticks(queries)]
 
     def metrics(self, registry: CollectorRegistry) -> Metrics | None:
-        return self._first(lambda each: each.metrics(registry))
+        return self._only(lambda each: each.metrics(registry))
 
     def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:
-        return self._first(lambda each: each.admits(process, pool, models))
+        return self._only(lambda each: each.admits(process, pool, models))
 
     def own_metrics(self, registry: CollectorRegistry) -> Sequence[MetricWrapperBase]:
         return [metric for each in self._loaded.values() for metric in each.own_metrics(registry)]
 
-    def _first(self, hook: Callable[[Feature], T | None]) -> T | None:
-        """What the first feature has that has any."""
-        return next((made for each in self._loaded.values() if (made := hook(each)) is not None), None)
+    def _only(self, hook: Callable[[Feature], T | None]) -> T | None:
+        """What the one feature has that has any. Raises NotReady where there are two: which of them took part would hang on
+        their order."""
+        made = {name: one for name, each in self._loaded.items() if (one := hook(each)) is not None}
+        if len(made) > 1:
+            raise NotReady(f"Only one feature can do this, and here are {len(made)} that do: {', '.join(made)}.")
+        return next(iter(made.values()), None)
 
     def gateway(self, gateway: Application) -> Application:
         for each in self._loaded.values():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from uuid import UUID
 
@@ -21,11 +22,42 @@ from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, priced
 from app.gateway.prepare import Prepared, Preparer, explaining, unwoven
 from app.gateway.reconcile import Place, nowhere
-from app.gateway.search_limit import SearchLimit
 from app.gateway.sharing import member
 from app.gateway.spooling import Keeper
 from app.metrics import MemoryStatus, Metrics
 from app.settings import Settings
+
+DECREASE = 0.5
+"""What a late search leaves of those that ran at once, as in TCP."""
+LEAST = 2.0
+"""Searches that run at once in any case: while one waits for Postgres, another has the processor."""
+
+
+class SearchLimit:
+    """Counts the searches of one process. There is no limit until one was late."""
+
+    def __init__(self) -> None:
+        self.most = math.inf
+        self.running = 0
+        self._cuts = 0
+
+    def begin(self) -> int | None:
+        """A search begins, and is to `end` with this number; None: it is one too many."""
+        if self.running >= self.most:
+            return None
+        self.running += 1
+        return self._cuts
+
+    def end(self, begun: int, *, late: bool) -> None:
+        """One has ended. `begun`: what `begin` said."""
+        running = self.running
+        self.running -= 1
+        if late and begun == self._cuts:  # what began under an earlier limit says nothing of this one
+            self.most = max(LEAST, min(self.most, running) * DECREASE)
+            self._cuts += 1
+        elif not late and running >= self.most:
+            self.most += 1 / self.most
+
 
 log = logging.getLogger("mneme.turn")
 

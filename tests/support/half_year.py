@@ -22,7 +22,6 @@ from uuid import UUID
 import asyncpg
 import orjson
 
-from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.request import CompileRequest, SearchRequest
 from app.context.retrieve import Retriever, Scope
@@ -37,6 +36,7 @@ from app.store.kinds import KINDS
 from app.store.pools import Pool, open_pool
 from app.store.turns import TurnStore
 from app.store.validation import Validation
+from tests.support.clock import FakeClock
 from tests.support.database import connected, fresh_database, make_template, shared_server
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL

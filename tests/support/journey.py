@@ -20,7 +20,7 @@ from app.context.budget import Budgets
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
-from app.features.cards.reader import CardReader
+from app.features.cards.keeper import CardReader
 from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.features.limits import KeysHeld

@@ -13,7 +13,6 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 from msgspec.structs import replace
 
-from app.clock import FakeClock
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Entity, Method, Resolution, RowValue
 from app.errors import Unavailable
@@ -25,6 +24,7 @@ from app.providers.embeddings import Embedder
 from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.validation import Validation
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, by_rules
 

@@ -12,7 +12,7 @@ import asyncpg
 import numpy as np
 import orjson
 
-from app.clock import Clock, FakeClock
+from app.clock import Clock
 from app.errors import Unavailable
 from app.jobs.learn import Comparing, Extract, Judge, Learner, TakingBack, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
@@ -23,6 +23,7 @@ from app.store import ids
 from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.records import ROLES, MessageRecord, SessionRecord
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
 
 INTRODUCTION = "I'm vegetarian, I live in Lisbon, please call me Ana"

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import asyncpg
 
-from app.features.paging.record import PagingPartRecord
+from app.features.paging.state import PagingPartRecord
 from app.store import ids
 from app.store.pools import set_codecs
 from app.store.queries import Queries

@@ -9,11 +9,10 @@ from uuid import UUID
 
 import asyncpg
 
-from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
-from app.features.cards.reader import CardReader
+from app.features.cards.keeper import CardReader
 from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.features.paging.addon import PagingAddon
@@ -35,6 +34,7 @@ from app.store.resolution import KnowingStore
 from app.store.spaces import SharedSpaces
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
+from tests.support.clock import FakeClock
 from tests.support.indexes import indexes_of
 from tests.support.journey import TOKENIZERS, UPSTREAM, Answer, Message, build_journey
 from tests.support.paging import Told

@@ -38,7 +38,7 @@ from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import commands_router, me_router, users_router
 from app.capture.record import Recorder
-from app.clock import FakeClock, SystemClock
+from app.clock import SystemClock
 from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
@@ -97,6 +97,7 @@ from app.store.tenancy import Instructions, Tenancy
 from app.store.turns import TurnStore
 from app.store.validation import Validation
 from app.tasks import Supervisor
+from tests.support.clock import FakeClock
 from tests.support.journey import UPSTREAM, Journey, build_journey
 
 DIMENSIONS = 8

@@ -1,4 +1,4 @@
-"""The hooks of features: those of the base do nothing, those of several are asked in order."""
+"""The hooks of features: those of the base do nothing, those of several are asked in order, and where one alone may answer, two are an error."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Named(Feature):
         return None if self.name == "a" else f"addon of {self.name}"
 
     def hearing(self, process: Any) -> Any:
-        return f"hearing of {self.name}"
+        return f"hearing of {self.name}" if self.name == "a" else None
 
     @asynccontextmanager
     async def mounts(self, authenticator: Any, api: ASGIApp) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
@@ -64,13 +64,13 @@ class Named(Feature):
         return [self.name]
 
     def noting(self, process: Any) -> Any:
-        return f"noting of {self.name}"
+        return f"noting of {self.name}" if self.name == "a" else None
 
     def cards(self, process: Any, pool: Any) -> Any:
-        return f"cards of {self.name}"
+        return f"cards of {self.name}" if self.name == "a" else None
 
     def admits(self, process: Any, pool: Any, models: Any) -> Any:
-        return f"admission of {self.name}"
+        return f"admission of {self.name}" if self.name == "a" else None
 
     def own_metrics(self, registry: Any) -> Any:
         return [f"metric of {self.name}"]
@@ -82,7 +82,7 @@ class Named(Feature):
         return [self.name]
 
     def metrics(self, registry: Any) -> Any:
-        return self.name
+        return self.name if self.name == "a" else None
 
     def gateway(self, gateway: Any) -> Any:
         return f"{self.name}({gateway})"
@@ -116,6 +116,12 @@ async def test_all_are_asked_in_order() -> None:
         assert [each("core") for each in wraps] == ["b(a(core))"] * 4
     opened = ["a is opened", "b is opened"]
     assert said == ["a begins", "b begins", *opened, "b is closed", "a is closed", "b ends", "a ends"]
+
+
+def test_two_that_answer_what_one_may() -> None:
+    both = Features({name: Named("a", []) for name in ("one", "other")})
+    with pytest.raises(NotReady, match="Only one feature can do this, and here are 2 that do: one, other"):
+        both.hearing(NOBODY)
 
 
 async def test_none_and_the_base_leave_the_core_as_it_is() -> None:

@@ -3,7 +3,7 @@
 It is a client of `/api/v1` and nothing else: whatever a tool does, a route does, with its keys, tenants, scopes and bounds.
 Over stdio (`mneme mcp`) it asks a running server by HTTP; at `/mcp` of that server it asks the same routes from within.
 
-The SDK is an extra (`pip install 'mneme-proxy[mcp]'`): only `server` and `http` import it.
+The SDK is an extra (`pip install 'mneme-proxy[mcp]'`): only `server` imports it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Mcp(Feature):
     async def mounts(
         self, authenticator: Authenticator, api: ASGIApp
     ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
-        from app.features.mcp.http import McpApp
+        from app.features.mcp.server import McpApp
 
         app = McpApp(authenticator, api, [self.settings.host, *self.settings.hosts], self.settings.cors_origins)
         async with app.open():

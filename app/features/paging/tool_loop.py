@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
@@ -151,7 +152,7 @@ class Legs:
             return replace(call, response=await joint.head())
 
 
-class _Joint:
+class _Joint(ABC):
     """The legs of one call, one after the other."""
 
     whole = False
@@ -175,13 +176,13 @@ class _Joint:
         return self._leg
 
     @property
+    @abstractmethod
     def _faulted(self) -> bool:
         """The model has called one of our tools: the client's bytes are not the upstream's."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def head(self) -> UpstreamResponse:
         """The answer, as soon as it is known how it begins. Raises UpstreamError."""
-        raise NotImplementedError
 
     async def aclose(self) -> None:
         """Let go of the leg that is coming in."""

@@ -9,7 +9,6 @@ from uuid import UUID
 import asyncpg
 import httpx
 
-from app.clock import FakeClock
 from app.features.knowledge.conflict_log import ConflictLog
 from app.store import ids
 from app.store.conflicts import ConflictStore
@@ -17,6 +16,7 @@ from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.cases import cases
+from tests.support.clock import FakeClock
 from tests.support.lives import put, told
 from tests.support.wired_api import WiredApi, error_of
 

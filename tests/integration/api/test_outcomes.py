@@ -11,7 +11,6 @@ import asyncpg
 import httpx
 import pytest
 
-from app.clock import FakeClock
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import Pool
@@ -19,6 +18,7 @@ from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
 from tests.support.cases import cases
+from tests.support.clock import FakeClock
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 OUTCOMES = "/api/v1/outcomes"

@@ -9,9 +9,8 @@ import asyncpg
 import pytest
 
 from app.api.search import Previewer, PreviewRequest
-from app.clock import FakeClock
 from app.errors import StoreUnavailable
-from app.features.cards.reader import CardReader
+from app.features.cards.keeper import CardReader
 from app.features.cards.section import LABEL
 from app.features.cards.store import Cards, NewCard
 from app.gateway.prepare import Preparer
@@ -21,6 +20,7 @@ from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
 from app.tasks import Supervisor
+from tests.support.clock import FakeClock
 from tests.support.journey import Answer, Message, assistant, user
 from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
 from tests.support.talks import FACTS

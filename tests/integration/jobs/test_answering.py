@@ -9,12 +9,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.jobs.learn import Learner, ValidationAnswers
 from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from app.store.validation import Validation
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, learner, memories
 from tests.support.lives import put

@@ -9,7 +9,6 @@ import asyncpg
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.features.cards.finder import CardFinder
 from app.features.cards.navigation import understand
 from app.features.cards.store import CardFilter, Cards
@@ -21,6 +20,7 @@ from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, by_rules
 

@@ -15,7 +15,6 @@ import pytest
 
 from app.cli import reembed
 from app.cli.reembed import Reembedder, Watch, bring_over, drop_space, spaces_of
-from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady, Unavailable
 from app.memory.text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
@@ -26,6 +25,7 @@ from app.store.pools import Pool
 from app.store.reembed import ReembedStore
 from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, OTHER_TENANT, TENANT, Talk
 from tests.support.wired_api import DIMENSIONS, SPACE, HashEmbedder, make_space

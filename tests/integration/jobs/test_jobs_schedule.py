@@ -11,12 +11,12 @@ import asyncpg
 import numpy as np
 import pytest
 
-from app.clock import FakeClock
 from app.errors import NotFound
 from app.jobs.schedule import LOCK_CLASS, Schedule
 from app.jobs.worker import connector
 from app.server.worker import graph_from
 from app.store.pools import Pool, halfvec
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows, until, working
 
 NOW = datetime(2031, 3, 15, 12, tzinfo=UTC)

@@ -11,7 +11,6 @@ import asyncpg
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.errors import BadBody, HelperError
 from app.features.consolidation.jobs import SessionKeeper, consolidation_ticks
 from app.features.consolidation.store import COMPACT, SESSION_END, ConsolidationStore
@@ -25,6 +24,7 @@ from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, Talk
 

@@ -10,7 +10,6 @@ import asyncpg
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.errors import BadBody, HelperError
 from app.features.consolidation.jobs import Consolidator
 from app.features.consolidation.store import ConsolidationStore, DrawingStore
@@ -19,6 +18,7 @@ from app.providers.embeddings import NoEmbedder
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool, open_pool
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, Talk, by_rules
 

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from app.cli.doctor import _database
-from app.clock import FakeClock, SystemClock
+from app.clock import SystemClock
 from app.errors import NotFound
 from app.features.webhooks.delivery import ENTRYPOINT, KEEP, retrying, webhook_ticks
 from app.features.webhooks.outbox import Outbox, WebhookFigures
@@ -26,6 +26,7 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import Pool
 from app.store.queue import Queue
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, job, put, until, working
 
 Admin = asyncpg.Connection

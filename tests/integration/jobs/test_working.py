@@ -7,12 +7,12 @@ from typing import Any
 import asyncpg
 import orjson
 
-from app.clock import FakeClock
 from app.jobs.learn import Learner, Notes, WorkingMemory
 from app.providers.embeddings import NoEmbedder
 from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, Talk, by_rules
 

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.clock import FakeClock, SystemClock
+from app.clock import SystemClock
 from app.context.knower import Who
 from app.features.knowledge.domain import Domains
 from app.features.knowledge.entities import EntityStore
@@ -24,6 +24,7 @@ from app.sources import DomainSource
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
+from tests.support.clock import FakeClock
 from tests.support.entities import add_business, add_user
 from tests.support.labelled_mentions import Rows
 from tests.support.sample_domain import SampleDomain, sample_domain, sample_ontology

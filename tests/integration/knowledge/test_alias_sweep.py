@@ -7,12 +7,12 @@ from typing import Any
 
 import asyncpg
 
-from app.clock import FakeClock
 from app.context.knower import Who
 from app.features.knowledge.jobs import ALIAS_FLOOR, ALIAS_IDLE, alias_ticks
 from app.features.knowledge.resolution import faded
 from app.jobs.schedule import Schedule
 from app.jobs.worker import connector
+from tests.support.clock import FakeClock
 from tests.support.entities import add_alias
 from tests.support.jobs import SQL
 

@@ -9,7 +9,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.errors import Conflict, StoreUnavailable
 from app.features.knowledge.ontologies import FRESH_S, Ontologies, rows_of
 from app.features.knowledge.ontology import NO_ONTOLOGY
@@ -17,6 +16,7 @@ from app.features.knowledge.ontology_store import OntologyRows, OntologyStore
 from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from app.store.pools import Pool
 from app.store.queries import Queries
+from tests.support.clock import FakeClock
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
 
 ANA, BOB = UUID(int=11), UUID(int=12)

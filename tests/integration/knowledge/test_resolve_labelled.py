@@ -8,13 +8,13 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.context.knower import Who
 from app.features.knowledge.entities import EntityStore
 from app.features.knowledge.resolve import Resolver
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
+from tests.support.clock import FakeClock
 from tests.support.entities import STAGES, add_business, measure
 from tests.support.labelled_mentions import ONTOLOGY, SETS, Rows, labelled
 

@@ -12,7 +12,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
@@ -21,6 +20,7 @@ from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.features.knowledge.resolve import Resolver, things_of
 from app.store.ids import NIL
 from app.store.pools import Pool
+from tests.support.clock import FakeClock
 from tests.support.entities import add_alias, add_entity, alias_rows
 from tests.support.labelled_mentions import ONTOLOGY, Rows
 

@@ -8,12 +8,12 @@ import asyncpg
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.facts import Facts
 from app.store.pools import Pool
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, Remote, learner, texts
 from tests.support.wired_api import build_api, make_space

@@ -11,7 +11,6 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.clock import FakeClock
 from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
 from app.errors import StoreUnavailable
@@ -25,6 +24,7 @@ from app.store.commands import CommandStore, Doing
 from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.cases import cases
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
 

@@ -13,7 +13,6 @@ import pytest
 import respx
 
 from app.api.conflicts import conflict_out
-from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import judged
@@ -27,6 +26,7 @@ from app.store.pools import Pool
 from app.store.queue import Counts, Queue
 from app.store.records import JobRecord
 from app.store.validation import Validation
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, put, until, working
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
 

@@ -10,7 +10,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.errors import StoreUnavailable
 from app.features.paging.store import PagingStore
 from app.features.paging.values import ObjectSpan
@@ -27,6 +26,7 @@ from app.store.records import MessageRecord
 from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
+from tests.support.clock import FakeClock
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL, until
 from tests.support.learning import (

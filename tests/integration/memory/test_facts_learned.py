@@ -9,7 +9,6 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words
@@ -20,6 +19,7 @@ from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.validation import Validation
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import INTRODUCTION, NOW, OTHER_TENANT, TENANT, Talk, memories, taught
 

@@ -8,7 +8,6 @@ import asyncpg
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
@@ -20,6 +19,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
+from tests.support.clock import FakeClock
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, memories, taught, texts

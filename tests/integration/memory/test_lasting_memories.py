@@ -11,7 +11,6 @@ import asyncpg
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.context.compile import Compiler
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
@@ -31,6 +30,7 @@ from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.turns import TurnStore
 from tests.support.cases import cases
+from tests.support.clock import FakeClock
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.lasting import Session, later, readings

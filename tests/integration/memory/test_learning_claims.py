@@ -12,7 +12,6 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.text import content_hash
@@ -20,6 +19,7 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
+from tests.support.clock import FakeClock
 from tests.support.jobs import rows
 from tests.support.learning import NOW, TENANT, Talk, by_rules, learner, memories, taught, texts
 

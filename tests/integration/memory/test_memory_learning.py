@@ -10,7 +10,6 @@ import numpy as np
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.secrets import refuser
 from app.memory.text import content_hash
@@ -18,6 +17,7 @@ from app.providers.embeddings import NoEmbedder, WordLlamaEmbedder
 from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
+from tests.support.clock import FakeClock
 from tests.support.jobs import rows
 from tests.support.learning import INTRODUCTION, NOW, TENANT, Remote, Talk, count, learner, memories, taught, texts
 

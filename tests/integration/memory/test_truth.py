@@ -8,12 +8,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.jobs.learn import Learner
 from app.memory.candidate import Ended, MemoryCandidate, Provenance, SourceExchange, Triple
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from app.store.validation import Validation
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
 

@@ -16,12 +16,12 @@ import asyncpg
 import msgspec
 import pytest
 
-from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
-from app.store import archive_files, archives, ids
+from app.store import archives, ids
 from app.store.archives import ArchiveRun, Archives, Keep
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.tasks import Supervisor
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.teller import ANA, TENANT, Teller, talk
 
@@ -190,17 +190,17 @@ async def _in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     def dead(*_: object) -> None:
         raise Killed
 
-    monkeypatch.setattr(archive_files.Sink, "done", dead)
+    monkeypatch.setattr(archives.Sink, "done", dead)
 
 
 async def _after_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = archive_files.Sink.done
+    whole = archives.Sink.done
 
-    def dead(self: archive_files.Sink) -> None:
+    def dead(self: archives.Sink) -> None:
         whole(self)
         raise Killed
 
-    monkeypatch.setattr(archive_files.Sink, "done", dead)
+    monkeypatch.setattr(archives.Sink, "done", dead)
 
 
 async def _before_tidying(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,9 @@ import asyncpg
 import orjson
 import pytest
 
-from app.clock import FakeClock
 from app.errors import Conflict, NotFound, NotReady
 from app.features.limits.store import LimitStore, SpendStore, Unrecorded
-from app.features.paging.record import PagingPartRecord
+from app.features.paging.state import PagingPartRecord
 from app.index.indexes import IndexScope
 from app.jobs.schedule import Schedule, privacy_ticks
 from app.jobs.worker import connector
@@ -28,6 +27,7 @@ from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.records import StreamRecord
 from app.store.retention import Retention, RetentionLimits
+from tests.support.clock import FakeClock
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL, until
 from tests.support.paged import whole_record

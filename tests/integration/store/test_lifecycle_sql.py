@@ -13,7 +13,6 @@ import asyncpg
 import numpy as np
 import pytest
 
-from app.clock import FakeClock
 from app.jobs.schedule import LOCK_CLASS, Schedule, life_ticks
 from app.jobs.worker import connector
 from app.store import ids
@@ -21,6 +20,7 @@ from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from tests.support import lifecycle
 from tests.support.cases import cases
+from tests.support.clock import FakeClock
 from tests.support.database import connected
 from tests.support.lifecycle import POLICY
 from tests.support.lives import DAY, NOW, TENANT, USER, lives, one, put, told

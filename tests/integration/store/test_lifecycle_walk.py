@@ -26,13 +26,13 @@ from hypothesis.stateful import (
 )
 from msgspec.structs import replace
 
-from app.clock import FakeClock
 from app.context.score import effective_confidence
 from app.store.memories import MemoryText
 from app.store.pools import open_pool
 from app.store.queries import Queries
 from app.store.validation import Validation
 from tests.support import lifecycle
+from tests.support.clock import FakeClock
 from tests.support.lifecycle import EPISODIC, EXPIRED, POLICY, SEMANTIC, Life
 from tests.support.lives import DAY, NOW, TENANT, USER, lives, put
 

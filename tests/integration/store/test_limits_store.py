@@ -11,7 +11,6 @@ from uuid import UUID, uuid4
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.errors import BadRequest
 from app.features.limits.store import RESERVATION_S, AdmitAnswer, Estimate, LimitStore, Unrecorded
 from app.store.ids import LOCAL_TENANT
@@ -19,6 +18,7 @@ from app.store.limits import NO_LIMITS, KeyLimits
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy
+from tests.support.clock import FakeClock
 
 KEY = UUID(int=0xE1)
 OTHER_TENANT = UUID(int=0xB2)

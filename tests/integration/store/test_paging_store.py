@@ -15,8 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
-from app.clock import FakeClock
-from app.features.paging.record import PagingPartRecord
+from app.features.paging.state import PagingPartRecord
 from app.features.paging.store import PagingStore
 from app.features.paging.values import (
     NOTHING_PAGED,
@@ -36,6 +35,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor
 from tests.support.cases import cases
+from tests.support.clock import FakeClock
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, talk
 from tests.support.wired_api import HashEmbedder, WordCounter

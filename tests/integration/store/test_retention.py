@@ -9,8 +9,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
-from app.features.paging.record import PagingPartRecord
+from app.features.paging.state import PagingPartRecord
 from app.features.paging.store import PagingStore
 from app.jobs.schedule import Schedule, privacy_ticks
 from app.jobs.worker import connector
@@ -20,6 +19,7 @@ from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import Pool
 from app.store.records import StreamRecord
 from app.store.retention import GB, Retention, RetentionLimits, RetentionRun, Storage, by_group
+from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.paged import whole_record
 from tests.support.teller import ANA, TENANT, Teller, recipe_of, talk

@@ -11,7 +11,6 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.clock import FakeClock
 from app.context import transcript
 from app.errors import Conflict
 from app.store import ids
@@ -22,6 +21,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import Tenancy, UserChange, UserRef
+from tests.support.clock import FakeClock
 
 TENANT = ids.LOCAL_TENANT
 ANA = UserRef(ids.user_id(TENANT, "ana"), "ana")

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from app.api.intake import EMBED_SLICE, FUTURE, IntakeMessage, MessageIn, Scribe, Welcome, check_time, plain_text
-from app.clock import FakeClock
 from app.context.transcript import Transcript
 from app.errors import BadBody, BadRequest, Unavailable
 from app.memory.secrets import unwelcome
 from app.memory.text import content_hash
 from app.store import ids
+from tests.support.clock import FakeClock
 from tests.support.tables import each_of
 from tests.support.wired_api import HashEmbedder, WordCounter
 

@@ -1,4 +1,4 @@
-"""app/features/cards/reader.py: whether a message asks for cards, of which conversation and when; and a store that fails."""
+"""app/features/cards/keeper.py: whether a message asks for cards, of which conversation and when; and a store that fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
 from app.errors import StoreUnavailable
-from app.features.cards.reader import CardReader
+from app.features.cards.keeper import CardReader
 from app.features.cards.store import Card, Indexed
 from app.gateway.reconcile import Place
 from app.store.sessions import SessionRef

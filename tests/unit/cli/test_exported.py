@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.cli.exported import BrokenExport, Exported
+from app.cli.transfer import BrokenExport, Exported
 
 HEAD = {"export": {"version": 1, "user": "ana"}}
 END: dict[str, dict[str, int]] = {"end": {}}

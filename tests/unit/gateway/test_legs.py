@@ -17,8 +17,7 @@ from app.capture.spool import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
 from app.features.limits.store import AdmitAnswer
 from app.features.paging.ledger import HiddenLegs
-from app.features.paging.record import PagingPartRecord
-from app.features.paging.state import Paging
+from app.features.paging.state import Paging, PagingPartRecord
 from app.features.paging.tool_loop import NOT_LOOKED_UP
 from app.features.paging.tools import LIMIT_REACHED, Names
 from app.gateway.idempotency import EarlierAnswer

@@ -14,7 +14,7 @@ from app.dialects.sse import payloads
 from app.errors import UpstreamTimeout
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.messages import MessagesStream
-from app.features.paging.record import PagingPartRecord
+from app.features.paging.state import PagingPartRecord
 from app.features.paging.tools import LIMIT_REACHED, Names
 from app.gateway.upstream import UpstreamBroke
 from tests.support.faults import StubAnswers, StubPager, bytes_of, in_turn

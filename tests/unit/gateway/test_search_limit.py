@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 
-from app.gateway.search_limit import SearchLimit
+from app.gateway.augment import SearchLimit
 from tests.support.journey import user
 from tests.support.tables import each_of
 from tests.support.turns import Stage

@@ -5,12 +5,12 @@ from typing import Any
 
 import orjson
 
-from app.clock import FakeClock
 from app.context.assemble import NOTE, TAG, render
 from app.dialects import responses
 from app.dialects.sse import answer_of_json, fold, payloads
 from app.gateway.simulated import MODEL, SimulatedTransport, answer_to, notes_in
 from app.gateway.upstream import SIMULATED_BASE_URL, UpstreamRequest, UpstreamResponse
+from tests.support.clock import FakeClock
 from tests.support.context_samples import memory, message
 from tests.support.tables import each_of
 

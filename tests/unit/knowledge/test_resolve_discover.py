@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from app.clock import FakeClock
 from app.features.knowledge.resolution import RowQuery, Sought
 from app.features.knowledge.resolve import MAX_WANTED, REMEMBERED_S, Discovery
+from tests.support.clock import FakeClock
 from tests.support.labelled_mentions import Rows
 
 TENANT, OTHER = UUID(int=1), UUID(int=2)

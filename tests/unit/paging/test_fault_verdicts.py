@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from app.features.paging.faults import FaultVerdict, groups, judge
 from app.features.paging.values import FaultRecord
-from app.features.paging.verdicts import FaultVerdict, groups, judge
 
 PORT = "Which port does the gateway listen on?"
 CERT = "When does the certificate expire?"

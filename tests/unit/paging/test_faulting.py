@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from app.clock import FakeClock
 from app.errors import HelperError, StoreUnavailable, Unavailable
 from app.features.paging.answer_llm import HelperAnswer
 from app.features.paging.answering import ANSWER_TOKENS, text_score
@@ -45,6 +44,7 @@ from app.features.paging.values import (
 )
 from app.features.paging.words import terms
 from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
+from tests.support.clock import FakeClock
 from tests.support.wired_api import HashEmbedder
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
 
