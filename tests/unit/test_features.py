@@ -1,4 +1,4 @@
-"""The hooks of features: those of the base do nothing, those of several are asked in order, and where one alone may answer, two are an error."""
+"""The hooks of features: those of the base do nothing, several are asked in order, and two that answer for one are an error."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from app.features.consolidation.store import (
     COMPACT,
     CONSOLIDATE,
     SESSION_END,
-    Compaction,
+    CompactionOut,
     Consolidated,
     ConsolidationStore,
     DrawingStore,
@@ -221,16 +221,16 @@ class SessionKeeper:
             log.info("nothing in a session can be summarised", extra={"session": str(job.session)})
             return
         text = SUMMARY_LABEL + summary.text
-        done = Compaction(
-            ids.uuid7(began),
-            began,
-            window.first_turn,
-            window.last_turn,
-            len(window.messages),
-            window.tokens,
-            summary.tokens,
-            ratio(window.tokens, summary.tokens),
-            summary.method,
+        done = CompactionOut(
+            summary_id=ids.uuid7(began),
+            at=began,
+            first_turn=window.first_turn,
+            last_turn=window.last_turn,
+            messages=len(window.messages),
+            removed_tokens=window.tokens,
+            summary_tokens=summary.tokens,
+            ratio=ratio(window.tokens, summary.tokens),
+            method=summary.method,
         )
         vector = await self._vector(summary)
         messages = [each for each in state.messages if each.message_id in taken]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -13,7 +12,14 @@ from app.api.common import Model, Name, Segment
 from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.api.sessions import Owner
 from app.errors import BadRequest, NotFound
-from app.features.consolidation.store import COMPACT, SESSION_END, ConsolidationStore, session_job, user_job
+from app.features.consolidation.store import (
+    COMPACT,
+    SESSION_END,
+    CompactionOut,
+    ConsolidationStore,
+    session_job,
+    user_job,
+)
 from app.store import ids
 from app.store.sessions import SessionRef, Sessions
 
@@ -21,20 +27,6 @@ MAX_ENTITIES = 20
 """Entities named in one request."""
 MAX_TARGET = 10_000_000
 """Tokens; more than any session that can be read."""
-
-
-class CompactionOut(BaseModel):
-    """One compaction. `ratio`: ρ, tokens removed for each of the summary."""
-
-    summary_id: UUID
-    at: datetime
-    first_turn: int
-    last_turn: int
-    messages: int
-    removed_tokens: int
-    summary_tokens: int
-    ratio: float
-    method: str
 
 
 class SummaryOut(BaseModel):
@@ -104,9 +96,7 @@ class _ConsolidationRoutes:
             active_tokens=found.active_tokens,
             pending=found.pending,
             ratio=sum(each.removed_tokens for each in done) / spent if spent else None,
-            compactions=[
-                CompactionOut(**{name: getattr(each, name) for name in each.__struct_fields__}) for each in done
-            ],
+            compactions=done,
         )
 
     async def end(self, scope: Admitted, session_id: Segment, user: Owner = None) -> Queued:

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import orjson
 from msgspec import Struct, field
+from pydantic import BaseModel
 
 from app.store.consolidation import Derivation, Drawing, Episode, key_hmac
 from app.store.pools import Pool, halfvec
@@ -74,8 +75,8 @@ class SessionState(Struct, frozen=True):
     hmac_key: bytes
 
 
-class Compaction(Struct, frozen=True):
-    """One compaction, as it is reported. `ratio`: ρ."""
+class CompactionOut(BaseModel):
+    """One compaction. `ratio`: ρ, tokens removed for each of the summary."""
 
     summary_id: UUID
     at: datetime
@@ -142,11 +143,11 @@ class ConsolidationStore(Derivation):
             key,
         )
 
-    async def compactions(self, tenant: UUID, user: UUID, session: UUID) -> list[Compaction]:
+    async def compactions(self, tenant: UUID, user: UUID, session: UUID) -> list[CompactionOut]:
         """The compactions of a session, oldest first."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["consolidation.compactions"], tenant, user, session)
-        return [Compaction(**dict(row)) for row in rows]
+        return [CompactionOut(**dict(row)) for row in rows]
 
     async def figures(self) -> dict[str, int]:
         """All compactions so far: count, removed_tokens, summary_tokens."""
@@ -211,7 +212,7 @@ class Consolidated(Struct, frozen=True):
         self,
         session: UUID,
         messages: Sequence[SessionMessage],
-        done: Compaction,
+        done: CompactionOut,
         summary: str,
         content: str,
         vector: Vector | None,

@@ -289,14 +289,15 @@ def shown_whole(row: WholeObject, edges: Sequence[ObjectEdge]) -> ObjectWhole:
     )
 
 
-def shown_fault(row: StoredFault) -> FaultOut:
-    """A fault as it is shown."""
+def shown_fault(row: StoredFault | Fault) -> FaultOut:
+    """A fault as it is shown: a stored one, or one that was made just now through the API."""
+    call_id, turn = (row.call_id, row.turn_number) if isinstance(row, StoredFault) else (None, row.turn)
     return FaultOut(
         id=row.fault_id,
-        call_id=row.call_id,
+        call_id=call_id,
         object_id=row.object_id,
         type=FaultType(row.fault_type),
-        turn=row.turn_number,
+        turn=turn,
         question=row.question,
         answer=row.answer,
         answer_tokens=row.answer_tokens,
@@ -304,24 +305,6 @@ def shown_fault(row: StoredFault) -> FaultOut:
         latency_ms=row.latency_ms,
         content_hash=row.content_hash.hex() if row.content_hash is not None else None,
         created_at=row.created_at,
-    )
-
-
-def made_fault(fault: Fault) -> FaultOut:
-    """One that was made just now, through the API."""
-    return FaultOut(
-        id=fault.fault_id,
-        call_id=None,
-        object_id=fault.object_id,
-        type=fault.fault_type,
-        turn=fault.turn,
-        question=fault.question,
-        answer=fault.answer,
-        answer_tokens=fault.answer_tokens,
-        avoided_tokens=fault.avoided_tokens,
-        latency_ms=fault.latency_ms,
-        content_hash=fault.content_hash.hex() if fault.content_hash is not None else None,
-        created_at=fault.created_at,
     )
 
 
@@ -524,7 +507,7 @@ class _Routes:
         )
         quotes = found.quotes if found is not None else ()
         return Faulted(
-            fault=made_fault(fault),
+            fault=shown_fault(fault),
             answer=fault.answer,
             quotes=[QuoteOut(place=each.place, text=each.text) for each in quotes],
             content=row.content_full if found is None else None,

@@ -1,6 +1,6 @@
 """OpenTelemetry traces of requests and jobs, as an option (docs/how-to/tracing.md).
 
-The SDK is an extra (`pip install 'mneme-proxy[otel]'`): `spans` and `provider` import it, and are imported themselves only
+The SDK is an extra (`pip install 'mneme-proxy[otel]'`): `provider` alone imports it, and is imported itself only
 where it is switched on. Where nothing traces, nothing is wrapped.
 """
 
