@@ -25,6 +25,7 @@ MOST = 120
 """In force at any time: half as much again as the seed expects in month 6."""
 ETA = 0.92
 """Seed 000 §8.4, against the best that all candidates could fill the same tokens with (docs/explanation/context.md)."""
+YEAR = 365
 SIX_WEEKS = 42
 """Days: two changes of mind, and noise that comes and goes. Aging and pruning begin later."""
 
@@ -138,6 +139,22 @@ async def test_half_a_year(
     """And with every sweep at its own cadence: hour by hour."""
     live = HalfYear(database, pool, admin, words, space, look_every=timedelta(hours=hours), seed=seed)
     await _check(admin, live)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1800)
+async def test_a_year(
+    database: str, pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    """As much noise again as in the half-year, and nothing that adds up."""
+    live = HalfYear(database, pool, admin, words, space)
+    story = await live.live(YEAR)
+    await _check_any(admin, live, story)
+    half, last = (next(each for each in story.samples if each.day >= day) for day in (DAYS, YEAR))
+    assert last.learned > 1.5 * half.learned
+    assert last.in_force <= 1.1 * half.in_force
+    assert max(each.in_force for each in story.samples) <= MOST
+    assert last.about_her >= 30, "what is true of her stays for a year"
 
 
 def test_the_plot_shows_every_week() -> None:
