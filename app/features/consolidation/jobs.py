@@ -32,7 +32,14 @@ from app.features.consolidation.compaction import (
     ratio,
     summary_budget,
 )
-from app.features.consolidation.patterns import DrawnPattern, outcome_patterns, patterns, procedures
+from app.features.consolidation.patterns import (
+    THEME_EPISODES,
+    DrawnPattern,
+    outcome_patterns,
+    pattern_confidence,
+    patterns,
+    procedures,
+)
 from app.features.consolidation.store import (
     COMPACT,
     CONSOLIDATE,
@@ -335,7 +342,7 @@ def remembered(
             for each in messages[:MAX_SOURCES]
         ],
         confidence=SUMMARY_CONFIDENCE,
-        confidence_factors={},
+        confidence_factors=drawn_factors(SUMMARY_CONFIDENCE, {}),
         importance=SUMMARY_IMPORTANCE,
         access_count=0,
         reinforcement_count=0,
@@ -642,7 +649,7 @@ class Consolidator:
             source_message_ids=list(messages[-MAX_SOURCES:]),
             sources=[dict(each) for each in sources],
             confidence=confidence,
-            confidence_factors={},
+            confidence_factors=drawn_factors(confidence, details),
             importance=importance,
             access_count=0,
             reinforcement_count=0,
@@ -679,6 +686,20 @@ def profile_lines(due: DueSummary, texts: Sequence[Text]) -> list[SummarySource]
         if naming:
             lines.append(SummarySource(each.message_id, ". ".join(naming), n, "user"))
     return lines
+
+
+def drawn_factors(confidence: float, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a drawn memory is believed as far as it is, as `app.memory.drafts.factors` tells it of a statement: a pattern gains
+    by each observation (`observed_count`) beyond those that made it; a summary has one confidence."""
+    observed = details.get("observed_count")
+    base = min(confidence, pattern_confidence(THEME_EPISODES)) if observed is not None else confidence
+    return {
+        "base_confidence": base,
+        "reinforcement_boost": round(confidence - base, 4),
+        "reinforcement_count": max(0, int(observed) - THEME_EPISODES) if observed is not None else 0,
+        "source_type": "consolidation",
+        "final_confidence": confidence,
+    }
 
 
 def _range(times: Sequence[datetime]) -> dict[str, str] | None:

@@ -107,6 +107,13 @@ async def test_five_episodes_with_one_theme_become_a_pattern_and_more_of_them_a_
     (older,) = await drawn(admin, "pattern", "superseded")
     assert older["superseded_by"] == newer["memory_id"]
     assert newer["details"]["observed_count"] == 9
+    assert orjson.loads(newer["confidence_factors"]) == {
+        "base_confidence": 0.7,
+        "reinforcement_boost": 0.2,
+        "reinforcement_count": 4,
+        "source_type": "consolidation",
+        "final_confidence": 0.9,
+    }
 
 
 async def rate(pool: Pool, admin: Admin, scores: list[float]) -> None:
@@ -430,6 +437,7 @@ async def test_a_topic_of_three_sessions_has_a_summary_with_facts_that_say_where
     (summary,) = topic(await drawn(admin, "summary"))
     details = summary["details"]
     assert details["scope_identifier"] == "garden"
+    assert orjson.loads(summary["confidence_factors"])["final_confidence"] == 0.8
     assert summary["content_text"].startswith("Garden: ")
     told = details["key_facts"]["topic_profile"]["facts"]
     facts = {str(each["memory_id"]): each["content_text"] for each in await drawn(admin, "fact")}
