@@ -59,8 +59,6 @@ from app.features.consolidation.store import (
     user_job,
 )
 from app.features.consolidation.summaries import (
-    CONFIRMS,
-    CONFIRMS_UP_TO,
     EACH_RUN,
     ENTITY_TOKENS,
     SUMMARY_CONFIDENCE,
@@ -500,9 +498,9 @@ class Consolidator:
             return
         repeated = await asyncio.to_thread(lambda: self._repeated(state, began))
         of_entities, of_topics = _summaries(state.drawn, "entity"), _summaries(state.drawn, "topic")
-        entities = due_entities(state.episodes, state.facts, of_entities, job.entities)
+        entities = due_entities(state.episodes, state.facts, of_entities, job.entities, state.triggers)
         named = [*of_entities, *(slug for each in entities for slug in (each.of, *each.slugs))]
-        topics = due_topics(state.episodes, state.facts, of_topics, named)
+        topics = due_topics(state.episodes, state.facts, of_topics, named, state.triggers)
         due_now = [each for each in (*entities, *topics) if all(state.may_draw(key) for key in each.keys)]
         summarised = [
             each
@@ -523,7 +521,7 @@ class Consolidator:
             )
             made = set(await drawing.add(new, state.hmac_key, self._space))
             confirmed = sorted({fact for each in new if each.row.memory_id in made for fact in each.confirms})
-            await work.confirm(confirmed, CONFIRMS, CONFIRMS_UP_TO)
+            await work.confirm(confirmed, state.triggers.gain, state.triggers.most)
             await work.done(began, more=len(due_now) > EACH_RUN)
         log.info("a user's memories were drawn together", extra={"user": str(job.user), "new": len(made)})
 

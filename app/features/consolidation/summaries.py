@@ -18,7 +18,7 @@ from uuid import UUID
 from msgspec import Struct, field
 from pydantic import BaseModel
 
-from app.features.consolidation.store import KnownFact
+from app.features.consolidation.store import SHIPPED_TRIGGERS, KnownFact, Triggers
 from app.memory.secrets import looks_secret
 from app.memory.text import is_question, names, normalise, numbers, sentences, slug, strip_injected, terms
 from app.providers.helper import Helper
@@ -265,11 +265,6 @@ def holds(text: str, sources: Collection[str]) -> bool:
 
 # --- summaries of entities --------------------------------------------------------------------------------------------
 
-ENTITY_SESSIONS = 3
-ENTITY_EPISODES = 20
-"""Sessions, or episodes, about an entity from which it gets a summary (seed 004, transformation 3)."""
-NEW_FACTS = 3
-"""Facts that a summary does not know yet, from which it is made anew: each new one would cost a call of the helper LLM."""
 MIN_LINES = 2
 """Facts and messages about an entity below which there is nothing to draw together."""
 ENTITY_TOKENS = 160
@@ -278,9 +273,6 @@ EACH_RUN = 5
 """Entities summarised by one job; the others wait for the next."""
 QUOTED_MESSAGES = 40
 """Newest messages about an entity that its summary may quote."""
-CONFIRMS = 0.05
-CONFIRMS_UP_TO = 0.95
-"""Seed 004, transformation 3: LEAST(0.95, confidence + 0.05)."""
 SUMMARY_CONFIDENCE = 0.8
 SUMMARY_IMPORTANCE = 0.9
 """Seed 004, layer 6."""
@@ -360,8 +352,9 @@ def due_entities(
     facts: Sequence[KnownFact],
     known: Mapping[str, KnownSummary],
     wanted: Collection[str] = (),
+    triggers: Triggers = SHIPPED_TRIGGERS,
 ) -> list[DueSummary]:
-    """Entities with three sessions or twenty episodes, or asked for (`wanted`), of which there is something new; those asked
+    """Entities with enough sessions or episodes, or asked for (`wanted`), of which there is something new; those asked
     for first, then by episodes. `episodes`: oldest first."""
     things = things_of(episodes)
     relatives = aliases(facts)
@@ -383,12 +376,12 @@ def due_entities(
     for entity in {*told, *stated, *asked} - _ITSELF:
         own, said = told.get(entity, []), stated.get(entity, [])
         sessions = {each.session_id for each in own}.union(*(fact.sessions for fact in said))
-        enough = len(sessions) >= ENTITY_SESSIONS or len(own) >= ENTITY_EPISODES or entity in asked
+        enough = len(sessions) >= triggers.sessions or len(own) >= triggers.episodes or entity in asked
         if not enough or len(own) + len(said) < MIN_LINES:
             continue
         slugs = things.slugs(entity)
         previous = next((known[each] for each in (entity, *slugs) if each in known), None)
-        if previous is not None and not has_news(previous, said, sessions, own, asked=entity in asked):
+        if previous is not None and not has_news(previous, said, sessions, own, triggers, asked=entity in asked):
             continue
         due = DueSummary(
             entity, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked,
@@ -412,15 +405,16 @@ def has_news(
     said: Sequence[KnownFact],
     sessions: Collection[UUID],
     own: Sequence[Episode],
+    triggers: Triggers,
     *,
     asked: bool = False,
 ) -> bool:
     """Is there enough that a summary does not know yet?"""
     new = sum(fact.memory_id not in previous.facts for fact in said)
     return (
-        new >= NEW_FACTS
-        or len(sessions) >= previous.sessions + ENTITY_SESSIONS
-        or len(own) >= previous.episodes + ENTITY_EPISODES
+        new >= triggers.facts
+        or len(sessions) >= previous.sessions + triggers.sessions
+        or len(own) >= previous.episodes + triggers.episodes
         or (asked and new > 0)
     )
 

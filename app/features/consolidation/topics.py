@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from app.features.consolidation.patterns import themes
-from app.features.consolidation.store import KnownFact
+from app.features.consolidation.store import SHIPPED_TRIGGERS, KnownFact, Triggers
 from app.features.consolidation.summaries import (
-    ENTITY_SESSIONS,
     MIN_LINES,
     QUOTED_MESSAGES,
     DueSummary,
@@ -29,9 +28,10 @@ def due_topics(
     facts: Sequence[KnownFact],
     known: Mapping[str, KnownSummary],
     entities: Collection[str] = (),
+    triggers: Triggers = SHIPPED_TRIGGERS,
 ) -> list[DueSummary]:
-    """Topics of five episodes in three sessions and of two facts, of which there is something new; by episodes. `episodes`:
-    oldest first; `entities`: slugs of those that have a summary."""
+    """Topics of five episodes, in as many sessions as an entity's, and of two facts, of which there is something new; by
+    episodes. `episodes`: oldest first; `entities`: slugs of those that have a summary."""
     named = {word for each in entities for word in each.split("-")}
     found: list[DueSummary] = []
     topics = 0
@@ -40,7 +40,7 @@ def due_topics(
         said = [fact for fact in facts if names_topic(theme, fact.text)]
         if (
             not named.isdisjoint(theme.replace("-", " ").split())
-            or len(sessions) < ENTITY_SESSIONS
+            or len(sessions) < triggers.sessions
             or len(said) < MIN_LINES
         ):
             continue
@@ -48,7 +48,7 @@ def due_topics(
         if topics > MAX_TOPICS:
             break
         previous = known.get(theme)
-        if previous is None or has_news(previous, said, sessions, own):
+        if previous is None or has_news(previous, said, sessions, own, triggers):
             found.append(
                 DueSummary(
                     theme, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous,

@@ -404,6 +404,20 @@ async def test_a_better_wording_of_a_fact_leaves_its_summary_in_force(pool: Pool
     assert await drawn(admin, "summary") == []
 
 
+async def test_an_operator_may_change_when_a_summary_is_due(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+    set_to = "UPDATE agent_data.system_config SET value = value || $1::jsonb WHERE key = 'consolidation'"
+    await admin.execute(set_to, '{"sessions": 4}')
+    await consolidator(pool).consolidate(payload(talk))
+    assert not await drawn(admin, "summary")
+    await admin.execute(set_to, '{"sessions": 3, "gain": 0.2}')
+    before = {each["memory_id"]: each["confidence"] for each in await drawn(admin, "fact")}
+    await consolidator(pool).consolidate(payload(talk))
+    assert await drawn(admin, "summary")
+    gained = {round(each["confidence"] - before[each["memory_id"]], 3) for each in await drawn(admin, "fact")}
+    assert 0.2 in gained
+
+
 GARDEN = (
     "Please remember that my garden faces north.",
     "What can I plant in a garden under a tree?",

@@ -10,10 +10,9 @@ from uuid import UUID
 import pytest
 
 from app.errors import HelperError
-from app.features.consolidation.store import KnownFact
+from app.features.consolidation.store import SHIPPED_TRIGGERS, KnownFact
 from app.features.consolidation.summaries import (
     CHUNK_CHARS,
-    ENTITY_EPISODES,
     MAX_CHUNKS,
     KnownSummary,
     SummaryPoints,
@@ -176,8 +175,8 @@ def test_three_sessions_or_twenty_episodes_or_a_request() -> None:
     assert due_entities(episodes(5, 2), [], {}) == []
     (due,) = due_entities(episodes(3, 3), [], {})
     assert (due.of, due.sessions, due.episode_count) == ("gai-media", 3, 3)
-    assert due_entities(episodes(ENTITY_EPISODES - 1, 1), [], {}) == []
-    assert due_entities(episodes(ENTITY_EPISODES, 1), [], {})
+    assert due_entities(episodes(SHIPPED_TRIGGERS.episodes - 1, 1), [], {}) == []
+    assert due_entities(episodes(SHIPPED_TRIGGERS.episodes, 1), [], {})
     (asked,) = due_entities(episodes(2, 1), [], {}, ["Gai Media"])
     assert asked.asked_for
     assert due_entities(episodes(1, 1), [], {}, ["Gai Media"]) == []  # nothing to draw together
@@ -203,7 +202,7 @@ def test_a_summary_is_made_anew_only_for_news() -> None:
     assert due_entities([], [*facts, fact(10, "gai-media")], known, ["gai-media"])
     (due,) = due_entities([], [*facts, *(fact(n, "gai-media") for n in (10, 11, 12))], known)
     assert due.previous == known["gai-media"]
-    assert due_entities(episodes(ENTITY_EPISODES, 1), facts, known)
+    assert due_entities(episodes(SHIPPED_TRIGGERS.episodes, 1), facts, known)
     assert due_entities(episodes(3, 3), facts, {"gai-media": KnownSummary(UUID(int=9), frozenset(), 4, 0)})
 
 
