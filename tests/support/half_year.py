@@ -2,9 +2,8 @@
 
 Everything goes the way of a real turn but for HTTP: messages into the history, the worker's `learn` job, searches whose
 finds are counted as uses, the schedule's sweeps at their cadence, questions about what has grown doubtful and their answers.
-`python -m tests.support.half_year docs/pictures/half-year.svg` draws it;
-with a number of days after it, so many, and with a
-parameter of `system_config` and its value after that, with this one changed.
+`python -m tests.support.half_year docs/pictures/half-year.svg` draws it; with a number of days after it, so many, and with a
+parameter of `system_config` and what of its value is to be another after that, with that.
 """
 
 from __future__ import annotations
