@@ -82,6 +82,11 @@ async def _check_any(admin: asyncpg.Connection[Any], live: HalfYear, story: Stor
             assert row["is_active"] or age > timedelta(days=90), row["content_text"]
             assert not row["is_active"] or age < timedelta(days=90 + NOISE_LIFE_DAYS), row["content_text"]
 
+    # Nothing is L2 or above without being validated: stated, confirmed, or promoted.
+    above = await admin.fetch("SELECT is_validated FROM agent_data.memory_store WHERE is_active AND memory_tier >= 2")
+    assert len(above) >= 20
+    assert all(row["is_validated"] for row in above)
+
     # Every end and every rise is told.
     untold = await admin.fetchval(
         "SELECT count(*) FROM agent_data.memory_store m WHERE m.status <> 'active' AND NOT EXISTS ("
