@@ -221,7 +221,9 @@ class _Routes:
         check_admin(scope)
         found = await self._one(scope, space)
         await self._spaces.empty(scope.tenant, found.space_id)
-        receipt = await asyncio.shield(self._tasks.spawn(self._eraser.erase(scope.tenant, found.space_id), "erasure"))
+        # Without tombstones: no transcript says anything to a space again, and a new one of this name may learn the same.
+        erasing = self._eraser.erase(scope.tenant, found.space_id, tombstones=False)
+        receipt = await asyncio.shield(self._tasks.spawn(erasing, "erasure"))
         await self._spaces.empty(scope.tenant, found.space_id)  # who came while it was being erased
         return Erased.of(receipt)
 
