@@ -146,20 +146,6 @@ def test_what_is_taken_back_is_in_no_prompt_of_the_others_and_stays_in_ones_own_
     assert knows(mneme, upstream, "bob")
 
 
-def test_a_new_space_of_an_old_name_knows_nothing_and_learns_the_same_again(
-    own_server: OwnServers, upstream: ScriptedUpstream
-) -> None:
-    mneme = own_server(upstream.url, RETRIEVAL_DEADLINE_MS="10000")
-    made(mneme.http, "ops", "ana", "bob")
-    say(mneme, SAID, user="ana", space="ops")
-    assert knows(mneme, upstream, "bob")
-    assert mneme.http.delete("/api/v1/spaces/ops").status_code == 200
-    made(mneme.http, "ops", "ana", "bob")
-    assert not knows(mneme, upstream, "bob")
-    say(mneme, SAID, user="ana", space="ops")
-    assert knows(mneme, upstream, "bob")
-
-
 def test_what_is_said_for_the_team_is_kept_though_memory_is_late(
     own_server: OwnServers, upstream: ScriptedUpstream
 ) -> None:

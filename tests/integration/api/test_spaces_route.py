@@ -162,6 +162,8 @@ async def test_the_receipt_of_a_space_says_what_went_and_what_stays(
     for table in ("space_members", "space_sayings"):
         assert await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}") == 0, table
     assert (await client.get("/api/v1/spaces/ops")).status_code == 404
+    # A new one of the same name may learn the same again.
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.erased_contents") == 0
     # The same of a user who said something there; not of one who did not.
     await made(client, "ops", "ana")
     await client.post("/api/v1/memories", json={"user": "ana", "text": "Another rule.", "space": "ops"})
