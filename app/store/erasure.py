@@ -560,6 +560,31 @@ class Deleter:
             run = _Deleting(connection, self._sql, tenant, user, message, place["created_at"], self._clock.now())
             return await run.delete()
 
+    async def take_back(self, tenant: UUID, space: UUID, item: UUID, user: UUID | None) -> Deletion | None:
+        """Take out of a shared space an item that this user said there (None: whoever's it is), with what came from it and all
+        blocks that quote it. What others said, too, stays, and is theirs (`kept`). None: there is none, or it is others'.
+        Raises Conflict for a memory that comes from others' words as well, StoreUnavailable: then nothing was changed."""
+        try:
+            async with self._room, asyncio.timeout(DELETION_S), connected(self._connect) as connection:
+                await set_codecs(connection, None)
+                await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
+                key = bytes.fromhex(await connection.fetchval(self._sql["erasure.hmac_key"]))
+                async with connection.transaction():
+                    await connection.execute(self._sql["learning.lock"], space)
+                    row = await connection.fetchrow(self._sql["spaces.takeable"], tenant, user, space, item)
+                    if row is None:
+                        return None
+                    if not row["mine"]:
+                        raise Conflict("Others said it, too: take back the message of yours that it comes from.")
+                    gone = await _take_out(connection, self._sql, key, tenant, row, self._clock.now())
+                    if row["shared"]:
+                        await connection.execute(self._sql["spaces.unsay"], tenant, user, space, item)
+                    else:
+                        await connection.execute(self._sql["spaces.unsay_item"], tenant, space, item)
+                    return Deletion(tuple(gone), (item,) if row["shared"] else ())
+        except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
+            raise StoreUnavailable("Nothing was taken back: others write to this space; try again.") from error
+
 
 class _Deleting:
     """One deletion, within its transaction."""
