@@ -1,4 +1,4 @@
-"""`mneme archive run`, `list` and `restore`: months of history in files."""
+"""`mneme archive run`, `list`, `restore` and `drop`: months of history in files."""
 
 from __future__ import annotations
 
@@ -131,4 +131,25 @@ def restore(month: str, active: bool, as_json: bool) -> None:
         msgspec.structs.asdict(done) | {"active": active},
         as_json,
         lambda: click.echo(f"{done.rows} messages of {spelled(month)} are back."),
+    )
+
+
+@archive.command()
+@click.argument("month", callback=_month)
+@click.option("--yes", is_flag=True, help="Do not ask first.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@failing_clearly
+def drop(month: str, yes: bool, as_json: bool) -> None:
+    """Give up the archive of a month (2026-01): its files are deleted, or were lost, and its messages never come back."""
+    if not yes:
+        click.confirm(f"The archived messages of {spelled(month)} are gone for ever then. Go on?", abort=True)
+    settings = load_settings()
+    now = SystemClock().now()
+    done: ArchiveRun = with_database(
+        settings, lambda dsn: _with_archives(settings, dsn, lambda a, c: a.drop(c, month, now))
+    )
+    show(
+        msgspec.structs.asdict(done),
+        as_json,
+        lambda: click.echo(f"{done.rows} messages of {spelled(month)} are gone, {done.dropped} files."),
     )

@@ -132,15 +132,26 @@ class Archives:
         where no file of that month is known, Conflict where one is not as it was written, or the tables are in use."""
         done = ArchiveRun()
         async with self._alone(connection):
-            found = await self._parts(connection, "archived", month)
-            if not found:
-                raise NotFound(f"Nothing of {spelled(month)} is archived.")
+            found = await self._archived(connection, month)
             folder = await self.folder(connection)
             for each in found:
                 await asyncio.to_thread(_check, folder, each)
             for each in found:
                 await self._restore(connection, folder, each, now, done, active=active)
             _add(done.months, month)
+        return done
+
+    async def drop(self, connection: Connection[Any], month: str, now: datetime) -> ArchiveRun:
+        """Give a month's archive up, whether its files are there or lost: nothing of it comes back, and no erasure waits for
+        it any more. Raises NotFound where no file of that month is known."""
+        done = ArchiveRun()
+        async with self._alone(connection):
+            for each in await self._archived(connection, month):
+                await self._drop(connection, each, now)
+                done.dropped += 1
+                done.rows += each.written.rows
+                done.size += each.written.size
+        _add(done.months, month)
         return done
 
     async def known(self, connection: Connection[Any], *, check: bool = False) -> list[tuple[Part, str]]:
@@ -258,6 +269,11 @@ class Archives:
     async def _parts(self, connection: Connection[Any], state: str | None, month: str | None) -> list[Part]:
         return await parts_in(connection, self._sql, state, month)
 
+    async def _archived(self, connection: Connection[Any], month: str) -> list[Part]:
+        if found := await self._parts(connection, "archived", month):
+            return found
+        raise NotFound(f"Nothing of {spelled(month)} is archived.")
+
     def _last(self, now: datetime, days: int | None) -> str | None:
         """The last month that ended before so many days; None: never."""
         if days is None:
@@ -300,7 +316,7 @@ def erasing(
         except (OSError, EOFError, zlib.error, msgspec.DecodeError) as error:
             raise NotReady(
                 f"The user cannot be erased from the archives: {error}. The erasure goes on when asked again, or "
-                "by the worker's schedule, where MNEME_ARCHIVE_DIR is."
+                "by the worker's schedule, where MNEME_ARCHIVE_DIR is. Lost archives are given up with mneme archive drop."
             ) from error
         finally:
             connection.terminate()

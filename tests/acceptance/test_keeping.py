@@ -57,6 +57,9 @@ def test_archives_by_the_commands(mneme: MnemeServer) -> None:
     absent = mneme.command("archive", "restore", "2020-01")
     assert (absent.returncode, "Nothing of 2020-01 is archived." in absent.stderr) == (1, True)
     assert mneme.command("archive", "restore", "2020-13").returncode == 2
+    absent = mneme.command("archive", "drop", "2020-01", "--yes")
+    assert (absent.returncode, "Nothing of 2020-01 is archived." in absent.stderr) == (1, True)
+    assert mneme.command("archive", "drop", "2020-01").returncode == 1, "nobody is there to say yes"
 
 
 def test_a_name_that_no_setting_has_is_told_at_the_start_and_by_the_doctor(mneme: MnemeServer) -> None:

@@ -15,6 +15,7 @@ from app.context.request import SearchResult
 from app.context.score import Scored
 from app.errors import StoreUnavailable
 from app.store.memories import Memories
+from tests.support.cases import cases
 from tests.support.context_samples import memory, message
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
@@ -90,7 +91,7 @@ async def test_what_fails_does_so_alone(client: httpx.AsyncClient) -> None:
     assert await texts(client, user="ana") == {"Speaks French", "Likes coffee"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {},

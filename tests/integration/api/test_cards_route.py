@@ -16,6 +16,7 @@ from app.features.cards.finder import TOOL
 from app.store import ids
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef
+from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 AT = "/api/v1/sessions/shop"
@@ -91,7 +92,7 @@ async def test_messages_are_added_with_their_cards(client: httpx.AsyncClient) ->
 TWO_IN_ONE_PLACE = [SHOWN[0][0] | {"display_order": 1}, SHOWN[1][0] | {"display_order": 1}]
 
 
-@pytest.mark.parametrize(
+@cases(
     "wrong",
     [
         [{"role": "user", "content": "Hi", "cards": SHOWN[0]}],
@@ -203,7 +204,7 @@ async def test_cards_of_all_sessions_are_found_by_what_they_hold(shop: httpx.Asy
 # --- finding ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "types", "understood"),
     [
         ({"query": "Show me the second card from the first question"}, ["comparison_table"], (2, None, 1, None)),
@@ -229,7 +230,7 @@ async def test_what_is_meant(
     assert tuple(found["understood"][name] for name in ("order", "type", "question", "questions_ago")) == understood
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "status", "message"),
     [
         ({"query": "the second card from question 2"}, 404, "Question 2 showed 1 card."),
@@ -304,7 +305,7 @@ async def test_a_model_is_given_a_tool_and_its_answer(shop: httpx.AsyncClient) -
     assert (await called(shop, '{"questions_ago": 1, "order": 1}'))["cards"][0]["type"] == "chart"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "error"),
     [
         ("{", "not valid JSON"),
@@ -363,7 +364,7 @@ async def test_erasing_and_exporting_a_user_take_cards_along(shop: httpx.AsyncCl
     assert await all_pages(shop, "/api/v1/cards", "cards", user="ana") == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("path", "wrong"),
     [
         ("cards", {"turn": 2**40}),

@@ -9,10 +9,10 @@ from typing import Any
 
 import asyncpg
 import httpx
-import pytest
 
 from mneme_replay.cassette import Cassette, Response
 from mneme_replay.fileformat import document, read, render
+from tests.support.cases import cases
 from tests.support.cassettes import asking, captured, cassette, streamed, streaming
 from tests.support.replies import captured_cases
 from tests.support.wired_api import WiredApi, error_of
@@ -144,7 +144,7 @@ async def test_an_imported_call_is_read_like_any_other(
     assert await admin.fetchval("SELECT count(*) FROM agent_data.conversation_history") == 0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "told"),
     [
         (b"{", "Line 2 is no JSON"),

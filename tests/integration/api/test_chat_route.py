@@ -16,6 +16,7 @@ import pytest
 from app.store import ids
 from app.store.limits import KeyLimits
 from app.store.pools import Pool
+from tests.support.cases import cases
 from tests.support.jobs import until
 from tests.support.journey import Message, Reply, completion, error, stream
 from tests.support.journey import echo as echoed
@@ -183,7 +184,7 @@ async def test_what_is_given_goes_upstream(client: httpx.AsyncClient, quick: Wir
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "param"),
     [
         ({}, "message"),

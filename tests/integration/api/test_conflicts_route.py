@@ -8,7 +8,6 @@ from uuid import UUID
 
 import asyncpg
 import httpx
-import pytest
 
 from app.clock import FakeClock
 from app.features.knowledge.conflict_log import ConflictLog
@@ -17,6 +16,7 @@ from app.store.conflicts import ConflictStore
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 from app.store.queries import Queries
+from tests.support.cases import cases
 from tests.support.lives import put, told
 from tests.support.wired_api import WiredApi, error_of
 
@@ -108,7 +108,7 @@ async def test_they_are_listed_and_read(
     assert (await client.get(PATH, params={"status": "maybe"})).status_code == 400
 
 
-@pytest.mark.parametrize(
+@cases(
     ("keep", "becomes", "event"),
     [("memory", "active", "confirmed"), ("domain", "invalidated", "invalidated"), ("both", "active", "confirmed")],
 )
@@ -130,7 +130,7 @@ async def test_a_decision_about_a_row(
     assert error_of(again)["code"] == "resolved"
 
 
-@pytest.mark.parametrize(("body", "kept"), [({"keep": "memory"}, 0), ({"keep": "other"}, 1), ({"memory": 1}, 1)])
+@cases(("body", "kept"), [({"keep": "memory"}, 0), ({"keep": "other"}, 1), ({"memory": 1}, 1)])
 async def test_a_decision_between_two_memories(
     api: WiredApi, client: httpx.AsyncClient, admin: asyncpg.Connection[Any], body: dict[str, Any], kept: int
 ) -> None:
@@ -155,7 +155,7 @@ async def test_what_had_ended_comes_back_when_it_is_kept(
     assert [await status(admin, each) for each in two] == ["superseded", "active"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {},

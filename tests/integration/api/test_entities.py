@@ -11,6 +11,7 @@ import pytest
 
 from app.features.knowledge.entity_routes import MAX_PROPERTY_BYTES
 from app.store.pools import Pool
+from tests.support.cases import cases
 from tests.support.labelled_mentions import ONTOLOGY, Rows
 from tests.support.wired_api import WiredApi, all_pages, build_api, error_of, make_space
 
@@ -202,7 +203,7 @@ async def test_a_key_of_one_user_changes_only_what_is_theirs(locked: WiredApi) -
         assert (await resolve(client, "Gai Media", user="ana"))["canonical_entity_id"] is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {"type": "Customer", "name": "x"},

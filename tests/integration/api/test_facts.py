@@ -7,8 +7,8 @@ from typing import Any
 
 import asyncpg
 import httpx
-import pytest
 
+from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 FACTS = "/api/v1/users/ana/facts"
@@ -121,7 +121,7 @@ async def test_pages_hold_every_fact_once(client: httpx.AsyncClient) -> None:
     assert len(changes) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "body"),
     [
         ("k", {}),

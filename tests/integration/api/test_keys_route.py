@@ -6,9 +6,9 @@ from typing import Any
 from uuid import UUID
 
 import httpx
-import pytest
 
 from app.store.limits import KeyLimits
+from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 KEYS = "/api/v1/keys"
@@ -51,7 +51,7 @@ async def test_keys_are_listed_page_by_page(client: httpx.AsyncClient) -> None:
     assert len(rows) == 5
 
 
-@pytest.mark.parametrize(
+@cases(
     "limits",
     [
         {"requests_per_minute": 0}, {"requests_per_minute": -1}, {"requests_per_minute": 1e3}, {"tokens_per_minute": 10**16},
@@ -60,7 +60,6 @@ async def test_keys_are_listed_page_by_page(client: httpx.AsyncClient) -> None:
         {"money_period": None}, {"models": [""]}, {"models": ["x"] * 101}, {"models": "gpt"}, {"capture": "maybe"}, {"rpm": 3},
         {"paging": "maybe"},
     ],
-    ids=str,
 )  # fmt: skip
 async def test_hostile_limits(client: httpx.AsyncClient, limits: dict[str, Any]) -> None:
     answer = await client.post(KEYS, json={"name": "k", "limits": limits})
@@ -72,12 +71,12 @@ async def test_hostile_limits(client: httpx.AsyncClient, limits: dict[str, Any])
     assert (await client.get(KEYS)).json()["keys"] == []
 
 
-@pytest.mark.parametrize("expires_at", ["2001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "soon", "0", "4102444800"])
+@cases("expires_at", ["2001-01-01T00:00:00Z", "9999-12-31T00:00:00Z", "soon", "0", "4102444800"])
 async def test_an_expiry_is_in_the_future(client: httpx.AsyncClient, expires_at: str) -> None:
     assert (await client.post(KEYS, json={"name": "k", "expires_at": expires_at})).status_code == 400
 
 
-@pytest.mark.parametrize(
+@cases(
     ("scopes", "user", "limits", "status"),
     [
         ([], None, None, 200), (["admin", "read"], None, None, 200), (["admin", "read"], None, KeyLimits(token_budget=1), 200),

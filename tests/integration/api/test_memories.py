@@ -9,6 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
+from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 ANA = {"X-Mneme-User": "ana"}
@@ -40,7 +41,7 @@ async def test_a_memory_is_made_read_and_listed(client: httpx.AsyncClient) -> No
     assert (await client.get("/api/v1/memories", params={"user": "bob"})).json()["memories"] == []
 
 
-@pytest.mark.parametrize("share", [1e-300, 1e-46, 5e-324])
+@cases("share", [1e-300, 1e-46, 5e-324])
 async def test_a_share_too_small_for_its_column_is_none(client: httpx.AsyncClient, share: float) -> None:
     made = await add(client, "Ana hardly matters", importance=share)
     assert made["importance"] == 0
@@ -300,7 +301,7 @@ async def test_anothers_memory_is_not_found_by_its_id(client: httpx.AsyncClient,
     assert (await client.get(path, params={"user": "ana"})).json()["text"] == "Ana keeps bees"
 
 
-@pytest.mark.parametrize("moment", ["0", 0, "1", 1.5, " 12 ", "-3", True])
+@cases("moment", ["0", 0, "1", 1.5, " 12 ", "-3", True])
 async def test_a_bare_number_is_no_expiry(client: httpx.AsyncClient, moment: object) -> None:
     """It would end the memory in 1970: at once."""
     made = (await client.post("/api/v1/memories", json={"user": "ana", "text": "Likes tea"})).json()

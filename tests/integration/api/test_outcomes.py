@@ -18,6 +18,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
+from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, all_pages, error_of
 
 OUTCOMES = "/api/v1/outcomes"
@@ -187,7 +188,7 @@ async def test_the_report_sets_answers_with_a_memory_against_those_without(
     assert good not in {each["id"] for each in left}
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {"call": "x", "outcome": "positive"},

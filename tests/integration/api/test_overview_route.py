@@ -14,6 +14,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
+from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, error_of
 
 OVERVIEW = "/api/v1/overview"
@@ -116,7 +117,7 @@ async def test_whose_calls(locked: WiredApi, turns: TurnStore) -> None:
         assert (await client.get(OVERVIEW)).status_code == 401
 
 
-@pytest.mark.parametrize("hours", ["0", "-1", "745", "x", "1e9", ""])
+@cases("hours", ["0", "-1", "745", "x", "1e9", ""])
 async def test_windows_are_bounded(client: httpx.AsyncClient, hours: str) -> None:
     answer = await client.get(OVERVIEW, params={"hours": hours})
     assert answer.status_code == 400

@@ -9,13 +9,13 @@ from uuid import UUID
 import asyncpg
 import httpx
 import orjson
-import pytest
 
 from app.context.transcript import Transcript
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
+from tests.support.cases import cases
 from tests.support.wired_api import HashEmbedder, WiredApi, all_pages, error_of
 
 TURN = [{"role": "user", "content": "I'm vegetarian."}, {"role": "assistant", "content": "Noted."}]
@@ -69,13 +69,12 @@ async def test_a_session_has_its_own_paging(client: httpx.AsyncClient) -> None:
     assert (await client.patch("/api/v1/sessions/none", json={"config": {}})).status_code == 404
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         {}, {"config": None}, {"config": {"paging": True}}, {"config": {"paging": "maybe"}}, {"config": {"budget": 1}},
         *({"config": {"paging_budget_tokens": n}} for n in (0, -1, 999, "4000", 4000.5, True, 10**16, 10**400)),
     ],
-    ids=str,
 )  # fmt: skip
 async def test_what_a_session_cannot_choose_is_refused(client: httpx.AsyncClient, body: dict[str, Any]) -> None:
     await client.post("/api/v1/sessions", json={"user": "ana", "id": "trip"})

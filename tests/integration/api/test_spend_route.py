@@ -21,6 +21,7 @@ from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
+from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, WordCounter, all_pages, error_of
 
 SPEND = "/api/v1/spend"
@@ -132,7 +133,7 @@ async def test_days_are_those_of_utc_and_bound_what_is_read(client: httpx.AsyncC
     assert await spent(client, **{"from": str(date.min), "to": str(date.max)}) != []
 
 
-@pytest.mark.parametrize(
+@cases(
     "query",
     ["by=tenant", "by=", "from=soon", "to=99999-01-01", "from=2026-02-01&to=2026-01-01", "limit=0", "limit=1e9", "cursor=x",
      "from=NaN", "from=-1e400"],

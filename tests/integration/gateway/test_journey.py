@@ -23,6 +23,7 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
+from tests.support.cases import cases
 from tests.support.journey import (
     TOKENIZERS,
     UPSTREAM,
@@ -840,7 +841,7 @@ SELECT (SELECT COALESCE(sum(octet_length(body)), 0) FROM agent_data.message_blob
 """
 
 
-@pytest.mark.parametrize("way", ["client", "clock", "server"])
+@cases("way", ["client", "clock", "server"])
 async def test_stored_requests_grow_linearly(world: World, way: str) -> None:
     sizes = []
     transcript: list[Message] = []

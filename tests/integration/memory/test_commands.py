@@ -24,6 +24,7 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.store.commands import CommandStore, Doing
 from app.store.pools import Pool
 from app.store.validation import Validation
+from tests.support.cases import cases
 from tests.support.jobs import SQL, rows
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
 
@@ -167,7 +168,7 @@ async def test_nobodys_session_forgets_its_own_alone(
     assert kept["session_id"] == theirs.session
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "alone"),
     [
         ("Please forget that I live in Lisbon.", True),
@@ -212,7 +213,7 @@ async def test_said_alone_not_to_remember_this_means_the_turn_before(
     assert await texts(admin) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("known", "said"),
     [
         ("I am 30 years old", ("What is 6 times 7?", "41.", "That's wrong, it's 42.")),

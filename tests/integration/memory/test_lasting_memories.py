@@ -30,6 +30,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from app.store.turns import TurnStore
+from tests.support.cases import cases
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.lasting import Session, later, readings
@@ -430,7 +431,7 @@ async def test_the_seeds_table_as_a_view(pool: Pool, admin: Admin, words: WordLl
         assert await connection.fetch("SELECT FROM seed_002.persistent_objects") == []
 
 
-@pytest.mark.parametrize("payload", [b"", b"[]", b"{}", b'{"tenant": 1}'])
+@cases("payload", [b"", b"[]", b"{}", b'{"tenant": 1}'])
 async def test_a_payload_that_is_none(pool: Pool, payload: bytes) -> None:
     with pytest.raises(BadBody):
         await rememberer(pool).remember(payload)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import shutil
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -442,3 +443,27 @@ async def test_a_damaged_file_waits_and_is_not_signed_again(
     with pytest.raises(NotReady, match="is not as it was written"):
         await eraser_with(database, keep).erase(TENANT, ANA)
     assert {path: path.read_bytes() for path in files(keep)} == before
+
+
+async def test_a_lost_archive_is_given_up_and_no_erasure_waits_for_it(
+    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str
+) -> None:
+    await Archives(SQL, keep).run(owner, NOW)
+    month = next(path for path in files(keep) if "January" in gzip.decompress(path.read_bytes()).decode()).parent
+    shutil.rmtree(month)
+    with pytest.raises(NotReady, match="mneme archive drop"):
+        await eraser_with(database, keep).erase(TENANT, ANA)
+    done = await Archives(SQL, keep).drop(owner, "203101", NOW)
+    assert (done.rows, done.months) == (4, ["2031-01"])
+    await eraser_with(database, keep).erase(TENANT, ANA)
+    assert "ana's" not in text_of(keep)
+    with pytest.raises(NotFound):
+        await Archives(SQL, keep).drop(owner, "203101", NOW)
+
+
+async def test_a_month_is_dropped_with_its_files(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
+    await Archives(SQL, keep).run(owner, NOW + timedelta(days=31))
+    await Archives(SQL, keep).drop(owner, "203101", NOW)
+    assert ("203101", "dropped") in await states(admin)
+    assert "January" not in text_of(keep)
+    assert "February" in text_of(keep)

@@ -20,6 +20,7 @@ from app.store import ids
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from tests.support import lifecycle
+from tests.support.cases import cases
 from tests.support.database import connected
 from tests.support.lifecycle import POLICY
 from tests.support.lives import DAY, NOW, TENANT, USER, lives, one, put, told
@@ -100,7 +101,7 @@ def _anything(dice: Random) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@cases("seed", range(3))
 async def test_every_decision_is_the_same_on_both_sides(admin: Admin, seed: int) -> None:
     dice = Random(seed)
     for _ in range(1000):
@@ -251,7 +252,7 @@ async def test_what_is_imported_starts_its_life_with_the_import(
     assert (await one(admin, imported)).tier == 2
 
 
-@pytest.mark.parametrize("at", [datetime(1970, 1, 1, tzinfo=UTC), NOW, datetime(2199, 12, 31, 23, 59, 59, 999000, UTC)])
+@cases("at", [datetime(1970, 1, 1, tzinfo=UTC), NOW, datetime(2199, 12, 31, 23, 59, 59, 999000, UTC)])
 async def test_an_id_tells_when_it_was_made(admin: Admin, at: datetime) -> None:
     assert await admin.fetchval("SELECT agent_data.made_at($1)", ids.uuid7(at)) == at
     assert await admin.fetchval("SELECT agent_data.made_at($1)", uuid4()) is None
@@ -306,7 +307,7 @@ async def _crowd(admin: Admin, n: int) -> None:
         await put(admin, user_id=UUID(int=number % 7 + 1), importance=0.5, validated_by="system")
 
 
-@pytest.mark.parametrize("limit", [1, 3, 1000])
+@cases("limit", [1, 3, 1000])
 async def test_a_walk_looks_at_all_of_them_once(admin: Admin, limit: int) -> None:
     await _crowd(admin, 20)
     nil = UUID(int=0)

@@ -35,6 +35,7 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor
+from tests.support.cases import cases
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, talk
 from tests.support.wired_api import HashEmbedder, WordCounter
@@ -333,7 +334,7 @@ async def test_rare_words_and_those_of_the_key_lead(teller: Teller, store: Pagin
     ]
 
 
-@pytest.mark.parametrize("question", ["", "the of and", "'; \\ & | ! <-> :*", "\0 \ud800", "x" * 5000, "(" * 300])
+@cases("question", ["", "the of and", "'; \\ & | ! <-> :*", "\0 \ud800", "x" * 5000, "(" * 300])
 async def test_any_question_is_one(teller: Teller, store: PagingStore, question: str) -> None:
     await tell(teller, record(S1, made(S1, "one")))
     assert [each.text for each in await store.search(TENANT, ANA, S1, question, None, None, 3)] == [0.0]
@@ -418,7 +419,7 @@ async def test_what_was_deleted_meanwhile_is_not_written_down(teller: Teller, st
 # --- jobs -------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("zone", "wanted"), [(Zone.NORMAL, 0), (Zone.CAUTION, 1), (Zone.EMERGENCY, 1)])
+@cases(("zone", "wanted"), [(Zone.NORMAL, 0), (Zone.CAUTION, 1), (Zone.EMERGENCY, 1)])
 async def test_under_pressure_levels_are_asked_for_once(teller: Teller, admin: Any, zone: Zone, wanted: int) -> None:
     one = made(S1, "one")
     for turn in (1, 2):

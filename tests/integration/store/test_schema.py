@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.store import ids
+from tests.support.cases import cases
 from tests.support.teller import ANA, TENANT, Teller, talk
 
 Admin = asyncpg.Connection
@@ -301,7 +302,7 @@ async def test_making_a_month_twice_makes_it_once(admin: Admin) -> None:
         assert await admin.fetchval(made, date(2032, 3, 1), date(2032, 4, 1)) == each
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Pacific/Auckland", "America/Los_Angeles"])
+@cases("zone", ["UTC", "Pacific/Auckland", "America/Los_Angeles"])
 async def test_a_month_is_one_of_utc_wherever_the_server_is(admin: Admin, zone: str) -> None:
     await admin.execute(f"SET timezone = '{zone}'")
     await admin.execute("SELECT agent_data.ensure_history_partitions('2032-06-01', '2032-06-01')")

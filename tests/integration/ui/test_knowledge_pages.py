@@ -12,6 +12,7 @@ import pytest
 
 from app.store import ids
 from app.store.pools import Pool
+from tests.support.cases import cases
 from tests.support.labelled_mentions import ONTOLOGY, Rows
 from tests.support.lives import put
 from tests.support.sample_domain import ONTOLOGY_YAML
@@ -225,7 +226,7 @@ async def test_a_conflict_with_a_row_is_decided(
     assert "There is no such conflict" in (await visitor.look(f"conflicts/{memory}", status=404)).text
 
 
-@pytest.mark.parametrize(
+@cases(
     ("way", "kept"),
     [
         ("The first memory: NET30", ["active", "superseded"]),

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import asyncpg
-import pytest
 from msgspec.structs import replace
 
 from app.store.ids import LOCAL_TENANT
@@ -16,6 +15,7 @@ from app.store.queries import Queries
 from app.store.tenancy import Tenancy
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
+from tests.support.cases import cases
 from tests.support.ui_forms import post, sign_in
 from tests.support.ui_page import Page
 
@@ -153,7 +153,7 @@ async def test_a_key_from_its_making_to_its_end(page: Page) -> None:
         assert (await post(client, f"/ui/keys/{row.key_id}/revoke")).status_code == 404
 
 
-@pytest.mark.parametrize(
+@cases(
     ("field", "value"),
     [
         ("requests_per_minute", "many"), ("requests_per_minute", "-1"), ("token_budget", "1e99"), ("money_budget_usd", "nan"),

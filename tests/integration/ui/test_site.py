@@ -13,6 +13,7 @@ from starlette.responses import Response
 from app.errors import StoreUnavailable
 from app.features.ui.site import SECURITY_HEADERS, Site
 from app.features.ui.visit import COOKIE, Entry, Visit
+from tests.support.cases import cases
 from tests.support.ui_forms import post, sign_in, token
 from tests.support.ui_page import Page
 
@@ -58,7 +59,7 @@ async def test_signing_in_and_out(locked: Page) -> None:
         assert (await client.get("/ui/jobs")).status_code == 303
 
 
-@pytest.mark.parametrize("key", [UNKNOWN, "", "sk-123", "mneme_é🔑", "mneme_" + "y" * 100_000])
+@cases("key", [UNKNOWN, "", "sk-123", "mneme_é🔑", "mneme_" + "y" * 100_000])
 async def test_a_wrong_key_is_said(locked: Page, key: str) -> None:
     async with locked.browser() as client:
         answer = await sign_in(client, key)
@@ -96,7 +97,7 @@ async def test_a_revoked_or_expired_key_signs_out(locked: Page) -> None:
         assert (answer.status_code, answer.headers["hx-redirect"], answer.text) == (200, "/ui/login", "")
 
 
-@pytest.mark.parametrize(
+@cases(
     "elsewhere",
     ["https://evil.example/", "//evil.example", "/\\evil.example", "/ui\\@evil", "javascript:alert(1)", "/uix", "http://[",
      "/api/v1/keys", "\t//evil.example", "/ui/../..//evil", "ui"],
@@ -165,7 +166,7 @@ async def test_forms_that_are_none(page: Page) -> None:
         in_words(answer, 413)
 
 
-@pytest.mark.parametrize("charset", ["utf-7", "unicode_escape", "idna", "punycode"])
+@cases("charset", ["utf-7", "unicode_escape", "idna", "punycode"])
 async def test_the_sender_of_a_form_chooses_no_charset(locked: Page, charset: str) -> None:
     """Of a multipart form one could: half characters that no text may hold, and `punycode`, whose reading takes seconds."""
     for kind in ("multipart/form-data; boundary=x", "application/x-www-form-urlencoded"):
