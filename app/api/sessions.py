@@ -179,6 +179,17 @@ class MessageDeleted(BaseModel):
     kept: list[UUID]
 
 
+class SessionDeleted(BaseModel):
+    """A deleted session. `messages`: how many were deleted now; `forgotten`: memories that went with them; `kept`: those that
+    other sessions say, too."""
+
+    id: UUID
+    deleted: bool
+    messages: int
+    forgotten: list[UUID]
+    kept: list[UUID]
+
+
 class MessagesAdded(BaseModel):
     """Where the messages came to stand. `created`: the session is new."""
 
@@ -277,6 +288,9 @@ def sessions_router(
         routes.delete,
         methods=["DELETE"],
         response_model=MessageDeleted,
+    )
+    router.add_api_route(
+        "/sessions/{session_id}", routes.delete_session, methods=["DELETE"], response_model=SessionDeleted
     )
     router.add_api_route("/sessions/{session_id}/close", routes.close, methods=["POST"], response_model=SessionOut)
     return router
@@ -470,6 +484,21 @@ class _Routes:
         if message is None or gone is None:
             raise NotFound("There is no such message.")
         return MessageDeleted(id=message, deleted=True, forgotten=list(gone.forgotten), kept=list(gone.kept))
+
+    async def delete_session(self, scope: Admitted, session_id: Segment, user: Owner = None) -> SessionDeleted:
+        """Delete a session: each of its messages as the route for one does, with what was learned from them alone, and its
+        metadata and summary. It is closed; its id stays, so that its transcript, sent again, is recognised and brings nothing
+        back. What it shares with the session that it is a branch of is that one's. Asked again after a failure it goes on.
+        """
+        ref = await find_session(self._sessions, scope, session_id, user)
+        gone = await self._deleter.delete_session(scope.tenant, ref)
+        return SessionDeleted(
+            id=ref.session_id,
+            deleted=True,
+            messages=gone.messages,
+            forgotten=sorted(gone.forgotten),
+            kept=sorted(gone.kept - gone.forgotten),
+        )
 
     async def close(
         self,

@@ -14,7 +14,9 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, SpaceNam
 from app.api.scope import Admitted, CallerScope, Gate
 from app.api.tenant import check_admin
 from app.api.users import Erased
-from app.store.erasure import Eraser
+from app.errors import NotFound
+from app.store import ids
+from app.store.erasure import Deleter, Eraser
 from app.store.spaces import NAME_PATTERN, SharedSpace, SharedSpaces, SpaceKind, no_such_space
 from app.tasks import Supervisor
 
@@ -92,9 +94,19 @@ class SpaceItemPage(BaseModel):
     next: str | None
 
 
-def spaces_router(gate: Gate, spaces: SharedSpaces, eraser: Eraser, tasks: Supervisor) -> APIRouter:
+class SpaceItemTaken(BaseModel):
+    """What was taken out of a space: `taken` are the item and what was learned from it. `stays`: others said it, too; it is
+    known as theirs alone."""
+
+    space: str
+    item: UUID
+    taken: list[UUID]
+    stays: bool
+
+
+def spaces_router(gate: Gate, spaces: SharedSpaces, eraser: Eraser, deleter: Deleter, tasks: Supervisor) -> APIRouter:
     """The routes of spaces."""
-    routes = _Routes(spaces, eraser, tasks)
+    routes = _Routes(spaces, eraser, deleter, tasks)
     router = gate.router("spaces")
     one, member = "/spaces/{space}", "/spaces/{space}/members/{user_id}"
     router.add_api_route("/spaces", routes.listing, methods=["GET"], response_model=SpacePage)
@@ -102,6 +114,7 @@ def spaces_router(gate: Gate, spaces: SharedSpaces, eraser: Eraser, tasks: Super
     router.add_api_route(one, routes.get, methods=["GET"], response_model=SpaceOut)
     router.add_api_route(one, routes.erase, methods=["DELETE"], response_model=Erased)
     router.add_api_route(one + "/items", routes.items, methods=["GET"], response_model=SpaceItemPage)
+    router.add_api_route(one + "/items/{item_id}", routes.take_back, methods=["DELETE"], response_model=SpaceItemTaken)
     router.add_api_route(one + "/members", routes.members, methods=["GET"], response_model=SpaceMemberPage)
     router.add_api_route(member, routes.join, methods=["PUT"], response_model=SpaceJoined)
     router.add_api_route(member, routes.leave, methods=["DELETE"], response_model=SpaceJoined)
@@ -109,11 +122,13 @@ def spaces_router(gate: Gate, spaces: SharedSpaces, eraser: Eraser, tasks: Super
 
 
 class _Routes:
-    """A key made for one user sees that user's spaces, and may leave them; all else is for one that may manage the tenant."""
+    """A key made for one user sees that user's spaces, may leave them, and takes back what that user said; all else is for one
+    that may manage the tenant."""
 
-    def __init__(self, spaces: SharedSpaces, eraser: Eraser, tasks: Supervisor) -> None:
+    def __init__(self, spaces: SharedSpaces, eraser: Eraser, deleter: Deleter, tasks: Supervisor) -> None:
         self._spaces = spaces
         self._eraser = eraser
+        self._deleter = deleter
         self._tasks = tasks
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> SpacePage:
@@ -170,6 +185,23 @@ class _Routes:
         page, following = paged(rows, limit, lambda row: (row.said_at, row.id))
         return SpaceItemPage(items=[SpaceItemOut(**row._asdict()) for row in page], next=following)
 
+    async def take_back(self, scope: Admitted, space: SpaceInPath, item_id: str) -> SpaceItemTaken:
+        """Take back what a user said there, also after they left; with what was learned from it, and all stored blocks that
+        quote it. The turn stays in the user's own history. Without a user: any item, with a key that may manage the tenant.
+
+        409: a memory that was learned from others' words as well.
+        """
+        named, item = scope.named(), ids.issued(item_id)
+        if named is None:
+            check_admin(scope)
+        found = None
+        if item is not None:
+            owner = ids.space_id(scope.tenant, space)
+            found = await self._deleter.take_back(scope.tenant, owner, item, named.id if named else None)
+        if item is None or found is None:
+            raise NotFound("There is nothing of this id that this user said in this space.", param="item_id")
+        return SpaceItemTaken(space=space, item=item, taken=list(found.forgotten), stays=bool(found.kept))
+
     async def join(self, scope: Admitted, space: SpaceInPath, user_id: Segment) -> SpaceJoined:
         """Let a user read a space, and speak there."""
         check_admin(scope)
@@ -189,7 +221,10 @@ class _Routes:
         check_admin(scope)
         found = await self._one(scope, space)
         await self._spaces.empty(scope.tenant, found.space_id)
-        receipt = await asyncio.shield(self._tasks.spawn(self._eraser.erase(scope.tenant, found.space_id), "erasure"))
+        # Without tombstones: no transcript says anything to a space again, and a new one of this name may learn the same.
+        erasing = self._eraser.erase(scope.tenant, found.space_id, tombstones=False)
+        receipt = await asyncio.shield(self._tasks.spawn(erasing, "erasure"))
+        await self._spaces.empty(scope.tenant, found.space_id)  # who came while it was being erased
         return Erased.of(receipt)
 
     async def _one(self, scope: CallerScope, name: str, *given: str) -> SharedSpace:

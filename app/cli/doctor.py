@@ -54,6 +54,12 @@ ASK_S = 5.0
 """Seconds that an upstream has to answer the doctor."""
 
 
+UNUSED_DAYS = 30
+"""Days of statistics from which an index that was not read counts as unused: a month has all that is rare."""
+UNUSED_BYTES = 64 * MB
+"""Smaller ones cost next to nothing."""
+
+
 class Finding(Struct, frozen=True):
     """One thing looked at. `mend`: what to do, where something is to be done."""
 
@@ -272,6 +278,7 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
         stored = [] if waiting else await storage_of(connection, Queries.load())
         if not waiting:
             found += await _parameters(connection)
+            found += await _indexes(connection)
         archived = [] if waiting else await _archives(settings, connection)
     finally:
         await connection.close()
@@ -295,6 +302,18 @@ async def _parameters(connection: asyncpg.Connection[Any]) -> list[Finding]:
     return [
         Finding("error", f"{line}.", "Set it right as mneme_owner: docs/reference/system-config.md.")
         for line in wrong_with(await parameters_of(connection, Queries.load()))
+    ]
+
+
+async def _indexes(connection: asyncpg.Connection[Any]) -> list[Finding]:
+    """Large indexes that nothing has read for long: they cost each write, and may be another version's."""
+    return [
+        Finding(
+            "warning",
+            f"The index {row['name']} ({row['bytes'] / MB:,.0f} MB) was read by nothing in {row['days']} days.",
+            "See that no standby reads it and nothing rare needs it; then it may be dropped.",
+        )
+        for row in await connection.fetch(Queries.load()["retention.unused_indexes"], UNUSED_DAYS, UNUSED_BYTES)
     ]
 
 

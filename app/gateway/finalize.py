@@ -30,7 +30,7 @@ from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
-from app.gateway.sharing import Sharer, spoken
+from app.gateway.sharing import Sharer, by_word, spoken
 from app.gateway.spooling import Keeper
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
@@ -601,6 +601,7 @@ class Finalizer:
                 if found is not None:
                     call = replace(call, replay=found, identity=replace(call.identity, repeats=True))
             place = await self._preparer.place(call.identity, chat, call.switches, call.at)
+            call = replace(call, identity=by_word(call.identity, chat, place))
         except MnemeError as error:
             if error.status >= 500:
                 raise

@@ -56,11 +56,18 @@ def member(identity: Identity, chat: ChatRequest, place: Place) -> Identity:
     """Who says something, and in which space: the one that the header names, else the message. Raises NotFound for one that the
     user is no member of."""
     if identity.space is None:
-        named = addressed(newest(chat), place.spaces) if place.spaces else None
-        return replace(identity, space=named) if named is not None else identity
+        return by_word(identity, chat, place)
     if all(each.name != identity.space for each in place.spaces):
         raise no_such_space(identity.space, "X-Mneme-Space")
     return identity
+
+
+def by_word(identity: Identity, chat: ChatRequest, place: Place) -> Identity:
+    """Who says something, and in which space the message itself says, where no header does."""
+    if identity.space is not None or not place.spaces:
+        return identity
+    named = addressed(newest(chat), place.spaces)
+    return replace(identity, space=named) if named is not None else identity
 
 
 class Sharer:

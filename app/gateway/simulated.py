@@ -107,6 +107,8 @@ def message_events(message: Mapping[str, Any], pieces: Sequence[str]) -> Iterato
 
 
 MODEL = "mneme-simulated"
+WINDOW = 128_000
+"""Tokens, told in the list of models: that of gpt-4o. Open WebUI's own tools take 8,000, and what nobody knows has 8,192."""
 PAUSE_S = 0.005
 """Seconds between the pieces of a stream: enough for them to arrive one by one."""
 WORDS_PER_PIECE = 3
@@ -239,7 +241,7 @@ class SimulatedTransport:
             await asyncio.sleep(self._pause_s)
 
     def _model(self) -> dict[str, Any]:
-        return {"id": MODEL, "object": "model", "created": 0, "owned_by": "mneme"}
+        return {"id": MODEL, "object": "model", "created": 0, "owned_by": "mneme", "max_model_len": WINDOW}
 
     def _json(self, request: UpstreamRequest, value: object, status: int = 200) -> UpstreamResponse:
         body = orjson.dumps(value)

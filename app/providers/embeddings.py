@@ -13,6 +13,7 @@ import threading
 import unicodedata
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -162,7 +163,7 @@ class WordLlamaEmbedder:
         weights, tokenizer = self._files
         self._tokens = _mapped(weights, "embedding.weight")  # (32000, 256) float16
         self._words = np.empty((self.WORDS_KEPT, self.dimensions), np.float32)
-        self._tokenizer = Tokenizer.from_file(str(tokenizer))
+        self._tokenizer = _tokenizer(tokenizer)
         self._mean = self._pooled(REFERENCE).mean(axis=0)
 
     def _pooled(self, texts: Sequence[str]) -> Vectors:
@@ -202,6 +203,12 @@ class WordLlamaEmbedder:
             self._words[found] = vector * (self.FUNCTION_WORD if word in _FUNCTION_WORDS else 1.0)
             self._rows[word] = found
         return found
+
+
+@cache
+def _tokenizer(file: Path) -> Tokenizer:
+    """One for all embedders of a process: to read it is nearly all that `_load` takes."""
+    return Tokenizer.from_file(str(file))
 
 
 def _mapped(file: Path, name: str) -> NDArray[np.float16]:

@@ -94,7 +94,7 @@ def open_routes(
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
-        spaces_router(gate, spaces, eraser, core.tasks),
+        spaces_router(gate, spaces, eraser, deleter, core.tasks),
         sessions_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
         history_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),

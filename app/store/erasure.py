@@ -455,6 +455,8 @@ DELETION_S = 60.0
 
 TOLD_TOGETHER = frozenset({"summary", "episode"})
 """Kinds whose text tells of all their sources at once: without one of them it is not the same text."""
+SESSION_BATCH = 500
+"""Messages of a session that are looked up at once to be deleted."""
 
 _WORD = re.compile(r"\w+")
 
@@ -477,8 +479,16 @@ class Deletion(Struct, frozen=True):
     kept: tuple[UUID, ...]
 
 
+class SessionDeletion(Struct, frozen=True):
+    """What a session's deletion did: messages that went, memories that were forgotten, and those that others still say."""
+
+    messages: int = 0
+    forgotten: frozenset[UUID] = frozenset()
+    kept: frozenset[UUID] = frozenset()
+
+
 class Deleter:
-    """Deletes messages: the words of one, and what came from it, in one transaction.
+    """Deletes messages, one or a session's: the words of one, and what came from it, in one transaction.
 
     settle     jobs and calls of the user that write this moment come to their end; later ones find the message gone
     memories   what was learned from it and from nothing else is forgotten; what has other sources loses this one
@@ -509,19 +519,71 @@ class Deleter:
                 place = (
                     await connection.fetchrow(self._sql["history.find"], tenant, user, message, *line) if line else None
                 )
-                if place is None:
-                    return None
-                alone = place["session_id"] if user == ids.nobody(tenant) else user
-                async with connection.transaction():
-                    # First all that may be waited for: what comes after sees what others have written.
-                    await connection.execute(self._sql["learning.lock"], alone)
-                    await connection.execute(self._sql["erasure.settle"], user)
-                    run = _Deleting(
-                        connection, self._sql, tenant, user, message, place["created_at"], self._clock.now()
-                    )
-                    return await run.delete()
+                return await self._one(connection, tenant, user, message, place) if place is not None else None
         except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
             raise StoreUnavailable("Nothing was deleted: others write for this user; try again.") from error
+
+    async def delete_session(self, tenant: UUID, ref: SessionRef) -> SessionDeletion:
+        """Delete all messages of a session, each as `delete`, the newest first, and end it. Its row stays, without its metadata
+        and its summary: a transcript of it that is sent again is recognised, and says nothing. What it shares with its parent
+        is the parent's. Raises StoreUnavailable: some may be gone, and asking again goes on."""
+        user, gone = ref.user_id, SessionDeletion()
+        try:
+            async with self._room, connected(self._connect) as connection:
+                await set_codecs(connection, None)
+                await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
+                while rows := await connection.fetch(
+                    self._sql["deleting.of_session"], tenant, user, ref.session_id, SESSION_BATCH
+                ):
+                    for row in rows:
+                        async with asyncio.timeout(DELETION_S):
+                            one = await self._one(connection, tenant, user, row["message_id"], row)
+                        if one is not None:
+                            gone = SessionDeletion(
+                                gone.messages + 1, gone.forgotten | set(one.forgotten), gone.kept | set(one.kept)
+                            )
+                await connection.execute(
+                    self._sql["deleting.end_session"], tenant, user, ref.session_id, self._clock.now()
+                )
+        except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
+            raise StoreUnavailable("Not all was deleted: others write for this user; try again.") from error
+        return gone
+
+    async def _one(
+        self, connection: asyncpg.Connection[Any], tenant: UUID, user: UUID, message: UUID, place: Any
+    ) -> Deletion | None:
+        alone = place["session_id"] if user == ids.nobody(tenant) else user
+        async with connection.transaction():
+            # First all that may be waited for: what comes after sees what others have written.
+            await connection.execute(self._sql["learning.lock"], alone)
+            await connection.execute(self._sql["erasure.settle"], user)
+            run = _Deleting(connection, self._sql, tenant, user, message, place["created_at"], self._clock.now())
+            return await run.delete()
+
+    async def take_back(self, tenant: UUID, space: UUID, item: UUID, user: UUID | None) -> Deletion | None:
+        """Take out of a shared space an item that this user said there (None: whoever's it is), with what came from it and all
+        blocks that quote it. What others said, too, stays, and is theirs (`kept`). None: there is none, or it is others'.
+        Raises Conflict for a memory that comes from others' words as well, StoreUnavailable: then nothing was changed."""
+        try:
+            async with self._room, asyncio.timeout(DELETION_S), connected(self._connect) as connection:
+                await set_codecs(connection, None)
+                await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
+                key = bytes.fromhex(await connection.fetchval(self._sql["erasure.hmac_key"]))
+                async with connection.transaction():
+                    await connection.execute(self._sql["learning.lock"], space)
+                    row = await connection.fetchrow(self._sql["spaces.takeable"], tenant, user, space, item)
+                    if row is None:
+                        return None
+                    if not row["mine"]:
+                        raise Conflict("Others said it, too: take back the message of yours that it comes from.")
+                    gone = await _take_out(connection, self._sql, key, tenant, row, self._clock.now())
+                    if row["shared"]:
+                        await connection.execute(self._sql["spaces.unsay"], tenant, user, space, item)
+                    else:
+                        await connection.execute(self._sql["spaces.unsay_item"], tenant, space, item)
+                    return Deletion(tuple(gone), (item,) if row["shared"] else ())
+        except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
+            raise StoreUnavailable("Nothing was taken back: others write to this space; try again.") from error
 
 
 class _Deleting:

@@ -108,11 +108,14 @@ class SharedSpaces:
     async def create(
         self, tenant: UUID, name: str, *, kind: SpaceKind, title: str = "", by_word: bool = False
     ) -> tuple[SharedSpace, bool]:
-        """A space; False: there was one of this name, which stays as it is."""
+        """A space; False: there was one of this name, which stays as it is. A new one has no member."""
         now, owner = self._clock.now(), owner_of(tenant, name)
         async with self._pool.transaction(tenant) as connection:
             await ensure_user(connection, self._sql, tenant, owner, now)
             made = await connection.fetchval(self._sql["spaces.add"], tenant, owner.id, name, kind, title, by_word, now)
+            if made is not None:
+                # Who came to one of this name while it was being erased has come to that one.
+                await connection.execute(self._sql["spaces.empty"], tenant, owner.id)
             found = await self._one(connection, tenant, None, owner.id)
         assert found is not None, "it was made or found in this transaction"
         return found, made is not None
@@ -155,6 +158,7 @@ class SharedSpaces:
             if await connection.fetchval(self._sql["spaces.hold"], tenant, space) is None:
                 raise no_such_space(name)
             await ensure_user(connection, self._sql, tenant, user, now)
+            await connection.fetchval(self._sql["spaces.hold_user"], tenant, user.id)
             made = await connection.fetchval(self._sql["spaces.join"], tenant, user.id, space, now)
             if (
                 made is not None
@@ -164,10 +168,11 @@ class SharedSpaces:
         return made is not None
 
     async def leave(self, tenant: UUID, space: UUID, user: UUID) -> bool:
-        """End a membership: from the next read on the user sees nothing of the space. False: there was none."""
+        """End a membership: from the next read on the user sees nothing of the space, and the blocks of their prompts that
+        quote it go. False: there was none."""
         async with self._pool.transaction(tenant) as connection:
-            gone = await connection.fetchval(self._sql["spaces.leave"], tenant, user, space)
-        return gone is not None
+            gone: bool = await connection.fetchval(self._sql["spaces.leave"], tenant, user, space)
+        return gone
 
     async def empty(self, tenant: UUID, space: UUID) -> None:
         """End all membership: what is left of the space, nobody reads. (Then it is erased, as a user is.)"""

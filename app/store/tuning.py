@@ -67,6 +67,13 @@ PARAMETERS: Mapping[str, Number | Mapping[str, Number]] = {
     "confidence": dict.fromkeys(
         ("fact", "preference", "correction", "boost_1", "boost_2", "boost_3", "boost_more", "most"), SHARE
     ),
+    "consolidation": {
+        "sessions": ONE_OR_MORE,
+        "episodes": ONE_OR_MORE,
+        "facts": ONE_OR_MORE,
+        "gain": SHARE,
+        "most": SHARE,
+    },
     "outcome_boost": SHARE,
     "retrieval_limits": dict.fromkeys(("vector", "entity", "time", "recent", "summary"), COUNT),
 }

@@ -1,8 +1,9 @@
 -- name: user
--- What holds for a user now: erasure epoch (NULL: there is none), what memories of theirs were drawn together as, and how often that
--- was made void.
+-- What holds for a user now: erasure epoch (NULL: there is none), what memories of theirs were drawn together as, how often that
+-- was made void, and what is worth drawing together.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
-       COALESCE((SELECT c.version FROM agent_data.consolidation_state c WHERE c.user_id = $1), 0) AS version
+       COALESCE((SELECT c.version FROM agent_data.consolidation_state c WHERE c.user_id = $1), 0) AS version,
+       (SELECT p.value::text FROM agent_data.system_config p WHERE p.key = 'consolidation') AS triggers
 
 -- name: session
 -- A session as its summary sees it.

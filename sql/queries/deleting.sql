@@ -10,6 +10,24 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at
                   WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
 FOR UPDATE OF h
 
+-- name: of_session
+-- Messages of a session that are shown, the newest first, at most $4.
+SELECT h.message_id, h.session_id, h.created_at FROM agent_data.conversation_history h
+JOIN agent_data.sessions s ON s.user_id = $2 AND s.session_id = h.session_id
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3
+  AND h.created_at BETWEEN s.first_message_at AND s.last_message_at
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
+ORDER BY h.turn_index DESC, h.sibling DESC
+LIMIT $4
+
+-- name: end_session
+-- Ends a session whose messages are deleted, without what was said of it.
+UPDATE agent_data.sessions SET
+    status = 3, ended_at = COALESCE(ended_at, $4), updated_at = $4, metadata = '{}', summary_text = NULL,
+    summary_embedding = NULL, summary_token_count = 0
+WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
+
 -- name: learned
 -- What was learned from a message, and the summary that stands for it, held in the order in which all take memories. Not what was
 -- drawn from many: that goes with the message (`forget_derived`), and is not what its user wants forgotten, but drawn anew.

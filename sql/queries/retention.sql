@@ -177,3 +177,18 @@ ORDER BY g.name, x.month NULLS FIRST
 -- name: ticks
 -- When each task of the schedule last ran, and what it changed then.
 SELECT t.name, t.last_run, t.took_ms, t.changed FROM agent_data.ticks t ORDER BY t.name
+
+-- name: unused_indexes
+-- Indexes of $2 bytes or more, all partitions together, that keep nothing unique and were not read in the $1 days or more that
+-- statistics tell of.
+SELECT x.root::regclass::text AS name, x.bytes, x.days FROM (
+    SELECT COALESCE(pg_partition_root(u.indexrelid), u.indexrelid) AS root, sum(pg_relation_size(u.indexrelid))::bigint AS bytes,
+           sum(u.idx_scan) AS scans, min(extract(day FROM now() - COALESCE(d.stats_reset, pg_postmaster_start_time())))::integer AS days
+    FROM pg_stat_user_indexes u
+    JOIN pg_index i ON i.indexrelid = u.indexrelid AND NOT i.indisunique
+    JOIN pg_stat_database d ON d.datname = current_database()
+    WHERE u.schemaname = 'agent_data'
+    GROUP BY 1
+) x
+WHERE x.scans = 0 AND x.bytes >= $2 AND x.days >= $1
+ORDER BY x.bytes DESC, 1

@@ -31,7 +31,8 @@ ORDER BY s.created_at DESC, s.session_id DESC
 LIMIT $6
 
 -- name: list_of_tenant
--- As list_of_user, for all users of a tenant: another statement, because only a named user prunes to one partition.
+-- As list_of_user, for all users of a tenant, but not for spaces (no user speaks there, and `items` lists what is said): another
+-- statement, because only a named user prunes to one partition.
 SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id, s.created_at, s.updated_at, s.expires_at,
        s.ended_at, s.status, s.session_type, s.model_id, s.turn_count, s.total_prompt_tokens, s.total_completion_tokens,
        s.total_cost_microcents, s.summary_text, s.parent_session_id, s.branch_turn_index, s.first_message_at,
@@ -40,6 +41,7 @@ FROM agent_data.sessions s
 LEFT JOIN agent_data.users u ON u.user_id = s.user_id
 WHERE s.tenant_id = $1 AND ($2::smallint IS NULL OR s.status = $2)
   AND ($3::timestamptz IS NULL OR (s.created_at, s.session_id) < ($3, $4::uuid))
+  AND NOT EXISTS (SELECT FROM agent_data.spaces x WHERE x.tenant_id = $1 AND x.user_id = s.user_id)
 ORDER BY s.created_at DESC, s.session_id DESC
 LIMIT $5
 

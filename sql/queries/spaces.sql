@@ -32,6 +32,10 @@ SELECT s.user_id FROM agent_data.spaces s WHERE s.tenant_id = $1 AND s.user_id =
 -- Whether a user is a member, who cannot leave before the transaction ends.
 SELECT 1 FROM agent_data.space_members m WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.space_id = $3 FOR UPDATE
 
+-- name: hold_user
+-- A user, held until the transaction ends: nobody else makes them a member meanwhile.
+SELECT 1 FROM agent_data.users u WHERE u.tenant_id = $1 AND u.user_id = $2 FOR UPDATE
+
 -- name: joined
 -- How many spaces a user is in.
 SELECT count(*) FROM agent_data.space_members m WHERE m.tenant_id = $1 AND m.user_id = $2
@@ -42,8 +46,8 @@ INSERT INTO agent_data.space_members (user_id, tenant_id, space_id, joined_at) V
 ON CONFLICT DO NOTHING RETURNING user_id
 
 -- name: leave
--- A member less; nothing where there was none.
-DELETE FROM agent_data.space_members m WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.space_id = $3 RETURNING m.user_id
+-- A member less, and the stored blocks of their prompts that quote the space; false where there was none.
+SELECT agent_data.leave_space($1, $2, $3)
 
 -- name: members
 -- The members of a space by their names, after $3.
@@ -99,6 +103,43 @@ SELECT y.space_id, y.item_id, y.item_kind, y.session_id,
        OR EXISTS (SELECT FROM agent_data.memory_store m
                   WHERE m.user_id = y.space_id AND m.memory_id = y.item_id AND m.source_message_ids <> '{}') AS shared
 FROM agent_data.space_sayings y WHERE y.tenant_id = $1 AND y.user_id = $2 ORDER BY y.space_id, y.item_id
+
+-- name: takeable
+-- An item of a space ($3) that is to be taken back by the user $2; NULL: by whoever manages the tenant (asked as mneme_eraser).
+-- Nothing where it is not there, or the user has no part in it. `mine`: they said it, or all that it was learned from; `shared`:
+-- others said it, too, or something that it was learned from.
+SELECT $3::uuid AS space_id, $4::uuid AS item_id, i.session_id, $2::uuid IS NULL OR i.said OR i.others = 0 AND i.own > 0 AS mine,
+       $2::uuid IS NOT NULL AND (i.others > 0 OR EXISTS (
+           SELECT FROM agent_data.space_sayings y
+           WHERE y.tenant_id = $1 AND y.space_id = $3 AND y.item_id = $4 AND y.user_id <> $2)) AS shared
+FROM (
+    SELECT f.session_id,
+           EXISTS (SELECT FROM agent_data.space_sayings y
+                   WHERE y.tenant_id = $1 AND y.user_id = $2 AND y.space_id = $3 AND y.item_id = $4) AS said,
+           count(x.source) FILTER (WHERE y.user_id IS NOT NULL) AS own,
+           count(x.source) FILTER (WHERE y.user_id IS NULL) AS others
+    FROM (
+        SELECT h.session_id, '{}'::uuid[] AS sources
+        FROM agent_data.conversation_history h
+        WHERE h.tenant_id = $1 AND h.user_id = $3 AND h.message_id = $4 AND NOT h.is_pruned
+          AND NOT EXISTS (SELECT FROM agent_data.suppressions x
+                          WHERE x.user_id = $3 AND x.item_id = $4 AND x.reason NOT IN ('superseded', 'resent'))
+        UNION ALL
+        SELECT NULL, m.source_message_ids
+        FROM agent_data.memory_store m
+        WHERE m.tenant_id = $1 AND m.user_id = $3 AND m.memory_id = $4 AND m.status <> 'forgotten'
+    ) f
+    LEFT JOIN LATERAL unnest(f.sources) AS x (source) ON true
+    LEFT JOIN agent_data.space_sayings y
+           ON y.tenant_id = $1 AND y.user_id = $2 AND y.space_id = $3 AND y.item_id = x.source
+    GROUP BY f.session_id
+) i
+WHERE EXISTS (SELECT FROM agent_data.spaces s WHERE s.tenant_id = $1 AND s.user_id = $3)
+  AND ($2::uuid IS NULL OR i.said OR i.own > 0)
+
+-- name: unsay_item
+-- Nobody knows any more who said this item ($3).
+DELETE FROM agent_data.space_sayings y WHERE y.tenant_id = $1 AND y.space_id = $2 AND y.item_id = $3
 
 -- name: said_at
 -- When a message of a space was said; nothing where it is gone.

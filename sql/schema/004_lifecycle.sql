@@ -23,6 +23,8 @@ INSERT INTO agent_data.system_config (key, value, description) VALUES
      'What a yes adds to confidence and up to where, the confidence of a correction (seed 004); days until a question is put again, twice as long each time.'),
     ('confidence', '{"fact": 0.7, "preference": 0.6, "correction": 0.85, "boost_1": 0.15, "boost_2": 0.1, "boost_3": 0.05, "boost_more": 0.02, "most": 0.95}',
      'How far a first statement is believed, what the first, second, third and each further confirmation adds, and up to where (seed 004).'),
+    ('consolidation', '{"sessions": 3, "episodes": 20, "facts": 3, "gain": 0.05, "most": 0.95}',
+     'Sessions or episodes from which an entity gets a summary, facts from which that is made anew, what it adds to the confidence of its facts, and up to where (seed 004).'),
     ('importance_decay', '{"rate": 0.001, "hours": 6, "after_days": 7, "step": 0.05}',
      'What importance loses each period after so many idle days, and the least loss written (seed 001 §4.4; rate and step ours).'),
     ('prune', '{"below": 0.1, "idle_days": 30}', 'Importance and idle days at which a memory goes (seed 001 §4.4).'),

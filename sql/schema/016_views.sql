@@ -14,10 +14,13 @@ CREATE FUNCTION agent_data.shown_space() RETURNS smallint LANGUAGE sql STABLE AS
     ORDER BY s.space DESC LIMIT 1
 $$;
 
--- Things as the seed writes them beside an episode; a user's own name for one goes before the tenant's.
-CREATE FUNCTION agent_data.shown_entities(p_tenant uuid, p_user uuid, p_ids text[]) RETURNS jsonb LANGUAGE sql STABLE AS $$
+-- Things as the seed writes them beside an episode, those that were resolved with their mentions (p_things); a user's own name for
+-- one goes before the tenant's.
+CREATE FUNCTION agent_data.shown_entities(p_tenant uuid, p_user uuid, p_ids text[], p_things jsonb) RETURNS jsonb LANGUAGE sql STABLE AS $$
     SELECT COALESCE(jsonb_agg(jsonb_build_object(
-        'canonical_id', i.id, 'canonical_name', COALESCE(c.canonical_name, i.id), 'type', c.entity_type) ORDER BY i.n), '[]')
+        'canonical_id', i.id, 'canonical_name', COALESCE(c.canonical_name, i.id), 'type', c.entity_type) || COALESCE((
+            SELECT jsonb_build_object('mentions', t.thing -> 'mentions') FROM jsonb_array_elements(p_things) AS t (thing)
+            WHERE t.thing ->> 'canonical_id' = i.id LIMIT 1), '{}') ORDER BY i.n), '[]')
     FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
     LEFT JOIN LATERAL (
         SELECT k.canonical_name, k.entity_type FROM agent_data.canonical_entities k
@@ -110,7 +113,7 @@ SELECT e.message_id AS memory_id, u.external_id AS user_id, e.session_id,
            WHEN 'statement' THEN 'User stated: ' WHEN 'correction' THEN 'User corrected: '
            WHEN 'confirmation' THEN 'User confirmed: ' ELSE 'User said: ' END || h.content AS summary,
        e.event_type, ARRAY[e.message_id] AS source_event_ids,
-       agent_data.shown_entities(e.tenant_id, e.user_id, e.entities) AS entities, e.domain_facts AS domain_facts_ref,
+       agent_data.shown_entities(e.tenant_id, e.user_id, e.entities, e.things) AS entities, e.domain_facts AS domain_facts_ref,
        e.domain_facts AS domain_facts_referenced,
        (CASE e.event_type WHEN 'question' THEN 0.6 WHEN 'statement' THEN 0.7 ELSE 0.5 END)::real AS importance,
        (SELECT v.vector::vector FROM agent_data.embeddings v
@@ -124,7 +127,7 @@ WHERE h.content IS NOT NULL
                   WHERE x.user_id = u.user_id AND x.item_id = e.message_id AND x.reason NOT IN ('superseded', 'resent'))
 UNION ALL
 SELECT m.memory_id, u.external_id, m.session_id, m.content_text, COALESCE(m.details ->> 'event_type', 'statement'),
-       m.source_message_ids, agent_data.shown_entities(m.tenant_id, m.user_id, m.entity_ids),
+       m.source_message_ids, agent_data.shown_entities(m.tenant_id, m.user_id, m.entity_ids, '[]'),
        COALESCE(m.details -> 'domain_facts', '{}'), COALESCE(m.details -> 'domain_facts', '{}'), m.importance,
        (SELECT v.vector::vector FROM agent_data.embeddings v
         WHERE v.user_id = m.user_id AND v.item_id = m.memory_id AND v.space = (SELECT agent_data.shown_space())),

@@ -53,6 +53,25 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_te
     WHERE m.user_id = p_user AND m.tenant_id = p_tenant AND m.space_id = ANY (p_spaces)
 $$;
 
+-- Ends a membership, and drops the user's stored memory blocks that quote the space, of whatever epoch: their prompts begin a new
+-- one. False: there was none.
+CREATE FUNCTION agent_data.leave_space(p_tenant uuid, p_user uuid, p_space uuid) RETURNS boolean
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
+BEGIN
+    DELETE FROM agent_data.space_members m WHERE m.tenant_id = p_tenant AND m.user_id = p_user AND m.space_id = p_space;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    WITH quoting AS (
+        DELETE FROM agent_data.context_blocks b
+        WHERE b.tenant_id = p_tenant AND b.user_id = p_user AND p_space = ANY (b.item_spaces)
+        RETURNING b.session_id
+    )
+    UPDATE agent_data.sessions s SET block_epoch = s.block_epoch + 1
+    WHERE s.tenant_id = p_tenant AND s.user_id = p_user AND s.session_id IN (SELECT q.session_id FROM quoting q);
+    RETURN true;
+END $$;
+
 -- Of a block's items (each with its space, NULL: the user's own) those of a space that may not be quoted any more: the user is no
 -- member, or they are gone there.
 CREATE FUNCTION agent_data.gone_of_spaces(p_tenant uuid, p_user uuid, p_items uuid[], p_spaces uuid[]) RETURNS TABLE (item uuid)
@@ -104,5 +123,8 @@ BEGIN
 END $$;
 
 SELECT agent_data.protect_tables();
-GRANT DELETE ON agent_data.space_members, agent_data.space_sayings TO mneme_app;
-SELECT agent_data.give_functions('mneme_definer', ARRAY['spaces_among', 'gone_of_spaces', 'spaces_read'], ARRAY['mneme_app']);
+GRANT DELETE ON agent_data.space_members TO mneme_app, mneme_definer;
+GRANT DELETE ON agent_data.space_sayings TO mneme_app;
+SELECT agent_data.give_functions(
+    'mneme_definer', ARRAY['spaces_among', 'gone_of_spaces', 'spaces_read', 'leave_space'], ARRAY['mneme_app']
+);

@@ -105,6 +105,57 @@ def test_leaving_ends_reading_at_once_in_every_server_and_conversation(
         assert knows(server, upstream, "ana")
 
 
+async def test_nothing_that_is_stored_of_who_left_quotes_the_space(
+    own_server: OwnServers, database: str, upstream: ScriptedUpstream
+) -> None:
+    """Blocks of whatever epoch of their prompts; what is their own stays, and others' blocks do."""
+    mneme = own_server(upstream.url, RETRIEVAL_DEADLINE_MS="10000")
+    made(mneme.http, "ops", "ana", "bob", "cid")
+    say(mneme, SAID, user="ana", space="ops")
+    for user in ("bob", "cid"):
+        assert knows(mneme, upstream, user)
+    quoting = "SELECT user_id FROM agent_data.context_blocks WHERE item_spaces IS NOT NULL"
+    async with connected(database) as connection:
+        assert len(await connection.fetch(quoting)) == 2
+        assert mneme.http.delete("/api/v1/spaces/ops/members/bob").status_code == 200
+        assert [row["user_id"] for row in await connection.fetch(quoting)] == [ids.user_id(LOCAL_TENANT, "cid")]
+
+
+def test_what_is_taken_back_is_in_no_prompt_of_the_others_and_stays_in_ones_own_history(
+    own_server: OwnServers, upstream: ScriptedUpstream
+) -> None:
+    mneme = own_server(upstream.url, RETRIEVAL_DEADLINE_MS="10000")
+    made(mneme.http, "ops", "ana", "bob")
+    call = say(mneme, SAID, user="ana", space="ops")
+    assert call.choices[0].message.content
+    asked = [{"role": "user", "content": ASKED}]
+    assert knows(mneme, upstream, "bob")
+    (item,) = mneme.http.get("/api/v1/spaces/ops/items").json()["items"]
+    gone = mneme.http.delete(f"/api/v1/spaces/ops/items/{item['id']}", headers={"X-Mneme-User": "ana"})
+    assert gone.status_code == 200, gone.text
+    # Neither anew, nor in the conversation that had it.
+    assert not knows(mneme, upstream, "bob")
+    say(
+        mneme, [*asked, {"role": "assistant", "content": "All right."}, {"role": "user", "content": "Why?"}], user="bob"
+    )
+    assert SAID not in upstream.requests[-1].body.decode()
+    (session,) = mneme.http.get("/api/v1/sessions", params={"user": "ana"}).json()["sessions"]
+    assert SAID in mneme.http.get(f"/api/v1/sessions/{session['id']}/history").text
+    # Said again, it is known again.
+    say(mneme, SAID, user="ana", space="ops")
+    assert knows(mneme, upstream, "bob")
+
+
+def test_what_is_said_for_the_team_is_kept_though_memory_is_late(
+    own_server: OwnServers, upstream: ScriptedUpstream
+) -> None:
+    """Which spaces there are is asked when the turn is stored, where it was not known in time."""
+    mneme = own_server(upstream.url, RETRIEVAL_DEADLINE_MS="1")
+    made(mneme.http, "ops", "ana", by_word=True)
+    say(mneme, "Remember for the team: the gate opens at 7.", user="ana")
+    assert known_in(mneme.http, "ops") == [("the gate opens at 7.", ["ana"])]
+
+
 def test_a_space_that_is_not_there_and_one_of_others_are_refused_alike(mneme: MnemeServer, api: httpx.Client) -> None:
     made(api, "others", "olga")
     answers = []
@@ -306,13 +357,19 @@ async def test_agents_remember_for_a_space_and_find_what_is_known_there(mneme: M
     async with over_http(mneme.base_url, x_mneme_user="boris") as boris:
         (found,) = (await told(boris, "search", query="Where do we meet, at which gate?"))["items"]
         assert (found["text"], found["space"]) == ("The crew meets at the north gate.", "crew")
-        assert "memory" not in found, "what others share is not one's own to forget"
+        assert "memory" not in found, "what others share is not one's own to correct"
+        assert "nothing of this id" in await refused(boris, "forget", item=found["item"], space="crew")
+        assert "`space`" in await refused(boris, "forget", item=found["item"])
         assert len((await told(boris, "search", query="Which gate?", space="crew"))["items"]) == 1
     async with over_http(mneme.base_url, x_mneme_user="vera") as vera:
         assert (await told(vera, "search", query="Where do we meet, at which gate?"))["items"] == []
         assert "no space" in await refused(vera, "search", query="Which gate?", space="crew")
         assert "no space" in await refused(vera, "remember", text="Vera was here.", space="crew")
+    async with over_http(mneme.base_url, x_mneme_user="agnes") as agnes:
+        more = await told(agnes, "remember", text="The crew meets at the east gate on Sundays.", space="crew")
+        await told(agnes, "forget", item=more["item"], space="crew")
     async with httpx.AsyncClient(base_url=mneme.base_url) as client:
+        assert "east gate" not in (await client.get("/api/v1/spaces/crew/items")).text
         assert (await client.delete("/api/v1/spaces/crew/members/boris")).is_success
     async with over_http(mneme.base_url, x_mneme_user="boris") as boris:
         assert (await told(boris, "search", query="Where do we meet, at which gate?"))["items"] == []
@@ -325,6 +382,10 @@ def test_the_page_shows_which_spaces_a_user_has_and_who_said_what(mneme: MnemeSe
     assert SAID in page
     assert 'href="/ui/users/petra"' in page
     assert "2 members" in page
+    # Who said it takes it back there; the others see no button.
+    form = re.search(r'action="(/ui/users/petra/spaces/desk/items/[^"]+)"', api.get("/ui/users/petra?tab=spaces").text)
+    assert form
+    assert "take-back" not in page
     previewed = api.get("/ui/users/paul", params={"question": ASKED}).text
     assert SAID in previewed
     assert "shared in desk" in previewed
@@ -332,6 +393,12 @@ def test_the_page_shows_which_spaces_a_user_has_and_who_said_what(mneme: MnemeSe
     say(mneme, ASKED, user="paul")
     call = api.get("/api/v1/calls", params={"user": "paul"}).json()["calls"][0]["id"]
     assert "shared in desk" in api.get(f"/ui/calls/{call}").text
+    token = re.search(r'name="csrf" value="([^"]+)"', api.get("/ui/users/petra?tab=spaces").text)
+    assert token
+    for notice in ("Taken back", "There is nothing of this id"):
+        done = api.post(form[1], data={"csrf": token[1]}, follow_redirects=True)
+        assert notice in done.text
+    assert SAID not in api.get("/ui/users/paul?tab=spaces").text
     api.post("/api/v1/users", json={"id": "piet"})
     assert "No shared spaces." in api.get("/ui/users/piet?tab=spaces").text
     assert api.get("/ui/users/piet?tab=spaces&space=desk").status_code == 404

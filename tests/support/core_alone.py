@@ -24,7 +24,7 @@ class NoFeatures(MetaPathFinder):
 
 
 if __name__ == "__main__":
-    for name in [each for each in sys.modules if each.startswith("app.features.") or each == "app.cli"]:
+    for name in [each for each in sys.modules if each.startswith(("app.features.", "app.cli"))]:
         del sys.modules[name]
     sys.meta_path.insert(0, NoFeatures())
     runpy.run_module("app.cli", run_name="__main__", alter_sys=True)

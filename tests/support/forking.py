@@ -17,6 +17,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import signal
 import socket
@@ -24,21 +25,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    "app.cli.serve",
-    "app.cli.keys",
-    "app.cli.replay",
-    "app.server.main",
-    "app.server.supervise",
-    "app.server.worker",
-    "app.server.routes",
-    "app.features.ui.site",
+    *(f"app.cli.{name}" for name in ("archive", "doctor", "evaluate", "keys", "replay", "serve", "transfer", "upkeep")),
+    *(f"app.server.{name}" for name in ("http", "main", "routes", "supervise", "worker")),
+    *(f"app.features.{name}" for name in ("cards", "consolidation", "insights", "knowledge", "limits", "outcomes")),
+    *(f"app.features.{name}" for name in ("paging", "replay", "transfer", "ui", "webhooks")),
+    *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
 )
-"""What a server, a worker and most commands import, at once or when a route is first asked for."""
+"""What a server, a worker and most commands import, at once or when a route is first asked for; of features all modules. Those
+of MCP and tracing need libraries that take seconds."""
 MOST_BYTES = 200_000
 """The largest request: arguments and an environment; a socket's buffer takes some 212,000."""
 DESCRIPTORS = 4
@@ -215,14 +215,36 @@ def _become(asked: bytes) -> None:
     runpy.run_module(given["program"], run_name="__main__", alter_sys=True)
 
 
+def _make_what_is_made_once() -> None:
+    """As each server does when it starts."""
+    from app.context import bearing
+    from app.memory.candidate import SourceExchange
+    from app.memory.commands import commands
+    from app.memory.extract import extract
+    from app.providers import encodings
+    from app.providers.embeddings import WordLlamaEmbedder
+    from app.server.proxy import REHEARSED
+    from app.settings import Settings
+    from app.store.queries import Queries
+
+    encodings.load("o200k_base")
+    WordLlamaEmbedder().embed_now(["warm"])
+    Settings()
+    Queries.load()
+    bearing.languages()
+    extract(SourceExchange(REHEARSED, datetime.now(UTC)))
+    commands(REHEARSED)
+
+
 def _main() -> None:
     asking = socket.socket(fileno=int(sys.argv[1]))
-    for each in sys.argv[2:]:
-        importlib.import_module(each)
+    for name in sys.argv[2:]:
+        module = importlib.import_module(name)
+        if name.startswith("app.features."):
+            for each in pkgutil.walk_packages(module.__path__, f"{name}."):
+                importlib.import_module(each.name)
     if "app.server.main" in sys.argv[2:]:
-        from app.providers import encodings
-
-        encodings.load("o200k_base")  # as each server does
+        _make_what_is_made_once()
     gc.collect()
     gc.freeze()
     _become(_serve(asking))

@@ -2,7 +2,8 @@
 
 Everything goes the way of a real turn but for HTTP: messages into the history, the worker's `learn` job, searches whose
 finds are counted as uses, the schedule's sweeps at their cadence, questions about what has grown doubtful and their answers.
-`python -m tests.support.half_year docs/pictures/half-year.svg` draws it.
+`python -m tests.support.half_year docs/pictures/half-year.svg` draws it; with a number of days after it, so many, and with a
+parameter of `system_config` and what of its value is to be another after that, with that.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -400,7 +401,7 @@ def plot(samples: Sequence[Sample]) -> str:
     return "\n".join(parts) + "\n"
 
 
-async def _main() -> tuple[Story, dict[str, float]]:
+async def _main(days: int, changed: Mapping[str, str]) -> tuple[Story, dict[str, float]]:
     with tempfile.TemporaryDirectory() as folder, shared_server(Path(folder)) as server:
         template = await make_template(server, Path(folder))
         async with fresh_database(server, template) as dsn, connected(dsn) as admin:
@@ -412,14 +413,20 @@ async def _main() -> tuple[Story, dict[str, float]]:
                 dsn, size=2, timeout_ms=5000, statement_timeout_ms=30_000, statement_cache_size=256, role="mneme_app",
                 application_name="half-year",
             )  # fmt: skip
+            for key, value in changed.items():
+                await admin.execute(
+                    "UPDATE agent_data.system_config SET value = value || $2::jsonb WHERE key = $1", key, value
+                )
             live = HalfYear(dsn, pool, admin, words, space)
-            story, etas = await live.live(), await live.efficiencies()
+            story, etas = await live.live(days), await live.efficiencies()
             await pool.close()
     return story, {name: round(mean(each[name] for each in etas), 3) for name in etas[0]}
 
 
 if __name__ == "__main__":
-    lived, eta = asyncio.run(_main())
+    lived, eta = asyncio.run(
+        _main(int(sys.argv[2]) if len(sys.argv) > 2 else DAYS, dict(zip(sys.argv[3::2], sys.argv[4::2], strict=True)))
+    )
     Path(sys.argv[1]).write_text(plot(lived.samples))
     for each in lived.samples:
         print(each)

@@ -119,9 +119,12 @@ async def fill(teller: Teller, admin: Admin, tenant: UUID, user: UUID, base: int
     )
     await memory(admin, base + 7, "fact", "", user=user, tenant=tenant, status="forgotten")
     await admin.execute(
-        "INSERT INTO agent_data.episodes (user_id, tenant_id, message_id, session_id, at, event_type, entities)"
-        " VALUES ($1, $2, $3, $4, $5, 'question', $6)",
+        "INSERT INTO agent_data.episodes (user_id, tenant_id, message_id, session_id, at, event_type, entities, things)"
+        " VALUES ($1, $2, $3, $4, $5, 'question', $6, $7)",
         user, tenant, messages[0]["message_id"], session, messages[0]["created_at"], [GAI, "gai-media"],
+        json.dumps([{"canonical_id": GAI, "canonical_name": "Gai Media Entertainment", "mentions": [
+            {"text": "Gai", "position": 0, "is_coreference": False}, {"text": "they", "position": 9, "is_coreference": True},
+        ]}]),
     )  # fmt: skip
     for owner, alias, count in ((user, "Gai", 4), (NIL, "Gai", 90), (NIL, "SO-1045", 1)):
         await admin.execute(

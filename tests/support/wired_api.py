@@ -353,6 +353,7 @@ async def build_api(
             gate,
             SharedSpaces(pool, queries, clock),
             Eraser(own_connection(dsn, ERASER_ROLE), queries, clock),
+            Deleter(own_connection(dsn, ERASER_ROLE), queries, clock),
             Supervisor(),
         ),
         lambda: search_router(
@@ -393,7 +394,7 @@ async def build_api(
         lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
         lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
-        lambda: importer_router(gate, Importer(sessions, history, scribe, SharedSpaces(pool, queries, clock))),
+        lambda: importer_router(gate, Importer(sessions, history, scribe, SharedSpaces(pool, queries, clock), welcome)),
         lambda: queue_router(gate, queue),
         lambda: overview_router(gate, OverviewStore(pool, queries), clock, 1500),
         lambda: keys_router(gate, tenancy, clock),

@@ -12,7 +12,7 @@ from pathlib import Path
 from playwright.async_api import expect
 
 from app.store.embedded import EmbeddedPostgres
-from tests.support.browsing import WIDE, chromium, find_chromium, visiting
+from tests.support.browsing import NARROW, WIDE, chromium, find_chromium, visiting
 from tests.support.database import connected
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
@@ -87,10 +87,12 @@ async def take_look(base: str, folder: Path) -> list[str]:
                     await page.locator("[data-try] button").nth(n).click()
                     await expect(page.get_by_role("status")).to_have_text("Both answers are there.")
                     await expect(page.locator("[data-turns] > li")).to_have_count(n + 1)
-                file = folder / f"look-{scheme}.png"
-                taken_bytes = await page.screenshot(path=file, animations="disabled", caret="hide")
-                assert len(taken_bytes) < MOST_BYTES, f"{file.name}: {len(taken_bytes)} bytes"
-                taken.append(file.name)
+                for name, size in (("look", WIDE), ("look-narrow", NARROW)):
+                    await visitor.width(size)
+                    file = folder / f"{name}-{scheme}.png"
+                    taken_bytes = await page.screenshot(path=file, animations="disabled", caret="hide")
+                    assert len(taken_bytes) < MOST_BYTES, f"{file.name}: {len(taken_bytes)} bytes"
+                    taken.append(file.name)
     return taken
 
 

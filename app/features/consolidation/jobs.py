@@ -32,7 +32,14 @@ from app.features.consolidation.compaction import (
     ratio,
     summary_budget,
 )
-from app.features.consolidation.patterns import DrawnPattern, outcome_patterns, patterns, procedures
+from app.features.consolidation.patterns import (
+    THEME_EPISODES,
+    DrawnPattern,
+    outcome_patterns,
+    pattern_confidence,
+    patterns,
+    procedures,
+)
 from app.features.consolidation.store import (
     COMPACT,
     CONSOLIDATE,
@@ -52,16 +59,15 @@ from app.features.consolidation.store import (
     user_job,
 )
 from app.features.consolidation.summaries import (
-    CONFIRMS,
-    CONFIRMS_UP_TO,
     EACH_RUN,
     ENTITY_TOKENS,
     SUMMARY_CONFIDENCE,
     SUMMARY_IMPORTANCE,
     Count,
-    DueEntity,
+    DueSummary,
     KnownSummary,
     Summary,
+    SummaryScope,
     SummarySource,
     display_name,
     due_entities,
@@ -70,6 +76,7 @@ from app.features.consolidation.summaries import (
     key_facts,
     with_helper,
 )
+from app.features.consolidation.topics import due_topics, names_topic
 from app.jobs.schedule import IDLE, STATEMENT_S, Connection, Tick
 from app.jobs.worker import Handler
 from app.memory.candidate import Provenance
@@ -333,7 +340,7 @@ def remembered(
             for each in messages[:MAX_SOURCES]
         ],
         confidence=SUMMARY_CONFIDENCE,
-        confidence_factors={},
+        confidence_factors=drawn_factors(SUMMARY_CONFIDENCE, {}),
         importance=SUMMARY_IMPORTANCE,
         access_count=0,
         reinforcement_count=0,
@@ -413,7 +420,8 @@ async def _fetch(connection: Connection, statement: str, *arguments: object) -> 
     return done
 
 
-# `consolidate`: what all the sessions of a user come to. Patterns and procedures from episodes, summaries of entities.
+# `consolidate`: what all the sessions of a user come to. Patterns and procedures from episodes, summaries of entities
+# and topics.
 #
 # Bounded: the newest episodes, the most important memories, a few summaries in one run; what is left is due again.
 
@@ -489,12 +497,16 @@ class Consolidator:
         if state.epoch is None:
             return
         repeated = await asyncio.to_thread(lambda: self._repeated(state, began))
-        entities = [
+        of_entities, of_topics = _summaries(state.drawn, "entity"), _summaries(state.drawn, "topic")
+        entities = due_entities(state.episodes, state.facts, of_entities, job.entities, state.triggers)
+        named = [*of_entities, *(slug for each in entities for slug in (each.of, *each.slugs))]
+        topics = due_topics(state.episodes, state.facts, of_topics, named, state.triggers)
+        due_now = [each for each in (*entities, *topics) if all(state.may_draw(key) for key in each.keys)]
+        summarised = [
             each
-            for each in due_entities(state.episodes, state.facts, _summaries(state.drawn), job.entities)
-            if all(state.may_draw(key) for key in each.keys)
+            for due in due_now[:EACH_RUN]
+            if (each := await self._profile(job, due, of_topics.get(due.topic), began)) is not None
         ]
-        summarised = [each for due in entities[:EACH_RUN] if (each := await self._entity(job, due, began)) is not None]
         new = await self._embedded([*repeated, *summarised])
         async with self._store.effect(
             job.tenant, job.user, f"{CONSOLIDATE}:{job.id}", alone=job.user, epoch=state.epoch, now=began
@@ -509,8 +521,8 @@ class Consolidator:
             )
             made = set(await drawing.add(new, state.hmac_key, self._space))
             confirmed = sorted({fact for each in new if each.row.memory_id in made for fact in each.confirms})
-            await work.confirm(confirmed, CONFIRMS, CONFIRMS_UP_TO)
-            await work.done(began, more=len(entities) > EACH_RUN)
+            await work.confirm(confirmed, state.triggers.gain, state.triggers.most)
+            await work.done(began, more=len(due_now) > EACH_RUN)
         log.info("a user's memories were drawn together", extra={"user": str(job.user), "new": len(made)})
 
     def _repeated(self, state: UserState, now: datetime) -> list[NewDrawn]:
@@ -550,10 +562,13 @@ class Consolidator:
         )
         return NewDrawn(row, drawn.key, (), messages, previous=(previous.memory_id,) if previous else ())
 
-    async def _entity(self, job: UserJob, due: DueEntity, now: datetime) -> NewDrawn | None:
+    async def _profile(
+        self, job: UserJob, due: DueSummary, topic: KnownSummary | None, now: datetime
+    ) -> NewDrawn | None:
+        """`topic`: the summary of it as a topic, whose place it takes: an entity may have been one before."""
         texts = await self._drawing.texts(job.tenant, job.user, due.episodes)
-        lines = entity_lines(due, texts)
-        name = due.name or display_name(due.entity, [each.text for each in lines])
+        lines = profile_lines(due, texts)
+        name = due.name or display_name(due.of, [each.text for each in lines])
         summary = await self._summary(lines, name)
         if summary is None:
             return None
@@ -568,8 +583,8 @@ class Consolidator:
         sources += [_source(each) for each in messages]
         details = {
             "key": due.key,
-            "scope_type": "entity",
-            "scope_identifier": due.entity,
+            "scope_type": due.scope,
+            "scope_identifier": due.of,
             "key_facts": key_facts(due, facts, name, patterns),
             "source_data": {
                 "memory_ids": [str(each.memory_id) for each in facts],
@@ -582,7 +597,7 @@ class Consolidator:
         }
         row = self._row(
             "summary", SEMANTIC, f"{name}: {summary.text}", details, tuple(origin), sources[:MAX_SOURCES],
-            SUMMARY_CONFIDENCE, SUMMARY_IMPORTANCE, (due.entity, *due.slugs), now,
+            SUMMARY_CONFIDENCE, SUMMARY_IMPORTANCE, (due.of, *due.slugs) if due.scope == "entity" else (), now,
         )  # fmt: skip
         before = due.previous.facts if due.previous else frozenset()
         ids_of_facts = tuple(each.memory_id for each in facts)
@@ -592,7 +607,7 @@ class Consolidator:
             ids_of_facts,
             tuple(origin),
             confirms=tuple(each for each in ids_of_facts if each not in before),
-            previous=(due.previous.memory_id,) if due.previous else (),
+            previous=tuple({each.memory_id: None for each in (due.previous, topic) if each is not None}),
         )
 
     async def _summary(self, lines: Sequence[SummarySource], name: str) -> Summary | None:
@@ -632,7 +647,7 @@ class Consolidator:
             source_message_ids=list(messages[-MAX_SOURCES:]),
             sources=[dict(each) for each in sources],
             confidence=confidence,
-            confidence_factors={},
+            confidence_factors=drawn_factors(confidence, details),
             importance=importance,
             access_count=0,
             reinforcement_count=0,
@@ -657,33 +672,48 @@ class Consolidator:
         ]
 
 
-def entity_lines(due: DueEntity, texts: Sequence[Text]) -> list[SummarySource]:
-    """What an entity's summary is made from: facts about it, and the user's sentences that name it."""
+def profile_lines(due: DueSummary, texts: Sequence[Text]) -> list[SummarySource]:
+    """What a summary of an entity or a topic is made from: facts about it, and the user's sentences that name it."""
     order = {fact.memory_id: n for n, fact in enumerate(sorted(due.facts, key=lambda fact: fact.created_at))}
     lines = [
         SummarySource(fact.memory_id, fact.text, order[fact.memory_id], None, 0.5 + fact.importance)
         for fact in due.facts
     ]
     for n, each in enumerate(texts, start=len(lines)):
-        called = due.slugs or (due.entity,)
-        naming = [one for one in sentences(each.content) if any(_names(one, own) for own in called)]
+        naming = [one for one in sentences(each.content) if _speaks_of(one, due)]
         if naming:
             lines.append(SummarySource(each.message_id, ". ".join(naming), n, "user"))
     return lines
+
+
+def drawn_factors(confidence: float, details: Mapping[str, Any]) -> dict[str, Any]:
+    """Why a drawn memory is believed as far as it is, as `app.memory.drafts.factors` tells it of a statement: a pattern gains
+    by each observation (`observed_count`) beyond those that made it; a summary has one confidence."""
+    observed = details.get("observed_count")
+    base = min(confidence, pattern_confidence(THEME_EPISODES)) if observed is not None else confidence
+    return {
+        "base_confidence": base,
+        "reinforcement_boost": round(confidence - base, 4),
+        "reinforcement_count": max(0, int(observed) - THEME_EPISODES) if observed is not None else 0,
+        "source_type": "consolidation",
+        "final_confidence": confidence,
+    }
 
 
 def _range(times: Sequence[datetime]) -> dict[str, str] | None:
     return {"start": min(times).isoformat(), "end": max(times).isoformat()} if times else None
 
 
-def _names(sentence: str, entity: str) -> bool:
-    return all(word in sentence.casefold() for word in entity.split("-"))
+def _speaks_of(sentence: str, due: DueSummary) -> bool:
+    if due.scope == "topic":
+        return names_topic(due.of, sentence)
+    return any(all(word in sentence.casefold() for word in own.split("-")) for own in due.slugs or (due.of,))
 
 
-def _summaries(drawn: Sequence[DrawnMemory]) -> dict[str, KnownSummary]:
+def _summaries(drawn: Sequence[DrawnMemory], scope: SummaryScope) -> dict[str, KnownSummary]:
     found: dict[str, KnownSummary] = {}
     for each in drawn:
-        if each.kind == "summary" and each.details.get("scope_type") == "entity":
+        if each.kind == "summary" and each.details.get("scope_type") == scope:
             data = each.details.get("source_data") or {}
             found[str(each.details["scope_identifier"])] = KnownSummary(
                 each.memory_id,

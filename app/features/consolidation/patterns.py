@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -123,24 +123,10 @@ def _mean(values: Sequence[float]) -> float:
 def habits(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     """What a user asks about again and again."""
     asked = [each for each in episodes if each.event_type in ("question", "request")]
-    by_theme: dict[str, list[Episode]] = defaultdict(list)
-    for each in asked:
-        for theme in themes_of(each):
-            by_theme[theme].append(each)
-    common = len(asked) * COMMON_SHARE if len(asked) > FEW else len(asked)
     called = {str(thing["canonical_id"]): str(thing["canonical_name"]) for each in asked for thing in each.things}
     found: list[DrawnPattern] = []
-    seen: list[frozenset[UUID]] = []
-    for theme, own in sorted(by_theme.items(), key=lambda item: (-len(item[1]), -len(item[0]), item[0])):
+    for theme, own in themes(asked):
         sessions = {each.session_id for each in own}
-        if any(len(by_theme.get(word, ())) > common for word in theme.split()):
-            continue
-        if not THEME_EPISODES <= len(own) <= common or len(sessions) < THEME_SESSIONS:
-            continue
-        members = frozenset(each.message_id for each in own)
-        if any(len(members & other) * 2 > len(members) for other in seen):
-            continue  # "recipe" and "post" and "recipe post": one of them says it
-        seen.append(members)
         found.append(
             DrawnPattern(
                 f"asks:{theme}",
@@ -153,6 +139,28 @@ def habits(episodes: Sequence[Episode]) -> list[DrawnPattern]:
             )
         )
     return found
+
+
+def themes(episodes: Sequence[Episode]) -> Iterator[tuple[str, list[Episode]]]:
+    """What five or more of these episodes in two or more sessions are about, the most frequent first, each with its episodes.
+    Not what the user always speaks of, and of themes of the same episodes one."""
+    by_theme: dict[str, list[Episode]] = defaultdict(list)
+    for each in episodes:
+        for theme in themes_of(each):
+            by_theme[theme].append(each)
+    common = len(episodes) * COMMON_SHARE if len(episodes) > FEW else len(episodes)
+    seen: list[frozenset[UUID]] = []
+    for theme, own in sorted(by_theme.items(), key=lambda item: (-len(item[1]), -len(item[0]), item[0])):
+        sessions = {each.session_id for each in own}
+        if any(len(by_theme.get(word, ())) > common for word in theme.split()):
+            continue
+        if not THEME_EPISODES <= len(own) <= common or len(sessions) < THEME_SESSIONS:
+            continue
+        members = frozenset(each.message_id for each in own)
+        if any(len(members & other) * 2 > len(members) for other in seen):
+            continue  # "recipe" and "post" and "recipe post": one of them says it
+        seen.append(members)
+        yield theme, own
 
 
 def themes_of(episode: Episode) -> list[str]:

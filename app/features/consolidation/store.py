@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 import orjson
-from msgspec import Struct, field
+from msgspec import Struct, field, json
 from pydantic import BaseModel
 
 from app.store.consolidation import Derivation, Drawing, Episode, key_hmac
@@ -381,6 +381,24 @@ class Text(Struct, frozen=True):
     created_at: datetime
 
 
+class Triggers(Struct, frozen=True, forbid_unknown_fields=True):
+    """When there is something to summarise: `system_config.consolidation`, and what is shipped there.
+
+    `sessions`, `episodes`: about an entity, from which it gets a summary (seed 004, transformation 3); so many more, or
+    `facts` that the summary does not know, and it is made anew: each costs a call of the helper LLM. `gain`, `most`: what a
+    summary adds to the confidence of its facts, and up to where (seed 004: LEAST(0.95, confidence + 0.05)).
+    """
+
+    sessions: int = 3
+    episodes: int = 20
+    facts: int = 3
+    gain: float = 0.05
+    most: float = 0.95
+
+
+SHIPPED_TRIGGERS = Triggers()
+
+
 class UserState(Struct, frozen=True):
     """A user when consolidation began. `epoch`: erasure epoch, None: there is no such user. `forgotten`: keyed hashes of keys
     that are not to be drawn again; `hmac_key`: their key. `worth`: what rated answers were worth, by the message of their
@@ -394,6 +412,7 @@ class UserState(Struct, frozen=True):
     drawn: tuple[DrawnMemory, ...]
     forgotten: frozenset[bytes]
     worth: Mapping[UUID, float] = field(default_factory=dict)
+    triggers: Triggers = SHIPPED_TRIGGERS
 
     def may_draw(self, key: str) -> bool:
         return key_hmac(self.hmac_key, key) not in self.forgotten
@@ -427,6 +446,7 @@ class DrawingStore:
             tuple(_drawn(each) for each in drawn),
             frozenset(each["key_hmac"] for each in forgotten),
             {each["message_id"]: each["score"] for each in rated},
+            json.decode(owner["triggers"], type=Triggers),
         )
 
     async def texts(self, tenant: UUID, user: UUID, episodes: Sequence[Episode]) -> list[Text]:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from math import log
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from msgspec import Struct, field
 from pydantic import BaseModel
 
-from app.features.consolidation.store import KnownFact
+from app.features.consolidation.store import SHIPPED_TRIGGERS, KnownFact, Triggers
 from app.memory.secrets import looks_secret
 from app.memory.text import is_question, names, normalise, numbers, sentences, slug, strip_injected, terms
 from app.providers.helper import Helper
@@ -265,11 +265,6 @@ def holds(text: str, sources: Collection[str]) -> bool:
 
 # --- summaries of entities --------------------------------------------------------------------------------------------
 
-ENTITY_SESSIONS = 3
-ENTITY_EPISODES = 20
-"""Sessions, or episodes, about an entity from which it gets a summary (seed 004, transformation 3)."""
-NEW_FACTS = 3
-"""Facts that a summary does not know yet, from which it is made anew: each new one would cost a call of the helper LLM."""
 MIN_LINES = 2
 """Facts and messages about an entity below which there is nothing to draw together."""
 ENTITY_TOKENS = 160
@@ -278,9 +273,6 @@ EACH_RUN = 5
 """Entities summarised by one job; the others wait for the next."""
 QUOTED_MESSAGES = 40
 """Newest messages about an entity that its summary may quote."""
-CONFIRMS = 0.05
-CONFIRMS_UP_TO = 0.95
-"""Seed 004, transformation 3: LEAST(0.95, confidence + 0.05)."""
 SUMMARY_CONFIDENCE = 0.8
 SUMMARY_IMPORTANCE = 0.9
 """Seed 004, layer 6."""
@@ -288,8 +280,11 @@ SUMMARY_IMPORTANCE = 0.9
 _ITSELF = frozenset({"user", "i", "me", ""})
 
 
+SummaryScope = Literal["entity", "topic"]
+
+
 class KnownSummary(Struct, frozen=True):
-    """The summary of an entity that is in force."""
+    """The summary of an entity or a topic that is in force."""
 
     memory_id: UUID
     facts: frozenset[UUID]
@@ -297,11 +292,11 @@ class KnownSummary(Struct, frozen=True):
     episodes: int
 
 
-class DueEntity(Struct, frozen=True):
-    """An entity to summarise, from its facts and from the messages of its newest episodes. Of a thing that was resolved,
-    `entity` is its id, `name` how it is called, `slugs` the names that it was called by."""
+class DueSummary(Struct, frozen=True):
+    """An entity or a topic (`scope`) to summarise, from its facts and from the messages of its newest episodes. `of`: which. Of
+    a thing that was resolved, `of` is its id, `name` how it is called, `slugs` the names that it was called by."""
 
-    entity: str
+    of: str
     facts: tuple[KnownFact, ...]
     episodes: tuple[Episode, ...]
     sessions: int
@@ -310,15 +305,24 @@ class DueEntity(Struct, frozen=True):
     asked_for: bool = field(default=False)
     name: str | None = None
     slugs: tuple[str, ...] = ()
+    scope: SummaryScope = "entity"
 
     @property
     def key(self) -> str:
-        return f"entity:{self.entity}"
+        return f"{self.scope}:{self.of}"
 
     @property
     def keys(self) -> list[str]:
-        """Its own, and those that it had while it was known by its names alone."""
-        return [self.key, *(f"entity:{each}" for each in self.slugs)]
+        """Its own, those that it had while it was known by its names alone, and of a word, which may be both, the other."""
+        own = [self.key, *(f"{self.scope}:{each}" for each in self.slugs)]
+        if ":" in self.of:
+            return own
+        return [*own, f"topic:{self.topic}" if self.scope == "entity" else f"entity:{self.of.replace(' ', '-')}"]
+
+    @property
+    def topic(self) -> str:
+        """How it is called as a topic."""
+        return self.of.replace("-", " ")
 
 
 class ResolvedNames(Struct, frozen=True):
@@ -348,8 +352,9 @@ def due_entities(
     facts: Sequence[KnownFact],
     known: Mapping[str, KnownSummary],
     wanted: Collection[str] = (),
-) -> list[DueEntity]:
-    """Entities with three sessions or twenty episodes, or asked for (`wanted`), of which there is something new; those asked
+    triggers: Triggers = SHIPPED_TRIGGERS,
+) -> list[DueSummary]:
+    """Entities with enough sessions or episodes, or asked for (`wanted`), of which there is something new; those asked
     for first, then by episodes. `episodes`: oldest first."""
     things = things_of(episodes)
     relatives = aliases(facts)
@@ -367,23 +372,23 @@ def due_entities(
         for entity in {entity_of(each) for each in fact.about} - _ITSELF:
             stated[entity].append(fact)
     asked = {entity_of(each if ":" in each else slug(each)) for each in wanted}
-    found: list[DueEntity] = []
+    found: list[DueSummary] = []
     for entity in {*told, *stated, *asked} - _ITSELF:
         own, said = told.get(entity, []), stated.get(entity, [])
         sessions = {each.session_id for each in own}.union(*(fact.sessions for fact in said))
-        enough = len(sessions) >= ENTITY_SESSIONS or len(own) >= ENTITY_EPISODES or entity in asked
+        enough = len(sessions) >= triggers.sessions or len(own) >= triggers.episodes or entity in asked
         if not enough or len(own) + len(said) < MIN_LINES:
             continue
         slugs = things.slugs(entity)
         previous = next((known[each] for each in (entity, *slugs) if each in known), None)
-        if previous is not None and not _news(previous, said, sessions, own, asked=entity in asked):
+        if previous is not None and not has_news(previous, said, sessions, own, triggers, asked=entity in asked):
             continue
-        due = DueEntity(
+        due = DueSummary(
             entity, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked,
             things.names.get(entity), slugs,
         )  # fmt: skip
         found.append(due)
-    return sorted(found, key=lambda each: (not each.asked_for, -each.episode_count, each.entity))
+    return sorted(found, key=lambda each: (not each.asked_for, -each.episode_count, each.of))
 
 
 def aliases(facts: Sequence[KnownFact]) -> dict[str, str]:
@@ -395,41 +400,54 @@ def aliases(facts: Sequence[KnownFact]) -> dict[str, str]:
     }
 
 
-def _news(
+def has_news(
     previous: KnownSummary,
     said: Sequence[KnownFact],
     sessions: Collection[UUID],
     own: Sequence[Episode],
+    triggers: Triggers,
     *,
-    asked: bool,
+    asked: bool = False,
 ) -> bool:
+    """Is there enough that a summary does not know yet?"""
     new = sum(fact.memory_id not in previous.facts for fact in said)
     return (
-        new >= NEW_FACTS
-        or len(sessions) >= previous.sessions + ENTITY_SESSIONS
-        or len(own) >= previous.episodes + ENTITY_EPISODES
+        new >= triggers.facts
+        or len(sessions) >= previous.sessions + triggers.sessions
+        or len(own) >= previous.episodes + triggers.episodes
         or (asked and new > 0)
     )
 
 
-def key_facts(due: DueEntity, facts: Sequence[KnownFact], name: str, patterns: Interaction) -> dict[str, Any]:
-    """What a profile says, as seed 004's layer 6 has it: the triples among its facts, and how its user speaks of it."""
-    told = {
-        fact.predicate: {
-            "value": fact.value,
-            "confidence": round(fact.confidence, 3),
-            "reinforcement_count": fact.reinforcements,
-        }
-        for fact in facts
-        if fact.predicate is not None and fact.value is not None
-    }
-    return {
-        "entity_profile": {"entity_id": due.entity, "canonical_name": name, "facts": told},
+def key_facts(due: DueSummary, facts: Sequence[KnownFact], name: str, patterns: Interaction) -> dict[str, Any]:
+    """What a profile says, as seed 004's layer 6 has it: the triples among its facts, and how its user speaks of it. A topic's
+    facts are about several things, and often no triples: they are told one by one, with the memory that says so."""
+    profile: dict[str, Any]
+    if due.scope == "topic":
+        said = [
+            {"memory_id": str(fact.memory_id), "text": fact.text, "subject": fact.subject, "predicate": fact.predicate}
+            | _told(fact)
+            for fact in facts
+        ]
+        profile = {"topic_profile": {"topic": due.of, "facts": said}}
+    else:
+        triples = [fact for fact in facts if fact.predicate is not None and fact.value is not None]
+        by_predicate = {fact.predicate: _told(fact) for fact in triples}
+        profile = {"entity_profile": {"entity_id": due.of, "canonical_name": name, "facts": by_predicate}}
+    return profile | {
         "interaction_patterns": {
             "frequent_queries": list(patterns.queries),
             "typical_cadence": patterns.cadence,
             "session_count": due.sessions,
         },
+    }
+
+
+def _told(fact: KnownFact) -> dict[str, Any]:
+    return {
+        "value": fact.value,
+        "confidence": round(fact.confidence, 3),
+        "reinforcement_count": fact.reinforcements,
     }
 
 
@@ -441,18 +459,18 @@ _DAY_S = 86_400
 
 
 class Interaction(Struct, frozen=True):
-    """How a user speaks of an entity: what is asked most, from which messages that is known, how often it comes up (None:
-    too seldom to say)."""
+    """How a user speaks of an entity or a topic: what is asked most, from which messages that is known, how often it comes up
+    (None: too seldom to say)."""
 
     queries: tuple[str, ...]
     messages: tuple[UUID, ...]
     cadence: str | None
 
 
-def interaction(due: DueEntity, known: Collection[UUID]) -> Interaction:
-    """Of an entity's episodes, as far as their messages may be spoken of (`known`)."""
+def interaction(due: DueSummary, known: Collection[UUID]) -> Interaction:
+    """Of its episodes, as far as their messages may be spoken of (`known`)."""
     episodes = [each for each in due.episodes if each.message_id in known]
-    called = {word for each in (due.entity, *due.slugs, slug(due.name or "")) for word in re.split(r"[-:_]", each)}
+    called = {word for each in (due.of, *due.slugs, slug(due.name or "")) for word in re.split(r"[-:_ ]", each)}
     asked: dict[str, list[UUID]] = defaultdict(list)
     for each in episodes:
         if each.event_type in ("question", "request"):

@@ -297,12 +297,20 @@ class Forget(Arguments):
     category: Category = None
     message: str | None = Field(None, description="The id of a message, as `search` and `recent` give it.")
     session: str | None = Field(None, description="Of a message: its session.")
+    item: str | None = Field(None, description="Of a shared space: what the user said there, as `search` gives it.")
+    space: InSpace = None
 
 
 async def _forget(asker: Asker, given: Forget) -> Told:
-    _one_of(given, "memory", "fact", "message")
+    _one_of(given, "memory", "fact", "message", "item")
     _only_with(given, "fact", "category")
     _only_with(given, "message", "session")
+    _only_with(given, "item", "space")
+    if given.item is not None:
+        if given.space is None:
+            raise Refused("Say which `space` the item is in.", 400)
+        gone = await asker.ask("DELETE", "spaces", given.space, "items", given.item)
+        return {"forgotten": {"item": given.item, "space": given.space, "stays": gone["stays"]}}
     if given.memory is not None:
         await asker.ask("DELETE", "memories", given.memory)
         return {"forgotten": {"memory": given.memory}}
@@ -334,8 +342,9 @@ def _item(found: Told) -> Told:
     source: Told = next((each for each in found["provenance"] if each["message_id"] is not None), {})
     where: Told
     if found.get("space") is not None:
-        where = {"space": found["space"]}  # others', too: neither corrected nor forgotten for one of them
-    elif found["kind"] in ("turn", "message", "passage"):
+        # Others', too: not corrected for one of them; who said it may take it back.
+        where = {"space": found["space"], "item": source.get("message_id") if _said(found) else found["id"]}
+    elif _said(found):
         where = {"message": source.get("message_id"), "session": source.get("session")}
     else:
         where = {"memory": found["id"]}
@@ -344,9 +353,14 @@ def _item(found: Told) -> Told:
     return where | shown | outdated | {"score": round(found["score"], 3)}
 
 
+def _said(found: Told) -> bool:
+    """Whether it is words of a conversation."""
+    return found["kind"] in ("turn", "message", "passage")
+
+
 def _memory(row: Told) -> Told:
     shown = {
-        "memory": row["id"],
+        "memory" if row.get("space") is None else "item": row["id"],
         "kind": row["kind"],
         "text": row["text"],
         "status": row["status"],
@@ -418,8 +432,9 @@ TOOLS = (
     ),
     Tool(
         "forget", "Forget for good",
-        "Take a memory, a fact or a message away for good, because the user asked for it. It cannot be undone, and is not "
-        "learned again from the same words. For what is just not true any more, use `correct`.",
+        "Take a memory, a fact or a message away for good, because the user asked for it; of a shared space, with `item` and "
+        "`space`, what the user said there. It cannot be undone, and is not learned again from the same words. For what is "
+        "just not true any more, use `correct`.",
         Forget, _forget, reads=False, destroys=True,
     ),
     Tool(

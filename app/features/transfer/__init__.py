@@ -18,11 +18,12 @@ class Transfer(Feature):
     """Routes in a server."""
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.api.intake import Scribe
+        from app.api.intake import Scribe, Welcome
         from app.capture.record import Recorder
         from app.context.transcript import chain, tail_hash
         from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
         from app.features.transfer.store import CassetteStore, Export
+        from app.memory.secrets import unwelcome
         from app.providers.tokens import STORED_COUNTS
         from app.store.captures import Captures
         from app.store.history import History
@@ -35,13 +36,12 @@ class Transfer(Feature):
         ttl, counter = timedelta(days=self.settings.session_ttl_days), process.tokenizers.for_model(STORED_COUNTS)
         sessions = Sessions(pool, sql, clock, ttl=ttl, space=space)
         history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=ttl, space=space)
+        refuses = unwelcome(self.settings.store_secrets, self.settings.refuse_pii, self.settings.refuse_patterns)
+        scribe, spaces = Scribe(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)
         recorder = Recorder(TurnStore(pool, sql), process.embedder, process.counts, counter)
         return (
             cassettes_router(gate, Captures(pool, sql), CassetteStore(pool, sql), sessions, recorder, clock),
-            importer_router(
-                gate,
-                Importer(sessions, history, Scribe(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)),
-            ),
+            importer_router(gate, Importer(sessions, history, scribe, spaces, Welcome(refuses))),
             export_router(gate, Export(pool, sql), Tenancy(pool, sql, clock), clock),
         )
 

@@ -39,7 +39,7 @@ from app.api.common import (
     Word,
     parse_json,
 )
-from app.api.intake import IntakeMessage, MessageIn, Role, Scribe, check_time, plain_text
+from app.api.intake import IntakeMessage, MessageIn, Role, Scribe, Welcome, check_time, plain_text
 from app.api.scope import Admitted, CallerScope, Gate, find_call, owner_and_session
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
@@ -275,7 +275,11 @@ class _Tally(Struct):
 class Importer:
     """Checks and stores an import."""
 
-    def __init__(self, sessions: Sessions, history: History, scribe: Scribe, spaces: SharedSpaces) -> None:
+    def __init__(
+        self, sessions: Sessions, history: History, scribe: Scribe, spaces: SharedSpaces, welcome: Welcome
+    ) -> None:
+        """`welcome`: of what is said to spaces, which others read."""
+        self._welcome = welcome
         self._spaces = spaces
         self._sessions = sessions
         self._history = history
@@ -315,6 +319,9 @@ class Importer:
                         member[user] = {each.name for each in await self._spaces.of(scope.tenant, user.id)}
                     if read.space not in member[user]:
                         raise no_such_space(read.space)
+                    self._welcome.check(
+                        plain_text(MessageIn(role=read.role, content=read.content)) or "", param="content"
+                    )
             except (MnemeError, ValidationError) as error:
                 if len(wrong) < MAX_TOLD:
                     wrong.append({"line": number, "error": _told(error)})

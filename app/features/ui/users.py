@@ -170,6 +170,20 @@ async def undo(visit: Visit) -> Response:
     return visit.redirect(url("users", user, tab="commands"), "Undone.")
 
 
+async def take_back(visit: Visit) -> Response:
+    """POST /ui/users/{user}/spaces/{space}/items/{item}/take-back: what the user said in a space is not there any more."""
+    await visit.form()
+    user, space = visit.segment("user"), visit.segment("space")
+    try:
+        gone = await visit.api.send("DELETE", "spaces", space, "items", visit.segment("item"), query={"user": user})
+    except Refused as refused:
+        if refused.status not in (404, 409):
+            raise
+        return visit.redirect(url("users", user, tab="spaces", space=space), refused.message)
+    told = "Others said it, too: it stays as theirs." if gone["stays"] else "Taken back, with what was learned from it."
+    return visit.redirect(url("users", user, tab="spaces", space=space), told)
+
+
 async def change(visit: Visit) -> Response:
     """POST /ui/users/{user}: name, e-mail address and metadata."""
     given = await visit.form()
@@ -361,5 +375,6 @@ ROUTES = (
     Entry("/users/{user}", shown),
     Entry("/users/{user}", change, ("POST",)),
     Entry("/users/{user}/commands/{command}/undo", undo, ("POST",)),
+    Entry("/users/{user}/spaces/{space}/items/{item}/take-back", take_back, ("POST",)),
     Entry("/users/{user}/export", export),
 )

@@ -353,6 +353,24 @@ async def test_a_message_is_deleted_once_and_is_not_shown(client: httpx.AsyncCli
     assert more["messages"][0]["turn_index"] == 3
 
 
+async def test_a_deleted_session_is_empty_and_closed_and_another_stays(client: httpx.AsyncClient) -> None:
+    for name in ("gone", "stays"):
+        await append(client, name, TURN, user="ana")
+        await append(client, name, TURN, user="ana")
+    gone = await client.delete("/api/v1/sessions/gone", params={"user": "ana"})
+    assert (gone.status_code, gone.json()["deleted"], gone.json()["messages"]) == (200, True, 4)
+    assert (await client.get("/api/v1/sessions/gone/history")).json()["messages"] == []
+    assert (await client.get("/api/v1/sessions/gone")).json()["status"] == "closed"
+    assert len((await client.get("/api/v1/sessions/stays/history")).json()["messages"]) == 4
+    again = await client.delete("/api/v1/sessions/gone")
+    assert (again.status_code, again.json()["messages"]) == (200, 0)
+    for path, user in (("nothing", None), ("stays", "bob")):
+        refused = await client.delete(f"/api/v1/sessions/{path}", params={"user": user} if user else {})
+        assert refused.status_code == 404, path
+        error_of(refused)
+    assert len((await client.get("/api/v1/sessions/stays/history")).json()["messages"]) == 4
+
+
 async def test_what_cannot_be_deleted(client: httpx.AsyncClient) -> None:
     ana, bob = await append(client, "mine", TURN, user="ana"), await append(client, "his", TURN, user="bob")
     hers = ana["messages"][0]["id"]
@@ -378,7 +396,7 @@ async def test_a_key_deletes_what_is_its_own(locked: WiredApi) -> None:
 
     async with locked.client(await key("here")) as app:
         added = await append(app, "s", TURN, user="ana")
-        path = f"/api/v1/sessions/{added['session_id']}/messages/{added['messages'][0]['id']}"
+        whole = f"/api/v1/sessions/{added['session_id']}"
     for tenant, given, status in (
         ("elsewhere", {}, 404),
         ("here", {"user": "bob"}, 404),
@@ -386,7 +404,8 @@ async def test_a_key_deletes_what_is_its_own(locked: WiredApi) -> None:
         ("here", {"user": "ana", "scopes": ["write"]}, 200),
     ):
         async with locked.client(await key(tenant, **given)) as caller:
-            assert (await caller.delete(path)).status_code == status, given
+            for path in (f"{whole}/messages/{added['messages'][0]['id']}", whole):
+                assert (await caller.delete(path)).status_code == status, (path, given)
 
 
 async def test_what_a_branch_shares_is_deleted_from_both(

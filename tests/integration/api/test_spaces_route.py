@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import asyncpg
@@ -13,6 +14,7 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, NOTE, Eraser, own_connection
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
+from app.store.spaces import MOST_SPACES
 from tests.support.wired_api import WiredApi, error_of
 
 LINES = {"content-type": "application/x-ndjson"}
@@ -160,6 +162,8 @@ async def test_the_receipt_of_a_space_says_what_went_and_what_stays(
     for table in ("space_members", "space_sayings"):
         assert await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}") == 0, table
     assert (await client.get("/api/v1/spaces/ops")).status_code == 404
+    # A new one of the same name may learn the same again.
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.erased_contents") == 0
     # The same of a user who said something there; not of one who did not.
     await made(client, "ops", "ana")
     await client.post("/api/v1/memories", json={"user": "ana", "text": "Another rule.", "space": "ops"})
@@ -179,3 +183,132 @@ async def test_an_erased_user_takes_along_what_they_said_or_leaves_it(
     # What stays says no more whose it was.
     left = [("message", SAID, list[str]()), ("fact", "A rule.", list[str]())]
     assert sorted(await items(client, "ops", user="bob")) == (sorted(left) if leave else [])
+
+
+# --- taken back -----------------------------------------------------------------------------------------------------------
+
+
+async def take_back(client: httpx.AsyncClient, item: str, user: str | None, space: str = "ops") -> httpx.Response:
+    return await client.delete(f"/api/v1/spaces/{space}/items/{item}", params={"user": user} if user else {})
+
+
+async def ids_in(client: httpx.AsyncClient, name: str) -> dict[str, str]:
+    found = (await client.get(f"/api/v1/spaces/{name}/items")).json()["items"]
+    return {each["text"]: each["id"] for each in found}
+
+
+async def test_who_said_something_takes_it_back_and_nobody_else(client: httpx.AsyncClient) -> None:
+    await made(client, "ops", "ana", "bob")
+    await client.post("/api/v1/import", content=lines({"content": SAID, "space": "ops"}), headers=LINES)
+    for user in ("ana", "bob"):
+        await client.post("/api/v1/memories", json={"user": user, "text": "A rule.", "space": "ops"})
+    known = await ids_in(client, "ops")
+    refused = [
+        await take_back(client, known[SAID], "bob"),
+        await take_back(client, known[SAID], "eve"),
+        await take_back(client, known[SAID], "ana", "nowhere"),
+        await take_back(client, str(ids.NIL), "ana"),
+        await take_back(client, "no-id", "ana"),
+    ]
+    assert {(each.status_code, error_of(each)["message"]) for each in refused} == {
+        (404, "There is nothing of this id that this user said in this space.")
+    }
+    # What somebody else said, too, is theirs from now on.
+    answer = await take_back(client, known["A rule."], "ana")
+    assert (answer.status_code, answer.json()["stays"]) == (200, True)
+    assert sorted(await items(client, "ops")) == [("fact", "A rule.", ["bob"]), ("message", SAID, ["ana"])]
+    answer = await take_back(client, known["A rule."], "bob")
+    assert (answer.json()["stays"], answer.json()["taken"]) == (False, [known["A rule."]])
+    # Also after they left; once.
+    await client.delete("/api/v1/spaces/ops/members/ana")
+    assert (await take_back(client, known[SAID], "ana")).json()["taken"] == [known[SAID]]
+    assert (await take_back(client, known[SAID], "ana")).status_code == 404
+    assert await items(client, "ops") == []
+    told = (await client.get("/api/v1/users/ana/export")).content
+    assert b"Thursdays" not in told
+
+
+async def test_who_manages_the_tenant_takes_out_what_anybody_said(locked: WiredApi) -> None:
+    root, _ = await locked.tenancy.create_key("acme", "root")
+    ana, _ = await locked.tenancy.create_key("acme", "ana", user="ana")
+    app, _ = await locked.tenancy.create_key("acme", "app", scopes=["read", "write"])
+    async with locked.client(root) as operator, locked.client(ana) as member, locked.client(app) as backend:
+        await made(operator, "ops", "ana", "bob")
+        for user in ("ana", "bob"):
+            await backend.post("/api/v1/memories", json={"user": user, "text": SAID, "space": "ops"})
+        (item,) = (await ids_in(operator, "ops")).values()
+        assert (await take_back(backend, item, None)).status_code == 403
+        assert (await take_back(member, item, "bob")).status_code == 403
+        assert (await take_back(operator, item, None)).json()["taken"] == [item]
+        assert await items(operator, "ops") == []
+
+
+async def test_what_was_learned_from_others_words_is_not_taken_back_by_one(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    """A memory that one was part of; who said all of it takes it back, and the message stays."""
+    await made(client, "ops", "ana", "bob")
+    for user in ("ana", "bob"):
+        said = lines({"content": f"{user} deploys.", "space": "ops", "user": user})
+        await client.post("/api/v1/import", content=said, headers=LINES)
+    known = await ids_in(client, "ops")
+    for text, sources in (("Both deploy.", ["ana", "bob"]), ("Ana deploys.", ["ana"])):
+        await client.post("/api/v1/memories", json={"user": "ana", "text": text, "space": "ops"})
+        await admin.execute(
+            "UPDATE agent_data.memory_store SET source_message_ids = $2 WHERE content_text = $1",
+            text, [known[f"{each} deploys."] for each in sources],
+        )  # fmt: skip
+    await admin.execute("DELETE FROM agent_data.space_sayings WHERE item_kind = 1")
+    learned = await ids_in(client, "ops")
+    assert (await take_back(client, learned["Both deploy."], "ana")).status_code == 409
+    assert (await take_back(client, learned["Ana deploys."], "bob")).status_code == 404
+    assert (await take_back(client, learned["Ana deploys."], "ana")).json()["taken"] == [learned["Ana deploys."]]
+    assert sorted(await ids_in(client, "ops")) == ["Both deploy.", "ana deploys.", "bob deploys."]
+
+
+# --- limits, and what happens at the same moment -------------------------------------------------------------------------
+
+
+async def test_a_secret_is_not_imported_into_a_space(client: httpx.AsyncClient) -> None:
+    """Others would read it: as in a chat, it is not kept there, and nothing of the file is."""
+    await made(client, "ops", "ana")
+    secret = lines({"content": SAID, "space": "ops"}, {"content": "My password is hunter2-Xy7!", "space": "ops"})
+    answer = await client.post("/api/v1/import", content=secret, headers=LINES)
+    assert (answer.status_code, [each["line"] for each in answer.json()["errors"]]) == (400, [2])
+    assert "secret" in answer.json()["errors"][0]["error"]
+    assert await items(client, "ops") == []
+
+
+async def test_a_user_is_in_no_more_spaces_however_many_ask_at_once(client: httpx.AsyncClient) -> None:
+    names = [f"s{n}" for n in range(MOST_SPACES + 4)]
+    for n, name in enumerate(names):
+        await made(client, name, *(("ana", "bob", "cid") if n < MOST_SPACES - 1 else ()))
+    for user in ("ana", "bob", "cid"):
+        answers = await asyncio.gather(
+            *(client.put(f"/api/v1/spaces/{name}/members/{user}") for name in names[MOST_SPACES - 1 :])
+        )
+        assert sorted(each.status_code for each in answers) == [200] + [409] * 4
+        assert {error_of(each)["code"] for each in answers if each.status_code == 409} == {"too_many_spaces"}
+        listed = (await client.get("/api/v1/spaces", params={"user": user})).json()["spaces"]
+        assert len(listed) == MOST_SPACES
+
+
+async def test_a_new_space_has_none_of_the_members_of_an_old_one(
+    client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    """Not even one who came while that was being erased: it had the same id."""
+    await made(client, "ops", "ana")
+    (row,) = await admin.fetch("SELECT * FROM agent_data.space_members")
+    await client.delete("/api/v1/spaces/ops")
+    await admin.execute("INSERT INTO agent_data.space_members VALUES ($1, $2, $3, $4)", *row.values())
+    await made(client, "ops", "bob")
+    members = (await client.get("/api/v1/spaces/ops/members")).json()["members"]
+    assert [each["user"] for each in members] == ["bob"]
+
+
+async def test_where_a_space_keeps_what_is_said_is_no_session_of_anybodys(client: httpx.AsyncClient) -> None:
+    await made(client, "ops", "ana")
+    both = lines({"content": SAID, "space": "ops"}, {"content": "My own."})
+    await client.post("/api/v1/import", content=both, headers=LINES)
+    sessions = (await client.get("/api/v1/sessions")).json()["sessions"]
+    assert [(each["user"], each["external_id"]) for each in sessions] == [("ana", "s")]

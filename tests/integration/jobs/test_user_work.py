@@ -107,6 +107,13 @@ async def test_five_episodes_with_one_theme_become_a_pattern_and_more_of_them_a_
     (older,) = await drawn(admin, "pattern", "superseded")
     assert older["superseded_by"] == newer["memory_id"]
     assert newer["details"]["observed_count"] == 9
+    assert orjson.loads(newer["confidence_factors"]) == {
+        "base_confidence": 0.7,
+        "reinforcement_boost": 0.2,
+        "reinforcement_count": 4,
+        "source_type": "consolidation",
+        "final_confidence": 0.9,
+    }
 
 
 async def rate(pool: Pool, admin: Admin, scores: list[float]) -> None:
@@ -395,3 +402,108 @@ async def test_a_better_wording_of_a_fact_leaves_its_summary_in_force(pool: Pool
     store = Memories(pool, SQL, FakeClock(NOW), space=None)
     await store.invalidate(TENANT, talk.user, merged[0]["superseded_by"], reason=None)
     assert await drawn(admin, "summary") == []
+
+
+async def test_an_operator_may_change_when_a_summary_is_due(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+    set_to = "UPDATE agent_data.system_config SET value = value || $1::jsonb WHERE key = 'consolidation'"
+    await admin.execute(set_to, '{"sessions": 4}')
+    await consolidator(pool).consolidate(payload(talk))
+    assert not await drawn(admin, "summary")
+    await admin.execute(set_to, '{"sessions": 3, "gain": 0.2}')
+    before = {each["memory_id"]: each["confidence"] for each in await drawn(admin, "fact")}
+    await consolidator(pool).consolidate(payload(talk))
+    assert await drawn(admin, "summary")
+    gained = {round(each["confidence"] - before[each["memory_id"]], 3) for each in await drawn(admin, "fact")}
+    assert 0.2 in gained
+
+
+GARDEN = (
+    "Please remember that my garden faces north.",
+    "What can I plant in a garden under a tree?",
+    "Please remember that the garden gets water on Mondays.",
+    "When does one cut the hedge of a garden?",
+    "Please remember that the garden has clay soil.",
+)
+GROWN = (
+    "we mow the garden on Fridays",
+    "a neighbour waters the garden in August",
+    "a fox sleeps in the garden at night",
+)
+
+
+async def of_the_garden(pool: Pool) -> Talk:
+    for n, text in enumerate(GARDEN):
+        await tell(pool, Talk(name=f"chat-{n % 3}"), text)
+    return Talk()
+
+
+def topic(summaries: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in summaries if each["details"]["scope_type"] == "topic"]
+
+
+async def test_a_topic_of_three_sessions_has_a_summary_with_facts_that_say_where_they_are_from(
+    pool: Pool, admin: Admin
+) -> None:
+    talk = await of_the_garden(pool)
+    await consolidator(pool).consolidate(payload(talk))
+    await consolidator(pool).consolidate(payload(talk))  # nothing new
+    (summary,) = topic(await drawn(admin, "summary"))
+    details = summary["details"]
+    assert details["scope_identifier"] == "garden"
+    assert orjson.loads(summary["confidence_factors"])["final_confidence"] == 0.8
+    assert summary["content_text"].startswith("Garden: ")
+    told = details["key_facts"]["topic_profile"]["facts"]
+    facts = {str(each["memory_id"]): each["content_text"] for each in await drawn(admin, "fact")}
+    assert {each["memory_id"]: each["text"] for each in told} == facts
+    assert len(facts) == 3
+    assert set(details["source_data"]["memory_ids"]) == set(facts)
+    assert details["key_facts"]["interaction_patterns"]["session_count"] == 3
+
+    # What is added is told by a newer one.
+    await tell(pool, Talk(name="chat-0"), *(f"Please remember that {each}." for each in GROWN))
+    await consolidator(pool).consolidate(payload(talk))
+    (newer,) = topic(await drawn(admin, "summary"))
+    (older,) = topic(await drawn(admin, "summary", "superseded"))
+    assert older["superseded_by"] == newer["memory_id"]
+    assert "fox" in newer["content_text"]
+
+    # Asked for as a thing: one summary is enough.
+    await consolidator(pool).consolidate(payload(talk, "garden"))
+    (summary,) = [each for each in await drawn(admin, "summary") if each["content_text"].startswith("Garden: ")]
+    assert summary["details"]["scope_type"] == "entity"
+    ended = {each["memory_id"]: each["superseded_by"] for each in topic(await drawn(admin, "summary", "superseded"))}
+    assert ended[newer["memory_id"]] == summary["memory_id"]
+
+
+@pytest.mark.parametrize("kind", ["fact", "summary"])
+async def test_what_is_forgotten_of_a_topic_is_gone_from_its_summary(pool: Pool, admin: Admin, kind: str) -> None:
+    talk = await of_the_garden(pool)
+    await consolidator(pool).consolidate(payload(talk))
+    (memory,) = [each["memory_id"] for each in await drawn(admin, kind) if "clay" in each["content_text"]]
+    await forget(pool, talk, memory)
+    await tell(pool, Talk(name="chat-0"), "Please remember that the garden faces a river.")
+    await consolidator(pool).consolidate(payload(talk))
+    held = await rows(admin, "SELECT m::text AS row FROM agent_data.memory_store m WHERE kind = 'summary'")
+    assert not any("clay" in each["row"] for each in held)
+    again = topic(await drawn(admin, "summary"))
+    assert bool(again) == (kind == "fact"), "a summary that was forgotten is not made again"
+
+
+async def test_a_topic_without_facts_or_in_two_sessions_has_no_summary(pool: Pool, admin: Admin) -> None:
+    for n in range(6):
+        await tell(pool, Talk(name=f"chat-{n}"), f"When does delivery number {n} leave?")
+        await tell(pool, Talk(name=f"talk-{n % 2}"), GARDEN[n % 5])
+    await consolidator(pool).consolidate(payload(Talk()))
+    assert await drawn(admin, "pattern")
+    assert not topic(await drawn(admin, "summary"))
+
+
+async def test_what_has_a_summary_of_its_own_is_no_topic(pool: Pool, admin: Admin) -> None:
+    talk = await of_clara(pool)
+    for n in range(3):
+        await tell(pool, Talk(name=f"chat-{n}"), "What should I give my sister Clara for her birthday?")
+    await consolidator(pool).consolidate(payload(talk))
+    scopes = [each["details"]["scope_type"] for each in await drawn(admin, "summary")]
+    assert scopes
+    assert set(scopes) == {"entity"}

@@ -86,6 +86,25 @@ async def test_what_was_learned_from_it_alone_is_forgotten(
     assert {row["item_id"] for row in vectors}.isdisjoint({talk.said[0].message_id, cat["memory_id"]})
 
 
+async def test_a_session_goes_with_what_it_alone_said(
+    learn: Learner, deleter: Deleter, pool: Pool, admin: Admin
+) -> None:
+    talk, other = Talk(name="gone"), Talk(name="stays")
+    await taught(learn, pool, talk, "I have a cat", "I live in Lisbon")
+    await taught(learn, pool, other, "I live in Lisbon", "I play the cello")
+    gone = await deleter.delete_session(TENANT, SessionRef(talk.user, talk.session))
+    assert (gone.messages, len(gone.forgotten), len(gone.kept)) == (len(talk.said), 1, 1)
+    assert sorted(await texts(admin)) == ["Lives in Lisbon", "Plays the cello"]
+    held = [str(dict(each)) for each in await admin.fetch("SELECT * FROM agent_data.conversation_history")]
+    assert sum("cat" in each for each in held) == 0
+    assert sum("cello" in each for each in held) == 1
+    row = await admin.fetchrow("SELECT * FROM agent_data.sessions WHERE session_id = $1", talk.session)
+    assert row is not None
+    assert (row["status"], row["metadata"], row["summary_text"]) == (3, "{}", None)
+    assert (await deleter.delete_session(TENANT, SessionRef(talk.user, talk.session))).messages == 0
+    assert (await deleter.delete_session(OTHER_TENANT, SessionRef(other.user, other.session))).messages == 0, "no one's"
+
+
 async def test_it_keeps_its_place(learn: Learner, deleter: Deleter, pool: Pool, admin: Admin) -> None:
     talk = Talk()
     said = await talk.say(pool, "a question", "another one")

@@ -25,6 +25,7 @@ MOST = 120
 """In force at any time: half as much again as the seed expects in month 6."""
 ETA = 0.92
 """Seed 000 §8.4, against the best that all candidates could fill the same tokens with (docs/explanation/context.md)."""
+YEAR = 365
 SIX_WEEKS = 42
 """Days: two changes of mind, and noise that comes and goes. Aging and pruning begin later."""
 
@@ -80,6 +81,11 @@ async def _check_any(admin: asyncpg.Connection[Any], live: HalfYear, story: Stor
             assert row["content_text"].split()[2] in " ".join(BOUGHT)
             assert row["is_active"] or age > timedelta(days=90), row["content_text"]
             assert not row["is_active"] or age < timedelta(days=90 + NOISE_LIFE_DAYS), row["content_text"]
+
+    # Nothing is L2 or above without being validated: stated, confirmed, or promoted.
+    above = await admin.fetch("SELECT is_validated FROM agent_data.memory_store WHERE is_active AND memory_tier >= 2")
+    assert len(above) >= 20
+    assert all(row["is_validated"] for row in above)
 
     # Every end and every rise is told.
     untold = await admin.fetchval(
@@ -138,6 +144,22 @@ async def test_half_a_year(
     """And with every sweep at its own cadence: hour by hour."""
     live = HalfYear(database, pool, admin, words, space, look_every=timedelta(hours=hours), seed=seed)
     await _check(admin, live)
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1800)
+async def test_a_year(
+    database: str, pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
+) -> None:
+    """As much noise again as in the half-year, and nothing that adds up."""
+    live = HalfYear(database, pool, admin, words, space)
+    story = await live.live(YEAR)
+    await _check_any(admin, live, story)
+    half, last = (next(each for each in story.samples if each.day >= day) for day in (DAYS, YEAR))
+    assert last.learned > 1.5 * half.learned
+    assert last.in_force <= 1.1 * half.in_force
+    assert max(each.in_force for each in story.samples) <= MOST
+    assert last.about_her >= 30, "what is true of her stays for a year"
 
 
 def test_the_plot_shows_every_week() -> None:

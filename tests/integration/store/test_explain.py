@@ -13,7 +13,7 @@ import pytest
 
 from app.features.paging.values import WINDOW_TURNS
 from app.index.analyse import VERSION
-from app.store.indexed import NO_INDEX
+from app.store.indexed import NO_INDEX, NO_SPACES
 from app.store.pools import halfvec
 from app.store.queries import Queries
 from app.store.records import TurnRecord, batch
@@ -102,7 +102,15 @@ class Recording(Teller):
         if arguments and isinstance(arguments[0], UUID):
             names = ("nobody", "issued", "named", "chains", "question", "whole", "tail1", "tail2", "retry")
             plain: dict[str, Any] = dict.fromkeys(names) | {"nobody": False, "chains": [], "retry": False}
-            self.asked = (*arguments, *(plain | given).values(), MAX_FACTS, FACT_FLOOR, MAX_WISHES, *NO_INDEX)
+            self.asked = (
+                *arguments,
+                *(plain | given).values(),
+                MAX_FACTS,
+                FACT_FLOOR,
+                MAX_WISHES,
+                *NO_INDEX,
+                *NO_SPACES,
+            )
             return None
         return await super().recognise(*arguments, **given)
 

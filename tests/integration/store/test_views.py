@@ -351,10 +351,26 @@ async def test_memories_about_an_entity(pool: Pool, filled: Admin) -> None:
         f"{GAI} delivery_preference",
     ]
     assert found[0]["entities"] == [
-        {"canonical_id": GAI, "canonical_name": "Gai Media Entertainment", "type": "customer"},
+        {
+            "canonical_id": GAI,
+            "canonical_name": "Gai Media Entertainment",
+            "type": "customer",
+            "mentions": [
+                {"text": "Gai", "position": 0, "is_coreference": False},
+                {"text": "they", "position": 9, "is_coreference": True},
+            ],
+        },
         {"canonical_id": "gai-media", "canonical_name": "gai-media", "type": None},
     ]
     assert found[0]["importance"] == pytest.approx(0.6)
+
+
+async def test_how_important_an_exchange_is(filled: Admin) -> None:
+    for event, importance in (("question", 0.6), ("statement", 0.7), ("request", 0.5)):
+        await filled.execute("UPDATE agent_data.episodes SET event_type = $1", event)
+        shown = await filled.fetch("SELECT importance FROM seed_004.episodic_memories WHERE summary LIKE 'User %'")
+        assert shown
+        assert [each["importance"] for each in shown] == [pytest.approx(importance)] * len(shown), event
 
 
 async def test_memories_of_a_time(pool: Pool, filled: Admin) -> None:

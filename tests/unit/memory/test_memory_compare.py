@@ -35,6 +35,7 @@ from app.providers.helper import HelperClient
 from app.store import ids
 from app.store.kinds import LearnedKind
 from app.store.learning import Changes, KnownMemory, Member
+from tests.unit.memory.duplicates import other, same
 from tests.unit.memory.test_memory_ingest import candidate, draft, known
 
 TAU = 0.9
@@ -354,3 +355,12 @@ def test_the_bound_lets_most_contradictions_through_and_few_strangers() -> None:
     own = np.eye(len(CONTRADICTIONS), dtype=bool)
     assert (cosines[own] > UNLIKE).sum() >= 12
     assert (cosines[~own] > UNLIKE).mean() < 0.2
+
+
+def test_what_the_rules_call_a_denial() -> None:
+    """Without a helper: none of those that say the same, of those that differ in a word the one that denies, and of what
+    contradicts in unlike words nothing."""
+    assert [pair for pair in same() if contrast(*pair)] == []
+    assert [pair for pair in other() if contrast(*pair)] == [("Wants short answers", "Wants long answers")]
+    assert (len(same()), len(other()), len(CONTRADICTIONS)) == (96, 578, 17)
+    assert [pair for pair in CONTRADICTIONS if contrast(*pair) == "denied"] == []

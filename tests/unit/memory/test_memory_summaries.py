@@ -10,10 +10,9 @@ from uuid import UUID
 import pytest
 
 from app.errors import HelperError
-from app.features.consolidation.store import KnownFact
+from app.features.consolidation.store import SHIPPED_TRIGGERS, KnownFact
 from app.features.consolidation.summaries import (
     CHUNK_CHARS,
-    ENTITY_EPISODES,
     MAX_CHUNKS,
     KnownSummary,
     SummaryPoints,
@@ -175,9 +174,9 @@ def fact(n: int, *about: str, predicate: str | None = None, value: str | None = 
 def test_three_sessions_or_twenty_episodes_or_a_request() -> None:
     assert due_entities(episodes(5, 2), [], {}) == []
     (due,) = due_entities(episodes(3, 3), [], {})
-    assert (due.entity, due.sessions, due.episode_count) == ("gai-media", 3, 3)
-    assert due_entities(episodes(ENTITY_EPISODES - 1, 1), [], {}) == []
-    assert due_entities(episodes(ENTITY_EPISODES, 1), [], {})
+    assert (due.of, due.sessions, due.episode_count) == ("gai-media", 3, 3)
+    assert due_entities(episodes(SHIPPED_TRIGGERS.episodes - 1, 1), [], {}) == []
+    assert due_entities(episodes(SHIPPED_TRIGGERS.episodes, 1), [], {})
     (asked,) = due_entities(episodes(2, 1), [], {}, ["Gai Media"])
     assert asked.asked_for
     assert due_entities(episodes(1, 1), [], {}, ["Gai Media"]) == []  # nothing to draw together
@@ -203,7 +202,7 @@ def test_a_summary_is_made_anew_only_for_news() -> None:
     assert due_entities([], [*facts, fact(10, "gai-media")], known, ["gai-media"])
     (due,) = due_entities([], [*facts, *(fact(n, "gai-media") for n in (10, 11, 12))], known)
     assert due.previous == known["gai-media"]
-    assert due_entities(episodes(ENTITY_EPISODES, 1), facts, known)
+    assert due_entities(episodes(SHIPPED_TRIGGERS.episodes, 1), facts, known)
     assert due_entities(episodes(3, 3), facts, {"gai-media": KnownSummary(UUID(int=9), frozenset(), 4, 0)})
 
 
@@ -215,7 +214,7 @@ def test_a_relative_whose_name_is_known_is_one_entity() -> None:
     ]
     assert aliases(facts) == {"sister": "clara"}
     (due,) = due_entities([], facts, {})
-    assert due.entity == "clara"
+    assert due.of == "clara"
     told = key_facts(due, due.facts, "Clara", interaction(due, ()))["entity_profile"]["facts"]
     assert told["lives_in"] == {"value": "Porto", "confidence": 0.8, "reinforcement_count": 0}
 
@@ -240,7 +239,7 @@ def test_how_a_user_speaks_of_an_entity() -> None:
 
 def test_those_asked_for_come_first_then_those_spoken_of_most() -> None:
     found = due_entities([*episodes(4, 3, "a1"), *episodes(9, 3, "b2"), *episodes(3, 1, "c3")], [], {}, ["c3"])
-    assert [each.entity for each in found] == ["c3", "b2", "a1"]
+    assert [each.of for each in found] == ["c3", "b2", "a1"]
 
 
 def test_names_as_they_are_written() -> None:
@@ -265,11 +264,11 @@ def test_a_thing_by_any_name_is_one() -> None:
     """Seed 004, transformation 3: three sessions that name it "Gai", "Gai Media" and in full are three about one thing."""
     told = [naming(0, "Gai"), naming(1, "Gai Media"), naming(2, "Gai Media Entertainment")]
     (due,) = due_entities(told, [], {})
-    assert (due.entity, due.name, due.sessions, due.episode_count) == (GAI, "Gai Media Entertainment", 3, 3)
+    assert (due.of, due.name, due.sessions, due.episode_count) == (GAI, "Gai Media Entertainment", 3, 3)
     assert due.key == "entity:customer:gai_123"
     assert due.slugs == ("gai", "gai-media", "gai-media-entertainment")
     (asked,) = due_entities(told[:2], [], {}, ["Gai Media"])
-    assert asked.entity == GAI
+    assert asked.of == GAI
     (by_id,) = due_entities(told[:2], [], {}, [GAI])
     assert by_id.asked_for
 
