@@ -42,7 +42,8 @@ BATCH = 5000
 A_DAY = 40
 """Messages of one session."""
 TEXTS = 20_000
-"""Different texts; beyond it they are said again, which makes files smaller than real ones by less than a tenth."""
+"""Different texts. A user says TEXTS / users of them, again and again: with a
+thousand users files are half as large as real ones."""
 
 FILL = """
 WITH said AS (
