@@ -526,12 +526,18 @@ class Deleter:
     async def delete_session(self, tenant: UUID, ref: SessionRef) -> SessionDeletion:
         """Delete all messages of a session, each as `delete`, the newest first, and end it. Its row stays, without its metadata
         and its summary: a transcript of it that is sent again is recognised, and says nothing. What it shares with its parent
-        is the parent's. Raises StoreUnavailable: some may be gone, and asking again goes on."""
+        is the parent's. Raises Conflict where months of it are archived, StoreUnavailable: some may be gone, and asking again
+        goes on."""
         user, gone = ref.user_id, SessionDeletion()
         try:
             async with self._room, connected(self._connect) as connection:
                 await set_codecs(connection, None)
                 await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
+                if months := await connection.fetchval(self._sql["deleting.archived"], tenant, user, ref.session_id):
+                    raise Conflict(
+                        f"Nothing was deleted: messages of this time are archived ({', '.join(months)}), and a restore would "
+                        "bring them back. Restore them first (mneme archive restore), or give them up (mneme archive drop)."
+                    )
                 while rows := await connection.fetch(
                     self._sql["deleting.of_session"], tenant, user, ref.session_id, SESSION_BATCH
                 ):

@@ -21,6 +21,13 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3
 ORDER BY h.turn_index DESC, h.sibling DESC
 LIMIT $4
 
+-- name: archived
+-- Months of a session's time that are archived, where no single message is deleted (2026-01); NULL: none.
+SELECT array_agg(DISTINCT left(a.month, 4) || '-' || right(a.month, 2)) FROM agent_data.sessions s
+JOIN agent_data.history_archives a ON a.state = 'archived' AND a.month BETWEEN
+    to_char(s.first_message_at AT TIME ZONE 'UTC', 'YYYYMM') AND to_char(s.last_message_at AT TIME ZONE 'UTC', 'YYYYMM')
+WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3
+
 -- name: end_session
 -- Ends a session whose messages are deleted, without what was said of it.
 UPDATE agent_data.sessions SET

@@ -32,14 +32,14 @@ def due_topics(
 ) -> list[DueSummary]:
     """Topics of five episodes, in as many sessions as an entity's, and of two facts, of which there is something new; by
     episodes. `episodes`: oldest first; `entities`: slugs of those that have a summary."""
-    named = {word for each in entities for word in each.split("-")}
+    named = set(entities)
     found: list[DueSummary] = []
     topics = 0
     for theme, own in themes(episodes):
         sessions = {each.session_id for each in own}
         said = [fact for fact in facts if names_topic(theme, fact.text)]
         if (
-            not named.isdisjoint(theme.replace("-", " ").split())
+            not named.isdisjoint([*theme.split(), "-".join(_words(theme))])
             or len(sessions) < triggers.sessions
             or len(said) < MIN_LINES
         ):
@@ -52,12 +52,17 @@ def due_topics(
             found.append(
                 DueSummary(
                     theme, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous,
-                    name=theme.capitalize(), scope="topic",
+                    name=" ".join(_words(theme)).capitalize(), scope="topic",
                 )
             )  # fmt: skip
     return found
 
 
 def names_topic(topic: str, text: str) -> bool:
-    """Whether a text has all words of a topic."""
-    return set(topic.split()) <= set(terms(text))
+    """Whether a text has all words of a topic, which may be a name, as an entity's slug has it."""
+    words = set(terms(text))
+    return set(topic.split()) <= words or set(_words(topic)) <= {part for each in words for part in _words(each)}
+
+
+def _words(topic: str) -> list[str]:
+    return topic.replace("-", " ").split()

@@ -19,7 +19,8 @@ import pytest
 from app.errors import Conflict, NotFound, NotReady
 from app.store import archives, ids
 from app.store.archives import ArchiveRun, Archives, Keep
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
+from app.store.sessions import SessionRef
 from app.tasks import Supervisor
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
@@ -467,3 +468,15 @@ async def test_a_month_is_dropped_with_its_files(told: Teller, admin: Admin, own
     assert ("203101", "dropped") in await states(admin)
     assert "January" not in text_of(keep)
     assert "February" in text_of(keep)
+
+
+async def test_a_session_with_archived_words_is_not_told_to_be_deleted(
+    told: Teller, owner: Any, keep: Keep, database: str
+) -> None:
+    ref = SessionRef(ANA, UUID(int=ANA.int ^ JANUARY.month))
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
+    await Archives(SQL, keep).run(owner, NOW)
+    with pytest.raises(Conflict, match="2031-01"):
+        await deleter.delete_session(TENANT, ref)
+    await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
+    assert (await deleter.delete_session(TENANT, ref)).messages == 2

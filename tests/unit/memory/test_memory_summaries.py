@@ -27,6 +27,7 @@ from app.features.consolidation.summaries import (
     key_facts,
     with_helper,
 )
+from app.features.consolidation.topics import names_topic
 from app.store.consolidation import Episode
 from tests.support.tables import each_of
 
@@ -280,3 +281,16 @@ def test_what_was_known_by_name_belongs_to_the_thing() -> None:
     assert len(due.facts) == 2
     assert due.previous == old
     assert due.keys == [f"entity:{GAI}", "entity:gai-media", "entity:gai-media-entertainment"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "text", "named"),
+    [
+        ("blue-note", "The user plays at the Blue Note.", True),
+        ("garden", "The user has a garden.", True),
+        ("recipe post", "The user posts a recipe.", True),
+        ("blue-note", "The user wrote a note.", False),
+    ],
+)
+def test_a_text_names_a_topic_by_its_words(topic: str, text: str, named: bool) -> None:
+    assert names_topic(topic, text) is named
