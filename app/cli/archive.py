@@ -15,8 +15,7 @@ from app.clock import SystemClock
 from app.errors import StoreUnavailable
 from app.server.core import OWNER_ROLE
 from app.server.erasing import history_kept
-from app.settings import Settings
-from app.store.archives import ArchiveRun, Archives, Part, spelled
+from app.store.archives import Archives, spelled
 from app.store.erasure import own_connection
 from app.store.queries import Queries
 
@@ -31,17 +30,22 @@ def _month(_context: click.Context, _parameter: click.Parameter, value: str | No
     return None if value is None else value.replace("-", "")
 
 
-async def _with_archives(
-    settings: Settings, dsn: str, work: Callable[[Archives, asyncpg.Connection[Any]], Awaitable[T]]
-) -> T:
-    try:
-        connection = await own_connection(settings.direct(dsn), OWNER_ROLE)()
+def _with_archives(work: Callable[[Archives, asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+    settings = load_settings()
+
+    async def run(dsn: str) -> T:
         try:
-            return await work(Archives(Queries.load(), history_kept(settings)), connection)
-        finally:
-            connection.terminate()
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        raise StoreUnavailable(f"This did not come to its end: {error}. It can be run again, and goes on.") from error
+            connection = await own_connection(settings.direct(dsn), OWNER_ROLE)()
+            try:
+                return await work(Archives(Queries.load(), history_kept(settings)), connection)
+            finally:
+                connection.terminate()
+        except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+            raise StoreUnavailable(
+                f"This did not come to its end: {error}. It can be run again, and goes on."
+            ) from error
+
+    return with_database(settings, run)
 
 
 @click.group()
@@ -56,12 +60,8 @@ def archive() -> None:
 @failing_clearly
 def run(month: str | None, dry_run: bool, as_json: bool) -> None:
     """Archive months past MNEME_HISTORY_DAYS and drop archives past MNEME_ARCHIVE_DAYS, as the worker does by itself."""
-    settings = load_settings()
     now = SystemClock().now()
-    done: ArchiveRun = with_database(
-        settings,
-        lambda dsn: _with_archives(settings, dsn, lambda a, c: a.run(c, now, month=month, dry=dry_run)),
-    )
+    done = _with_archives(lambda archives, connection: archives.run(connection, now, month=month, dry=dry_run))
     are = "would be" if dry_run else "were"
 
     def text() -> None:
@@ -82,10 +82,7 @@ def run(month: str | None, dry_run: bool, as_json: bool) -> None:
 @failing_clearly
 def list_(check: bool, as_json: bool) -> None:
     """What is archived, was restored, or was dropped; fails where a file is not as it was written."""
-    settings = load_settings()
-    found: list[tuple[Part, str]] = with_database(
-        settings, lambda dsn: _with_archives(settings, dsn, lambda a, c: a.known(c, check=check))
-    )
+    found = _with_archives(lambda archives, connection: archives.known(connection, check=check))
     data = [
         {
             "month": spelled(part.month),
@@ -122,11 +119,8 @@ def list_(check: bool, as_json: bool) -> None:
 @failing_clearly
 def restore(month: str, active: bool, as_json: bool) -> None:
     """Make the messages of a month (2026-01) rows again: in the history and exports, out of prompts and searches."""
-    settings = load_settings()
     now = SystemClock().now()
-    done: ArchiveRun = with_database(
-        settings, lambda dsn: _with_archives(settings, dsn, lambda a, c: a.restore(c, month, now, active=active))
-    )
+    done = _with_archives(lambda archives, connection: archives.restore(connection, month, now, active=active))
     show(
         msgspec.structs.asdict(done) | {"active": active},
         as_json,
@@ -143,11 +137,8 @@ def drop(month: str, yes: bool, as_json: bool) -> None:
     """Give up the archive of a month (2026-01): its files are deleted, or were lost, and its messages never come back."""
     if not yes:
         click.confirm(f"The archived messages of {spelled(month)} are gone for ever then. Go on?", abort=True)
-    settings = load_settings()
     now = SystemClock().now()
-    done: ArchiveRun = with_database(
-        settings, lambda dsn: _with_archives(settings, dsn, lambda a, c: a.drop(c, month, now))
-    )
+    done = _with_archives(lambda archives, connection: archives.drop(connection, month, now))
     show(
         msgspec.structs.asdict(done),
         as_json,
