@@ -14,6 +14,8 @@ from app.settings import SUPERVISOR
 
 log = logging.getLogger("mneme.tasks")
 
+CLOSING_S = 5.0
+"""Seconds for what still runs when a process closes: records of cancelled answers, mostly; each takes milliseconds."""
 ORPHAN_LOOK_S = 2.0
 """Seconds between two looks whether the supervisor still lives; the next one starts processes of its own meanwhile."""
 

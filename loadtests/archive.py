@@ -21,12 +21,13 @@ import asyncpg
 import click
 from rich.console import Console
 
-from app.server.core import OWNER_ROLE, prepare_database
+from app.server.core import prepare_database
 from app.settings import Settings
 from app.store import archives, ids
 from app.store.archives import ArchiveRun, Archives, Keep
 from app.store.embedded import EmbeddedPostgres
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
 from loadtests.terminal import console, measuring
 from loadtests.texts import Talk

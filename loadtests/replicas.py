@@ -32,11 +32,11 @@ from rich.table import Table
 
 from app.index.indexes import Indexes, IndexScope
 from app.providers.embeddings import Embedder, build_embedder
-from app.server.core import APP_ROLE
 from app.settings import Settings
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.indexed import IndexStore
+from app.store.pools import APP_ROLE
 from app.store.queries import Queries
 from app.store.replicas import Elsewhere, PoolLimits, begin_marking, open_pools
 from app.store.turns import TurnStore

@@ -8,29 +8,50 @@ from typing import Any
 import click
 
 COMMANDS = {
-    "archive": ("archive:archive", "Old months of history: put into files, listed, and restored."),
-    "capture": ("capture:capture", "Export captured calls as cassettes, and import them."),
-    "conflicts": ("conflicts:conflicts", "Contradictions between memories, and with the business's own database."),
-    "doctor": ("doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
-    "erase": ("upkeep:erase", "Erase every trace of a user."),
-    "eval": ("evaluate:eval_", "Measure how much of what answers a question is found within a budget."),
-    "export": ("transfer:export", "Export everything that is stored of a user, as JSON lines."),
-    "import": ("transfer:import_", "Import past conversations (JSON lines) into a running Mneme."),
-    "keys": ("keys:keys", "API keys."),
-    "mcp": ("serve:mcp", "Offer the memory of a running Mneme as an MCP server, on standard input and output."),
-    "migrate": ("upkeep:migrate", "Bring the database up to date."),
-    "ontology": ("ontology:ontology", "What the tables of a business's own database mean."),
+    "archive": ("app.cli.archive:archive", "Old months of history: put into files, listed, and restored."),
+    "capture": (
+        "app.features.transfer.capture_command:capture",
+        "Export captured calls as cassettes, and import them.",
+    ),
+    "conflicts": (
+        "app.cli.conflicts:conflicts",
+        "Contradictions between memories, and with the business's own database.",
+    ),
+    "doctor": ("app.cli.doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
+    "erase": ("app.cli.upkeep:erase", "Erase every trace of a user."),
+    "eval": ("app.cli.evaluate:eval_", "Measure how much of what answers a question is found within a budget."),
+    "export": ("app.features.transfer.commands:export", "Export everything that is stored of a user, as JSON lines."),
+    "import": (
+        "app.features.transfer.commands:import_",
+        "Import past conversations (JSON lines) into a running Mneme.",
+    ),
+    "keys": ("app.cli.keys:keys", "API keys."),
+    "mcp": (
+        "app.features.mcp.command:mcp",
+        "Offer the memory of a running Mneme as an MCP server, on standard input and output.",
+    ),
+    "migrate": ("app.cli.upkeep:migrate", "Bring the database up to date."),
+    "ontology": ("app.features.knowledge.command:ontology", "What the tables of a business's own database mean."),
     "reembed": (
-        "reembed:reembed",
+        "app.cli.reembed:reembed",
         "Give everything a vector of the embedder that the settings name, while the server runs.",
     ),
-    "replay": ("replay:replay", "Replay captured calls: serve them from cassettes, or compile them again."),
-    "retention": ("upkeep:retention", "Drop captured calls past MNEME_CAPTURE_DAYS and MNEME_CAPTURE_MAX_GB."),
-    "serve": ("serve:serve", "Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."),
-    "sweep": ("upkeep:sweep", "Run one task of the schedule now: promotion, demotion, aging, decay, prune, expiry, …"),
-    "worker": ("serve:worker", "Run jobs until stopped: embeddings, extraction, the schedule."),
+    "replay": (
+        "app.features.replay.command:replay",
+        "Replay captured calls: serve them from cassettes, or compile them again.",
+    ),
+    "retention": ("app.cli.upkeep:retention", "Drop captured calls past MNEME_CAPTURE_DAYS and MNEME_CAPTURE_MAX_GB."),
+    "serve": (
+        "app.cli.serve:serve",
+        "Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres.",
+    ),
+    "sweep": (
+        "app.cli.upkeep:sweep",
+        "Run one task of the schedule now: promotion, demotion, aging, decay, prune, expiry, …",
+    ),
+    "worker": ("app.cli.serve:worker", "Run jobs until stopped: embeddings, extraction, the schedule."),
 }
-"""Where each is (the module in this folder, and its name there), and how its help begins. One is loaded when it is called: a
+"""Where each is (its module, and its name there), and how its help begins. One is loaded when it is called: a
 server needs no other, and neither does the list of them."""
 
 
@@ -44,7 +65,7 @@ class Commands(click.Group):
         if listed is None or listed.name not in COMMANDS:
             return name, listed, rest
         module, attribute = COMMANDS[listed.name][0].split(":")
-        return name, getattr(import_module(f"app.cli.{module}"), attribute), rest
+        return name, getattr(import_module(module), attribute), rest
 
     def invoke(self, ctx: click.Context) -> Any:
         """A command that needs a feature which is not there says so."""

@@ -10,13 +10,13 @@ import asyncpg
 import click
 import msgspec
 
-from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
+from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import StoreUnavailable
-from app.server.core import OWNER_ROLE
 from app.server.erasing import history_kept
 from app.store.archives import Archives, spelled
 from app.store.erasure import own_connection
+from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
 
 T = TypeVar("T")

@@ -6,66 +6,47 @@ import asyncio
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Set
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import asyncpg
 import click
-from msgspec import Struct
 
 from app.capture.spool import look
-from app.cli.console import failing_clearly, load_settings, show
-from app.clock import SystemClock
-from app.errors import DomainAway, MnemeError, NotReady
-from app.features.registry import imported
+from app.console import failing_clearly, load_settings, show
+from app.errors import MnemeError, NotReady
+from app.features import Finding
+from app.features.registry import load
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
-from app.server.core import OWNER_ROLE, command_pool
 from app.server.erasing import history_kept
-from app.server.supervise import ITSELF, asked_of_itself, database
+from app.server.supervise import ITSELF, asked_of_itself
 from app.settings import Settings, unknown_names
 from app.store.archives import COUNTED, Archives
+from app.store.arrival import lacking
+from app.store.embedded import database
 from app.store.migrate import administration, careless, missing, pending
+from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, PoolServer, servers_of
 from app.store.retention import MB, by_group, storage_of
-from app.store.tenancy import Tenancy
 from app.store.tuning import parameters_of, wrong_with
-
-if TYPE_CHECKING:
-    from app.features.knowledge.domain_pool import DomainPool
-    from app.features.webhooks.outbox import TargetFigures
-
-# What features have is imported where it is looked at: the doctor comes to an installation without them, too.
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
-LONG_WAIT = timedelta(hours=1)
-"""A message that waits for so long has failed several times."""
 NEARLY_FULL = 0.8
 """Share of the spool's bound from which there is little time left."""
 ASK_S = 5.0
 """Seconds that an upstream has to answer the doctor."""
-
-
 UNUSED_DAYS = 30
 """Days of statistics from which an index that was not read counts as unused: a month has all that is rare."""
 UNUSED_BYTES = 64 * MB
 """Smaller ones cost next to nothing."""
-
-
-class Finding(Struct, frozen=True):
-    """One thing looked at. `mend`: what to do, where something is to be done."""
-
-    level: Literal["ok", "warning", "error"]
-    what: str
-    mend: str = ""
 
 
 def examine(settings: Settings) -> list[Finding]:
@@ -75,16 +56,14 @@ def examine(settings: Settings) -> list[Finding]:
         *_disk(settings),
         *_spool(settings),
         *_access(settings),
-        *_paging(settings),
         *_providers(settings),
-        *_webhook_targets(settings),
     ]
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
             found += asyncio.run(_database(settings, settings.direct(dsn)))
             found += asyncio.run(_servers(settings, dsn))
-            found += asyncio.run(_domains(settings, dsn))
+            found += asyncio.run(_features(settings, settings.direct(dsn)))
     except MnemeError as error:
         found.append(Finding("error", "The embedded Postgres does not start.", error.message))
     return found
@@ -182,25 +161,6 @@ def _access(settings: Settings) -> Iterator[Finding]:
             yield Finding("ok", f"Port {settings.port} is free.")
 
 
-def _paging(settings: Settings) -> Iterator[Finding]:
-    try:
-        imported("paging")
-    except ModuleNotFoundError:
-        return
-    budget = settings.paging_budget_tokens
-    told = f"{budget:,} tokens" if budget is not None else "their model's window"
-    if settings.paging == "off":
-        yield Finding("ok", f"Paging is off unless a header, a session or a key asks for it; then within {told}.")
-    elif settings.worker == "off":
-        yield Finding(
-            "warning",
-            f"Paging is on, within {told}, but this server starts no worker to shorten what is long.",
-            "Fine if `mneme worker` runs elsewhere; else set MNEME_WORKER=on: objects have only a line or all their text.",
-        )
-    else:
-        yield Finding("ok", f"Paging is on: prompts of long transcripts keep within {told}.")
-
-
 def _providers(settings: Settings) -> Iterator[Finding]:
     try:
         Tokenizers(settings.tokenizer_json).warm()
@@ -274,7 +234,6 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
             waiting = await pending(connection)
         except NotReady as error:
             return [*found, Finding("error", "The schema does not fit this Mneme.", error.message)]
-        hooks = [] if waiting else await connection.fetch(Queries.load()["webhooks.figures"])
         stored = [] if waiting else await storage_of(connection, Queries.load())
         if not waiting:
             found += await _parameters(connection)
@@ -286,11 +245,6 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
     if waiting:
         told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
         found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
-    if hooks:
-        from app.features.webhooks.outbox import TargetFigures
-
-        named = {each.name for each in settings.webhooks}
-        found += [_webhook(TargetFigures(*row), named) for row in hooks]
     found += archived
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
@@ -396,79 +350,17 @@ def _server(server: PoolServer) -> Finding:
     return Finding("ok", f"{told} is a standby, {1000 * server.lag_s:.0f} ms late.")
 
 
-def _webhook(told: TargetFigures, named: Set[str]) -> Finding:
-    """A target of webhooks, as its outbox stands. `named`: by the settings."""
-    done = f"The webhook {told.name}: {told.delivered} delivered, {told.waiting} waiting, {told.dead} given up"
-    if told.name not in named:
-        mend = (
-            "Give every worker the MNEME_WEBHOOKS that names it; one whose list does not, or is [], takes it away: what "
-            "waits goes after 30 days."
-        )
-        return Finding("warning", f"{done}; these settings do not name it: a worker with them sends it nothing.", mend)
-    if told.dead or (told.oldest is not None and datetime.now(UTC) - told.oldest > LONG_WAIT):
-        mend = "See the log of the worker, mend the receiver; GET /api/v1/queue/dead shows what was given up, and retries it."
-        return Finding("warning", f"{done}.", mend)
-    return Finding("ok", f"{done}.")
-
-
-def _webhook_targets(settings: Settings) -> Iterator[Finding]:
-    for target in settings.webhooks:
-        parts = urlsplit(target.url.get_secret_value())
-        if parts.scheme == "http" and parts.hostname not in {"127.0.0.1", "::1", "localhost"}:
-            yield Finding("warning", f"The webhook {target.name} is sent in the clear.", "Give it an https:// URL.")
-
-
-async def _domains(settings: Settings, dsn: str) -> list[Finding]:
-    """Each domain: whether it answers, whether its role could write, and whether its tenants' ontologies fit its tables."""
-    if not settings.domains:
-        return []
-    from app.features.knowledge.domain_pool import DomainPool
-
-    found = []
-    for name, source in settings.domains.items():
-        pool = DomainPool(name, source, Queries.load())
-        try:
-            role = (await pool.query("writer", timeout_s=ASK_S))[0]
-            found.append(Finding("ok", f"The domain {name} answers, as {role['role']}."))
-            if role["is_superuser"] and not source.allow_writer:
-                mend = "Make a role that can only read: docs/how-to/domain-database.md has the commands."
-                found.append(
-                    Finding("error", f"{role['role']} is a superuser in {name}: nothing is asked there.", mend)
-                )
-            found += [await _ontology(settings, dsn, pool, tenant) for tenant in source.tenants]
-        except DomainAway as away:
-            found.append(Finding("error", away.message, f"Check the dsn of {name} in MNEME_DOMAINS, and that it runs."))
-        except MnemeError as error:
-            found.append(Finding("warning", f"The ontology of {name} cannot be read: {error.message}", "See above."))
-        finally:
-            await pool.close()
-    return found
-
-
-async def _ontology(settings: Settings, dsn: str, domain: DomainPool, tenant: str) -> Finding:
-    """A tenant's ontology, against the tables of its domain."""
-    from app.features.knowledge.checking import check
-    from app.features.knowledge.ontology_store import OntologyStore
-    from app.features.knowledge.ontology_yaml import read
-
-    async with command_pool(settings, dsn) as pool:
-        sql, clock = Queries.load(), SystemClock()
-        owner = await Tenancy(pool, sql, clock).tenant(tenant)
-        rows = await OntologyStore(pool, sql, clock).sources(owner) if owner is not None else []
-    whose = f"The ontology of {domain.name} (tenant {tenant})"
-    draft = next((read(each.source).draft for each in rows if each.domain == domain.name), None)
-    if draft is None:
-        mend = (
-            f"Run `mneme ontology draft --domain {domain.name}`, look at it, and load it: nothing is asked there else."
-        )
-        return Finding("warning", f"{whose} is not loaded.", mend)
-    tables = await domain.catalog([each.table for each in draft.types.values()], ASK_S)
-    findings = check(draft, tables, allow_writer=domain.source.allow_writer)
-    errors = [each for each in findings if each.level == "error"]
-    if errors:
-        told = f"{whose}, line {errors[0].line}: {errors[0].message}"
-        return Finding("error", told, f"{len(errors)} errors in all: `mneme ontology check` tells each.")
-    return Finding("ok", f"{whose} fits its {len(tables)} tables; {len(findings)} warnings.")
+async def _features(settings: Settings, dsn: str) -> list[Finding]:
+    """What each feature has found. `dsn`: a direct way to the database."""
+    try:
+        features = load(settings)
+    except NotReady as error:
+        return [Finding("error", error.message, "Take the setting away, or install what it needs.")]
+    try:
+        fits = await lacking(dsn, None) is None
+    except NotReady:  # told already
+        fits = False
+    return [found for _, each in features for found in await each.findings(dsn if fits else None)]
 
 
 @click.command()

@@ -32,8 +32,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from app.api.auth import Principal
 from app.api.intake import Scribe, Welcome
 from app.api.scope import CallerScope as ApiScope
-from app.cli.console import failing_clearly, load_settings, show
 from app.clock import SystemClock
+from app.console import failing_clearly, load_settings, show
 from app.context.candidates import Candidate
 from app.context.request import SearchRequest
 from app.context.retrieve import Scope
@@ -46,18 +46,20 @@ from app.features.registry import Features
 from app.features.transfer.routes import Importer
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
-from app.server.core import APP_ROLE, CLOSING_S, Core, open_core, prepare_database, process_of
+from app.server.core import Core, open_core, prepare_database, process_of
 from app.server.learning import learner
 from app.server.proxy import Proxy, open_proxy
-from app.server.supervise import database
 from app.settings import Settings
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
+from app.store.embedded import database
 from app.store.history import History
+from app.store.pools import APP_ROLE
 from app.store.queue import Queue
 from app.store.records import JobRecord
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
+from app.tasks import CLOSING_S
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""

@@ -9,14 +9,13 @@ from uuid import UUID
 
 import click
 
-from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
+from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadRequest, NotFound
-from app.server.core import command_pool
 from app.settings import Settings
 from app.sources import PRICE_NAMES
 from app.store.limits import GROUPS, MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, PERIODS, By, KeyLimits, microcents
-from app.store.pools import Pool
+from app.store.pools import Pool, command_pool
 from app.store.queries import Queries
 from app.store.tenancy import KeyInfo, Tenancy
 

@@ -22,19 +22,18 @@ from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from app.cli.console import failing_clearly, load_settings, show, with_database
+from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadBody, NotReady, Unavailable
 from app.jobs.worker import Worker, connector
 from app.providers.embeddings import Embedder, blank, build_embedder
-from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE
 from app.settings import Settings
 from app.store.erasure import own_connection
-from app.store.pools import Pool, open_pool
+from app.store.pools import APP_ROLE, OWNER_ROLE, Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue
 from app.store.records import JobRecord
 from app.store.reembed import ItemRef, Lacking, ReembedStore, VectorSpace, VectorSpaces, open_spaces
-from app.tasks import Supervisor
+from app.tasks import CLOSING_S, Supervisor
 
 REEMBED = "reembed"
 """The entrypoint. No worker but the command's own has it."""

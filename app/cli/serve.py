@@ -1,18 +1,18 @@
-"""`mneme serve`, `mneme worker` and `mneme mcp`: the processes that run until they are stopped."""
+"""`mneme serve` and `mneme worker`: the processes that run until they are stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import re
 from functools import partial
 
 import click
 
-from app.cli.console import base_of, failing_clearly, load_settings
-from app.server import collector, logs
-from app.settings import KEY, unknown_names
+from app import logs
+from app.console import failing_clearly, load_settings
+from app.server import collector
+from app.settings import unknown_names
 
 
 @click.command()
@@ -28,8 +28,9 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     from app.gateway.redact import Redactor
     from app.providers.tokens import Tokenizers
     from app.server.core import prepare_database
-    from app.server.supervise import LOOPBACK, check_upstreams, database, run
+    from app.server.supervise import LOOPBACK, check_upstreams, run
     from app.store.arrival import answers
+    from app.store.embedded import database
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
@@ -64,26 +65,3 @@ def worker() -> None:
     settings = load_settings()
     logs.set_up(settings.log_level, settings.log_format)
     asyncio.run(run_worker(settings))
-
-
-@click.command()
-@click.option("--base", help="A running Mneme; by default the one at MNEME_HOST and MNEME_PORT.")
-@click.option("--key", envvar=KEY, help="A Mneme key, where the server asks for one; better in MNEME_KEY.")
-@click.option("--user", help="Whose memory it is; needed unless the key was made for one user, or the server is open.")
-@failing_clearly
-def mcp(base: str | None, key: str | None, user: str | None) -> None:
-    """Offer the memory of a running Mneme as an MCP server, on standard input and output."""
-    from app.features.mcp import check_sdk
-
-    check_sdk()
-    from app.features.mcp.server import run
-
-    if base is not None and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", base):
-        raise click.BadParameter("a URL such as http://127.0.0.1:8080", param_hint="--base")
-    if key is not None and not re.fullmatch(r"[!-~]+", key):
-        raise click.BadParameter("not what a key looks like", param_hint="--key")
-    if user is not None and re.search("[\ud800-\udfff]", user):
-        raise click.BadParameter("not valid Unicode", param_hint="--user")
-    settings = load_settings()
-    logs.set_up(settings.log_level, settings.log_format)
-    run(base or base_of(settings), key, user)

@@ -7,15 +7,16 @@ import click
 import msgspec
 from rich.console import Console
 
-from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
+from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import StoreUnavailable
-from app.server.core import OWNER_ROLE, prepare_database
+from app.server.core import prepare_database
 from app.server.erasing import eraser_of
 from app.server.worker import capture_limits, schedule
 from app.settings import Settings
 from app.store import ids
 from app.store.erasure import Progress, Receipt, own_connection
+from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
 from app.store.retention import Retention, RetentionRun
 

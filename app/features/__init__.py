@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
@@ -85,6 +85,14 @@ class Process(Struct, frozen=True):
     metrics: Metrics | None = None
     space: int | None = None
     path: CallPath | None = None
+
+
+class Finding(Struct, frozen=True):
+    """One thing that `mneme doctor` looked at. `mend`: what to do, where something is to be done."""
+
+    level: Literal["ok", "warning", "error"]
+    what: str
+    mend: str = ""
 
 
 class Feature:
@@ -168,6 +176,12 @@ class Feature:
 
     async def work(self, process: Process, stop: asyncio.Event) -> None:
         """What it does beside the queue, until `stop`."""
+
+    # --- what a command says ---------------------------------------------------------------------------------------------
+
+    async def findings(self, dsn: str | None) -> Sequence[Finding]:
+        """What `mneme doctor` says of it. `dsn`: a direct way to the database; None: it is away, or its schema does not fit."""
+        return ()
 
     # --- what it puts around parts of the core ---------------------------------------------------------------------------
 

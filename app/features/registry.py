@@ -166,7 +166,7 @@ def load(settings: Settings) -> Features:
     return Features({name: feature for name, feature in found.items() if feature is not None})
 
 
-def imported(name: str) -> ModuleType:
+def _imported(name: str) -> ModuleType:
     """The package of a feature. Raises ModuleNotFoundError, also where only what Python compiled is left of its folder."""
     module = import_module(f"app.features.{name}")
     if hasattr(module, "__path__") and getattr(module, "__file__", None) is None:
@@ -177,7 +177,7 @@ def imported(name: str) -> ModuleType:
 def _load(name: str, settings: Settings) -> Feature | None:
     folder, asks = f"app.features.{name}", FEATURES[name]
     try:
-        made: Feature = imported(name).FEATURE(settings)
+        made: Feature = _imported(name).FEATURE(settings)
     except ModuleNotFoundError as error:
         if error.name != folder:
             raise

@@ -6,7 +6,7 @@ byte, for any other body the end itself, for an answer without a body its head. 
 ends: the client sees a break, as it does when the upstream broke.
 
 A break is made by returning from the ASGI application without the last `http.response.body`: uvicorn then closes the
-connection, and says so at level error. `app.server.logs` keeps that line out.
+connection, and says so at level error. `app.logs` keeps that line out.
 """
 
 from __future__ import annotations

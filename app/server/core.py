@@ -22,26 +22,17 @@ from app.providers.tokens import STORED_COUNTS, CountCache, TokenCounter, Tokeni
 from app.settings import Settings
 from app.store import arrival
 from app.store.migrate import migrate
-from app.store.pools import Pool, open_pool, reach
+from app.store.pools import APP_ROLE, OWNER_ROLE, reach
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
 from app.store.replicas import Elsewhere, PoolLimits, Pools, begin_marking, open_pools
 from app.store.turns import TurnStore
-from app.tasks import Supervisor
+from app.tasks import CLOSING_S, Supervisor
 
 if TYPE_CHECKING:
     from app.jobs.worker import Connect
 
 log = logging.getLogger("mneme")
-
-APP_ROLE = "mneme_app"
-"""What the server and the worker run as; row-level security holds it to one tenant."""
-
-OWNER_ROLE = "mneme_owner"
-"""What the schedule makes partitions as."""
-
-CLOSING_S = 5.0
-"""Seconds for what still runs when a process closes: records of cancelled answers, mostly; each takes milliseconds."""
 
 WORKER_CONNECTIONS = 3
 """Of a worker beside its pool: the queue's listener, its leases, the schedule."""
@@ -239,20 +230,3 @@ async def open_core(
             helper=helper,
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
-
-
-@asynccontextmanager
-async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
-    """One connection as the application's role, for a command: it does one thing after the other."""
-    pool = await open_pool(
-        dsn,
-        size=1,
-        timeout_ms=settings.pool_timeout_ms,
-        statement_timeout_ms=settings.statement_timeout_ms,
-        statement_cache_size=settings.statement_cache_size,
-        role=APP_ROLE,
-    )
-    try:
-        yield pool
-    finally:
-        await pool.close()

@@ -19,6 +19,7 @@ from msgspec import Struct
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app import logs
 from app.api.origin import Door
 from app.api.probes import PROBES, Probes
 from app.clock import Clock, SystemClock
@@ -26,7 +27,7 @@ from app.errors import MnemeError
 from app.features.registry import Features, load
 from app.metrics import Exposition, Metrics, forget_ended, process_registry
 from app.patience import Patient
-from app.server import collector, logs
+from app.server import collector
 from app.server.away import Away
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
 from app.server.health import embedder_check, open_probes

@@ -48,14 +48,14 @@ from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.providers.tokens import STORED_COUNTS
-from app.server.core import APP_ROLE, CLOSING_S, OPEN_AT_ONCE, Core, process_of
+from app.server.core import OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.history import History
 from app.store.indexed import IndexStore
-from app.store.pools import NoPool
+from app.store.pools import APP_ROLE, NoPool
 from app.store.replicas import Pools
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
@@ -63,6 +63,7 @@ from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
 from app.store.validation import Validation
+from app.tasks import CLOSING_S
 
 if TYPE_CHECKING:
     from app.features.registry import Features

@@ -29,7 +29,6 @@ import uvicorn
 
 from app.errors import MnemeError, NotReady
 from app.settings import SUPERVISOR, Settings
-from app.store.embedded import EmbeddedPostgres
 from app.store.pools import AGAIN_S
 
 log = logging.getLogger("mneme.supervise")
@@ -39,8 +38,6 @@ RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 not spin, and one that was killed should be back before anyone misses it."""
 WORKER_GRACE_S = 10.0
 """Seconds for the worker to finish its jobs after the server has drained; unfinished ones run again later."""
-DATABASE_LOOK_S = 1.0
-"""Seconds between two looks at the embedded Postgres; each reads a lock, some 0.1 ms."""
 POLL_S = 0.2
 """Seconds between two looks at the worker process."""
 
@@ -150,38 +147,6 @@ def check_upstreams(settings: Settings) -> None:
     """Raises NotReady where an upstream is this server itself."""
     if itself := asked_of_itself(settings):
         raise NotReady(f"The upstream {itself[0]} is this server itself. {ITSELF}")
-
-
-@contextmanager
-def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
-    """The DSN: the one configured, else that of the embedded server, which is stopped at the end."""
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
-        return
-    server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
-    say("starting the embedded Postgres …")
-    dsn = server.start()
-    stopping = threading.Event()
-    watch = threading.Thread(target=_keep_running, args=(server, stopping), name="postgres supervisor", daemon=True)
-    watch.start()
-    try:
-        yield dsn
-    finally:
-        stopping.set()
-        watch.join()
-        server.stop()
-
-
-def _keep_running(server: EmbeddedPostgres, stopping: threading.Event) -> None:
-    """Start the embedded Postgres again when it has died: after a crash it recovers by itself what was committed."""
-    while not stopping.wait(DATABASE_LOOK_S):
-        if server.status().running:
-            continue
-        log.error("the embedded Postgres has died; starting it again")
-        try:
-            server.start()
-        except NotReady as error:
-            log.error("the embedded Postgres does not start", extra={"error": error.message})
 
 
 @contextmanager

@@ -23,16 +23,17 @@ from app.jobs.schedule import (
 from app.jobs.worker import Worker, connector
 from app.memory.extract import read_rules
 from app.server import collector
-from app.server.core import APP_ROLE, CLOSING_S, OWNER_ROLE, database_dsn, open_core, process_of, until_prepared
+from app.server.core import database_dsn, open_core, process_of, until_prepared
 from app.server.erasing import eraser_of, history_kept
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.archives import Archives
 from app.store.erasure import Erasures, own_connection
+from app.store.pools import APP_ROLE, OWNER_ROLE
 from app.store.queries import Queries
 from app.store.retention import GB, Retention, RetentionLimits
 from app.store.tuning import check_parameters
-from app.tasks import Supervisor, until_orphaned
+from app.tasks import CLOSING_S, Supervisor, until_orphaned
 from app.text_cache import forget
 
 if TYPE_CHECKING:

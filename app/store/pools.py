@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from app.errors import NotReady, StoreUnavailable
 from app.patience import Patience, patience_now
+from app.settings import Settings
 from app.store.queries import Queries
 from app.store.texts import plain
 from app.tasks import Supervisor
@@ -40,6 +41,11 @@ if TYPE_CHECKING:
     from asyncpg.transaction import Transaction
 
 logger = logging.getLogger(__name__)
+
+APP_ROLE = "mneme_app"
+"""What the server and the worker run as; row-level security holds it to one tenant."""
+OWNER_ROLE = "mneme_owner"
+"""What the schedule makes partitions as."""
 
 CONNECT_TIMEOUT_S = 10.0
 """Seconds to open one connection when the pool is made; later the pool's own timeout is shorter."""
@@ -394,6 +400,23 @@ async def open_pool(
     except _BROKEN as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
     return Pool(pool, queries, timeout_ms / 1000, warmth)
+
+
+@contextlib.asynccontextmanager
+async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
+    """One connection as the application's role, for a command: it does one thing after the other."""
+    pool = await open_pool(
+        dsn,
+        size=1,
+        timeout_ms=settings.pool_timeout_ms,
+        statement_timeout_ms=settings.statement_timeout_ms,
+        statement_cache_size=settings.statement_cache_size,
+        role=APP_ROLE,
+    )
+    try:
+        yield pool
+    finally:
+        await pool.close()
 
 
 async def reach(dsn: str, wait_s: float) -> asyncpg.Connection[asyncpg.Record]:

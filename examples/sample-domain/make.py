@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import click
 
-from app.cli.console import load_settings, with_database
+from app.console import load_settings, with_database
 
 HERE = Path(__file__).parent
 DATABASE, ROLE = "erp", "mneme_reader"

@@ -37,9 +37,9 @@ from app.context.retrieve import LIMITS, Retriever, ranked_by
 from app.context.score import AUTO
 from app.index.indexes import IndexScope
 from app.server.core import open_core, prepare_database
-from app.server.supervise import database
 from app.settings import Settings
 from app.store import ids
+from app.store.embedded import database
 from loadtests.worth.conversations import Ask, Kind, Person, Sentences, people
 from tests.support.indexes import indexes_of
 

@@ -113,12 +113,17 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
 
 
 def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
-    done = run(["ontology", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
-    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.knowledge.\n")
-    done = run(["keys", "spend"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
-    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.limits.\n")
-    done = run(["eval", "--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
-    assert (done.returncode, done.stderr) == (1, "Error: This installation has no app.features.consolidation.\n")
+    for command, feature in (
+        (("ontology", "--help"), "knowledge"),
+        (("replay", "--help"), "replay"),
+        (("export", "--help"), "transfer"),
+        (("capture", "--help"), "transfer"),
+        (("mcp", "--help"), "mcp"),
+        (("keys", "spend"), "limits"),
+        (("eval", "--help"), "consolidation"),
+    ):
+        done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+        assert (done.returncode, done.stderr) == (1, f"Error: This installation has no app.features.{feature}.\n")
     done = run(["keys", "list"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 0
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.server import logs
-from app.server.logs import JsonFormatter, QuietBreaks, TextFormatter, redacted
+from app import logs
+from app.logs import JsonFormatter, QuietBreaks, TextFormatter, redacted
 from tests.support.tables import each_of
 
 

@@ -3,7 +3,7 @@
 import json
 import logging
 
-from app.server.logs import JsonFormatter, TextFormatter
+from app.logs import JsonFormatter, TextFormatter
 from tests.support.tables import each_of
 
 FORGED = "x\n22:00:00 error   forged\r\x1b[31m\u2028end"

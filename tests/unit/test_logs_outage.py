@@ -4,7 +4,7 @@ import logging
 import sys
 
 from app.errors import StoreUnavailable
-from app.server.logs import QuietRetries
+from app.logs import QuietRetries
 
 
 def _record(error: Exception | None) -> logging.LogRecord:

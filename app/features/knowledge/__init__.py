@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from app.features import Feature, Process
+from app.features import Feature, Finding, Process
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -104,6 +104,11 @@ class Knowledge(Feature):
         from app.features.knowledge.jobs import alias_ticks
 
         return alias_ticks(queries)
+
+    async def findings(self, dsn: str | None) -> list[Finding]:
+        from app.features.knowledge.findings import findings
+
+        return await findings(self.settings, dsn)
 
 
 FEATURE = Knowledge

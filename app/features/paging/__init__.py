@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from app.features import Feature, Process
+from app.features import Feature, Finding, Process
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -110,6 +110,18 @@ class PagingFeature(Feature):
         from app.features.paging.remembering import object_ticks
 
         return object_ticks(queries)
+
+    async def findings(self, dsn: str | None) -> tuple[Finding]:
+        budget = self.settings.paging_budget_tokens
+        told = f"{budget:,} tokens" if budget is not None else "their model's window"
+        if self.settings.paging == "off":
+            what = f"Paging is off unless a header, a session or a key asks for it; then within {told}."
+            return (Finding("ok", what),)
+        if self.settings.worker == "on":
+            return (Finding("ok", f"Paging is on: prompts of long transcripts keep within {told}."),)
+        what = f"Paging is on, within {told}, but this server starts no worker to shorten what is long."
+        mend = "Fine if `mneme worker` runs elsewhere; else set MNEME_WORKER=on: objects have a line or all their text."
+        return (Finding("warning", what, mend),)
 
 
 FEATURE = PagingFeature

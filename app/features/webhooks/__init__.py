@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import Gauge
 
-from app.features import Feature, Process
+from app.features import Feature, Finding, Process
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -92,6 +92,11 @@ class Webhooks(Feature):
         finally:
             await post.close()
             await driver.close()
+
+    async def findings(self, dsn: str | None) -> list[Finding]:
+        from app.features.webhooks.findings import findings
+
+        return await findings(self.settings, dsn)
 
 
 FEATURE = Webhooks

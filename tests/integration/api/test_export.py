@@ -12,7 +12,7 @@ import httpx
 import orjson
 import pytest
 
-from app.cli.transfer import Exported
+from app.features.transfer.commands import Exported
 from app.features.transfer.store import LEFT_OUT, CassetteStore, Export
 from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder

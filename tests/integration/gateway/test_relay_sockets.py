@@ -19,7 +19,7 @@ from app.gateway.headers import HOP_BY_HOP, request_headers
 from app.gateway.relay import Ending, Tape, relay
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import UpstreamRequest
-from app.server.logs import QuietBreaks
+from app.logs import QuietBreaks
 from tests.support.replies import (
     CAPTURES,
     Fin,

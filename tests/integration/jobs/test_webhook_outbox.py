@@ -13,10 +13,10 @@ import asyncpg
 import orjson
 import pytest
 
-from app.cli.doctor import _database
 from app.clock import SystemClock
 from app.errors import NotFound
 from app.features.webhooks.delivery import ENTRYPOINT, KEEP, retrying, webhook_ticks
+from app.features.webhooks.findings import findings
 from app.features.webhooks.outbox import Outbox, WebhookFigures
 from app.jobs.schedule import Schedule
 from app.jobs.worker import QueueDriver, connector
@@ -130,7 +130,7 @@ async def test_the_doctor_warns_of_who_is_not_named_here(database: str, admin: A
     await remember(admin)
     await outbox.configure([("crm", ALL, None)])  # a worker with another list
     settings = Settings.model_construct(database_url=None, webhooks=[crm])
-    told = {each.what: each for each in await _database(settings, database) if each.what.startswith("The webhook")}
+    told = {each.what: each for each in await findings(settings, database)}
     levels = {what.split(":")[0]: each.level for what, each in told.items()}
     assert levels == {"The webhook crm": "ok", "The webhook other": "warning"}
     (other,) = [each for each in told.values() if each.level == "warning"]

@@ -14,11 +14,10 @@ import pytest
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
 from app.index.indexes import Indexes, IndexScope
-from app.server.core import APP_ROLE
 from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
 from app.store.indexed import IndexAsk, IndexRead, IndexStore
 from app.store.item_columns import Scan
-from app.store.pools import Pool
+from app.store.pools import APP_ROLE, Pool
 from app.store.queries import Queries
 from app.store.replicas import FromPool
 from app.tasks import Supervisor

@@ -3,7 +3,8 @@
 import asyncio
 from pathlib import Path
 
-from app.cli.doctor import Finding, _spool, _upstreams
+from app.cli.doctor import _spool, _upstreams
+from app.features import Finding
 from app.settings import Settings
 from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream

@@ -11,7 +11,7 @@ import respx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.transfer import ExportFailed, _Seen, fetch_user
+from app.features.transfer.commands import ExportFailed, _Seen, fetch_user
 
 BASE = "http://mneme.test"
 URL = f"{BASE}/api/v1/users/a%2Fb/export"

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.cli.transfer import BrokenExport, Exported
+from app.features.transfer.commands import BrokenExport, Exported
 
 HEAD = {"export": {"version": 1, "user": "ana"}}
 END: dict[str, dict[str, int]] = {"end": {}}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from app.cli import main
-from app.cli.replay import ReplayFailed, ReplayOptions, Selection, readable, report, run
+from app.features.replay.command import ReplayFailed, ReplayOptions, Selection, readable, report, run
 
 BASE = "http://mneme.test"
 CHAT = {"method": "POST", "path": "/v1/chat/completions?x=1"}

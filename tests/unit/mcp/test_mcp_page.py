@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from app.cli.serve import mcp
+from app.features.mcp.command import mcp
 from app.features.mcp.server import PROFILE, SESSION
 from app.features.mcp.tools import MAX_LISTED, MAX_SHOWN_CHARS, TOOLS
 

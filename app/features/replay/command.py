@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from app.cli.console import base_of, failing_clearly, load_settings, show
+from app.console import base_of, failing_clearly, load_settings, show
 from app.errors import MnemeError
 from mneme_replay.cassette import CassetteError
 from mneme_replay.deck import Deck, Miss, Reuse

@@ -26,7 +26,7 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from app.cli.console import base_of, failing_clearly, load_settings, show
+from app.console import base_of, failing_clearly, load_settings, show
 from app.errors import MnemeError
 from app.features.transfer.store import IN_SPACES, said_line
 from app.store.records import ROLES

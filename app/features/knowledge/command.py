@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from app.cli.console import failing_clearly, load_settings, show, with_database
 from app.clock import SystemClock
+from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import NotFound
 from app.features.knowledge.checking import check
 from app.features.knowledge.domain_pool import DomainPool
@@ -20,8 +20,8 @@ from app.features.knowledge.ontologies import rows_of
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from app.features.knowledge.yaml_nodes import YamlFinding
-from app.server.core import command_pool
 from app.settings import Settings
+from app.store.pools import command_pool
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy
 

@@ -62,7 +62,7 @@ def failing_clearly(command: Callable[..., T]) -> Callable[..., T]:
 def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
     """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes. Raises NotReady for
     a database of before the schema's baseline, in which nothing is changed."""
-    from app.server.supervise import database  # loads uvicorn, of which a worker has no need
+    from app.store.embedded import database
     from app.store.migrate import check_age
     from app.store.pools import reach
 

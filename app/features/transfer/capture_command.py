@@ -17,7 +17,7 @@ import httpx
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from app.cli.console import base_of, failing_clearly, load_settings, show
+from app.console import base_of, failing_clearly, load_settings, show
 from app.errors import MnemeError
 from mneme_replay.bodies import parse_json
 from mneme_replay.cassette import Cassette, CassetteError
