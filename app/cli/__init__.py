@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 COMMANDS = {
-    "archive": ("app.cli.archive:archive", "Old months of history: put into files, listed, and restored."),
+    "archive": ("app.features.archive.command:archive", "Old months of history: put into files, listed, and restored."),
     "capture": (
         "app.features.transfer.capture_command:capture",
         "Export captured calls as cassettes, and import them.",

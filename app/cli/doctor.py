@@ -7,8 +7,6 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from pathlib import Path
-from tempfile import TemporaryFile
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -18,20 +16,17 @@ import click
 from app.capture.spool import look
 from app.console import failing_clearly, load_settings, show
 from app.errors import MnemeError, NotReady
-from app.features import Finding
+from app.features import Finding, writable
 from app.features.registry import load
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
-from app.server.erasing import history_kept
 from app.server.supervise import ITSELF, asked_of_itself
 from app.settings import Settings, unknown_names
-from app.store.archives import COUNTED, Archives
 from app.store.arrival import lacking
 from app.store.embedded import database
 from app.store.migrate import administration, careless, missing, pending
-from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, PoolServer, servers_of
 from app.store.retention import MB, by_group, storage_of
@@ -85,17 +80,6 @@ def _disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", f"{free >> 30} GiB are free for the data.")
 
 
-def _writable(folder: Path) -> bool:
-    """Whether a file can be made in a folder, or in the nearest one above it that is there."""
-    while not folder.exists():
-        folder = folder.parent
-    try:
-        with TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
-
-
 def _spool(settings: Settings) -> Iterator[Finding]:
     if not settings.spool_max_bytes:
         yield Finding(
@@ -106,7 +90,7 @@ def _spool(settings: Settings) -> Iterator[Finding]:
         return
     folder = settings.spool_folder.absolute()
     used = look(folder)
-    if not _writable(folder):
+    if not writable(folder):
         yield Finding(
             "error",
             f"The spool cannot be written to ({folder}): while Postgres is away, answers do not end.",
@@ -238,14 +222,12 @@ async def _database(settings: Settings, dsn: str) -> list[Finding]:
         if not waiting:
             found += await _parameters(connection)
             found += await _indexes(connection)
-        archived = [] if waiting else await _archives(settings, connection)
     finally:
         await connection.close()
     found = found or [Finding("ok", "The database has all that is needed, and keeps what it acknowledges.")]
     if waiting:
         told = f"{len(waiting)} steps of the schema wait to be applied, from {waiting[0].name} on."
         found.append(Finding("warning", told, "Run `mneme migrate`; `mneme serve` does it by itself."))
-    found += archived
     groups = by_group(stored)
     told = ", ".join(f"{group} {size / MB:,.0f} MB" for group, size in sorted(groups.items()))
     return [*found, Finding("ok", f"Stored: {told}.")] if groups else found
@@ -269,36 +251,6 @@ async def _indexes(connection: asyncpg.Connection[Any]) -> list[Finding]:
         )
         for row in await connection.fetch(Queries.load()["retention.unused_indexes"], UNUSED_DAYS, UNUSED_BYTES)
     ]
-
-
-async def _archives(settings: Settings, connection: asyncpg.Connection[Any]) -> list[Finding]:
-    """Files of months that are archived, and what never will be."""
-    await connection.execute(f"SET ROLE {OWNER_ROLE}")
-    archives = Archives(Queries.load(), history_kept(settings))
-    known = await archives.known(connection)
-    folder = settings.archive_folder.absolute()
-    found = []
-    if settings.history_days is not None and not _writable(folder):
-        mend = "Set MNEME_ARCHIVE_DIR to a folder that this user may write to."
-        found.append(Finding("error", f"Archives of history cannot be written ({folder}).", mend))
-    found += [
-        Finding("error", f"The archive {part.file} {wrong} ({folder}).", "Bring it back from a copy of the folder.")
-        for part, wrong in known
-        if wrong
-    ]
-    if any(part.state == "detached" for part, _ in known):
-        told = "A month of history stands between its table and its archive."
-        found.append(Finding("warning", told, "Run `mneme archive run`; the worker does so once a day."))
-    beyond = await archives.beyond(connection) if settings.history_days is not None else 0
-    if beyond:
-        told = f"{beyond if beyond < COUNTED else f'{COUNTED} or more'} messages are of months that have no partition"
-        found.append(Finding("warning", f"{told}: they are not archived.", "They were imported; they stay."))
-    archived = [part for part, _ in known if part.state == "archived"]
-    if archived and not any(each.level == "error" for each in found):
-        size = sum(part.size or 0 for part in archived)
-        months = len({part.month for part in archived})
-        found.append(Finding("ok", f"{months} months of history are archived ({size / MB:,.0f} MB in {folder})."))
-    return found
 
 
 async def _servers(settings: Settings, dsn: str) -> list[Finding]:

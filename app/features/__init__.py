@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from app.providers.models import ModelRegistry
     from app.providers.tokens import CountCache, Tokenizers
     from app.settings import Settings
+    from app.store.erasure import Elsewhere
     from app.store.pools import Pool
     from app.store.queries import Queries
     from app.store.turns import TurnStore
@@ -93,6 +96,17 @@ class Finding(Struct, frozen=True):
     level: Literal["ok", "warning", "error"]
     what: str
     mend: str = ""
+
+
+def writable(folder: Path) -> bool:
+    """Whether a file can be made in a folder, or in the nearest one above it that is there."""
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        with TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 class Feature:
@@ -176,6 +190,12 @@ class Feature:
 
     async def work(self, process: Process, stop: asyncio.Event) -> None:
         """What it does beside the queue, until `stop`."""
+
+    # --- what is erased ----------------------------------------------------------------------------------------------------
+
+    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Elsewhere | None:
+        """What erases users from where it keeps something of them, outside of Postgres. `dsn`: a direct way to the database."""
+        return None
 
     # --- what a command says ---------------------------------------------------------------------------------------------
 

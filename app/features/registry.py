@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from app.api.card_models import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
+    from app.clock import Clock
     from app.context.knower import Knows
     from app.gateway.addon import Addon
     from app.gateway.admission import Admits
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from app.jobs.worker import Handler
     from app.metrics import Metrics
     from app.providers.models import ModelRegistry
+    from app.store.erasure import Elsewhere
     from app.store.pools import Pool
     from app.store.queries import Queries
 
@@ -44,7 +46,7 @@ T = TypeVar("T")
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
-    "consolidation": "consolidation", "transfer": None, "outcomes": None, "replay": None,
+    "consolidation": "consolidation", "archive": "history_days", "transfer": None, "outcomes": None, "replay": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
 None: no setting does. In this order they are asked."""
@@ -115,6 +117,10 @@ class Features:
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
         return [tick for each in self._loaded.values() for tick in each.ticks(queries)]
+
+    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Sequence[Elsewhere]:
+        found = (each.elsewhere(dsn, queries, clock) for each in self._loaded.values())
+        return [each for each in found if each is not None]
 
     def metrics(self, registry: CollectorRegistry) -> Metrics | None:
         return self._only(lambda each: each.metrics(registry))

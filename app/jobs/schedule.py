@@ -23,7 +23,6 @@ from msgspec import Struct
 from app.clock import Clock
 from app.errors import Conflict, NotFound, NotReady
 from app.jobs.worker import STORE_FAILURES, Connect
-from app.store.archives import Archives
 from app.store.erasure import Eraser
 from app.store.queries import Queries
 from app.store.retention import Retention
@@ -291,19 +290,6 @@ def privacy_ticks(retention: Retention, eraser: Eraser, sql: Queries) -> Sequenc
         return done
 
     return (Tick("retention", RETENTION_EVERY, retain), Tick("erasures", RESUME_EVERY, resume))
-
-
-def archive_ticks(archives: Archives) -> Sequence[Tick]:
-    """Months of history whose time is over go into files, and files whose time is over go."""
-
-    async def archive(connection: Connection, now: datetime) -> int:
-        done = await archives.run(connection, now)
-        if done.months or done.dropped:
-            told = {"months": done.months, "rows": done.rows, "bytes": done.size, "dropped": done.dropped}
-            log.info("history was archived", extra=told)
-        return done.rows + done.dropped
-
-    return (Tick("archive", REMOVAL_EVERY, archive),)
 
 
 def life_ticks(sql: Queries) -> Sequence[Tick]:

@@ -1,24 +1,37 @@
-"""What erases users: from the database, the spool and the archives."""
+"""What erases users: from the database, the spool, and wherever features keep something of them."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from uuid import UUID
+
 from app.capture.spool import erasing
 from app.clock import Clock
+from app.errors import NotReady
+from app.features.registry import load
 from app.settings import Settings
-from app.store import archives
-from app.store.archives import Keep
-from app.store.erasure import ERASER_ROLE, Eraser, own_connection
+from app.store.erasure import ERASER_ROLE, Connect, Elsewhere, Eraser, connected, own_connection
 from app.store.queries import Queries
 
 
-def history_kept(settings: Settings) -> Keep:
-    """How long history stays, and where its archives are."""
-    return Keep(settings.archive_folder, settings.history_days, settings.archive_days)
-
-
 def eraser_of(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Eraser:
-    """Erases users from the database of `dsn` (a direct way), the spool and the archives."""
+    """Erases users from the database of `dsn` (a direct way), the spool, and what features keep."""
     connect = own_connection(dsn, ERASER_ROLE)
-    files = archives.erasing(history_kept(settings), connect, sql, clock)
-    elsewhere = [erasing(settings.spool_folder), files]
+    of_features = load(settings).elsewhere(dsn, sql, clock) or [_out_of_reach(connect, sql)]
+    elsewhere = [erasing(settings.spool_folder), *of_features]
     return Eraser(connect, sql, clock, elsewhere=elsewhere, leave_to_spaces=settings.leave_to_spaces)
+
+
+def _out_of_reach(connect: Connect, sql: Queries) -> Elsewhere:
+    """Refuses where months of history are in files that nothing here can erase from."""
+
+    async def refuse(_tenant: UUID, _user: UUID) -> Mapping[str, int]:
+        async with connected(connect) as connection:
+            if await connection.fetchval(sql["erasure.archived"]):
+                raise NotReady(
+                    "Months of history are archived, and this installation has no app.features.archive: nobody can be erased "
+                    "from them here."
+                )
+        return {}
+
+    return refuse

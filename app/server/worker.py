@@ -7,14 +7,12 @@ import logging
 import os
 import signal
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 from app.clock import Clock, SystemClock
 from app.features.registry import load
 from app.jobs.schedule import (
     GRAPH_FROM,
     Schedule,
-    archive_ticks,
     index_ticks,
     life_ticks,
     mark_ticks,
@@ -24,10 +22,9 @@ from app.jobs.worker import Worker, connector
 from app.memory.extract import read_rules
 from app.server import collector
 from app.server.core import database_dsn, open_core, process_of, until_prepared
-from app.server.erasing import eraser_of, history_kept
+from app.server.erasing import eraser_of
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.archives import Archives
 from app.store.erasure import Erasures, own_connection
 from app.store.pools import APP_ROLE, OWNER_ROLE
 from app.store.queries import Queries
@@ -35,9 +32,6 @@ from app.store.retention import GB, Retention, RetentionLimits
 from app.store.tuning import check_parameters
 from app.tasks import CLOSING_S, Supervisor, until_orphaned
 from app.text_cache import forget
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("mneme.work")
 
@@ -103,7 +97,6 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     own = [
         *privacy,
-        *archive_ticks(Archives(sql, history_kept(settings))),
         *life_ticks(sql),
         *index_ticks(sql),
         *mark_ticks(sql),

@@ -1,4 +1,4 @@
--- Months of history in files (app/store/archives.py), as mneme_owner; `of_user` and below as mneme_eraser.
+-- Months of history in files (app/features/archive/archives.py), as mneme_owner; `of_user` and below as mneme_eraser.
 
 -- name: folder
 -- What tells this database's archives from another's in the same folder.

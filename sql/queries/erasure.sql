@@ -210,3 +210,7 @@ RETURNING erasure_id, tenant_id, user_hash, tombstones, counts::text AS counts, 
 -- Erasures that did not come to their end (asked as the owner, who sees all tenants).
 SELECT u.tenant_id, u.user_id, e.tombstones FROM agent_data.erased_users u
 JOIN agent_data.erasures e ON e.erasure_id = u.erasure_id WHERE e.finished_at IS NULL ORDER BY e.began_at
+
+-- name: archived
+-- Whether months of history stand in files, or on the way there.
+SELECT EXISTS (SELECT FROM agent_data.history_archives WHERE state IN ('detached', 'archived'))

@@ -1,4 +1,4 @@
--- Months of history that are in files (seed 000 §3.2, §9.2): written, restored and dropped by app/store/archives.py.
+-- Months of history that are in files (seed 000 §3.2, §9.2): written, restored and dropped by app/features/archive/archives.py.
 --
 -- A part is the month of one hash partition. It is detached, leaves the indexes in batches, is written to a file, and dropped; each
 -- step may be the last before a crash, and the next run goes on from what stands here. While its table stands by itself (`detached`), an

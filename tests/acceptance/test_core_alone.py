@@ -9,6 +9,7 @@ import pytest
 
 from app.features.registry import FEATURES
 from tests.support.clients import MODEL, Api, answer_of, ask, prompt_of, sdk, user
+from tests.support.database import connected
 from tests.support.forking import run, start
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
@@ -112,6 +113,19 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     assert "MNEME_UI: this installation has no app.features.ui." in done.stderr
 
 
+async def test_nobody_is_erased_while_archives_are_out_of_reach(mneme: MnemeServer, module_database: str) -> None:
+    async with connected(module_database) as admin:
+        await admin.execute(
+            "INSERT INTO agent_data.history_archives (part, month, remainder, state) VALUES ('p', '202501', 0, 'detached')"
+        )
+        command = ["erase", "--user", "eva"]
+        done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+        assert (done.returncode, "this installation has no app.features.archive" in done.stderr) == (1, True)
+        await admin.execute("DELETE FROM agent_data.history_archives")
+    done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     for command, feature in (
         (("ontology", "--help"), "knowledge"),
@@ -119,6 +133,7 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
         (("export", "--help"), "transfer"),
         (("capture", "--help"), "transfer"),
         (("mcp", "--help"), "mcp"),
+        (("archive", "list"), "archive"),
         (("keys", "spend"), "limits"),
         (("eval", "--help"), "consolidation"),
     ):

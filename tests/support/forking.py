@@ -31,9 +31,12 @@ from typing import NoReturn
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    *(f"app.cli.{name}" for name in ("archive", "doctor", "evaluate", "keys", "serve", "upkeep")),
+    *(f"app.cli.{name}" for name in ("doctor", "evaluate", "keys", "serve", "upkeep")),
     *(f"app.server.{name}" for name in ("http", "main", "routes", "supervise", "worker")),
-    *(f"app.features.{name}" for name in ("cards", "consolidation", "insights", "knowledge", "limits", "outcomes")),
+    *(
+        f"app.features.{name}"
+        for name in ("archive", "cards", "consolidation", "insights", "knowledge", "limits", "outcomes")
+    ),
     *(f"app.features.{name}" for name in ("paging", "replay", "transfer", "ui", "webhooks")),
     *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
 )

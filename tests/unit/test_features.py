@@ -159,6 +159,7 @@ def test_settings_choose() -> None:
         "limits",
         "cards",
         "consolidation",
+        "archive",
         "transfer",
         "outcomes",
         "replay",

@@ -1,4 +1,4 @@
-"""app/store/archives.py: months go into files and come back whole, from wherever a run stopped; who is erased stays erased."""
+"""app/features/archive: months go into files and come back whole, from wherever a run stopped; who is erased stays erased."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from app.errors import Conflict, NotFound, NotReady
-from app.store import archives, ids
-from app.store.archives import ArchiveRun, Archives, Keep
+from app.features.archive import archives
+from app.features.archive.archives import ArchiveRun, Archives, Keep
+from app.store import ids
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.sessions import SessionRef
 from app.tasks import Supervisor

@@ -13,8 +13,8 @@ import msgspec
 from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import StoreUnavailable
-from app.server.erasing import history_kept
-from app.store.archives import Archives, spelled
+from app.features.archive import HistoryArchives
+from app.features.archive.archives import Archives, spelled
 from app.store.erasure import own_connection
 from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
@@ -37,7 +37,7 @@ def _with_archives(work: Callable[[Archives, asyncpg.Connection[Any]], Awaitable
         try:
             connection = await own_connection(settings.direct(dsn), OWNER_ROLE)()
             try:
-                return await work(Archives(Queries.load(), history_kept(settings)), connection)
+                return await work(HistoryArchives(settings).archives(Queries.load()), connection)
             finally:
                 connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
