@@ -14,7 +14,7 @@ COMMANDS = {
         "Export captured calls as cassettes, and import them.",
     ),
     "conflicts": (
-        "app.cli.conflicts:conflicts",
+        "app.features.conflicts.command:conflicts",
         "Contradictions between memories, and with the business's own database.",
     ),
     "doctor": ("app.cli.doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
@@ -33,7 +33,7 @@ COMMANDS = {
     "migrate": ("app.cli.upkeep:migrate", "Bring the database up to date."),
     "ontology": ("app.features.knowledge.command:ontology", "What the tables of a business's own database mean."),
     "reembed": (
-        "app.cli.reembed:reembed",
+        "app.features.reembed.command:reembed",
         "Give everything a vector of the embedder that the settings name, while the server runs.",
     ),
     "replay": (

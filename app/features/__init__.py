@@ -63,6 +63,7 @@ class CallPath(Struct, frozen=True):
     addon: Addon | None
     router: Router
     sender: Sender
+    gateway: Application
 
 
 class Process(Struct, frozen=True):

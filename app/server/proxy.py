@@ -192,8 +192,9 @@ async def open_proxy(
         if keeper is not None:
             stack.callback(_drain(core, keeper, gateway, metrics, addon).stop)
         stack.push_async_callback(gateway.drained, CLOSING_S)
+        answering = features.gateway(gateway)
         yield Proxy(
-            gateway=features.gateway(gateway),
+            gateway=answering,
             path=CallPath(
                 turns=aside,
                 compiler=compiler_aside,
@@ -203,6 +204,7 @@ async def open_proxy(
                 addon=addon_aside,
                 router=router,
                 sender=gateway.sender,
+                gateway=answering,
             ),
             preparer=Preparer(aside, compiler_aside, knower_aside, cards),
             authenticator=authenticator,

@@ -5,12 +5,9 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from app.api.calls import calls_router
-from app.api.chat import chat_router
-from app.api.conflicts import conflicts_router
-from app.api.facts import facts_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
-from app.api.ops import ops_router, overview_router, queue_router, storage_router
+from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, context_router, search_router
@@ -30,13 +27,9 @@ from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
 from app.store.captures import Captures
 from app.store.commands import CommandStore
-from app.store.conflicts import ConflictStore
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
-from app.store.facts import Facts
 from app.store.history import History
-from app.store.learning import LearnedTurns
 from app.store.memories import Memories
-from app.store.overview import OverviewStore
 from app.store.queue import Queue
 from app.store.resolution import KnowingStore
 from app.store.retention import Storage
@@ -83,14 +76,6 @@ def open_routes(
         ),
         memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, scribe, welcome),
         context_router(gate, Previewer(proxy.preparer, proxy.path.router, clock, default_model)),
-        chat_router(
-            gate,
-            proxy.gateway,
-            LearnedTurns(pool, sql),
-            clock,
-            default_model=settings.default_model,
-            learn_wait_ms=settings.chat_learn_wait_ms,
-        ),
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
@@ -100,11 +85,8 @@ def open_routes(
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
         calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.path.addon),
         queue_router(gate, queue),
-        overview_router(gate, OverviewStore(pool, sql), clock, core.settings.memory_budget_tokens),
         keys_router(gate, proxy.tenancy, clock),
         storage_router(gate, storage.figures),
-        facts_router(gate, Facts(pool, sql, clock), welcome),
         tenant_router(gate, Instructions(pool, sql, clock)),
-        conflicts_router(gate, ConflictStore(pool, sql, clock)),
         *features.routes(process_of(core, metrics, space=space, path=proxy.path), gate),
     ]

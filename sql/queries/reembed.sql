@@ -1,4 +1,4 @@
--- Changing the embedder while turns are written (app/store/reembed.py). What concerns all tenants runs as mneme_owner.
+-- Changing the embedder while turns are written (app/features/reembed/store.py). What concerns all tenants runs as mneme_owner.
 
 -- name: alone
 -- One reembedding of a database at a time; the lock goes with the connection.

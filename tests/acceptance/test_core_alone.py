@@ -79,6 +79,10 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/users/ines/export",
         "/api/v1/outcomes",
         "/api/v1/calls/a-call/replay",
+        "/api/v1/chat",
+        "/api/v1/conflicts",
+        "/api/v1/overview",
+        "/api/v1/users/ines/facts",
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
@@ -134,6 +138,8 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
         (("capture", "--help"), "transfer"),
         (("mcp", "--help"), "mcp"),
         (("archive", "list"), "archive"),
+        (("conflicts", "list"), "conflicts"),
+        (("reembed", "--status"), "reembed"),
         (("keys", "spend"), "limits"),
         (("eval", "--help"), "consolidation"),
     ):

@@ -29,15 +29,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
+from app.features.registry import FEATURES
+
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
     *(f"app.cli.{name}" for name in ("doctor", "evaluate", "keys", "serve", "upkeep")),
     *(f"app.server.{name}" for name in ("http", "main", "routes", "supervise", "worker")),
-    *(
-        f"app.features.{name}"
-        for name in ("archive", "cards", "consolidation", "insights", "knowledge", "limits", "outcomes")
-    ),
-    *(f"app.features.{name}" for name in ("paging", "replay", "transfer", "ui", "webhooks")),
+    *(f"app.features.{name}" for name in FEATURES if name not in ("mcp", "tracing")),
     *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
 )
 """What a server, a worker and most commands import, at once or when a route is first asked for; of features all modules. Those

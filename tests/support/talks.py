@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from app.features.facts.store import Facts
 from app.features.replay.compare import compare
 from app.features.replay.recompile import Again
 from app.memory.text import content_hash
-from app.store.facts import Facts
 from app.store.memories import MemoryChange, MemoryText
 from app.store.tenancy import UserRef
 from tests.support.journey import Answer, Message, assistant, system, user

@@ -23,13 +23,10 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
 from app.api.calls import calls_router
-from app.api.chat import chat_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
-from app.api.conflicts import conflicts_router
-from app.api.facts import facts_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
-from app.api.ops import ops_router, overview_router, queue_router, storage_router
+from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
 from app.api.scope import Gate
 from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
@@ -46,8 +43,14 @@ from app.errors import NotFound
 from app.features.cards.keeper import CardKeeper
 from app.features.cards.routes import cards_router
 from app.features.cards.store import Cards
+from app.features.chat.learned import LearnedTurns
+from app.features.chat.routes import chat_router
+from app.features.conflicts.routes import conflicts_router
+from app.features.conflicts.store import ConflictStore
 from app.features.consolidation.routes import consolidation_router
 from app.features.consolidation.store import ConsolidationStore
+from app.features.facts.routes import facts_router
+from app.features.facts.store import Facts
 from app.features.insights.asking import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
@@ -62,6 +65,8 @@ from app.features.limits.spend import spend_router
 from app.features.limits.store import LimitStore, SpendStore
 from app.features.outcomes.routes import outcomes_router
 from app.features.outcomes.store import Outcomes
+from app.features.overview.routes import overview_router
+from app.features.overview.store import OverviewStore
 from app.features.paging.faults import Writer
 from app.features.paging.object_store import ObjectStore
 from app.features.paging.routes import objects_router
@@ -79,13 +84,9 @@ from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
 from app.store.commands import CommandStore
-from app.store.conflicts import ConflictStore
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
-from app.store.facts import Facts
 from app.store.history import History
-from app.store.learning import LearnedTurns
 from app.store.memories import Memories
-from app.store.overview import OverviewStore
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue

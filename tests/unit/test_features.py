@@ -163,6 +163,10 @@ def test_settings_choose() -> None:
         "transfer",
         "outcomes",
         "replay",
+        "chat",
+        "conflicts",
+        "facts",
+        "overview",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 

@@ -9,7 +9,12 @@ from uuid import UUID
 
 from app.context.resolution import Clash, RowValue
 from app.features.knowledge.conflicts import Stands
-from app.store.conflicts import ConflictStore, LoggedConflict
+from app.store.conflicts import LoggedConflict
+from app.store.pools import Pool
+from app.store.queries import Queries
+
+MAX_TOLD = 32
+"""Contradictions about the things of one request: a prompt has room for few of them."""
 
 _OVER = frozenset({"row_agrees", "row_changed"})
 """Outcomes of which there is nothing to tell: no two sides are left."""
@@ -18,13 +23,19 @@ _OVER = frozenset({"row_agrees", "row_changed"})
 class ConflictLog:
     """Reads them for the things of a request."""
 
-    def __init__(self, store: ConflictStore) -> None:
-        self._store = store
+    def __init__(self, pool: Pool, sql: Queries) -> None:
+        self._pool = pool
+        self._sql = sql
 
     async def of_entities(self, tenant: UUID, user: UUID, entities: Sequence[str], *, since: datetime) -> list[Clash]:
-        """Those that are open, or were resolved since then; the latest first."""
-        found = await self._store.of_entities(tenant, user, entities, since=since)
-        return [clash for each in found if (clash := clash_of(each)) is not None]
+        """Those that are open, or were resolved since then; the latest first, of at most `MAX_TOLD`."""
+        if not entities:
+            return []
+        async with self._pool.transaction(tenant) as connection:
+            asked = (tenant, user, list(entities), since, MAX_TOLD)
+            rows = await connection.fetch(self._sql["conflicts.of_entities"], *asked)
+        found = (clash_of(LoggedConflict(**dict(row))) for row in rows)
+        return [clash for clash in found if clash is not None]
 
 
 def clash_of(logged: LoggedConflict) -> Clash | None:

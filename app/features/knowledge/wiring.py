@@ -15,7 +15,6 @@ from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.resolve import Resolver
 from app.settings import Settings
-from app.store.conflicts import ConflictStore
 from app.store.pools import Pool
 from app.store.resolution import KnowingStore
 from app.store.tenancy import Tenancy
@@ -50,7 +49,7 @@ def knower(things: KnownThings, process: Process, pool: Pool, domain_deadline_s:
         resolver=resolver(things.domains, process, pool),
         ontologies=things.ontologies,
         store=KnowingStore(pool, process.queries),
-        conflicts=ConflictLog(ConflictStore(pool, process.queries, process.clock)),
+        conflicts=ConflictLog(pool, process.queries),
         against=against_rows,
         plan=lambda named, question, span, ontology, widened, rows: plan(
             named, question, span, ontology, widened=widened, rows=rows

@@ -11,12 +11,10 @@ import httpx
 
 from app.features.knowledge.conflict_log import ConflictLog
 from app.store import ids
-from app.store.conflicts import ConflictStore
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.cases import cases
-from tests.support.clock import FakeClock
 from tests.support.lives import put, told
 from tests.support.wired_api import WiredApi, error_of
 
@@ -213,7 +211,7 @@ async def test_the_log_as_a_prompt_is_told_it(
     )
     await log(admin, api, [one], row="NET15", entity_id="customer:acme")
     await log(admin, api, [one], row="NET15", dedup_scope=ids.uuid7(now))
-    log_ = ConflictLog(ConflictStore(pool, Queries.load(), FakeClock(now)))
+    log_ = ConflictLog(pool, Queries.load())
     found = await log_.of_entities(LOCAL_TENANT, ANA, [GAI], since=now - timedelta(days=7))
     assert {each.conflict_id for each in found} == {opened, lately}
     by_id = {each.conflict_id: each for each in found}

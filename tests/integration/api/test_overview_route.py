@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.store import ids, overview
+from app.features.overview import store as overview
+from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore

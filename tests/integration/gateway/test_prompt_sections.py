@@ -14,10 +14,10 @@ import pytest
 from app.clock import SystemClock
 from app.context.assemble import ABOUT, NOTE
 from app.context.retrieve import Retriever, Scope
+from app.features.facts.store import Facts
 from app.index.indexes import Indexes
 from app.settings import Settings
 from app.store import ids
-from app.store.facts import Facts
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.tenancy import Instructions, UserRef

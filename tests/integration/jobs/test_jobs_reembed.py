@@ -1,4 +1,4 @@
-"""`mneme reembed` on a real Postgres: app/cli/reembed.py and app/store/reembed.py together."""
+"""`mneme reembed` on a real Postgres: app/features/reembed/command.py and app/features/reembed/store.py together."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import asyncpg
 import numpy as np
 import pytest
 
-from app.cli import reembed
-from app.cli.reembed import Reembedder, Watch, bring_over, drop_space, spaces_of
 from app.errors import Conflict, NotFound, NotReady, Unavailable
+from app.features.reembed import command as reembed
+from app.features.reembed.command import Reembedder, Watch, bring_over, drop_space, spaces_of
+from app.features.reembed.store import ReembedStore
 from app.memory.text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
 from app.settings import Settings
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.pools import Pool
-from app.store.reembed import ReembedStore
 from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
 from tests.support.clock import FakeClock

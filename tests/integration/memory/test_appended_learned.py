@@ -8,10 +8,10 @@ import asyncpg
 import orjson
 import pytest
 
+from app.features.facts.store import Facts
 from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
-from app.store.facts import Facts
 from app.store.pools import Pool
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL

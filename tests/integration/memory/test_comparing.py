@@ -12,7 +12,8 @@ import orjson
 import pytest
 import respx
 
-from app.api.conflicts import conflict_out
+from app.features.conflicts.routes import conflict_out
+from app.features.conflicts.store import ConflictFilter, ConflictStore
 from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import judged
@@ -20,7 +21,7 @@ from app.memory.extract import extract
 from app.memory.extract_llm import extract_with_helper
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.helper import HelperClient
-from app.store.conflicts import ConflictFilter, ConflictStore, LoggedConflict
+from app.store.conflicts import LoggedConflict
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue

@@ -9,12 +9,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from app.features.facts.store import Fact, Facts
 from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words
 from app.memory.text import content_hash
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
-from app.store.facts import Fact, Facts
 from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.sessions import SessionRef

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from app.capture.record import Recorder
+from app.features.chat.learned import LearnedTurns, MadeMemory, TurnMessages
 from app.providers.tokens import CountCache
 from app.store import ids
-from app.store.learning import LearnedTurns, MadeMemory, TurnMessages
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore

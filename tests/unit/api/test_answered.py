@@ -10,7 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from app.api.chat import (
+from app.context.candidates import Candidate
+from app.features.chat.learned import Made, MadeMemory, TurnMessages
+from app.features.chat.routes import (
     MEMORY_TYPES,
     ChatOut,
     domain_queries,
@@ -19,9 +21,7 @@ from app.api.chat import (
     memories_created,
     retrieved,
 )
-from app.context.candidates import Candidate
 from app.store.kinds import MemoryType
-from app.store.learning import Made, MadeMemory, TurnMessages
 
 ROOT = Path(__file__).parents[3]
 AUGUST = datetime(2024, 8, 1, 10, tzinfo=UTC)

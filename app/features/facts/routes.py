@@ -26,7 +26,7 @@ from app.api.common import (
 from app.api.intake import Welcome
 from app.api.scope import Admitted, Gate
 from app.errors import BadBody, BadRequest, NotFound
-from app.store.facts import Fact, Facts
+from app.features.facts.store import Fact, Facts
 
 MAX_KEY_CHARS = 255
 MAX_CATEGORY_CHARS = 100

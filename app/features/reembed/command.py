@@ -24,6 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadBody, NotReady, Unavailable
+from app.features.reembed.store import ItemRef, Lacking, ReembedStore, VectorSpace, VectorSpaces, open_spaces
 from app.jobs.worker import Worker, connector
 from app.providers.embeddings import Embedder, blank, build_embedder
 from app.settings import Settings
@@ -32,7 +33,6 @@ from app.store.pools import APP_ROLE, OWNER_ROLE, Pool, open_pool
 from app.store.queries import Queries
 from app.store.queue import Queue
 from app.store.records import JobRecord
-from app.store.reembed import ItemRef, Lacking, ReembedStore, VectorSpace, VectorSpaces, open_spaces
 from app.tasks import CLOSING_S, Supervisor
 
 REEMBED = "reembed"

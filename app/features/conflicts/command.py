@@ -8,12 +8,12 @@ from uuid import UUID
 
 import click
 
-from app.api.conflicts import ConflictOut, conflict_out
 from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import NotFound
+from app.features.conflicts.routes import ConflictOut, conflict_out
+from app.features.conflicts.store import ConflictFilter, ConflictStore
 from app.store import ids
-from app.store.conflicts import ConflictFilter, ConflictStore
 from app.store.pools import command_pool
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy

@@ -12,8 +12,9 @@ from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, clean, decode_cursor, paged
 from app.api.scope import Admitted, CallerScope, Gate
 from app.errors import NotFound
+from app.features.conflicts.store import ConflictFilter, ConflictStore, Keep
 from app.store import ids
-from app.store.conflicts import ConflictFilter, ConflictStore, Keep, LoggedConflict
+from app.store.conflicts import LoggedConflict
 
 Type = Literal["memory_vs_memory", "memory_vs_db", "temporal"]
 MAX_NOTE_CHARS = 2000

@@ -24,11 +24,11 @@ from app.context.audit import expand, fill
 from app.context.candidates import Candidate
 from app.context.question import at_home, query_type, understand
 from app.errors import BadBody, StoreUnavailable, UpstreamError
+from app.features.chat.learned import LearnedTurns, Made, TurnMessages
 from app.gateway.call import Incoming, Remembered
 from app.gateway.client import ClientGone, Message
 from app.gateway.turn import OBSERVER, Application
 from app.store.kinds import KINDS, MemoryType
-from app.store.learning import LearnedTurns, Made, TurnMessages
 
 log = logging.getLogger("mneme.chat")
 
