@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import click
 
-from app.capture.spool import look
 from app.console import failing_clearly, load_settings, show
 from app.errors import MnemeError, NotReady
-from app.features import Finding, writable
+from app.features import Finding
 from app.features.registry import load
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
@@ -34,8 +33,6 @@ from app.store.tuning import parameters_of, wrong_with
 
 LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
-NEARLY_FULL = 0.8
-"""Share of the spool's bound from which there is little time left."""
 ASK_S = 5.0
 """Seconds that an upstream has to answer the doctor."""
 UNUSED_DAYS = 30
@@ -49,7 +46,6 @@ def examine(settings: Settings) -> list[Finding]:
     found = [
         *_names(),
         *_disk(settings),
-        *_spool(settings),
         *_access(settings),
         *_providers(settings),
     ]
@@ -58,10 +54,10 @@ def examine(settings: Settings) -> list[Finding]:
         with database(settings, lambda _: None) as dsn:
             found += asyncio.run(_database(settings, settings.direct(dsn)))
             found += asyncio.run(_servers(settings, dsn))
-            found += asyncio.run(_features(settings, settings.direct(dsn)))
+            return found + asyncio.run(_features(settings, settings.direct(dsn)))
     except MnemeError as error:
         found.append(Finding("error", "The embedded Postgres does not start.", error.message))
-    return found
+    return found + asyncio.run(_features(settings, None))
 
 
 def _names() -> Iterator[Finding]:
@@ -78,46 +74,6 @@ def _disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("warning", f"Only {free >> 20} MiB are free on {folder}.", "Make room, or set MNEME_DATA_DIR.")
     else:
         yield Finding("ok", f"{free >> 30} GiB are free for the data.")
-
-
-def _spool(settings: Settings) -> Iterator[Finding]:
-    if not settings.spool_max_bytes:
-        yield Finding(
-            "warning",
-            "There is no spool: while Postgres is away, answers do not end.",
-            "Set MNEME_SPOOL_MAX_BYTES to more than 0.",
-        )
-        return
-    folder = settings.spool_folder.absolute()
-    used = look(folder)
-    if not writable(folder):
-        yield Finding(
-            "error",
-            f"The spool cannot be written to ({folder}): while Postgres is away, answers do not end.",
-            "Set MNEME_SPOOL_DIR to a folder that this user may write to, or make room there.",
-        )
-        return
-    if used.dead:
-        yield Finding(
-            "error",
-            f"{used.dead} calls could not be stored for what they are; they lie in {folder / 'dead'}.",
-            f"The log says why. Move their folders to {folder / 'turns'} to try again, or delete them.",
-        )
-    if used.size > settings.spool_max_bytes * NEARLY_FULL:
-        yield Finding(
-            "error",
-            f"The spool is nearly full: {used.size >> 20} of {settings.spool_max_bytes >> 20} MiB.",
-            "Bring Postgres back, or set MNEME_SPOOL_MAX_BYTES higher: when it is full, answers do not end.",
-        )
-    if used.calls:
-        calls = "1 call waits" if used.calls == 1 else f"{used.calls} calls wait"
-        yield Finding(
-            "warning",
-            f"{calls} in the spool ({used.size >> 10} KiB, the first for {used.oldest:.0f} s).",
-            "They are stored by themselves once Postgres takes writes and a server runs.",
-        )
-    elif not used.dead:
-        yield Finding("ok", f"The spool is empty ({folder}).")
 
 
 def _access(settings: Settings) -> Iterator[Finding]:
@@ -302,17 +258,23 @@ def _server(server: PoolServer) -> Finding:
     return Finding("ok", f"{told} is a standby, {1000 * server.lag_s:.0f} ms late.")
 
 
-async def _features(settings: Settings, dsn: str) -> list[Finding]:
-    """What each feature has found. `dsn`: a direct way to the database."""
+async def _features(settings: Settings, dsn: str | None) -> list[Finding]:
+    """What each feature has found. `dsn`: a direct way to the database; None: there is none."""
     try:
         features = load(settings)
     except NotReady as error:
         return [Finding("error", error.message, "Take the setting away, or install what it needs.")]
     try:
-        fits = await lacking(dsn, None) is None
+        fits = dsn is not None and await lacking(dsn, None) is None
     except NotReady:  # told already
         fits = False
-    return [found for _, each in features for found in await each.findings(dsn if fits else None)]
+    found: list[Finding] = []
+    for name, each in features:
+        try:
+            found += await each.findings(dsn if fits else None)
+        except MnemeError as error:
+            found.append(Finding("error", f"What there is of {name} cannot be looked at: {error.message}"))
+    return found
 
 
 @click.command()

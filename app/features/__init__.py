@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from app.gateway.addon import Addon
     from app.gateway.admission import Admits
     from app.gateway.forward import Sender
+    from app.gateway.keeper import Keeps
+    from app.gateway.redact import Redactor
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Router, Transport
@@ -155,6 +157,10 @@ class Feature:
 
     def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:
         """In a server: who lets calls in, and settles them when they are over. `pool`: what it waits for before a call."""
+        return None
+
+    def keeper(self, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeps | None:
+        """In a server: who keeps calls until Postgres has them. Asked in a thread, before the database is there."""
         return None
 
     # --- what a server answers -------------------------------------------------------------------------------------------

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from app.context.knower import Knows
     from app.gateway.addon import Addon
     from app.gateway.admission import Admits
+    from app.gateway.keeper import Keeps
+    from app.gateway.redact import Redactor
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Transport
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from app.store.erasure import Elsewhere
     from app.store.pools import Pool
     from app.store.queries import Queries
+    from app.tasks import Supervisor
 
 log = logging.getLogger("mneme")
 
@@ -46,8 +49,8 @@ T = TypeVar("T")
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
-    "consolidation": "consolidation", "archive": "history_days", "transfer": None, "outcomes": None, "replay": None,
-    "chat": None, "conflicts": None, "facts": None, "overview": None,
+    "consolidation": "consolidation", "archive": "history_days", "spool": None, "transfer": None,
+    "outcomes": None, "replay": None, "chat": None, "conflicts": None, "facts": None, "overview": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
 None: no setting does. In this order they are asked."""
@@ -128,6 +131,9 @@ class Features:
 
     def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Admits | None:
         return self._only(lambda each: each.admits(process, pool, models))
+
+    def keeper(self, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeps | None:
+        return self._only(lambda each: each.keeper(redactor, metrics, tasks))
 
     def own_metrics(self, registry: CollectorRegistry) -> Sequence[MetricWrapperBase]:
         return [metric for each in self._loaded.values() for metric in each.own_metrics(registry)]

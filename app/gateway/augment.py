@@ -20,10 +20,10 @@ from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, Obeyed, ordered
 from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, priced
+from app.gateway.keeper import Keeps
 from app.gateway.prepare import Prepared, Preparer, explaining, unwoven
 from app.gateway.reconcile import Place, nowhere
 from app.gateway.sharing import member
-from app.gateway.spooling import Keeper
 from app.metrics import MemoryStatus, Metrics
 from app.settings import Settings
 
@@ -129,7 +129,7 @@ class Recaller:
     def __init__(
         self,
         preparer: Preparer,
-        keeper: Keeper | None,
+        keeper: Keeps | None,
         metrics: Metrics,
         settings: Settings,
         addon: Addon | None = None,

@@ -26,12 +26,12 @@ from app.errors import MnemeError, StoreUnavailable
 from app.gateway.call import Forwarded, Recorded, Remembered, grown
 from app.gateway.commands import private_from, without_orders
 from app.gateway.idempotency import repeat_key
+from app.gateway.keeper import Keeps
 from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.gateway.sharing import Sharer, by_word, spoken
-from app.gateway.spooling import Keeper
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
@@ -473,7 +473,7 @@ class Finalizer:
         metrics: Metrics,
         settings: Settings,
         clock: Clock,
-        keeper: Keeper | None,
+        keeper: Keeps | None,
         sharer: Sharer | None = None,
     ) -> None:
         """`keeper`: None where there is no spool; `sharer`: None where nothing is said to shared spaces."""

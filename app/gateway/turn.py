@@ -40,10 +40,10 @@ from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.headers import Headers
 from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import PRINCIPAL, Principal, check_agreement, identify, switches
+from app.gateway.keeper import Keeps
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape, relay
 from app.gateway.sharing import Sharer
-from app.gateway.spooling import Keeper
 from app.gateway.upstream import Router, Target, Transport
 from app.metrics import Metrics
 from app.settings import Settings
@@ -94,7 +94,7 @@ class Gateway:
         settings: Settings,
         clock: Clock,
         tasks: Supervisor,
-        keeper: Keeper | None = None,
+        keeper: Keeps | None = None,
         addon: Addon | None = None,
         commander: Commander | None = None,
         sharer: Sharer | None = None,

@@ -1,11 +1,10 @@
-"""What erases users: from the database, the spool, and wherever features keep something of them."""
+"""What erases users: from the database, and wherever features keep something of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from uuid import UUID
 
-from app.capture.spool import erasing
 from app.clock import Clock
 from app.errors import NotReady
 from app.features.registry import load
@@ -15,10 +14,12 @@ from app.store.queries import Queries
 
 
 def eraser_of(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Eraser:
-    """Erases users from the database of `dsn` (a direct way), the spool, and what features keep."""
+    """Erases users from the database of `dsn` (a direct way), and from what features keep."""
     connect = own_connection(dsn, ERASER_ROLE)
-    of_features = load(settings).elsewhere(dsn, sql, clock) or [_out_of_reach(connect, sql)]
-    elsewhere = [erasing(settings.spool_folder), *of_features]
+    features = load(settings)
+    elsewhere = [*features.elsewhere(dsn, sql, clock)]
+    if "archive" not in dict(features):
+        elsewhere.append(_out_of_reach(connect, sql))
     return Eraser(connect, sql, clock, elsewhere=elsewhere, leave_to_spaces=settings.leave_to_spaces)
 
 

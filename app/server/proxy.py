@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from secrets import token_bytes
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -27,16 +28,15 @@ from app.context.score import PROFILES, STRATEGY_WEIGHTS, Profile, strategies
 from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.features import CallPath
-from app.gateway.addon import Addon
 from app.gateway.admission import WithoutCount
 from app.gateway.commands import Commander
 from app.gateway.finalize import Accountant
+from app.gateway.keeper import Keeps
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.sharing import Sharer
 from app.gateway.simulated import SimulatedTransport
-from app.gateway.spooling import Drain, Keeper, open_keeper
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
@@ -85,19 +85,20 @@ class Outside(Struct, frozen=True):
     router: Router
     redactor: Redactor
     transports: Mapping[bool, Transport]
-    keeper: Keeper | None
+    keeper: Keeps | None
     sealed: SealedKeys | None
 
 
 @asynccontextmanager
-async def open_outside(core: Core, metrics: Metrics) -> AsyncIterator[Outside]:
+async def open_outside(core: Core, metrics: Metrics, features: Features) -> AsyncIterator[Outside]:
     """The upstreams, the journal and the spool, the keys that were seen before."""
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = _router(core.settings)
     async with AsyncExitStack() as stack:
-        keeper = await open_keeper(core.settings, redactor, metrics, core.tasks)
+        keeper = await asyncio.to_thread(features.keeper, redactor, metrics, core.tasks)
         if keeper is not None:
             stack.callback(keeper.close)
+            await keeper.tidy()
         yield Outside(router, redactor, _transports(core, stack), keeper, sealed_keys(core.settings))
 
 
@@ -136,7 +137,7 @@ async def open_proxy(
     compiler_aside = _compiler(core, aside, indexes, secret, profiles)
     async with AsyncExitStack() as stack:
         if outside is None:
-            outside = await stack.enter_async_context(open_outside(core, metrics))
+            outside = await stack.enter_async_context(open_outside(core, metrics, features))
         keeper, router, sealed = outside.keeper, outside.router, outside.sealed
         tenancy = Tenancy(pools.history, core.queries, core.clock)
         authenticator = Authenticator(tenancy, settings, core.clock, sealed)
@@ -190,7 +191,7 @@ async def open_proxy(
             await indexes.warm()
         await _rehearse(core, compiler)
         if keeper is not None:
-            stack.callback(_drain(core, keeper, gateway, metrics, addon).stop)
+            stack.callback(keeper.drain(gateway.settle, partial(_writable, core), settings.capture_max_bytes, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
         answering = features.gateway(gateway)
         yield Proxy(
@@ -224,7 +225,7 @@ async def open_waiting(
     # No block of memory is made here, so this keys nothing that is kept.
     compiler = _compiler(core, core.turns, _indexes(core, metrics, None), token_bytes(), PROFILES)
     if outside.keeper is not None:
-        outside.keeper.away = outside.keeper.unreached = True
+        outside.keeper.unreachable()
     gateway = Gateway(
         authenticator=features.authenticator(
             Authenticator(Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed)
@@ -399,17 +400,10 @@ async def _rehearse(core: Core, compiler: Compiler) -> None:
     commands(REHEARSED)
 
 
-def _drain(core: Core, keeper: Keeper, gateway: Gateway, metrics: Metrics, addon: Addon | None) -> Drain:
-    """What stores the calls that wait, running."""
-
-    async def writable() -> bool:
-        try:
-            async with core.pools.write.acquire() as connection:
-                return bool(await connection.fetchval(core.queries["spool.writable"]))
-        except StoreUnavailable:
-            return False
-
-    most = core.settings.capture_max_bytes
-    drain = Drain(keeper, gateway.settle, writable=writable, metrics=metrics, capture_max_bytes=most, addon=addon)
-    core.tasks.spawn(drain.run(), "drain")
-    return drain
+async def _writable(core: Core) -> bool:
+    """Whether Postgres answers and takes writes."""
+    try:
+        async with core.pools.write.acquire() as connection:
+            return bool(await connection.fetchval(core.queries["spool.writable"]))
+    except StoreUnavailable:
+        return False

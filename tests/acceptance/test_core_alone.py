@@ -150,3 +150,4 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert "✓ Stored: captures" in done.stdout
     assert "Paging" not in done.stdout
+    assert "spool" not in done.stdout

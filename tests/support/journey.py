@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 
 from app.api.auth import Principal
 from app.capture.record import Recorder
-from app.capture.spool import open_spool
 from app.clock import Clock, SystemClock
 from app.context.budget import Budgets
 from app.context.compile import Compiler
@@ -26,11 +25,12 @@ from app.features.knowledge.inquiry import Knower
 from app.features.limits import KeysHeld
 from app.features.limits.limiter import Limiter
 from app.features.paging.addon import PagingAddon
+from app.features.spool.keeper import Keeper
+from app.features.spool.spool import open_spool
 from app.gateway.finalize import Accountant
 from app.gateway.headers import Headers
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
-from app.gateway.spooling import Keeper
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics

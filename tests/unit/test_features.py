@@ -160,6 +160,7 @@ def test_settings_choose() -> None:
         "cards",
         "consolidation",
         "archive",
+        "spool",
         "transfer",
         "outcomes",
         "replay",

@@ -11,9 +11,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.capture.journal import Begin, Codec, KeptCall, frames_of
-from app.capture.spool import Journal, Spool, SpoolUsage, erasing, look, open_spool
 from app.errors import NotReady, SpoolUnavailable
+from app.features.spool.journal import Begin, Codec, KeptCall, frames_of
+from app.features.spool.spool import Journal, Spool, SpoolUsage, erasing, look, open_spool
 
 ANA, BEN = UUID(int=1), UUID(int=2)
 MUCH = 1 << 20

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capture.journal import Begin, Codec, Frame, KeptCall, Kind, frames_of, gather
+from app.features.spool.journal import Begin, Codec, Frame, KeptCall, Kind, frames_of, gather
 
 KEY = b"a file's name"
 USER = UUID(int=7)

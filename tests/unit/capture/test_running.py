@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.capture import spool
-from app.capture.journal import Begin, KeptCall
-from app.capture.spool import SUFFIX, Journal, JournalEntry, abandoned
+from app.features.spool import spool
+from app.features.spool.journal import Begin, KeptCall
+from app.features.spool.spool import SUFFIX, Journal, JournalEntry, abandoned
 
 USER = UUID(int=7)
 

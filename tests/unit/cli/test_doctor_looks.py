@@ -3,8 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from app.cli.doctor import _spool, _upstreams
+from app.cli.doctor import _upstreams
 from app.features import Finding
+from app.features.spool.findings import findings
 from app.settings import Settings
 from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream
@@ -13,9 +14,9 @@ from tests.support.tables import each_of
 
 def test_a_spool_that_cannot_be_written_is_no_empty_spool(tmp_path: Path) -> None:
     (tmp_path / "file").touch()  # root may write to any folder, but to none that is a file
-    (finding,) = _spool(Settings(spool_dir=tmp_path / "file" / "spool"))
+    (finding,) = findings(Settings(spool_dir=tmp_path / "file" / "spool"))
     assert (finding.level, "cannot be written" in finding.what) == ("error", True)
-    assert [each.level for each in _spool(Settings(spool_dir=tmp_path / "new" / "spool"))] == ["ok"]
+    assert [each.level for each in findings(Settings(spool_dir=tmp_path / "new" / "spool"))] == ["ok"]
     assert not (tmp_path / "new").exists()
 
 

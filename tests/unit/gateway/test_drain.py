@@ -16,13 +16,13 @@ from msgspec.structs import replace
 
 from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
-from app.capture.journal import Codec, gather
-from app.capture.spool import SUFFIX, JournalEntry
 from app.errors import StoreUnavailable, Unavailable
 from app.features.limits.store import AdmitAnswer
-from app.gateway import spooling as drain_module
-from app.gateway.spooled_call import INTERRUPTED
-from app.gateway.spooling import Drain, Keeper
+from app.features.spool import keeper as drain_module
+from app.features.spool.journal import Codec, gather
+from app.features.spool.keeper import Drain, Keeper
+from app.features.spool.spool import SUFFIX, JournalEntry
+from app.features.spool.spooled_call import INTERRUPTED
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import KeyLimits

@@ -13,15 +13,15 @@ import pytest
 
 from app.api.auth import Principal
 from app.capture.facts import Outcome
-from app.capture.spool import Abandoned
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
 from app.features.limits.store import AdmitAnswer
 from app.features.paging.ledger import HiddenLegs
 from app.features.paging.state import Paging, PagingPartRecord
 from app.features.paging.tool_loop import NOT_LOOKED_UP
 from app.features.paging.tools import LIMIT_REACHED, Names
+from app.features.spool.spool import Abandoned
+from app.features.spool.spooled_call import Revived, revive
 from app.gateway.idempotency import EarlierAnswer
-from app.gateway.spooled_call import Revived, revive
 from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
 from app.store.limits import KeyLimits

@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 
 from app.api.auth import Principal
-from app.capture.journal import Begin, Codec, KeptCall, frames_of, gather
 from app.context.assemble import Block
 from app.context.request import Compilation
 from app.dialects.chat import CHAT
@@ -22,12 +21,13 @@ from app.features.paging.addon import PagingAddon
 from app.features.paging.ledger import HiddenLegs
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
+from app.features.spool.journal import Begin, Codec, KeptCall, frames_of, gather
+from app.features.spool.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
 from app.gateway.identify import identify, switches
 from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Tape
-from app.gateway.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.upstream import Target, UpstreamResponse
 from app.store import ids
 from tests.support.paged import whole_record

@@ -37,8 +37,8 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.capture.journal import HEAD_BYTES, Begin, Codec, KeptCall, Kind, frames_of, gather
 from app.errors import NotReady, SpoolUnavailable
+from app.features.spool.journal import HEAD_BYTES, Begin, Codec, KeptCall, Kind, frames_of, gather
 
 log = logging.getLogger("mneme.journal")
 

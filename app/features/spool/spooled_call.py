@@ -18,7 +18,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import Leg, Usage
-from app.capture.journal import Begin, KeptCall
 from app.capture.masking import masked
 from app.context.assemble import Block
 from app.context.audit import written
@@ -28,6 +27,7 @@ from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
+from app.features.spool.journal import Begin, KeptCall
 from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, LegOf, Remembered
 from app.gateway.client import Inbound, Message

@@ -18,20 +18,18 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
 from uuid import UUID
 
-from app.capture.facts import CallFacts
-from app.capture.journal import KeptCall
-from app.capture.spool import Journal, JournalEntry, Spool, WaitingCall, open_spool
 from app.errors import SpoolUnavailable, StoreUnavailable, Unavailable
+from app.features.spool.journal import KeptCall
+from app.features.spool.spool import Journal, JournalEntry, Spool, WaitingCall
+from app.features.spool.spooled_call import begin_of, head_of, kept_of, revive
 from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, Remembered
+from app.gateway.keeper import Settle
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
-from app.gateway.spooled_call import begin_of, head_of, kept_of, revive
 from app.metrics import Metrics
-from app.settings import Settings
 from app.store.pools import REFUSALS
 from app.tasks import Supervisor
 
@@ -46,7 +44,7 @@ COUNT_SHARE = 20.0
 
 
 class Keeper:
-    """Keeps calls. One in a process."""
+    """Keeps calls, as `Keeps`. One in a process."""
 
     def __init__(
         self,
@@ -198,37 +196,21 @@ class Keeper:
             self._metrics.spool(calls=usage.calls, size=usage.size, oldest=usage.oldest, dead=usage.dead)
             self._next_look = began + max(COUNT_S, COUNT_SHARE * (time.monotonic() - began))
 
+    def unreachable(self) -> None:
+        self.away = self.unreached = True
+
+    def drain(
+        self, settle: Settle, writable: Callable[[], Awaitable[bool]], capture_max_bytes: int, addon: Addon | None
+    ) -> Callable[[], None]:
+        drain = Drain(
+            self, settle, writable=writable, metrics=self._metrics, capture_max_bytes=capture_max_bytes, addon=addon
+        )
+        self._tasks.spawn(drain.run(), "drain")
+        return drain.stop
+
     def close(self) -> None:
         """At the end of the process."""
         self.journal.close()
-
-
-async def open_keeper(settings: Settings, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
-    """The journal and the spool, with what dead processes left taken over; None where there is to be none, or can be none."""
-    if not settings.spool_max_bytes:
-        return None
-    try:
-        spool = await asyncio.to_thread(open_spool, settings.spool_folder, settings.spool_max_bytes)
-    except OSError as error:
-        log.error("there is no spool", extra={"folder": str(settings.spool_folder), "error": str(error)})
-        return None
-    keeper = Keeper(spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor)
-    # Before the first request: a user's next turn must find that the one before waits.
-    await keeper.tidy()
-    return keeper
-
-
-class Settle(Protocol):
-    """Stores a call that has ended, wherever it comes from (`Finalizer.settle`)."""
-
-    async def __call__(
-        self,
-        call: Forwarded,
-        ending: Ending,
-        tape: Tape,
-        ended_at: datetime,
-        promised: UUID | None = None,
-    ) -> CallFacts: ...
 
 
 IDLE_S = 1.0
