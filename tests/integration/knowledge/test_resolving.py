@@ -20,6 +20,7 @@ from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.features.knowledge.resolve import Resolver, things_of
 from app.store.ids import NIL
 from app.store.pools import Pool
+from app.store.queries import Queries
 from tests.support.clock import FakeClock
 from tests.support.entities import add_alias, add_entity, alias_rows
 from tests.support.labelled_mentions import ONTOLOGY, Rows
@@ -110,6 +111,35 @@ async def test_use_makes_an_alias_surer_up_to_a_bound(asking: Any, ana: Who, adm
         (alias,) = await alias_rows(admin, "Gai Media")
         assert alias["use_count"] == 1 + n, "a message uses it once"
         assert alias["confidence"] == pytest.approx(min(0.98, 0.95 * 1.02**n))
+
+
+async def test_an_operator_may_say_how_sure_the_stages_are(
+    resolver: Resolver, ana: Who, admin: Admin[Any], pool: Pool, clock: FakeClock
+) -> None:
+    """What a process read stays until it is started again."""
+    await admin.execute(
+        "UPDATE agent_data.system_config SET value = value || $1::jsonb WHERE key = 'resolution'",
+        json.dumps(
+            {"exact": 0.9, "alias": 0.8, "coreference": 0.5, "choice": 0.7, "domain_key": 0.75, "alias_gain": 1}
+        ),
+    )
+
+    async def sure(text: str, *recent: EarlierMessage) -> list[tuple[float, str | None]]:
+        found = await anew.resolve_text(ana, text, recent, ONTOLOGY, now=clock.now(), teach=True)
+        return [(each.confidence, each.method) for each in found]
+
+    anew = Resolver(EntityStore(pool, Queries.load(), clock), Rows(), clock)
+    assert await sure("What did Gai Media order?") == [(0.8, "known_alias")]
+    (alias,) = await alias_rows(admin, "Gai Media")
+    assert alias["confidence"] == pytest.approx(0.95), "no use makes it surer"
+    assert await sure("And they?", EarlierMessage("user", "Gai Media Entertainment called.")) == [(0.5, "coreference")]
+    assert await sure("Gai Media Entertainment called about SO-1001.") == [(0.9, "exact"), (0.75, "domain_db")]
+    delta = EarlierMessage("user", "Delta called.")
+    assert await sure("The second one.", delta) == [(0.7, "disambiguation")]
+    await admin.execute(
+        "UPDATE agent_data.system_config SET value = value || '{\"exact\": 0.2}' WHERE key = 'resolution'"
+    )
+    assert await sure("Gai Media Entertainment called.") == [(0.9, "exact")]
 
 
 async def test_nobodys_sessions_know_what_the_tenant_knows_and_teach_nothing_of_users(
