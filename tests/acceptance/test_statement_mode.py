@@ -1,4 +1,4 @@
-"""PgBouncer in statement mode before a standby, as seed 000 §11.1 has it: what it serves there, and why not before the primary."""
+"""PgBouncer in statement mode before a standby (seed 000 §11.1): what it serves there, and why not before the primary."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ async def test_every_read_of_a_prompt_is_answered_through_it(
             reads = stage.reads(server)
             print(reads)
             assert reads["replica"] >= 2
-            assert set(reads) <= {"replica", "behind"}, "none is a transaction, which this mode refuses, and none was late"
+            assert set(reads) <= {"replica", "behind"}, (
+                "none is a transaction, which this mode refuses, and none was late"
+            )
 
 
 async def test_what_writes_cannot_go_through_it(folder: Path, cluster: Cluster) -> None:

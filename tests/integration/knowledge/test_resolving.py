@@ -15,8 +15,9 @@ import pytest
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
-from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.entities import EntityStore, Lessons
 from app.features.knowledge.ontology import NO_ONTOLOGY
+from app.features.knowledge.resolution import chosen
 from app.features.knowledge.resolve import Resolver, things_of
 from app.store.ids import NIL
 from app.store.pools import Pool
@@ -210,6 +211,22 @@ async def test_a_choice_is_kept_and_the_last_one_counts(asking: Any, ana: Who, b
     found = {row["entity_id"]: row["alias_source"] for row in await alias_rows(admin, "Delta")}
     assert found == {DELTAS[0]: "user_stated", DELTAS[1]: "learned"}
     assert (await asking(ana, "Has Delta paid?"))[0].entity.id == DELTAS[0]
+
+
+async def test_each_choice_is_noted_up_to_the_last_ten(
+    pool: Pool, ana: Who, admin: Admin[Any], clock: FakeClock
+) -> None:
+    store = EntityStore(pool, Queries.load(), clock)
+    for _ in range(12):
+        clock.move(timedelta(days=1))
+        choice = chosen("Delta", DELTAS[0], [DELTAS[1]], clock.now())
+        await store.teach(ana.tenant, ana.user, Lessons(aliases=(choice,)), clock.now())
+    (foods,) = await alias_rows(admin, "Delta")
+    noted = json.loads(foods["metadata"])["disambiguation_history"]
+    assert [each["alternatives_count"] for each in noted] == [2] * 10
+    days = [each["chosen_at"] for each in noted]
+    assert days == sorted(set(days))
+    assert days[-1] == clock.now().date().isoformat()
 
 
 async def test_what_the_domain_has_several_of_stays_ambiguous_without_asking_again(
