@@ -506,12 +506,20 @@ MAX_CHARS = 2000
 
 _PROCEDURAL = re.compile(
     r"\bhow (?:do|does|can|could|should|would|did|to)\b(?! (?:you|i|we) (?:feel|like|think))"
-    r"|\b(?:steps? (?:to|for)|way to|procedure|workflow|instructions? for|usual(?:ly)? (?:do|handle|go about))\b",
+    r"|\b(?:steps? (?:to|for)|way to|procedure|workflow|instructions? for|usual(?:ly)? (?:do|handle|go about))\b"
+    # German, Spanish, French, Portuguese, Chinese
+    r"|^\W*wie (?:kann|können|könnte|muss|müssen|soll|sollte|(?!hei[ßs])\w+ (?:ich|man|wir))\b"
+    r"|^\W*cómo (?:se(?! llama)|puedo|podemos|debo|hago|\w+o)\b"
+    r"|^\W*comment (?:puis-je|peut-on|faire|faut-il|dois-je|\w+[ei]r)\b"
+    r"|^\W*como (?:se(?! chama)|posso|podemos|devo|faço|fazer|\w+o)\b|怎么(?!样)|怎样|如何|步骤",
     re.IGNORECASE,
 )
 _EXPLORATORY = re.compile(
     r"\b(?:tell me (?:more )?about|what (?:do|did) (?:you|we|i) know|overview|summari[sz]e|summary|describe|walk me through"
-    r"|everything (?:about|on)|catch me up|what(?:'s| is| are| has been) (?:new|going on))\b",
+    r"|everything (?:about|on)|catch me up|what(?:'s| is| are| has been) (?:new|going on))\b"
+    r"|\b(?:erzähl\w*|alles (?:über|zu)|überblick|was wei(?:ß|ss)t du|fass\w* .{1,60}zusammen|zusammenfassung)\b"
+    r"|\b(?:háblame|cuéntame|qué sabes|todo sobre|resum\w+)\b|\b(?:parle-moi|raconte-moi|que sais-tu|tout sur|résum\w+)\b"
+    r"|\b(?:fala-me|fale-me|me fale|conta-me|o que (?:você )?sabes?|tudo sobre)\b|说说|讲讲|介绍|总结|概述|了解多少|知道什么",
     re.IGNORECASE,
 )
 _TALK = r"(?:conversation|chat|discussion|session|talk|call|exchange)s?"
@@ -527,7 +535,9 @@ _RECAP = re.compile(
 )
 _HAPPENED = re.compile(
     r"\b(?:what (?:has |had )?happened|what (?:was|were) .{1,40}\bdoing|when (?:did|was|were|is|will|do|does|has|had)|timeline"
-    r"|how long ago|in (?:which|what) (?:order|year|month)|what order|chronological)\b",
+    r"|how long ago|in (?:which|what) (?:order|year|month)|what order|chronological)\b"
+    r"|^\W*(?:wann|cuándo|quand|quando)\b|\bwas ist .{0,40}(?:passiert|geschehen)|\bqué (?:ha )?pas[óa]\w*|\bs'est-il passé"
+    r"|\bo que aconteceu|什么时候|何时|发生了什么",
     re.IGNORECASE,
 )
 _MESSAGES = r"(?:questions?|messages?|turns?|prompts?|exchanges?|answers?|repl(?:y|ies))"

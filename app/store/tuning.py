@@ -74,6 +74,13 @@ PARAMETERS: Mapping[str, Number | Mapping[str, Number]] = {
         "gain": SHARE,
         "most": SHARE,
     },
+    "resolution": {
+        **dict.fromkeys(
+            ("exact", "alias", "fuzzy", "fuzzy_span", "coreference", "choice", "domain_key", "domain_name"), SHARE
+        ),
+        "alias_gain": Number(least=1),
+        "alias_most": SHARE,
+    },
     "outcome_boost": SHARE,
     "retrieval_limits": dict.fromkeys(("vector", "entity", "time", "recent", "summary"), COUNT),
 }

@@ -28,7 +28,7 @@ WHERE (e.canonical_name, e.external_ref, e.properties)
 
 -- name: learn
 -- Aliases: new ones, and those that are used again, which grow surer (seed 004: × 1.02 up to 0.98). A user's only of a user that
--- there is. What the user said outright stays so, and where it was first learned.
+-- there is. What the user said outright stays so, where it was first learned, and the last ten choices.
 INSERT INTO agent_data.entity_aliases AS a (
     user_id, tenant_id, alias_norm, entity_id, alias_text, alias_source, confidence, metadata, created_at, last_used_at)
 SELECT x.user_id, $1, x.norm, x.entity_id, x.alias, x.source, x.confidence, x.metadata, $2, $2
@@ -42,7 +42,11 @@ ON CONFLICT (user_id, tenant_id, alias_norm, entity_id) DO UPDATE SET
     confidence = GREATEST(LEAST($10::real, a.confidence * $11::real),
                           CASE WHEN EXCLUDED.alias_source = 'user_stated' THEN EXCLUDED.confidence ELSE 0 END),
     alias_source = CASE WHEN EXCLUDED.alias_source = 'user_stated' THEN 'user_stated' ELSE a.alias_source END,
-    metadata = a.metadata || (EXCLUDED.metadata - 'learned_from'),
+    metadata = a.metadata || (EXCLUDED.metadata - 'learned_from') || CASE
+        WHEN a.metadata ? 'disambiguation_history' AND EXCLUDED.metadata ? 'disambiguation_history'
+        THEN jsonb_build_object('disambiguation_history', jsonb_path_query_array(
+            (a.metadata -> 'disambiguation_history') || (EXCLUDED.metadata -> 'disambiguation_history'), '$[last - 9 to last]'))
+        ELSE '{}' END,
     last_used_at = GREATEST(a.last_used_at, EXCLUDED.last_used_at)
 
 -- name: unstate

@@ -21,6 +21,10 @@ SELECT agent_data.make_hash_partitions('canonical_entities', current_setting('mn
 CREATE INDEX entities_type ON agent_data.canonical_entities (user_id, tenant_id, entity_type, entity_id);
 CREATE INDEX entities_trigram ON agent_data.canonical_entities USING gin (tenant_id, name_norm gin_trgm_ops);
 
+INSERT INTO agent_data.system_config (key, value, description) VALUES
+    ('resolution', '{"exact": 1.0, "alias": 0.95, "fuzzy": 0.7, "fuzzy_span": 0.15, "coreference": 0.6, "choice": 0.85, "domain_key": 0.95, "domain_name": 0.8, "alias_gain": 1.02, "alias_most": 0.98}',
+     'How sure each stage of resolution is, the factor by which each use makes an alias surer, and up to where (seed 004).');
+
 -- What things are called (seed 004, table 3). `user_id` nil: by everybody of the tenant.
 CREATE TABLE agent_data.entity_aliases (
     user_id      uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',

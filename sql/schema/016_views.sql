@@ -145,6 +145,10 @@ SELECT m.memory_id, u.external_id AS user_id, COALESCE(m.subject_entity_id, 'use
            WHEN 'pattern' THEN 'observation' ELSE 'attribute' END) AS predicate_type,
        CASE WHEN m.object_value ~ '^-?[0-9]{1,15}(\.[0-9]{1,15})?$'
             THEN jsonb_build_object('type', 'numeric', 'value', m.object_value::numeric)
+            WHEN m.object_value ~* ('^-?[0-9]{1,15}(\.[0-9]{1,15})? ([mck]?m|k?g|m?l|%|feet|ft|inch(es)?|kilos?|pounds?|lbs?|miles?'
+                '|(second|minute|hour|day|week|month|year|euro|dollar|litre|liter|percent)s?|eur|usd|gbp)$')
+            THEN jsonb_build_object('type', 'numeric', 'value', split_part(m.object_value, ' ', 1)::numeric,
+                                    'unit', split_part(m.object_value, ' ', 2))
             ELSE jsonb_build_object('type', CASE WHEN m.object_value IS NULL THEN 'text' ELSE 'string' END,
                                     'value', COALESCE(m.object_value, m.content_text)) END AS object_value,
        m.content_text, m.confidence, m.confidence_factors, m.reinforcement_count, m.last_validated_at,

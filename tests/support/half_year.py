@@ -27,11 +27,13 @@ from app.context.compile import Compiler
 from app.context.request import CompileRequest, SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.transcript import Transcript
+from app.context.worth import PRICES
 from app.jobs.schedule import Schedule, life_ticks
 from app.jobs.worker import connector
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
+from app.sources import Price
 from app.store import ids
 from app.store.kinds import KINDS
 from app.store.pools import Pool, open_pool
@@ -336,8 +338,9 @@ class HalfYear:
             stale_found=stale,
         )
 
-    async def efficiencies(self) -> list[dict[str, float]]:
-        """η of a prompt for each question, asked in a session of its own (seed 000 §8.4); of those that memory answers."""
+    async def efficiencies(self, price: Price = "balanced") -> list[dict[str, float]]:
+        """η of a prompt for each question, asked in a session of its own (seed 000 §8.4); of those that memory answers.
+        `price`: of a token."""
         found = []
         for n, topic in enumerate(TOPICS):
             messages = [{"role": "user", "content": topic.question}]
@@ -345,10 +348,11 @@ class HalfYear:
             asked = CompileRequest(
                 scope=Scope(TENANT, self.user, session=session), session_id=session, new_session=True, messages=messages,
                 transcript=Transcript.of(messages), model="gpt-4o", now=self.clock.now(), placement="tail",
+                price=price,
             )  # fmt: skip
             compiled = await self._compiler.compile(asked)
             if compiled.memories:
-                found.append(compiled.audit["eta"])
+                found.append({**compiled.audit["eta"], "tokens": compiled.audit["sections"]["memories"]["tokens"]})
         return found
 
     async def statuses(self, question: str) -> dict[str, str]:
@@ -401,7 +405,7 @@ def plot(samples: Sequence[Sample]) -> str:
     return "\n".join(parts) + "\n"
 
 
-async def _main(days: int, changed: Mapping[str, str]) -> tuple[Story, dict[str, float]]:
+async def _main(days: int, changed: Mapping[str, str]) -> tuple[Story, dict[str, dict[str, float]]]:
     with tempfile.TemporaryDirectory() as folder, shared_server(Path(folder)) as server:
         template = await make_template(server, Path(folder))
         async with fresh_database(server, template) as dsn, connected(dsn) as admin:
@@ -418,9 +422,13 @@ async def _main(days: int, changed: Mapping[str, str]) -> tuple[Story, dict[str,
                     "UPDATE agent_data.system_config SET value = value || $2::jsonb WHERE key = $1", key, value
                 )
             live = HalfYear(dsn, pool, admin, words, space)
-            story, etas = await live.live(days), await live.efficiencies()
+            story = await live.live(days)
+            etas = {price: await live.efficiencies(price) for price in PRICES}
             await pool.close()
-    return story, {name: round(mean(each[name] for each in etas), 3) for name in etas[0]}
+    return story, {
+        price: {name: round(mean(each[name] for each in found), 3) for name in found[0]}
+        for price, found in etas.items()
+    }
 
 
 if __name__ == "__main__":

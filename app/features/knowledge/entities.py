@@ -13,6 +13,7 @@ from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
+from msgspec.json import decode
 
 from app.clock import Clock
 from app.errors import Conflict
@@ -24,8 +25,6 @@ from app.store.tenancy import UserRef, ensure_user
 
 NEAR = 6
 """Rows of each way for each mention that is searched for by trigrams: one more than seed 004's `LIMIT 5`."""
-REINFORCED, SUREST = 1.02, 0.98
-"""Each use makes an alias surer by this factor, up to this (seed 004, "On Success")."""
 REFERRED_EVERY = timedelta(minutes=1)
 """How often it is noted at most that a thing was spoken of."""
 ANY_S = 5.0
@@ -38,6 +37,30 @@ RECENT_CHARS = 1200
 Stage = Literal["name", "alias", "near", "near_alias", "part"]
 _STAGES: Mapping[int, Stage] = {1: "name", 2: "alias", 3: "near", 4: "near_alias", 5: "part"}
 Source = Literal["exact", "fuzzy", "learned", "user_stated", "domain_db"]
+
+
+class Confidences(Struct, frozen=True, forbid_unknown_fields=True):
+    """How sure each stage of resolution is: `system_config.resolution`, and what is shipped there (seed 004, subsystem 1).
+
+    `exact`: a canonical name; `alias`: a known alias, at most; `fuzzy`: the least similar of the names that are nearly the
+    same, and `fuzzy_span`: what whole likeness adds; `coreference`: what the message before named; `choice`: what the user
+    chose; `domain_key`, `domain_name`: a row whose key the mention is, and one whose name it is. Each use makes an alias surer
+    by the factor `alias_gain`, up to `alias_most`.
+    """
+
+    exact: float = 1.0
+    alias: float = 0.95
+    fuzzy: float = 0.7
+    fuzzy_span: float = 0.15
+    coreference: float = 0.6
+    choice: float = 0.85
+    domain_key: float = 0.95
+    domain_name: float = 0.8
+    alias_gain: float = 1.02
+    alias_most: float = 0.98
+
+
+SHIPPED = Confidences()
 
 
 class Match(NamedTuple):
@@ -135,6 +158,18 @@ class EntityStore:
         self._sql = sql
         self._clock = clock
         self._any: OrderedDict[UUID, tuple[bool, datetime]] = OrderedDict()
+        self._confidences: Confidences | None = None
+
+    async def confidences(self, connection: PoolConnectionProxy[Any] | None = None) -> Confidences:
+        """How sure each stage is, as `system_config` says; read once, when something is first resolved. `connection`: one that
+        the caller has."""
+        if self._confidences is None:
+            if connection is None:
+                async with self._pool.acquire() as own:
+                    return await self.confidences(own)
+            (row,) = await connection.fetch(self._sql["tuning.parameters"], ["resolution"])
+            self._confidences = decode(row["value"], type=Confidences)
+        return self._confidences
 
     # --- the way of a request ----------------------------------------------------------------------------------------
 
@@ -210,13 +245,14 @@ class EntityStore:
             for owner in [user if each.own else NIL]
         }  # fmt: skip
         if rows:
+            sure = await self.confidences(connection)
             await connection.execute(
                 self._sql["entities.learn"],
                 tenant,
                 now,
                 *map(list, zip(*rows.values(), strict=True)),
-                SUREST,
-                REINFORCED,
+                sure.alias_most,
+                sure.alias_gain,
             )
         if lessons.spoken:
             await connection.execute(

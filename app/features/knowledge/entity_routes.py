@@ -298,7 +298,9 @@ class _Routes:
         """Say what a thing is called, too: by a user, or by the whole tenant. Of a user it is then what these words mean."""
         named = scope.named(body.user)
         self._welcome.check(body.alias, param="alias")
-        taught = stated(body.alias, entity_id, own=named is not None)
+        taught = stated(
+            body.alias, entity_id, own=named is not None, confidence=(await self._entities.confidences()).alias
+        )
         return await self._state(scope, named, taught)
 
     async def delete_alias(self, scope: Admitted, entity_id: Segment, alias_id: Segment) -> AliasDeleted:
@@ -340,7 +342,10 @@ class _Routes:
         """Say which thing a user means by a mention: it means that from now on."""
         self._welcome.check(body.mention, param="mention")
         return await self._state(
-            scope, scope.user(body.user), chosen(body.mention, body.entity, [], self._clock.now()), param="entity"
+            scope,
+            scope.user(body.user),
+            chosen(body.mention, body.entity, [], self._clock.now(), await self._entities.confidences()),
+            param="entity",
         )
 
     async def _state(

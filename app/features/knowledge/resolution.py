@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from app.context.resolution import Alternative, Entity, Method
-from app.features.knowledge.entities import Lessons, Match, Taught, Thing
+from app.features.knowledge.entities import SHIPPED, Confidences, Lessons, Match, Taught, Thing
 from app.features.knowledge.mentions import Pointer, TextSpan, count_words, find, normalise, plain
 from app.features.knowledge.ontology import Ontology
 
@@ -53,26 +53,18 @@ class Finder(Protocol):
 
 # What a mention most likely means, by what was looked up: stages 1 to 3 of seed 004 and what the domain found. Pure.
 
-EXACT = 1.0
-"""Confidence of a canonical name (seed 004, stage 1)."""
-ALIAS = 0.95
-"""Of a known alias, at most (stage 2)."""
 USES = 0.1
 """What ln(1 + uses) adds to an alias's rank (stage 2, "ORDER BY")."""
 ALIAS_DECAY = 0.01
 """What an alias's confidence loses a day without use: e^(−0.01 · days), as seed 004 has it for what is remembered."""
 ALIAS_CLOSE = 0.9
 """Share of the best rank from which another thing of the same alias is as likely."""
-FUZZY_FROM, FUZZY_LOW, FUZZY_SPAN = 0.7, 0.70, 0.15
-"""Similarity from which a name is nearly the same (stage 3), and the confidence that it begins and spreads over."""
+FUZZY_FROM = 0.7
+"""Similarity from which a name is nearly the same (stage 3)."""
 FUZZY_CLOSE = 0.06
 """Confidence within which two are as likely: seed 004's own example (0.82 and 0.72, which is 0.05 apart) is put to the user."""
-COREFERENCE, COREFERENCE_DECAY = 0.60, 0.5
-"""Of the message before, and what each further message takes (stage 4)."""
-CHOICE = 0.85
-"""Of what the user chose (stage 5)."""
-DOMAIN_KEY, DOMAIN_NAME = 0.95, 0.8
-"""Of a row whose key the mention is, and of one whose name it is (seed 004, "Lazy Entity Discovery")."""
+COREFERENCE_DECAY = 0.5
+"""What each message further back takes (stage 4)."""
 MAX_ALTERNATIVES = 5
 """Things that are offered at most (stage 3, "LIMIT 5")."""
 DAY_S = 86_400.0
@@ -121,28 +113,29 @@ def alias_rank(match: Match, now: datetime) -> float:
     return sure * (1 + USES * math.log1p(match.use_count))
 
 
-def fuzzy_confidence(similarity: float) -> float:
+def fuzzy_confidence(similarity: float, sure: Confidences = SHIPPED) -> float:
     """0.70 + 0.15 · (s − 0.7) / 0.3: seed 004's range. Its "0.7 · s" never exceeds 0.7."""
-    return FUZZY_LOW + FUZZY_SPAN * (min(1.0, max(FUZZY_FROM, similarity)) - FUZZY_FROM) / (1 - FUZZY_FROM)
+    likeness = (min(1.0, max(FUZZY_FROM, similarity)) - FUZZY_FROM) / (1 - FUZZY_FROM)
+    return min(1.0, sure.fuzzy + sure.fuzzy_span * likeness)
 
 
-def coreference_confidence(distance: int) -> float:
+def coreference_confidence(distance: int, sure: Confidences = SHIPPED) -> float:
     """0.60 · e^(−0.5 · (d − 1)); d = 1: the message before."""
-    return COREFERENCE * math.exp(-COREFERENCE_DECAY * (max(1, distance) - 1))
+    return sure.coreference * math.exp(-COREFERENCE_DECAY * (max(1, distance) - 1))
 
 
-def known(matches: Sequence[Match], now: datetime) -> Meaning | None:
+def known(matches: Sequence[Match], now: datetime, sure: Confidences = SHIPPED) -> Meaning | None:
     """What a mention is known to mean, by name (stage 1) or alias (stage 2); `matches` are its own."""
     stated = _stated(matches)
     names = [each for each in matches if each.stage == "name"]
     if names:
         options = _distinct(
-            (_entity(each), EXACT) for each in sorted(names, key=lambda each: (not each.own, each.entity_id))
+            (_entity(each), sure.exact) for each in sorted(names, key=lambda each: (not each.own, each.entity_id))
         )
         chosen = [each for each in options if each.entity.id in stated]
         if len(options) > 1 and len(chosen) == 1:
             # Two are called so, and the user once said which is meant.
-            option = Alternative(chosen[0].entity, ALIAS)
+            option = Alternative(chosen[0].entity, sure.alias)
             return Meaning("known_alias", (option,), True, (stated[option.entity.id],))
         return Meaning("exact", options, len(options) == 1)
     aliases = [each for each in matches if each.stage == "alias"]
@@ -156,17 +149,17 @@ def known(matches: Sequence[Match], now: datetime) -> Meaning | None:
     )
     best = alias_rank(rows[0], now)
     close = [each for each in rows if alias_rank(each, now) >= ALIAS_CLOSE * best]
-    options = _distinct((_entity(each), min(ALIAS, alias_rank(each, now))) for each in rows)
+    options = _distinct((_entity(each), min(sure.alias, alias_rank(each, now))) for each in rows)
     clear = len({each.entity_id for each in close}) == 1
     return Meaning("known_alias", options, clear, tuple(rows[:1]) if clear else ())
 
 
-def near(span: str, matches: Sequence[Match]) -> Meaning | None:
+def near(span: str, matches: Sequence[Match], sure: Confidences = SHIPPED) -> Meaning | None:
     """What a mention nearly spells (stage 3), or is the first words of, which counts as the least similarity. A number is never
     nearly another number."""
     digits = set(_DIGITS.findall(span))
     rated = [
-        (_entity(each), fuzzy_confidence(each.similarity))
+        (_entity(each), fuzzy_confidence(each.similarity, sure))
         for each in matches
         if (each.stage in ("near", "near_alias") and each.similarity > FUZZY_FROM) or each.stage == "part"
         if digits <= set(_DIGITS.findall(normalise(each.name))) or (each.stage == "near_alias" and not digits)
@@ -174,13 +167,13 @@ def near(span: str, matches: Sequence[Match]) -> Meaning | None:
     return _closest("fuzzy", rated)
 
 
-def discovered(mention: str, found: Sequence[FoundRow]) -> Meaning | None:
+def discovered(mention: str, found: Sequence[FoundRow], sure: Confidences = SHIPPED) -> Meaning | None:
     """What the business's own database has under a mention: rows whose key it is before those whose name it is."""
     if not found:
         return None
     exact = [each for each in found if each.exact] or [each for each in found if normalise(each.entity.name) == mention]
     rows = sorted(exact or found, key=lambda each: (each.entity.name, each.entity.id))
-    options = _distinct((each.entity, DOMAIN_KEY if each.exact else DOMAIN_NAME) for each in rows)
+    options = _distinct((each.entity, sure.domain_key if each.exact else sure.domain_name) for each in rows)
     kept = {each.entity.id for each in options}
     return Meaning(
         "domain_db", options, len(options) == 1, found=tuple(each for each in rows if each.entity.id in kept)
@@ -354,23 +347,29 @@ def _cut(text: str, start: int, end: int) -> TextSpan:
 
 
 def stated(
-    mention: str, entity: str, *, own: bool, confidence: float = ALIAS, metadata: Mapping[str, Any] | None = None
+    mention: str, entity: str, *, own: bool, confidence: float, metadata: Mapping[str, Any] | None = None
 ) -> Taught:
     """An alias that somebody said outright: for a user (`own`), or for the whole tenant."""
     return Taught(own, normalise(mention), plain(mention), entity, "user_stated", confidence, metadata or {})
 
 
-def chosen(mention: str, entity: str, alternatives: Sequence[str], now: datetime) -> Taught:
+def chosen(
+    mention: str, entity: str, alternatives: Sequence[str], now: datetime, sure: Confidences = SHIPPED
+) -> Taught:
     """What a user's choice among alternatives teaches; its metadata are as in seed 004, table 3."""
     metadata = {
         "disambiguation_context": {"alternative_entities": list(alternatives), "preferred_for_user": True},
         "disambiguation_history": [{"chosen_at": now.date().isoformat(), "alternatives_count": len(alternatives) + 1}],
     }
-    return stated(mention, entity, own=True, confidence=CHOICE, metadata=metadata)
+    return stated(mention, entity, own=True, confidence=sure.choice, metadata=metadata)
 
 
 def lessons_of(
-    hits: Sequence[Occurrence], choice: ChosenAlternative | None, pointed: Sequence[str], now: datetime
+    hits: Sequence[Occurrence],
+    choice: ChosenAlternative | None,
+    pointed: Sequence[str],
+    now: datetime,
+    sure: Confidences = SHIPPED,
 ) -> Lessons:
     """What was found in a text, and was chosen by it; `pointed`: ids of what it points back to."""
     things: list[Thing] = []
@@ -383,7 +382,7 @@ def lessons_of(
             # what this user meant: another business of just that name may yet come.
             own = outcome.clear and not any(each.exact for each in outcome.found)
             aliases += [
-                Taught(own, piece.norm, text, each.entity.id, "domain_db", DOMAIN_NAME, {})
+                Taught(own, piece.norm, text, each.entity.id, "domain_db", sure.domain_name, {})
                 for each in outcome.options
                 if normalise(each.entity.name) != piece.norm
             ]
@@ -397,7 +396,7 @@ def lessons_of(
         asked, picked = choice.asked, choice.option.entity.id
         things += map(_thing, asked.outcome.found)
         others = [each.entity.id for each in asked.outcome.options if each.entity.id != picked]
-        aliases.append(chosen(asked.piece.text, picked, others, now))
+        aliases.append(chosen(asked.piece.text, picked, others, now, sure))
     spoken = [each.outcome.best.entity.id for each in hits if each.outcome.clear]
     return Lessons(tuple(things), tuple(aliases), tuple(dict.fromkeys([*spoken, *pointed])))
 

@@ -22,7 +22,7 @@ from app.clock import Clock
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.features.knowledge import resolution as rank
-from app.features.knowledge.entities import EntityStore, Lessons, Match
+from app.features.knowledge.entities import Confidences, EntityStore, Lessons, Match
 from app.features.knowledge.mentions import MAX_NAMES, Mentions, TextSpan, find, plain, whole
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import (
@@ -229,24 +229,27 @@ class Resolver:
         text = _Text(said, mentions)
         earlier = _earlier(text, recent, ontology)
         texts = [text, *earlier]
-        await self._look_up(who, texts, now)
-        away = await self._discover(who, texts, ontology, until)
-        choice = _chosen(text, earlier)
+        sure = await self._store.confidences()
+        await self._look_up(who, texts, now, sure)
+        away = await self._discover(who, texts, ontology, until, sure)
+        choice = _chosen(text, earlier, sure)
         if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in text.clear()]:
             text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
                 Occurrence(choice.piece, Meaning("disambiguation", (choice.option,), True))
             ]
         direct = _once(sorted(text.hits, key=lambda each: each.piece.start))
         named = {each.outcome.best.entity.id for each in direct if each.outcome.clear}
-        pointing = [each for each in _pointing(text, earlier, ontology) if each.entity and each.entity.id not in named]
+        pointing = [
+            each for each in _pointing(text, earlier, ontology, sure) if each.entity and each.entity.id not in named
+        ]
         resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
         return Study(
             tuple(sorted(resolutions, key=lambda each: each.start)),
-            lessons_of(text.hits, choice, [each.entity.id for each in pointing if each.entity], now),
+            lessons_of(text.hits, choice, [each.entity.id for each in pointing if each.entity], now, sure),
             away,
         )
 
-    async def _look_up(self, who: Who, texts: Sequence[_Text], now: datetime) -> None:
+    async def _look_up(self, who: Who, texts: Sequence[_Text], now: datetime, sure: Confidences) -> None:
         grams, spans, most = set[str](), list[str](), MAX_EARLIER_GRAMS
         for text in texts:
             own = {each.norm for each in text.mentions.grams}
@@ -262,15 +265,18 @@ class Resolver:
             (exact if match.stage in ("name", "alias") else near).setdefault(match.norm, []).append(match)
         for text in texts:
             _take(
-                text, ((each, rank.known(exact[each.norm], now)) for each in text.mentions.grams if each.norm in exact)
+                text,
+                ((each, rank.known(exact[each.norm], now, sure)) for each in text.mentions.grams if each.norm in exact),
             )
             keys = {each.piece.norm for each in text.mentions.keys}
             spelled = (
-                (each, rank.near(each.norm, near[each.norm])) for each in text.mentions.names if each.norm in near
+                (each, rank.near(each.norm, near[each.norm], sure)) for each in text.mentions.names if each.norm in near
             )
             _take(text, ((piece, outcome) for piece, outcome in spelled if piece.norm not in keys))
 
-    async def _discover(self, who: Who, texts: Sequence[_Text], ontology: Ontology, until: float | None) -> bool:
+    async def _discover(
+        self, who: Who, texts: Sequence[_Text], ontology: Ontology, until: float | None, sure: Confidences
+    ) -> bool:
         """Identifiers at once, and names that no stage knew (seed 004, "Lazy Entity Discovery"); the new text's first. Whether
         a database was away."""
         if not ontology:
@@ -290,7 +296,7 @@ class Resolver:
         )
         for text, piece, wanted in asked:
             if text.free(piece):
-                _take(text, [(piece, rank.discovered(piece.norm, found.get(wanted, ())))])
+                _take(text, [(piece, rank.discovered(piece.norm, found.get(wanted, ()), sure))])
         return away
 
 
@@ -326,7 +332,7 @@ def _once(hits: Sequence[Occurrence]) -> list[Occurrence]:
     return list(found.values())
 
 
-def _chosen(text: _Text, earlier: Sequence[_Text]) -> ChosenAlternative | None:
+def _chosen(text: _Text, earlier: Sequence[_Text], sure: Confidences) -> ChosenAlternative | None:
     """Stage 5: what was ambiguous in the user's last message, and is picked now."""
     asked = next((each for each in earlier if each.role == "user"), None)
     for hit in asked.hits if asked is not None else ():
@@ -336,11 +342,11 @@ def _chosen(text: _Text, earlier: Sequence[_Text]) -> ChosenAlternative | None:
             each.piece.overlaps(picked.piece) and each.outcome.best.entity != picked.choice.entity
             for each in text.clear()
         ):
-            return ChosenAlternative(hit, picked.choice._replace(confidence=rank.CHOICE), picked.piece)
+            return ChosenAlternative(hit, picked.choice._replace(confidence=sure.choice), picked.piece)
     return None
 
 
-def _pointing(text: _Text, earlier: Sequence[_Text], ontology: Ontology) -> list[Resolution]:
+def _pointing(text: _Text, earlier: Sequence[_Text], ontology: Ontology, sure: Confidences) -> list[Resolution]:
     """Stage 4. What stands right before a name belongs to it: "the customer Gai Media"."""
     pointers = [
         each
@@ -358,7 +364,7 @@ def _pointing(text: _Text, earlier: Sequence[_Text], ontology: Ontology) -> list
     for pointer in pointers:
         meant = refer(pointer, antecedents, ontology)
         if meant:
-            confidence = rank.coreference_confidence(meant[0].distance)
+            confidence = rank.coreference_confidence(meant[0].distance, sure)
             found.append(
                 Resolution(pointer.piece.text, pointer.piece.start, meant[0].entity, confidence, "coreference")
             )

@@ -15,11 +15,13 @@ import pytest
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
-from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.entities import EntityStore, Lessons
 from app.features.knowledge.ontology import NO_ONTOLOGY
+from app.features.knowledge.resolution import chosen
 from app.features.knowledge.resolve import Resolver, things_of
 from app.store.ids import NIL
 from app.store.pools import Pool
+from app.store.queries import Queries
 from tests.support.clock import FakeClock
 from tests.support.entities import add_alias, add_entity, alias_rows
 from tests.support.labelled_mentions import ONTOLOGY, Rows
@@ -112,6 +114,35 @@ async def test_use_makes_an_alias_surer_up_to_a_bound(asking: Any, ana: Who, adm
         assert alias["confidence"] == pytest.approx(min(0.98, 0.95 * 1.02**n))
 
 
+async def test_an_operator_may_say_how_sure_the_stages_are(
+    resolver: Resolver, ana: Who, admin: Admin[Any], pool: Pool, clock: FakeClock
+) -> None:
+    """What a process read stays until it is started again."""
+    await admin.execute(
+        "UPDATE agent_data.system_config SET value = value || $1::jsonb WHERE key = 'resolution'",
+        json.dumps(
+            {"exact": 0.9, "alias": 0.8, "coreference": 0.5, "choice": 0.7, "domain_key": 0.75, "alias_gain": 1}
+        ),
+    )
+
+    async def sure(text: str, *recent: EarlierMessage) -> list[tuple[float, str | None]]:
+        found = await anew.resolve_text(ana, text, recent, ONTOLOGY, now=clock.now(), teach=True)
+        return [(each.confidence, each.method) for each in found]
+
+    anew = Resolver(EntityStore(pool, Queries.load(), clock), Rows(), clock)
+    assert await sure("What did Gai Media order?") == [(0.8, "known_alias")]
+    (alias,) = await alias_rows(admin, "Gai Media")
+    assert alias["confidence"] == pytest.approx(0.95), "no use makes it surer"
+    assert await sure("And they?", EarlierMessage("user", "Gai Media Entertainment called.")) == [(0.5, "coreference")]
+    assert await sure("Gai Media Entertainment called about SO-1001.") == [(0.9, "exact"), (0.75, "domain_db")]
+    delta = EarlierMessage("user", "Delta called.")
+    assert await sure("The second one.", delta) == [(0.7, "disambiguation")]
+    await admin.execute(
+        "UPDATE agent_data.system_config SET value = value || '{\"exact\": 0.2}' WHERE key = 'resolution'"
+    )
+    assert await sure("Gai Media Entertainment called.") == [(0.9, "exact")]
+
+
 async def test_nobodys_sessions_know_what_the_tenant_knows_and_teach_nothing_of_users(
     asking: Any, ana: Who, admin: Admin[Any]
 ) -> None:
@@ -180,6 +211,22 @@ async def test_a_choice_is_kept_and_the_last_one_counts(asking: Any, ana: Who, b
     found = {row["entity_id"]: row["alias_source"] for row in await alias_rows(admin, "Delta")}
     assert found == {DELTAS[0]: "user_stated", DELTAS[1]: "learned"}
     assert (await asking(ana, "Has Delta paid?"))[0].entity.id == DELTAS[0]
+
+
+async def test_each_choice_is_noted_up_to_the_last_ten(
+    pool: Pool, ana: Who, admin: Admin[Any], clock: FakeClock
+) -> None:
+    store = EntityStore(pool, Queries.load(), clock)
+    for _ in range(12):
+        clock.move(timedelta(days=1))
+        choice = chosen("Delta", DELTAS[0], [DELTAS[1]], clock.now())
+        await store.teach(ana.tenant, ana.user, Lessons(aliases=(choice,)), clock.now())
+    (foods,) = await alias_rows(admin, "Delta")
+    noted = json.loads(foods["metadata"])["disambiguation_history"]
+    assert [each["alternatives_count"] for each in noted] == [2] * 10
+    days = [each["chosen_at"] for each in noted]
+    assert days == sorted(set(days))
+    assert days[-1] == clock.now().date().isoformat()
 
 
 async def test_what_the_domain_has_several_of_stays_ambiguous_without_asking_again(

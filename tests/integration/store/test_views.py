@@ -408,6 +408,23 @@ async def test_where_the_ontology_leads(pool: Pool, filled: Admin) -> None:
     assert (found["relation_type"], found["to_entity_type"]) == ("has", "sales_order")
 
 
+async def test_a_number_with_its_unit(pool: Pool, filled: Admin) -> None:
+    """Seed 004, table 5: {"type": "numeric", "value": 30, "unit": "days"}; a day of a month is no unit."""
+    values = {
+        "30 days": {"type": "numeric", "value": 30, "unit": "days"},
+        "1.74 m": {"type": "numeric", "value": 1.74, "unit": "m"},
+        "82 kilos": {"type": "numeric", "value": 82, "unit": "kilos"},
+        "4 May": {"type": "string", "value": "4 May"},
+        "900 euros a month": {"type": "string", "value": "900 euros a month"},
+    }
+    for given, shown in values.items():
+        await filled.execute(
+            "UPDATE agent_data.memory_store SET object_value = $1 WHERE object_value IS NOT NULL", given
+        )
+        rows = await run(pool, "seed_004", "SELECT object_value FROM semantic_memories")
+        assert shown in [each["object_value"] for each in rows], given
+
+
 async def test_the_columns_of_the_ten_tables(pool: Pool, filled: Admin) -> None:
     """Seed 004, "Complete Phase 1 Schema", table by table, and what stands there."""
     columns = {

@@ -446,6 +446,31 @@ def test_what_kind_of_question_it_is(
     assert query_type(understand(question, NOW), resolved=resolved, domain=True)[:5] == expected
 
 
+@each_of(
+    ("category", "questions"),
+    [
+        ("procedural", "How do I export an invoice? | Wie exportiere ich eine Rechnung? | ¿Cómo exporto una factura?"
+         " | Comment exporter une facture ? | Como exporto uma fatura? | 怎么导出发票？"),
+        ("procedural", "How can I pay? | Wie kann ich bezahlen? | ¿Cómo puedo pagar? | Comment puis-je payer ?"
+         " | Como posso pagar? | 如何付款？"),
+        ("temporal", "What happened last week? | Was ist letzte Woche passiert? | ¿Qué pasó la semana pasada?"
+         " | Que s'est-il passé la semaine dernière ? | O que aconteceu na semana passada? | 上周发生了什么？"),
+        ("temporal", "When did Anna call? | Wann hat Anna angerufen? | ¿Cuándo llamó Anna? | Quand Anna a-t-elle appelé ?"
+         " | Quando é que a Anna ligou? | 安娜什么时候来电话？"),
+        ("exploratory", "Tell me about Acme. | Erzähl mir von Acme. | Háblame de Acme. | Parle-moi d'Acme. | Fala-me da Acme."
+         " | 说说 Acme。"),
+        ("exploratory", "What do you know about Acme? | Was weißt du über Acme? | ¿Qué sabes de Acme? | Que sais-tu d'Acme ?"
+         " | O que sabes da Acme? | 你对 Acme 了解多少？"),
+        ("factual", "Where does Anna work? | Wo arbeitet Anna? | ¿Dónde trabaja Anna? | Où travaille Anna ?"
+         " | Onde trabalha a Anna?"),
+        ("factual", "What is Anna's sister called? | Wie heißt Annas Schwester? | ¿Cómo se llama Anna?"),
+    ],
+)  # fmt: skip
+def test_the_same_kind_in_each_language_of_the_rules(category: str, questions: str) -> None:
+    for question in questions.split(" | "):
+        assert query_type(understand(question, NOW)).category == category, question
+
+
 def test_without_a_domain_nothing_is_asked_there() -> None:
     asked = understand("What did Gai Media order?", NOW)
     assert not query_type(asked, resolved=True, domain=False).requires_domain_db

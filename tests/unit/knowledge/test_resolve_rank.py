@@ -10,7 +10,7 @@ import pytest
 
 from app.context.resolution import Entity
 from app.features.knowledge import resolution as rank
-from app.features.knowledge.entities import Match
+from app.features.knowledge.entities import SHIPPED, Match
 from app.features.knowledge.resolution import (
     FoundRow,
     alias_rank,
@@ -127,7 +127,7 @@ def test_aliases_that_rank_close_are_ambiguous() -> None:
 def test_an_alias_is_never_surer_than_the_seed_says() -> None:
     outcome = known([alias("a:1", 0.98, 10_000)], NOW)
     assert outcome is not None
-    assert outcome.best.confidence == rank.ALIAS == 0.95
+    assert outcome.best.confidence == SHIPPED.alias == 0.95
     seldom = known([alias("a:1", 0.7)], NOW)
     assert seldom is not None
     assert seldom.best.confidence == pytest.approx(0.7 * (1 + 0.1 * math.log(2)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import openai.types.chat
@@ -37,7 +38,11 @@ from app.features.paging.tools import (
     spoken,
     unknown_object,
 )
+from app.providers.tokens import Tokenizers, tools_tokens
 from tests.support.replies import captured_cases, captured_request
+
+TOOLS_TOKENS = 207
+"""What the two tools add to each request of a model of OpenAI's; docs/explanation/seeds.md (seed 002 §1.5) tells it."""
 
 OWN = {"type": "function", "function": {"name": "get_time", "parameters": {"type": "object"}}}
 OURS = definitions(Names())
@@ -278,3 +283,10 @@ def test_the_messages_of_a_leg() -> None:
     ]
     with pytest.raises(ValueError, match="zip"):
         results(calls, ["one"])
+
+
+def test_what_the_tools_cost_each_request() -> None:
+    told = definitions(Names())
+    assert tools_tokens(told, Tokenizers().for_model("gpt-4o")) == TOOLS_TOKENS
+    page = Path(__file__).parents[3] / "docs" / "explanation" / "seeds.md"
+    assert f"the two tools cost {TOOLS_TOKENS} tokens of each request" in page.read_text()
