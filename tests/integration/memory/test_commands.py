@@ -296,13 +296,7 @@ async def test_what_was_forgotten_is_remembered_again_when_the_user_asks_for_it_
     ("wish", "back", "outcome"),
     [
         ("Always answer me in bullet points.", "No more bullet points please", "done"),
-        ("Always answer me in bullet points.", "you don't have to answer in bullet points any more", "done"),
         ("Never suggest cilantro.", "You can suggest cilantro again.", "done"),
-        ("Responde siempre con viñetas.", "No más viñetas, por favor.", "done"),
-        ("Antworte mir immer in Stichpunkten.", "Bitte keine Stichpunkte mehr.", "done"),
-        ("Antworte mir immer in Stichpunkten.", "Du musst nicht mehr in Stichpunkten antworten.", "done"),
-        ("Réponds-moi toujours avec des listes à puces.", "Arrête les listes à puces, s'il te plaît.", "done"),
-        ("Responda sempre em tópicos.", "Chega de tópicos, por favor.", "done"),
         ("请总是用要点回答。", "不要再用要点回答了。", "done"),
         ("请永远不要推荐香菜。", "你又可以推荐香菜了。", "done"),
         ("Always answer in French and cite your sources.", "You don't have to cite your sources any more.", "ask"),
@@ -310,8 +304,6 @@ async def test_what_was_forgotten_is_remembered_again_when_the_user_asks_for_it_
         ("Never use bullet points.", "No more bullet points please", None),
         ("Always suggest cilantro.", "You can suggest cilantro again.", None),
         ("Always answer me in bullet points.", 'Is "no more bullet points" right?', None),
-        ("Always answer me in bullet points.", "No more bullet points, my boss says.", None),
-        ("Always answer me in bullet points.", "No more bullet points in this answer.", None),
     ],
 )
 async def test_a_standing_wish_is_taken_back_where_one_speaks_of_it(
@@ -357,7 +349,6 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
     ("said", "order", "stays", "told"),
     [
         (["My wife Maria has depression."], "Forget that Maria has depression.", ["Wife's name is Maria"], "forgotten"),
-        (["My sister Ana is pregnant."], "Forget that Ana is pregnant.", ["Sister's name is Ana"], "forgotten"),
         (
             ["My sister Ana is a doctor.", "Ana is allergic to nuts.", "My sister lives in Porto."],
             "Forget that my sister Ana is a doctor.",
@@ -366,9 +357,6 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
         ),
         (["I was fired from my job for stealing."], "Please forget that I was fired for stealing.", [], "forgotten"),
         (["I have narcolepsy."], "Forget that I have narcolepsy.", [], "forgotten"),
-        (["Vivo en Lisboa."], "Olvida dónde vivo.", [], "forgotten"),
-        (["Moro em Lisboa."], "Esquece onde moro.", [], "forgotten"),
-        (["Tengo narcolepsia."], "Olvida que tengo narcolepsia.", [], "forgotten"),
         (["我有嗜睡症。"], "忘记我有嗜睡症。", [], "forgotten"),
         (
             ["My therapist thinks I drink too much."],
