@@ -316,14 +316,6 @@ async def test_a_fallback_is_told_the_model_as_the_client_names_it_where_it_has_
     assert [each["model"] for each in stage.upstream.asked] == ["m-at-a", "alias"]
 
 
-async def test_nothing_falls_back_once_a_byte_has_come() -> None:
-    stage = Stage(upstreams=CHAIN, upstream_attempts=3)
-    stage.answering(lambda asked: stream("half", done=False, finish=None, end=[UpstreamBroke("gone")]))
-    answer = await stage.ask(HI, model="m", stream=True)
-    assert (answer.whole, len(stage.upstream.requests)) == (False, 1)
-    assert "x-mneme-attempts" not in answer.headers
-
-
 async def test_an_upstream_left_alone_is_a_503_at_once(stage: Stage) -> None:
     stage = Stage(breaker_failures=1)
     stage.answering(lambda asked: UpstreamUnreachable("no"))
