@@ -17,9 +17,9 @@ import pytest
 from app.capture.facts import Outcome
 from app.gateway.client import Receive, Send
 from app.gateway.transport import AiohttpTransport
-from tests.support.faults import StubAnswers, StubPager, said
-from tests.support.phantoms import call, calls, event, merged, usage
-from tests.support.replies import Fin, Pause, Recorded, Reply, Stall, Until, chunked, reply_events, reply_json
+from tests.support.faults import StubAnswers, StubPager
+from tests.support.phantoms import call, calls, event, usage
+from tests.support.replies import Pause, Recorded, Reply, Stall, Until, chunked, reply_events, reply_json
 from tests.support.replies import Send as Write
 from tests.support.scripted import ScriptedUpstream
 from tests.support.sockets import DEADLINE_S, AsgiServer, RawClient, fetch
@@ -29,7 +29,6 @@ CHAT = "/v1/chat/completions"
 ON = {"x-mneme-paging": "on"}
 DONE = b"data: [DONE]\n\n"
 HI: Any = [{"role": "user", "content": "hi"}]
-OWN: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 SAID = [event({"role": "assistant", "content": "Let me see. "})]
 ASKED = [event(calls(call(0, "memory_query", "", "c1"))), event(calls(call(0, None, '{"question":"which?"}')))]
@@ -107,75 +106,6 @@ async def raw(world: World, **fields: Any) -> Any:
     return await fetch(world.port, "POST", CHAT, headers, body)
 
 
-async def test_the_bytes_are_those_of_the_specification(world: World) -> None:
-    world.answered_by(FAULT, ANSWER)
-    answer = await raw(world)
-    assert answer.body == merged(b"".join(FAULT), b"".join(ANSWER))
-    assert answer.ended
-    assert [each.stream.body for each in world.facts] == [b"".join(FAULT), b"".join(ANSWER), answer.body]
-
-
-async def test_without_a_fault_every_byte_is_the_upstreams(world: World) -> None:
-    world.answered_by(ANSWER)
-    answer = await raw(world)
-    assert answer.body == b"".join(ANSWER)
-    assert len(world.facts) == 1
-
-
-def test_the_sdk_reads_one_stream(world: World) -> None:
-    world.answered_by(FAULT, ANSWER)
-    options: Any = {"include_usage": True}
-    with world.sdk.chat.completions.stream(model="m", messages=HI, stream_options=options) as stream:
-        final = stream.get_final_completion()
-    assert final.choices[0].message.content == "Let me see. It is 4711."
-    assert final.choices[0].finish_reason == "stop"
-    assert final.choices[0].message.tool_calls is None
-    assert final.usage is not None
-    assert (final.usage.prompt_tokens, final.usage.completion_tokens) == (50, 12)
-    assert said(world.upstream.requests[1].json()) == ['told {"question":"which?"}']
-
-
-def test_the_sdk_reads_one_body(world: World) -> None:
-    function = {"name": "memory_query", "arguments": '{"question":"q"}'}
-    first = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c", "type": "function", "function": function}],
-    }
-    second = {"role": "assistant", "content": "so"}
-    world.answered_by(*(
-        reply_json({"id": f"c{n}", "object": "chat.completion", "created": n, "model": "m",
-                    "choices": [{"index": 0, "message": message, "finish_reason": finish}],
-                    "usage": {"prompt_tokens": n, "completion_tokens": 1, "total_tokens": n + 1}})
-        for n, (message, finish) in enumerate([(first, "tool_calls"), (second, "stop")], 1)
-    ))  # fmt: skip
-    answer = world.sdk.chat.completions.create(model="m", messages=HI)
-    assert (answer.id, answer.choices[0].message.content) == ("c1", "so")
-    assert answer.usage is not None
-    assert answer.usage.total_tokens == 5
-
-
-def test_parallel_and_repeated_faults_up_to_the_limit(world: World) -> None:
-    two = [call(n, "memory_query", json.dumps({"question": f"q{n}"}), f"c{n}") for n in range(2)]
-    again = [event(calls(*two)), event(finish="tool_calls"), DONE]
-    world.answered_by(again, again, again, again, again, ANSWER)
-    pieces = world.sdk.chat.completions.create(model="m", messages=HI, stream=True)
-    assert "".join(each.choices[0].delta.content or "" for each in pieces if each.choices) == "It is 4711."
-    asked = [each.json() for each in world.upstream.requests]
-    assert [len(said(each)) for each in asked] == [0, 2, 4, 6, 8, 10]
-    assert ["tools" in each for each in asked] == [True] * 5 + [False]
-    until(lambda: len(world.facts) == 7)
-
-
-def test_a_call_beside_the_clients_own(world: World) -> None:
-    given = [call(0, "memory_query", '{"question":"q"}', "c0"), call(1, "weather", "{}", "c1")]
-    world.answered_by([event(calls(*given)), event(finish="tool_calls"), DONE])
-    with world.sdk.chat.completions.stream(model="m", messages=HI, tools=[OWN]) as stream:
-        final = stream.get_final_completion()
-    assert [each.function.name for each in final.choices[0].message.tool_calls or ()] == ["weather"]
-    assert [each.name for each in world.pager.paged[0].hidden.beside] == ["memory_query"]
-
-
 async def test_no_event_waits_for_what_comes_behind_it(world: World) -> None:
     """Text is there while the call comes in, while it is looked up, and while the next leg is awaited."""
     calling, answering = threading.Event(), threading.Event()
@@ -198,18 +128,6 @@ async def test_no_event_waits_for_what_comes_behind_it(world: World) -> None:
         answering.set()
         while b"[DONE]" not in seen:
             seen += await client.read(1 << 16)
-
-
-def test_a_later_leg_that_is_refused_or_breaks(world: World) -> None:
-    silent = [*ASKED, event(finish="tool_calls"), DONE]
-    world.answered_by(silent, reply_json({"error": {"message": "slow down"}}, "429 Too Many Requests"))
-    with pytest.raises(openai.RateLimitError):
-        world.sdk.chat.completions.create(model="m", messages=HI, stream=True)
-    world.answered_by(FAULT, reply_events(ANSWER[:1], end=[Fin()]))
-    world.upstream._served = 0
-    pieces = world.sdk.chat.completions.create(model="m", messages=HI, stream=True)
-    with pytest.raises(openai.APIError, match="broke off"):
-        list(pieces)
 
 
 def test_a_later_leg_is_tried_again_as_the_settings_say() -> None:
@@ -236,21 +154,6 @@ async def test_a_client_that_goes_in_a_later_leg_ends_it_within_a_second(world: 
     assert await asyncio.to_thread(gone.peer_closed.wait, 1.0)
     await asyncio.to_thread(until, lambda: len(world.facts) == 3)
     assert [each.outcome for each in world.facts] == [Outcome.COMPLETE, Outcome.GONE, Outcome.GONE]
-
-
-async def test_a_client_that_goes_while_it_is_looked_up(world: World) -> None:
-    world.answers.hold = asyncio.Event()
-    world.answered_by(FAULT, ANSWER)
-    body = json.dumps({"model": "m", "messages": HI, "stream": True}).encode()
-    async with RawClient(world.port) as client:
-        await client.send("POST", CHAT, [(b"x-mneme-paging", b"on")], body)
-        await asyncio.to_thread(until, lambda: bool(world.answers.asked))
-        client.close()
-    began = time.monotonic()
-    await asyncio.to_thread(until, lambda: world.answers.cancelled)
-    assert time.monotonic() - began < 1.0
-    await asyncio.to_thread(until, lambda: len(world.facts) == 2)
-    assert len(world.upstream.requests) == 1
 
 
 async def test_a_leg_that_says_done_and_does_not_end_holds_nothing_up(world: World) -> None:

@@ -336,24 +336,6 @@ async def test_without_a_body_the_head_is_the_end(method: str, reply: Reply) -> 
         assert proxy.endings[-1] == Ending("complete", None, False, False)
 
 
-async def test_a_connection_is_used_again_after_a_whole_answer() -> None:
-    with running(FRAMINGS["events"][0]) as (proxy, port, _):
-        async with RawClient(port) as connected:
-            for _ in range(3):
-                await connected.send("POST", CHAT, [], b"{}")
-                assert (await connected.response()).body == FRAMINGS["events"][1]
-        assert proxy.upstream.connections == 1
-
-
-async def test_an_upstream_that_lingers_after_done_does_not_keep_the_client() -> None:
-    reply = reply_events([*EVENTS, DONE], end=[Stall()])
-    with running(reply) as (proxy, port, _):
-        got = await fetch(port, "POST", CHAT, [], b"{}")
-        assert (got.body, got.ended) == (b"".join(EVENTS) + DONE, "whole")
-        await eventually(proxy.upstream.requests[0].peer_closed.is_set)
-    assert [ending.kind for ending in proxy.sealed] == ["complete"]
-
-
 # --- breaks -----------------------------------------------------------------------------------------------------------
 
 
@@ -391,12 +373,6 @@ async def test_a_json_body_that_breaks(last: Step) -> None:
             seen.set()
             assert await connected.read() == b""
         assert [ending.kind for ending in proxy.sealed] == ["broken"]
-
-
-async def test_an_upstream_that_refuses_to_answer_is_an_error_of_ours() -> None:
-    with running(Reply([Fin()])) as (_, port, _server):
-        got = await fetch(port, "POST", CHAT, [], b"{}")
-    assert got.status == 502
 
 
 async def test_the_break_is_not_logged_as_an_error(

@@ -25,8 +25,6 @@ from tests.support.replies import (
     Stall,
     Step,
     Until,
-    captured_cases,
-    captured_request,
     chunked,
     head_of,
     reply_bytes,
@@ -105,26 +103,6 @@ def body_of(raw: bytes) -> tuple[bytes, bytes, bool]:
 
 
 # --- what comes back --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("case", [case for case in captured_cases() if case != CAPTURED_SILENCE])
-async def test_every_capture_comes_out_as_it_is(case: str, make: Make) -> None:
-    method, path, headers, body = captured_request(case)
-    head, expected, whole = body_of((CAPTURES / f"{case}.response.raw").read_bytes())
-    status, *lines = head.split(b"\r\n")
-    transport = make()
-    with upstream(reply_capture(case)) as running:
-        response = await transport.send(request_to(running, method, path, headers, body))
-        got, error = await drain(response)
-        assert b"HTTP/1.1 %d %s" % (response.status, response.reason.encode()) == status
-        assert [name + b": " + value for name, value in response.headers] == lines
-        assert got == expected
-        assert isinstance(error, UpstreamBroke) if not whole else error is None
-        assert response.bodyless == (method == "HEAD" or b"content-length: 0" in lines)
-        (recorded,) = running.requests
-        assert (recorded.method, recorded.target, recorded.body) == (method, path, body)
-        given = [(n, v) for n, v in recorded.headers if n.lower() not in (b"host", b"content-length")]
-        assert given == headers
 
 
 STREAM = "chat_stream_usage_continuous"
@@ -375,15 +353,6 @@ async def test_a_connection_that_died_in_its_answer_is_not_replaced(make: Make, 
         assert len(running.requests) == 2
 
 
-@pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_fresh_connection_is_never_replaced(make: Make, method: str) -> None:
-    transport = make()
-    with upstream(Reply([Fin()])) as running:
-        with pytest.raises(UpstreamUnreachable):
-            await transport.send(request_to(running, method))
-        assert len(running.requests) == 1
-
-
 async def test_a_streamed_body_is_not_sent_twice(make: Make) -> None:
     transport = make()
 
@@ -482,17 +451,6 @@ async def test_a_client_that_uploads_slowly_is_not_timed_out(make: Make) -> None
         running.script = Reply([Stall()])
         with pytest.raises(UpstreamTimeout):
             await transport.send(request_to(running, body=slow()))
-
-
-async def test_a_cancelled_wait_for_the_head_closes_the_connection(make: Make) -> None:
-    transport = make()
-    with upstream(Reply([Stall()])) as running:
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(transport.send(request_to(running)))
-            await eventually(lambda: len(running.requests) == 1)
-            task.cancel()
-        await eventually(running.requests[0].peer_closed.is_set)
-        await eventually(lambda: running.open_connections == 0)
 
 
 async def test_calls_that_are_abandoned_leave_no_connection(make: Make) -> None:

@@ -26,7 +26,7 @@ from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows
-from tests.support.learning import NOW, TENANT, Talk
+from tests.support.learning import NOW, Talk
 
 Admin = asyncpg.Connection
 WINDOW = 600
@@ -435,9 +435,10 @@ async def test_what_is_not_so_any_more_takes_the_summary_out_of_force(pool: Pool
     await build_learner(pool, FakeClock(NOW)).learn(later.job(said))
     (summary,) = await summaries(admin)
     assert (summary["status"], summary["valid_to"] is not None) == ("invalidated", True)
+    assert (await session_row(admin, talk))["summary_text"] is None
     await ended(pool, talk, timedelta(hours=1))
     _, anew = await summaries(admin)
-    assert anew["status"] == "active"
+    assert (anew["status"], anew["content_text"]) == ("active", (await session_row(admin, talk))["summary_text"])
     assert "Lisbon" not in anew["content_text"]
 
 
@@ -454,14 +455,6 @@ async def test_a_summary_that_was_forgotten_is_not_made_again(pool: Pool, admin:
     assert [each["content_text"] for each in await summaries(admin)] == [""]
     assert (await session_row(admin, talk))["summary_text"] is None
     assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
-
-
-async def test_nobodys_session_leaves_no_such_memory(pool: Pool, admin: Admin) -> None:
-    talk = Talk(confined=True)
-    await long_talk(pool, talk)
-    await ended(pool, talk)
-    assert (await session_row(admin, talk))["summary_text"]
-    assert not await summaries(admin)
 
 
 async def test_the_memory_of_a_summary_goes_with_a_deleted_message_and_is_made_again(
@@ -530,20 +523,6 @@ async def test_an_erased_user_gets_no_summary(pool: Pool, admin: Admin) -> None:
     assert (await session_row(admin, talk))["summary_text"] is None
 
 
-async def test_a_superseded_fact_leaves_the_summary_of_its_session(pool: Pool, admin: Admin) -> None:
-    talk = Talk()
-    await long_talk(pool, talk, turns=60)
-    await keeper(pool).end(payload(talk))
-    assert "Lisbon" in (await session_row(admin, talk))["summary_text"]
-    said_in = Talk(name="chat-2", begun=NOW)  # the later word stands
-    said = await said_in.say(pool, "Actually, I moved: I live in Porto now.")
-    await build_learner(pool, FakeClock(NOW)).learn(said_in.job(said))
-    assert await rows(admin, "SELECT 1 FROM agent_data.memory_store WHERE status = 'superseded'")
-    assert (await session_row(admin, talk))["summary_text"] is None
-    await keeper(pool).end(payload(talk))
-    assert "Lisbon" not in (await session_row(admin, talk))["summary_text"]
-
-
 async def test_what_was_said_better_elsewhere_stays_in_the_summary_of_its_session(pool: Pool, admin: Admin) -> None:
     talk = Talk()
     await long_talk(pool, talk, turns=60)
@@ -601,7 +580,4 @@ async def test_nobody_s_sessions_are_summarised_each_by_itself(pool: Pool, admin
     assert (await session_row(admin, talk))["summary_text"]
     assert not await rows(admin, "SELECT 1 FROM agent_data.pgqueuer WHERE entrypoint = 'consolidate'")
     assert not await rows(admin, "SELECT 1 FROM agent_data.consolidation_state")
-
-
-def test_the_tenant_of_these_tests() -> None:
-    assert Talk().tenant == TENANT != UUID(int=0)
+    assert not await summaries(admin)

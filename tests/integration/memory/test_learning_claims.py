@@ -55,6 +55,9 @@ async def test_a_conflict_is_logged_and_the_later_value_stands(
         ("lives_in", "Porto"), ("lives_in", "Lisbon"),
     ]  # fmt: skip
     assert conflict["memory_ids"] == [new["memory_id"], old["memory_id"]]
+    assert orjson.loads(conflict["resolution_outcome"]) == {
+        "action": "supersede_memory", "winner": str(new["memory_id"]), "superseded": str(old["memory_id"]),
+    }  # fmt: skip
     assert (conflict["resolved_at"], conflict["detected_at_message"]) == (NOW, second.said[-1].message_id)
 
 
@@ -245,24 +248,6 @@ async def test_an_edited_memory_is_none_that_its_old_wordings_mean(
 
 
 # --- what is unusual -------------------------------------------------------------------------------------------------
-
-
-async def test_a_message_of_a_hundred_thousand_tokens(
-    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
-) -> None:
-    filler = "The quarterly report is attached, and nobody has read it so far. " * 8_000
-    talk = Talk()
-    await taught(learn, pool, talk, "I live in Lisbon. " + filler + "Please remember that I like tea.")
-    assert set(await texts(admin)) == {"Lives in Lisbon", "Likes tea"}
-
-
-async def test_a_day_that_does_not_exist(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    await taught(
-        learn, pool, Talk(), "I have a dentist appointment on 31 February", "I have an exam on 2026-13-45", "I like tea"
-    )
-    found = await memories(admin)
-    assert "Likes tea" in {each["content_text"] for each in found}
-    assert all(not orjson.loads(each["details"]).get("when") for each in found)
 
 
 async def test_a_message_from_long_ago_is_learned_as_of_then(

@@ -108,13 +108,6 @@ async def check(
 
 
 @pytest.mark.heavy
-async def test_paraphrases_end_in_the_same_memories_in_any_order(
-    database: str, admin: asyncpg.Connection[Any], wide: Pool, words: WordLlamaEmbedder, space: int
-) -> None:
-    await check(database, admin, wide, words, space, count=150, orders=2, patience_s=60.0)
-
-
-@pytest.mark.heavy
 async def test_a_thousand_paraphrases_end_in_the_same_memories_in_any_order(
     database: str, admin: asyncpg.Connection[Any], wide: Pool, words: WordLlamaEmbedder, space: int
 ) -> None:

@@ -114,18 +114,6 @@ async def test_the_life_of_an_event_is_a_setting(learn: Learner, pool: Pool, adm
     assert (found["kind"], found["memory_tier"], found["expires_at"]) == ("event", 2, NOW + timedelta(days=3))
 
 
-async def test_what_mneme_put_into_a_prompt_is_never_learned(
-    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
-) -> None:
-    block = (
-        "<mneme-memory 1234abcd>\n- [fact] Lives in Berlin (2026-01-01)\nI live in Berlin.\n</mneme-memory 1234abcd>"
-    )
-    await taught(learn, pool, Talk(), f"{block}\n\nI have a cat")
-    (found,) = await memories(admin)
-    assert found["content_text"] == "Has a cat"
-    assert found["sources"][0]["quote"] == "I have a cat"
-
-
 @pytest.mark.parametrize("wanted", [False, True])
 async def test_secrets_are_not_kept_unless_wanted(
     pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int, wanted: bool
@@ -169,19 +157,6 @@ async def test_messages_that_must_not_surface_are_not_learned_from(
     )  # fmt: skip
     await learn.learn(talk.job(said))
     assert await texts(admin) == ["Has a cat"]
-
-
-async def test_what_was_forgotten_is_not_learned_again(
-    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any], space: int
-) -> None:
-    talk = Talk()
-    await taught(learn, pool, talk, "I have a cat")
-    (known,) = await memories(admin)
-    assert await Memories(pool, Queries.load(), FakeClock(NOW), space=space).forget(
-        TENANT, talk.user, known["memory_id"]
-    )
-    await taught(learn, pool, Talk(name="chat-2"), "I have a cat", "I live in Lisbon")
-    assert await texts(admin) == ["Lives in Lisbon"]
 
 
 async def test_what_a_forgotten_memory_said_before_it_was_edited_is_not_learned_again(
@@ -234,23 +209,6 @@ async def test_the_more_specific_wins_and_the_older_stays_in_the_chain(
     }  # fmt: skip
 
 
-async def test_the_less_specific_is_not_kept_beside_the_more_specific(
-    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
-) -> None:
-    await taught(learn, pool, Talk(), "I like hiking in the high mountains")
-    await taught(learn, pool, Talk(name="chat-2"), "I like hiking in the mountains")
-    (found,) = await memories(admin)
-    (wording,) = await memories(admin, "NOT is_active")
-    assert (found["content_text"], found["reinforcement_count"]) == ("Likes hiking in the high mountains", 1)
-    assert (wording["superseded_by"], wording["superseded_how"]) == (found["memory_id"], "merged")
-
-
-async def test_near_in_words_and_another_claim(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    await taught(learn, pool, Talk(), "I don't want posts longer than 800 words")
-    await taught(learn, pool, Talk(name="chat-2"), "I don't want posts longer than 500 words")
-    assert len(await texts(admin)) == 2
-
-
 async def test_the_threshold_of_a_remote_space_is_a_setting(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     space = await admin.fetchval("SELECT agent_data.ensure_embedding_space('scripted', 2)")
     vectors = {"Likes green tea": [1.0, 0.0], "Likes tea": [0.9, float(np.sqrt(1 - 0.81))]}
@@ -277,18 +235,6 @@ async def test_how_far_a_statement_is_believed_is_a_parameter(
     await taught(learn, pool, Talk(name="chat-2"), "I live in Lisbon")
     (twice,) = await memories(admin)
     assert [round(each["confidence"], 4) for each in (once, twice)] == [0.4, 0.7]
-
-
-async def test_a_correction_takes_the_place_of_what_it_corrects(
-    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
-) -> None:
-    await taught(learn, pool, Talk(), INTRODUCTION)
-    await taught(learn, pool, Talk(name="chat-2"), "No, I live in Porto now")
-    assert set(await texts(admin)) == {"Is vegetarian", "Lives in Porto", "Wants to be called Ana"}
-    (old,) = await memories(admin, "status = 'superseded'")
-    (new,) = await memories(admin, "content_text = 'Lives in Porto'")
-    assert (old["content_text"], old["superseded_by"]) == ("Lives in Lisbon", new["memory_id"])
-    assert (new["kind"], new["provenance_type"]) == ("correction", 2)
 
 
 async def test_a_batch_meets_its_own_statements(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:

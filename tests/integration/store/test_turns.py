@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import asyncpg
 import orjson
 import pytest
 
@@ -60,24 +59,6 @@ async def test_a_late_answer_to_the_last_question_moves_the_end(teller: Teller) 
     await teller.tell(talk("q"), "a", session=S1, new=0, asked_index=2, parent_message_id=question["message_id"])
     await teller.tell(talk("q", "a", "r"), "b", session=S1, new=1)
     assert await teller.places(S1) == [(1, 0, "q"), (2, 0, "a"), (3, 0, "r"), (4, 0, "b")]
-
-
-async def test_writers_at_once_take_places_of_their_own(pool: Pool, teller: Teller) -> None:
-    tellers = [Teller(teller.store, teller.recorder, teller.admin, NOW + timedelta(minutes=n)) for n in range(12)]
-    async with asyncio.TaskGroup() as group:
-        for n, each in enumerate(tellers):
-            group.create_task(each.tell(talk(f"q{n}"), f"a{n}", session=S1))
-    places = await teller.places(S1)
-    assert [place for place, _, _ in places] == list(range(1, 25))
-    for n in range(12):
-        at = places.index(next(each for each in places if each[2] == f"q{n}"))
-        assert places[at + 1][2] == f"a{n}"
-
-
-async def test_a_branch_goes_on_counting_where_it_left(teller: Teller) -> None:
-    await teller.tell(talk("q"), "a", session=S1)
-    await teller.tell(talk("q", "a", "x"), "y", session=S2, new=1, parent_session_id=S1, branch_turn_index=2)
-    assert await teller.places(S2) == [(3, 0, "x"), (4, 0, "y")]
 
 
 async def test_vectors_of_a_user_in_the_graph_enter_it_with_the_turn(teller: Teller) -> None:
@@ -205,13 +186,6 @@ async def test_a_key_that_another_process_answered_meanwhile_adds_no_turn(teller
         assert len(await teller.rows(f"SELECT 1 FROM agent_data.{table}")) == count, table
 
 
-async def test_a_key_whose_call_failed_is_no_turn_yet(teller: Teller) -> None:
-    given = {"repeat_key": b"k", "request": recipe_of(b"1")[1]}
-    await teller.tell(talk("q"), session=S1, facts=given | {"outcome": Outcome.BROKEN})
-    await teller.tell(talk("q"), "a", session=S2, facts=given)
-    assert (len(await teller.places(S1)), len(await teller.places(S2))) == (1, 2)
-
-
 # --- recognising ------------------------------------------------------------------------------------------------------------
 
 
@@ -248,19 +222,6 @@ async def test_a_retry_reaches_back_an_hour(teller: Teller) -> None:
     await teller.admin.execute("UPDATE agent_data.session_heads SET created_at = now() - interval '61 minutes'")
     assert (await teller.recognise(talk("q"), retry=True)).how == "none"
     assert (await teller.recognise(talk("q"), retry=True, named=S1)).how == "asked"
-
-
-async def test_of_twins_the_one_that_is_open_goes_on(teller: Teller) -> None:
-    await teller.tell(talk("hi"), "hello", session=S1)
-    await teller.tell(talk("hi"), "hello", session=S2)
-    await teller.tell(talk("hi", "hello", "x"), "y", session=S2, new=1)
-    assert (await teller.recognise(talk("hi", "hello", "z"))).session_id == S1
-    # Asked in the second, but the first is about to ask it: it was spoken in since.
-    await teller.tell(talk("hi"), "hello", session=S3)
-    found = await teller.recognise(talk("hi", "hello", "x"))
-    assert (found.how, found.session_id) == ("chain", S3)
-    again = await teller.recognise(talk("hi", "hello", "x"), retry=True)
-    assert (again.how, again.session_id) == ("asked", S2)
 
 
 async def test_an_answer_that_was_deleted_is_found_by_its_question(teller: Teller) -> None:
@@ -427,16 +388,6 @@ async def test_the_tables_show_a_tenant_its_own_rows_only(pool: Pool, teller: Te
     async with pool.acquire() as connection:
         for table in ("conversation_history", "sessions", "upstream_calls", "message_blobs", "session_heads"):
             assert await connection.fetch(f"SELECT 1 FROM agent_data.{table}") == [], table
-
-
-async def test_a_tenant_cannot_write_into_anothers_rows(pool: Pool, teller: Teller) -> None:
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        async with pool.transaction(TENANT) as connection:
-            await connection.execute(
-                "INSERT INTO agent_data.users (user_id, tenant_id, external_id) VALUES ($1, $2, 'x')",
-                ANA,
-                OTHER_TENANT,
-            )
 
 
 async def test_jobs_name_what_was_written(teller: Teller) -> None:

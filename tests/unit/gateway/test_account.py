@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from app.api.auth import Principal
 from app.capture.facts import CallFacts, Exchange, Outcome
-from app.capture.recipe import Position, rebuild
 from app.context.assemble import Block
 from app.context.request import Compilation
 from app.context.transcript import Transcript, canonical, chain, message_hash
@@ -22,7 +21,6 @@ from app.errors import UpstreamTimeout
 from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
 from app.gateway.finalize import ERROR_CHARS, Accountant
-from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
@@ -157,19 +155,6 @@ def test_how_it_ended(reply: Reply | None, ending: Ending, outcome: Outcome) -> 
         assert facts.error == ending.error.message
 
 
-def test_an_error_of_the_upstream_is_a_call_and_no_turn() -> None:
-    facts, exchange = closed(call(chat_of(ASKED), place()), Reply(429, chunks=[b'{"error": {}}']))
-    assert (facts.status, exchange) == (429, None)
-    assert facts.usage.prompt is None
-
-
-def test_without_capture_only_the_row_is_left() -> None:
-    facts, exchange = closed(call(chat_of(ASKED), place(), switches=Switches(capture=False)), completion("a"))
-    assert exchange is not None
-    assert not facts.captured
-    assert (facts.request, facts.body, facts.stream, facts.request_headers, facts.error) == (None, None, None, (), None)
-
-
 LABELLED = [(b"x-mneme-label", b"golden, " + b"x" * 300)]
 
 
@@ -180,20 +165,6 @@ def test_labels_come_from_the_header_that_is_kept() -> None:
     assert facts.labels == ("golden",)
     off = call(chat_of(ASKED), place(), raw_headers=LABELLED, switches=Switches(capture=False))
     assert closed(off, completion("a"))[0].labels == ()
-
-
-def test_what_is_not_understood_is_kept_whole() -> None:
-    facts, exchange = closed(call(None), Reply(chunks=[b"x"]))
-    assert (facts.body, facts.request, exchange) == (b"raw", None, None)
-
-
-def test_an_answer_that_is_stored_already_adds_nothing() -> None:
-    asked = call(chat_of(ASKED), place(), replay=EarlierAnswer(b"x", PARENT, True))
-    facts, exchange = closed(asked, completion("a"))
-    assert exchange is None
-    assert facts.session_id == PARENT
-    asked = replace(asked, replay=EarlierAnswer(b"x", PARENT, False))
-    assert closed(asked, completion("a"))[1] is not None
 
 
 def test_usage_is_counted_where_the_upstream_tells_none() -> None:
@@ -240,16 +211,6 @@ def test_a_request_that_went_as_it_came_has_one_recipe() -> None:
     assert facts.request is not None
     assert facts.request.resume is not None
     assert facts.request.resume.count == 1, "the system message stands apart"
-
-
-def test_what_was_added_has_a_recipe_of_its_own() -> None:
-    chat = chat_of(ASKED)
-    sent = sent_of(chat, [ASKED[0], {"role": "user", "content": "<block> q"}])
-    facts, _ = closed(call(chat, place(sent_known=Position(b"?" * 16, 1)), sent=sent), completion("a"))
-    assert facts.sent is not None
-    elements = [blob for node in facts.sent.nodes for blob in (*node.lead, *node.blobs)]
-    bodies = sorted((facts.sent.blobs[each] for each in elements), key=sent.index)
-    assert rebuild(facts.sent.prefix, bodies, facts.sent.suffix, facts.sent.sha256) == sent
 
 
 def test_the_next_server_managed_request_builds_on_what_is_supplied_again() -> None:
@@ -303,12 +264,6 @@ def test_the_chain_is_what_the_next_transcript_will_have() -> None:
         assert exchange.answer_chains[0] == Transcript.of([*ASKED, back]).chains[-1]
 
 
-def test_server_managed_chains_go_on_from_where_the_session_was() -> None:
-    chat = chat_of(ASKED[1:])
-    exchange = turn(call(chat, place(server_managed=True, start_chain=b"start")), completion("b"))
-    assert exchange.question_chain == chain([hash_of(ASKED[1])], b"start")[0]
-
-
 def test_tails_reach_back_into_what_was_supplied() -> None:
     past = [{"role": "user", "content": "old"}, {"role": "assistant", "content": "answer"}]
     path = tuple(
@@ -319,12 +274,6 @@ def test_tails_reach_back_into_what_was_supplied() -> None:
     client = turn(call(chat_of([*past, ASKED[1]]), place(first_new=2)), completion("b"))
     assert server.tails == client.tails
     assert None not in server.tails
-
-
-def test_several_answers_have_a_chain_each() -> None:
-    exchange = turn(call(chat_of(ASKED), place(asked_index=4, visible_from=3)), completion("a", "b"))
-    assert len(set(exchange.answer_chains)) == len(exchange.answers) == 2
-    assert (exchange.asked_index, exchange.visible_from) == (4, 3)
 
 
 @pytest.mark.parametrize(
@@ -370,13 +319,3 @@ def test_the_block_of_a_turn_is_kept_where_it_is_emitted_again() -> None:
     assert turn(asked, completion("a")).block is None
     asked = replace(asked, prepared=None)
     assert turn(asked, completion("a")).epoch is None
-
-
-def test_read_only_learns_nothing() -> None:
-    assert not turn(call(chat_of(ASKED), place(), switches=Switches(memory="read-only")), completion("a")).learn
-
-
-def test_nobody_is_confined() -> None:
-    asked = call(chat_of(ASKED), place())
-    asked = replace(asked, identity=replace(asked.identity, confined=True, user=""))
-    assert turn(asked, completion("a")).confined

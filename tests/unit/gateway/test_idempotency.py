@@ -50,18 +50,6 @@ async def looked_up(found: EarlierCall | None, who: Identity = KEYED) -> Any:
     return await look_up(Ledger(found), who, BODY)  # type: ignore[arg-type]  # all it needs of a store
 
 
-async def test_without_a_key_nothing_is_looked_up() -> None:
-    ledger = Ledger(earlier())
-    assert await look_up(ledger, IDENTITY, BODY) is None  # type: ignore[arg-type]  # as above
-    assert ledger.asked == []
-
-
-async def test_a_known_key_gives_the_body_that_was_sent() -> None:
-    replay = await looked_up(earlier())
-    assert (replay.body, replay.session_id, replay.answered) == (SENT, SESSION, True)
-    assert await looked_up(None) is None
-
-
 def test_a_repetition_has_the_same_key_session_and_body() -> None:
     assert repeat_key(IDENTITY, BODY) is None
     assert repeat_key(KEYED, BODY) == repeat_key(replace(KEYED, session=""), BODY)
@@ -73,12 +61,6 @@ def test_a_repetition_has_the_same_key_session_and_body() -> None:
         (replace(KEYED, idempotency_key="\udcff"), BODY),
     ]
     assert len({repeat_key(who, body) for who, body in others}) == len(others)
-
-
-async def test_the_store_is_asked_for_the_repetition() -> None:
-    ledger = Ledger(None)
-    await look_up(ledger, KEYED, BODY)  # type: ignore[arg-type]  # as above
-    assert ledger.asked == [(TENANT, USER, repeat_key(KEYED, BODY))]
 
 
 async def test_what_was_not_captured_is_a_repetition_without_a_body() -> None:

@@ -8,7 +8,6 @@ from uuid import UUID
 import orjson
 from msgspec.structs import replace
 
-from app.context.assemble import Prepend
 from app.context.request import Compilation, CompileRequest
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
@@ -17,7 +16,7 @@ from app.gateway.identify import Identity
 from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target
-from app.store.turns import Recognised, StoredBlock, StoredMessage
+from app.store.turns import Recognised, StoredBlock
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
@@ -125,11 +124,6 @@ async def test_nothing_to_add_is_the_very_body() -> None:
     assert body is request.body
 
 
-async def test_edits_are_made_in_the_clients_bytes() -> None:
-    body, _ = await compiled(chat(ASKED, seed=12345678901234567890), place(), edits=[Prepend(0, "B ")])
-    assert body == b'{"model": "m", "messages": [{"role": "user", "content": "B q"}], "seed": 12345678901234567890}'
-
-
 async def test_the_upstreams_own_name_of_a_model_decides() -> None:
     body, asked = await compiled(chat(ASKED), place(), target=replace(TARGET, model_alias="theirs"))
     assert orjson.loads(body)["model"] == "theirs"
@@ -183,18 +177,6 @@ async def test_a_branch_has_no_blocks_of_the_session_that_it_left() -> None:
     assert asked.blocks == ()
     assert asked.block_epoch == 4
     assert not asked.new_session
-
-
-async def test_nobodys_memory_is_confined() -> None:
-    _, asked = await compiled(chat(ASKED), place(), replace(IDENTITY, confined=True))
-    assert asked.scope.confine == SESSION
-
-
-async def test_stored_messages_are_supplied() -> None:
-    stored = StoredMessage(UUID(int=5), None, 1, 0, "user", "old", message_hash=b"h", token_count=4)
-    _, asked = await compiled(chat(ASKED), place(server_managed=True, path=(stored,), start_chain=b"s"))
-    assert asked.path[0].message == {"role": "user", "content": "old"}
-    assert (asked.start_chain, asked.server_managed) == (b"s", True)
 
 
 # --- replaying ----------------------------------------------------------------------------------------------------------

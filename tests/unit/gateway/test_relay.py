@@ -300,14 +300,6 @@ async def test_a_seal_that_raises_leaves_the_answer_without_its_end() -> None:
     assert not client.ended
 
 
-async def test_what_follows_done_is_recorded_and_passed_on() -> None:
-    client, record = Client(), tape()
-    answer = Answer([b"data: [DONE]\n\n", b": bye\n\n"], [EVENTS])
-    ending = await relayed(answer, client, tape=record)
-    assert ending.kind == "complete"
-    assert client.body == record.body == b"data: [DONE]\n\n: bye\n\n"
-
-
 async def test_an_upstream_that_lingers_after_done() -> None:
     client = Client()
     answer = Answer([b"data: [DONE]\n\n", forever], [EVENTS])
@@ -347,13 +339,6 @@ def test_a_tape_with_a_limit() -> None:
     record.finish()
     assert (record.body, record.size, record.truncated) == (b"abcde", 6, True)
     assert list(record.chunk_offsets) == [0, 3]
-
-
-def test_an_empty_tape() -> None:
-    record = Tape(0)
-    record.listen_for_events()
-    record.finish()
-    assert (record.body, record.size, list(record.event_offsets)) == (b"", 0, [])
 
 
 # --- small bodies -----------------------------------------------------------------------------------------------------

@@ -108,32 +108,6 @@ async def test_best_effort_is_said_in_every_answer() -> None:
 # --- switches -----------------------------------------------------------------------------------------------------------
 
 
-async def test_memory_off_changes_nothing(stage: Stage) -> None:
-    body = b'{ "messages":[{"role":"user","content":"hi"}] , "x": 1.0}'
-    answer = await stage.post(body, headers={"x-mneme-memory": "off"})
-    assert stage.upstream.sent == [body]
-    assert stage.preparer.steps == []
-    assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("bypass", "memory-off")
-    assert stage.recorder.records[0][1] is None
-
-
-async def test_capture_off_records_the_turn_and_not_its_context(stage: Stage) -> None:
-    await stage.ask(HI, headers={"x-mneme-capture": "off"})
-    facts, exchange, compiled = stage.recorder.records[0]
-    assert (facts.captured, compiled) == (False, None)
-    assert exchange is not None
-    stage.answering(lambda asked: error(500, "boom"))
-    await stage.ask(HI, headers={"x-mneme-capture": "off"})
-    assert len(stage.recorder.records) == 1, "no turn, no row"
-
-
-async def test_with_both_off_nothing_is_recorded_and_nothing_waits(stage: Stage) -> None:
-    stage.recorder.fail = StoreUnavailable()
-    answer = await stage.ask(HI, headers={"x-mneme-memory": "off", "x-mneme-capture": "off"})
-    assert answer.whole
-    assert stage.recorder.records == []
-
-
 async def test_a_header_of_mnemes_own_is_judged(stage: Stage) -> None:
     answer = await stage.ask(HI, headers={"x-mneme-memory": "sometimes"})
     assert (answer.status, answer.json()["error"]["param"]) == (400, "x-mneme-memory")
@@ -340,14 +314,6 @@ async def test_a_fallback_is_told_the_model_as_the_client_names_it_where_it_has_
     stage = failing_at_a(Stage(upstreams=[CHAIN[0], {**CHAIN[1], "aliases": {}}]), UpstreamUnreachable("no"))
     await stage.ask(HI, model="alias")
     assert [each["model"] for each in stage.upstream.asked] == ["m-at-a", "alias"]
-
-
-async def test_nothing_falls_back_once_a_byte_has_come() -> None:
-    stage = Stage(upstreams=CHAIN, upstream_attempts=3)
-    stage.answering(lambda asked: stream("half", done=False, finish=None, end=[UpstreamBroke("gone")]))
-    answer = await stage.ask(HI, model="m", stream=True)
-    assert (answer.whole, len(stage.upstream.requests)) == (False, 1)
-    assert "x-mneme-attempts" not in answer.headers
 
 
 async def test_an_upstream_left_alone_is_a_503_at_once(stage: Stage) -> None:

@@ -78,11 +78,6 @@ def test_the_window_is_twenty_turns() -> None:
     assert list(last_turns(messages[:6])) == messages[:6]
 
 
-def test_preferences_come_as_they_are() -> None:
-    preferences = [{"text": "Prefers short posts", "kind": "preference", "memory_id": "x"}]
-    assert working_of([], preferences).active_preferences == preferences
-
-
 # --- what a compaction takes out: whole turns, oldest first, never the first turn or the last four ---------------
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.memory.candidate import MemoryCandidate, Provenance, Triple
-from app.memory.claims import SHIPPED
 from app.memory.drafts import (
     EPISODIC,
     PROCEDURAL,
@@ -21,11 +20,8 @@ from app.memory.drafts import (
     SESSION,
     Draft,
     StatementPlace,
-    factors,
-    known_item,
     like,
     make_drafts,
-    member_item,
 )
 from app.memory.ingest import GLOBAL, LOCAL, Ingest
 from app.memory.text import content_hash, normalise
@@ -147,12 +143,6 @@ def test_what_says_nothing_is_no_draft() -> None:
     assert make_drafts([(candidate(" … "), message())], len, store_secrets=False) == []
 
 
-@pytest.mark.parametrize("wanted", [False, True])
-def test_secrets_are_refused_unless_wanted(wanted: bool) -> None:
-    found = make_drafts([(candidate("Password is hunter2", secret=True), message())], len, store_secrets=wanted)
-    assert bool(found) is wanted
-
-
 @pytest.mark.parametrize(
     ("kind", "provenance", "explicit", "tier"),
     [
@@ -190,33 +180,6 @@ def test_what_is_concluded_stays_in_the_session_for_a_day() -> None:
     (row,) = ingest([draft(candidate("Seems to cook", provenance=Provenance.SYSTEM_INFERRED))]).new
     assert (row.tier, row.scope, row.expires_at, row.validated) == (SESSION, LOCAL, NOW + TTL, False)
     assert row.confidence == 0.5
-
-
-def test_an_event_lives_ninety_days() -> None:
-    (row,) = ingest([draft(candidate("Has an exam on 5 May", "event", Provenance.USER_STATED))]).new
-    assert (row.tier, row.scope, row.expires_at) == (EPISODIC, GLOBAL, NOW + timedelta(days=90))
-
-
-def test_provenance_points_to_the_message_and_the_words() -> None:
-    (row,) = ingest([draft(candidate("Lives in Lisbon"))]).new
-    assert (row.turn_id, row.turn_index, row.source_message_ids) == (UUID(int=10), 3, [UUID(int=10)])
-    assert row.sources == [
-        {
-            "session": "chat-1",
-            "session_id": HERE.session_id,
-            "message_id": UUID(int=10),
-            "turn_index": 3,
-            "quote": "I said: Lives in Lisbon",
-            "created_at": SAID,
-            "metadata": {"topic": "food"},
-        }
-    ]
-
-
-def test_of_nobody_nothing_leaves_the_session() -> None:
-    place = StatementPlace(UUID(int=1), "chat-1", confined=True)
-    (row,) = ingest([draft(candidate("Lives in Lisbon", explicit=True))], place=place).new
-    assert (row.tier, row.scope) == (SEMANTIC, LOCAL)
 
 
 # --- exact duplicates ------------------------------------------------------------------------------------------------
@@ -287,12 +250,6 @@ def test_the_more_specific_takes_the_place_of_the_older() -> None:
     assert row.source_message_ids == [UUID(int=9), UUID(int=10)]
     assert changes.reinforced == []
     assert events(changes) == [(1000, "merged"), (100, "superseded")]
-
-
-def test_the_less_specific_reinforces_the_older() -> None:
-    changes = ingest([draft(candidate(SHORT, "preference"))], [known(EXACT)], {0: [100]})
-    assert [each.memory_id for each in changes.reinforced] == [UUID(int=100)]
-    assert [each.superseded_by for each in changes.new] == [UUID(int=100)]
 
 
 def test_another_number_is_another_claim() -> None:
@@ -402,48 +359,7 @@ def test_a_correction_that_is_known_already_ends_the_others() -> None:
     assert [each.memory_id for each in changes.reinforced] == [UUID(int=101)]
 
 
-def test_a_correction_touches_no_other_predicate() -> None:
-    other = known("Works in Lisbon", subject_entity_id="user", predicate="works_in", object_value="Lisbon")
-    assert ingest([draft(correction("Porto"))], [other]).superseded == []
-
-
-def test_a_correction_of_one_of_many_leaves_the_others() -> None:
-    tea = known("Likes tea", subject_entity_id="user", predicate="likes", object_value="tea")
-    said = candidate("Likes coffee", "correction", Provenance.CORRECTION, triple=("user", "likes", "coffee"))
-    assert ingest([draft(said)], [tea]).superseded == []
-
-
-def test_a_correction_within_one_job() -> None:
-    said = candidate("Lives in Lisbon", triple=("user", "lives_in", "Lisbon"))
-    first, second = ingest([draft(said, number=10), draft(correction("Porto"), number=11)]).new
-    assert (first.superseded_by, second.superseded_by) == (second.memory_id, None)
-
-
 # --- triples (seed 004, transformation 2) --------------------------------------------------------------------------------
-
-
-def test_a_new_value_is_a_conflict_and_the_later_one_stands() -> None:
-    plain = candidate("Lives in Porto", triple=("user", "lives_in", "Porto"))
-    changes = ingest([draft(plain)], [lives("Lisbon")])
-    (row,) = changes.new
-    assert superseded(changes) == [(100, row.memory_id.int, "conflict")]
-    assert [each.valid_to for each in changes.superseded] == [SAID], "valid until the new one holds"
-    (conflict,) = changes.conflicts
-    assert (conflict.conflict_type, conflict.resolution_strategy) == ("memory_vs_memory", "trust_recent")
-    assert [each["value"] for each in conflict.conflict_data["memories"]] == ["Porto", "Lisbon"]
-    assert conflict.resolution_outcome == {
-        "action": "supersede_memory", "winner": row.memory_id, "superseded": UUID(int=100),
-    }  # fmt: skip
-    assert conflict.memory_ids == [row.memory_id, UUID(int=100)]
-
-
-def test_what_was_said_earlier_and_learned_later_does_not_stand() -> None:
-    (row,) = ingest(
-        [draft(candidate("Lives in Porto", triple=("user", "lives_in", "Porto")))],
-        [lives("Lisbon", valid_from=LATER, stated_at=LATER)],
-    ).new
-    assert (row.superseded_by, row.superseded_how) == (UUID(int=100), "conflict")
-    assert (row.valid_from, row.valid_to) == (SAID, LATER)
 
 
 def test_a_correction_is_no_conflict_whichever_is_learned_first() -> None:
@@ -461,37 +377,6 @@ def test_a_domain_row_outranks_what_was_said_later() -> None:
         [lives("Lisbon", validated_by="domain")],
     ).new
     assert row.superseded_by == UUID(int=100)
-
-
-def test_where_there_may_be_two_both_stand_and_it_is_noted() -> None:
-    known_one = known("Sister lives in Ghent", subject_entity_id="sister", predicate="lives_in", object_value="Ghent")
-    said = candidate("Sister lives in Porto", triple=("sister", "lives_in", "Porto"))
-    changes = ingest([draft(said)], [known_one])
-    assert changes.superseded == []
-    (conflict,) = changes.conflicts
-    assert (conflict.resolution_strategy, conflict.resolution_outcome) == ("both", None)
-
-
-def test_the_same_value_in_other_words_is_one_memory() -> None:
-    said = candidate("Home is in Lisbon, Portugal", triple=("user", "lives_in", "Lisbon, Portugal"))
-    changes = ingest([draft(said)], [lives("Lisbon")])
-    assert superseded(changes)[0][2] == "merged"
-    assert changes.conflicts == []
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [(("lives_in", "Lisbon"), ("not_lives_in", "Lisbon")), (("likes", "tea"), ("dislikes", "tea"))],
-)
-def test_what_denies_it_ends_it(old: tuple[str, str], new: tuple[str, str]) -> None:
-    before = known("before", subject_entity_id="user", predicate=old[0], object_value=old[1])
-    changes = ingest([draft(candidate("after", triple=("user", *new)))], [before])
-    assert [each.memory_id.int for each in changes.superseded] == [100]
-
-
-def test_what_denies_another_value_does_not() -> None:
-    said = candidate("Does not live in Porto", triple=("user", "not_lives_in", "Porto"))
-    assert ingest([draft(said)], [lives("Lisbon")]).superseded == []
 
 
 def test_confidence_grows_with_each_confirmation() -> None:
@@ -557,22 +442,6 @@ def test_nor_do_facts_that_follow_each_other(order: list[int]) -> None:
 def test_what_was_learned_is_not_compared_with_what_was_drawn_together(one: str, other: str, may: bool) -> None:
     assert like(one, other) is may
     assert like(other, one) is may
-
-
-def test_the_factors_of_a_confidence() -> None:
-    """Seed 004, `confidence_factors`."""
-    item = known_item(known("Lives in Lisbon", confidence=0.95, reinforcement_count=2))
-    assert factors(item, SHIPPED) == {
-        "base_confidence": 0.7, "reinforcement_boost": 0.25, "reinforcement_count": 2, "source_type": "episodic",
-        "final_confidence": 0.95,
-    }  # fmt: skip
-
-
-def test_another_wording_has_its_memory_as_heir() -> None:
-    item = member_item(Member(UUID(int=2), UUID(int=1), "Home is Lisbon", b"h", "fact", "user", "lives_in", "Lisbon"))
-    assert (item.heir, item.how) == (UUID(int=1), "merged")
-    assert item.triple is not None
-    assert item.triple.value == "Lisbon"
 
 
 # --- guesses: what nobody vouches for ----------------------------------------------------------------------------------

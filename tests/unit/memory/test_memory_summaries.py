@@ -15,14 +15,12 @@ from app.features.consolidation.summaries import (
     CHUNK_CHARS,
     MAX_CHUNKS,
     KnownSummary,
-    SummaryPoints,
     SummarySource,
     aliases,
     chunks,
     display_name,
     due_entities,
     extractive,
-    holds,
     interaction,
     key_facts,
     with_helper,
@@ -140,16 +138,6 @@ def test_a_long_session_is_asked_in_parts_and_in_bounded_ones(lines: int) -> Non
         assert sum(len(each.text) for each in chunk) <= CHUNK_CHARS + 2000
         places: Sequence[int] = [each.place for each in chunk]
         assert list(places) == sorted(places)
-
-
-def test_what_holds() -> None:
-    assert holds("Lives in Lisbon since 2019", ["I have been living in Lisbon since 2019"])
-    assert not holds("Lives in Lisbon since 2020", ["I have been living in Lisbon since 2019"])
-    assert not holds("Lives in Porto", ["I live in Lisbon"])
-
-
-def test_the_shape_is_strict_about_types() -> None:
-    assert SummaryPoints.model_validate({"points": []}).points == []
 
 
 # --- which entities get a summary -------------------------------------------------------------------------------------

@@ -114,10 +114,13 @@ def test_without_a_phantom_call_every_byte_is_the_upstreams(case: str) -> None:
         assert out + sent(engine.end()) == body
 
 
-@pytest.mark.parametrize("way", ["query", "one", "other"])
 @pytest.mark.parametrize("case", TOOL_STREAMS)
 @examples(15)
-@given(rng=st.randoms(use_true_random=False), behind=st.sampled_from(OTHERS))
+@given(
+    way=st.sampled_from(["query", "one", "other"]),
+    rng=st.randoms(use_true_random=False),
+    behind=st.sampled_from(OTHERS),
+)
 def test_captured_tool_streams(case: str, way: str, rng: random.Random, behind: str) -> None:
     legs = [adapted(case, way), STREAMS[behind]]
     out = check(legs, rng)
