@@ -2,7 +2,8 @@
 
 For each pytest process, one process (`python -m tests.support.forking`) loads the modules once, and forks when it is asked. The
 fork is a process like that of `python -m app.cli …`: it has its own session, environment, folder, pipes and exit code, and the
-same signals end it. Workers, processes beside the first, and what documents show are started as anywhere.
+same signals end it. The worker that a server starts first is forked as well; further ones, processes beside the first, and what
+documents show are started as anywhere.
 
     pytest ── one message and its descriptors ──> the forking process ── fork ──> a minder ── fork ──> the command
        <──────────────── the pid, then the exit status, on a socket of their own ───────┘
@@ -27,11 +28,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NoReturn
+from types import SimpleNamespace
+from typing import Any, ClassVar, NoReturn
 
 from app.features.registry import FEATURES
 
 ROOT = Path(__file__).parents[2]
+PROGRAM = "app.cli"
+WORKER = "mneme worker"
+"""The name of the process (/proc/PID/comm) that was forked to be a worker; its command line is the forking process's."""
 COMMANDS = (
     *(f"app.cli.{name}" for name in ("doctor", "evaluate", "keys", "serve", "upkeep")),
     *(f"app.server.{name}" for name in ("http", "main", "routes", "supervise", "worker")),
@@ -91,7 +96,7 @@ def start(
     *,
     environment: Mapping[str, str],
     folder: Path,
-    program: str = "app.cli",
+    program: str = PROGRAM,
     loaded: tuple[str, ...] = COMMANDS,
     stdout: int | None = None,
     stderr: int | None = None,
@@ -111,7 +116,7 @@ def run(
     *,
     environment: Mapping[str, str],
     folder: Path,
-    program: str = "app.cli",
+    program: str = PROGRAM,
     loaded: tuple[str, ...] = COMMANDS,
     timeout_s: float = 60.0,
 ) -> subprocess.CompletedProcess[str]:
@@ -211,9 +216,52 @@ def _become(asked: bytes) -> None:
     tempfile.tempdir = None  # it is found anew, in this environment
     path = given["environment"].get("PYTHONPATH", "")
     sys.path[:1] = [given["folder"], *filter(None, path.split(os.pathsep))]
-    sys.argv[1:] = given["arguments"]
+    arguments = given["arguments"]
+    if given["program"] == PROGRAM and arguments[:1] == ["serve"] and os.environ.get("MNEME_WORKER") == "on":
+        arguments = _fork_a_worker() or arguments
+    sys.argv[1:] = arguments
     sys.modules.pop(given["program"], None)  # it runs as the main module
     runpy.run_module(given["program"], run_name="__main__", alter_sys=True)
+
+
+class _Worker(subprocess.Popen[bytes]):
+    """As `mneme serve` starts its worker: the process that waits to be one, afterwards new ones."""
+
+    waiting: ClassVar[list[tuple[int, int]]] = []
+    """Its pid, and where it reads its environment."""
+
+    def _execute_child(self, *given: Any) -> None:
+        if not self.waiting:
+            super()._execute_child(*given)  # type: ignore[misc]  # private, so typeshed has none
+            return
+        self.pid, writing = self.waiting.pop()
+        self._child_created = True
+        environment = given[6]
+        with open(writing, "w") as told:
+            json.dump(environment, told)
+
+
+def _fork_a_worker() -> list[str]:
+    """Fork while there is but one thread. Returns no arguments in the server's process; in the other, when that starts its
+    worker, those of a worker."""
+    import app.server.supervise
+
+    reading, writing = os.pipe()
+    if pid := os.fork():
+        os.close(reading)
+        _Worker.waiting.append((pid, writing))
+        vars(app.server.supervise)["subprocess"] = SimpleNamespace(**vars(subprocess) | {"Popen": _Worker})
+        return []
+    os.setsid()
+    os.close(writing)
+    with open(reading) as telling:
+        environment = telling.read()
+    if not environment:  # the server ended before
+        os._exit(0)
+    os.environ.clear()
+    os.environ.update(json.loads(environment))
+    Path("/proc/self/comm").write_text(WORKER)
+    return ["worker"]
 
 
 def _make_what_is_made_once() -> None:

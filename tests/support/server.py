@@ -22,7 +22,7 @@ from click.testing import CliRunner
 from app.cli.keys import keys
 from app.store.embedded import EmbeddedPostgres
 from tests.support.database import PARTITIONS
-from tests.support.forking import Forked, run, start
+from tests.support.forking import PROGRAM, WORKER, Forked, run, start
 
 START_S = 60.0
 """Seconds for a server to become ready; one takes about two, but on a busy machine several start at once."""
@@ -58,7 +58,7 @@ class MnemeServer:
         worker: bool = False,
         settings: Mapping[str, str] | None = None,
         arguments: Sequence[str] = (),
-        program: str = "app.cli",
+        program: str = PROGRAM,
     ) -> None:
         self.folder = folder
         self.logs: list[dict[str, Any]] = []
@@ -122,7 +122,7 @@ class MnemeServer:
     @property
     def workers(self) -> set[int]:
         """The processes of the worker."""
-        return {pid for pid in _descendants(self.pid) if b"\0worker" in _command(pid)}
+        return {pid for pid in _descendants(self.pid) if _is_worker(pid)}
 
     def said(self, message: str) -> list[dict[str, Any]]:
         """The log lines with this message."""
@@ -348,9 +348,17 @@ def _is_postgres(pid: int) -> bool:
     return b"postgres" in _command(pid).split(b"\0")[0]
 
 
+def _is_worker(pid: int) -> bool:
+    return b"\0worker" in _command(pid) or _read(pid, "comm").strip() == WORKER.encode()
+
+
 def _command(pid: int) -> bytes:
+    return _read(pid, "cmdline")
+
+
+def _read(pid: int, file: str) -> bytes:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/{file}").read_bytes()
     except OSError:
         return b""
 
