@@ -145,6 +145,9 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     ):
         done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
         assert (done.returncode, done.stderr) == (1, f"Error: This installation has no app.features.{feature}.\n")
+    without = {name: value for name, value in mneme.environment.items() if name != "MNEME_DATABASE_URL"}
+    done = run(["migrate"], environment=without, folder=mneme.folder, program=PROGRAM)
+    assert "This installation has no app.features.embedded." in done.stderr
     done = run(["keys", "list"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 0
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
