@@ -50,7 +50,8 @@ FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
     "consolidation": "consolidation", "archive": "history_days", "spool": None, "transfer": None,
-    "outcomes": None, "replay": None, "chat": None, "conflicts": None, "facts": None, "overview": None,
+    "outcomes": None, "replay": None, "calls": None, "chat": None, "preview": None, "conflicts": None,
+    "facts": None, "overview": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
 None: no setting does. In this order they are asked."""

@@ -103,11 +103,10 @@ async def open_outside(core: Core, metrics: Metrics, features: Features) -> Asyn
 
 
 class Proxy(Struct, frozen=True):
-    """The gateway and what the API shares with it; `path` and `preparer` are the API's own."""
+    """The gateway and what the API shares with it; `path` is the API's own."""
 
     gateway: Application
     path: CallPath
-    preparer: Preparer
     authenticator: Authenticator
     tenancy: Tenancy
     indexes: Indexes
@@ -207,7 +206,6 @@ async def open_proxy(
                 sender=gateway.sender,
                 gateway=answering,
             ),
-            preparer=Preparer(aside, compiler_aside, knower_aside, cards),
             authenticator=authenticator,
             indexes=indexes,
             tenancy=Tenancy(pools.background, core.queries, core.clock),
