@@ -114,7 +114,8 @@ async def measure(dsn: str, postgres: int, count: int, say: Callable[[str], None
         )
         core = await stack.enter_async_context(open_core(settings, dsn, SystemClock()))
         metrics, features = Metrics(CollectorRegistry()), Features({"knowledge": Knowledge(settings)})
-        await stack.enter_async_context(features.opened(process_of(core, metrics, space=None)))
+        process = process_of(core, metrics, space=None)
+        await stack.enter_async_context(features.within(lambda each: each.opened(process)))
         proxy = await stack.enter_async_context(open_proxy(core, metrics, features))
         collector.settle()  # as in a server
         space = await core.turns.space_of(core.embedder.space)

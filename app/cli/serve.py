@@ -36,7 +36,8 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     Tokenizers(settings.tokenizer_json)  # likewise
     check_upstreams(settings)
     logs.set_up(settings.log_level, settings.log_format)
-    load(settings).check()
+    for _, each in load(settings):
+        each.check()
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):
         log.warning(unknown.told)

@@ -57,6 +57,7 @@ def open_routes(
     eraser = eraser_of(settings, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
     commands = CommandStore(pool, sql, clock, contrary=contrary)
+    process = process_of(core, metrics, space=space, path=proxy.path)
     return [
         ops_router(probes),
         search_router(
@@ -80,5 +81,5 @@ def open_routes(
         keys_router(gate, proxy.tenancy, clock),
         storage_router(gate, storage.figures),
         tenant_router(gate, Instructions(pool, sql, clock)),
-        *features.routes(process_of(core, metrics, space=space, path=proxy.path), gate),
+        *features.all(lambda each: each.routes(process, gate)),
     ]
