@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from importlib import import_module
 from tomllib import TOMLDecodeError
 from typing import Any, TypeVar
 
@@ -15,7 +14,8 @@ import click
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.errors import MnemeError
+from app.errors import MnemeError, NotReady
+from app.optional import imported
 from app.settings import Settings
 
 T = TypeVar("T")
@@ -67,7 +67,9 @@ def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
-    with import_module("app.features.embedded").running(settings, say) as dsn:  # by its name: it may not be there
+    if (embedded := imported("embedded")) is None:
+        raise NotReady("Set MNEME_DATABASE_URL: this installation has no app.features.embedded.")
+    with embedded.running(settings, say) as dsn:
         yield dsn
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from importlib import import_module
-from types import ModuleType
 from typing import TypeVar
 
 from app.errors import NotReady
 from app.features import Feature
+from app.optional import imported
 from app.settings import Settings
 
 log = logging.getLogger("mneme")
@@ -76,23 +75,12 @@ def load(settings: Settings) -> Features:
     return Features({name: feature for name, feature in found.items() if feature is not None})
 
 
-def _imported(name: str) -> ModuleType:
-    """The package of a feature. Raises ModuleNotFoundError, also where only what Python compiled is left of its folder."""
-    module = import_module(f"app.features.{name}")
-    if hasattr(module, "__path__") and getattr(module, "__file__", None) is None:
-        raise ModuleNotFoundError(f"No module named {module.__name__!r}", name=module.__name__)
-    return module
-
-
 def _load(name: str, settings: Settings) -> Feature | None:
-    folder, asks = f"app.features.{name}", FEATURES[name]
-    try:
-        made: Feature = _imported(name).FEATURE(settings)
-    except ModuleNotFoundError as error:
-        if error.name != folder:
-            raise
-        if asks is not None and asks in settings.model_fields_set and getattr(settings, asks) != "off":
-            raise NotReady(f"MNEME_{asks.upper()}: this installation has no {folder}.") from error
-        log.info("a feature is not there", extra={"feature": name})
-        return None
-    return made
+    asks = FEATURES[name]
+    if (module := imported(name)) is not None:
+        made: Feature = module.FEATURE(settings)
+        return made
+    if asks is not None and asks in settings.model_fields_set and getattr(settings, asks) != "off":
+        raise NotReady(f"MNEME_{asks.upper()}: this installation has no app.features.{name}.")
+    log.info("a feature is not there", extra={"feature": name})
+    return None
