@@ -36,7 +36,6 @@ from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.sharing import Sharer
-from app.gateway.simulated import SimulatedTransport
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.turn import Authenticator as Authenticates
@@ -48,6 +47,7 @@ from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
+from app.optional import imported
 from app.providers.tokens import STORED_COUNTS
 from app.server.core import OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
@@ -100,7 +100,7 @@ async def open_outside(core: Core, metrics: Metrics, features: Features) -> Asyn
         if keeper is not None:
             stack.callback(keeper.close)
             await keeper.tidy()
-        yield Outside(router, redactor, _transports(core, stack), keeper, sealed_keys(core.settings))
+        yield Outside(router, redactor, _transports(core, router, stack), keeper, sealed_keys(core.settings))
 
 
 class Proxy(Struct, frozen=True):
@@ -268,7 +268,7 @@ def _router(settings: Settings) -> Router:
     return router
 
 
-def _transports(core: Core, stack: AsyncExitStack) -> dict[bool, Transport]:
+def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool, Transport]:
     """To the upstreams, by whether their answers are only simulated; `stack` closes them."""
     settings = core.settings
     real = AiohttpTransport(
@@ -276,10 +276,12 @@ def _transports(core: Core, stack: AsyncExitStack) -> dict[bool, Transport]:
         head_timeout_s=settings.head_timeout_s,
         idle_timeout_s=settings.idle_timeout_s,
     )
-    simulated = SimulatedTransport(core.counter.count, core.clock)
-    stack.push_async_callback(simulated.aclose)
     stack.push_async_callback(real.aclose)
-    return {False: real, True: simulated}
+    if not any(each.simulated for each in router.targets):
+        return {False: real}
+    if (simulated := imported("simulated.transport")) is None:
+        raise NotReady("Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated.")
+    return {False: real, True: simulated.SimulatedTransport(core.counter.count, core.clock)}
 
 
 def _commit(core: Core, metrics: Metrics) -> GroupCommit:

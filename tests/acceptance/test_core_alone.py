@@ -121,6 +121,10 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     done = run(["serve"], environment=mneme.environment | {"MNEME_UI": "on"}, folder=mneme.folder, program=PROGRAM)
     assert done.returncode != 0
     assert "MNEME_UI: this installation has no app.features.ui." in done.stderr
+    nowhere = {name: value for name, value in mneme.environment.items() if name != "MNEME_UPSTREAM_BASE_URL"}
+    done = run(["serve"], environment=nowhere, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 1
+    assert "Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated." in done.stderr
     environment = mneme.environment | {"MNEME_EMBEDDER": "minilm"}
     done = run(["migrate"], environment=environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1
