@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import app.features
 from app.errors import NotReady
 from app.features import Feature
 from app.features.registry import FEATURES, Features, load
+from app.optional import imported
 from app.settings import Settings
 
 NOBODY: Any = MagicMock()
@@ -177,3 +179,10 @@ def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "app.features.broken", Broken("app.features.broken"))
     with pytest.raises(ModuleNotFoundError, match="jinja2"):
         load(Settings.model_construct(ui="on", _fields_set=set()))
+
+
+def test_what_the_core_finds_by_its_name_is_there() -> None:
+    source = "".join(path.read_text() for path in Path(app.__path__[0]).rglob("*.py"))
+    names = set(re.findall(r'imported\("([\w.]+)"\)', source))
+    assert len(names) == 4
+    assert None not in map(imported, names)
