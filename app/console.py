@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from tomllib import TOMLDecodeError
 from typing import Any, TypeVar
@@ -13,7 +14,8 @@ import click
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.errors import MnemeError
+from app.errors import MnemeError, NotReady
+from app.optional import imported
 from app.settings import Settings
 
 T = TypeVar("T")
@@ -59,10 +61,21 @@ def failing_clearly(command: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
+@contextmanager
+def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
+    """The DSN: the one configured, else that of the embedded server, which a feature runs meanwhile. Raises NotReady."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    if (embedded := imported("embedded")) is None:
+        raise NotReady("Set MNEME_DATABASE_URL: this installation has no app.features.embedded.")
+    with embedded.running(settings, say) as dsn:
+        yield dsn
+
+
 def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
     """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes. Raises NotReady for
     a database of before the schema's baseline, in which nothing is changed."""
-    from app.store.embedded import database
     from app.store.migrate import check_age
     from app.store.pools import reach
 

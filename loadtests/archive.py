@@ -23,10 +23,10 @@ from rich.console import Console
 
 from app.features.archive import archives
 from app.features.archive.archives import ArchiveRun, Archives, Keep
+from app.features.embedded.server import EmbeddedPostgres
 from app.server.core import prepare_database
 from app.settings import Settings
 from app.store import ids
-from app.store.embedded import EmbeddedPostgres
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries

@@ -33,6 +33,7 @@ from app.api.scope import CallerScope
 from app.cli.evaluate import EvalFile, EvalQuestion, ask, fill, read
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
+from app.features.embedded.server import EmbeddedPostgres
 from app.features.registry import Features
 from app.features.transfer.routes import Importer
 from app.jobs.schedule import GRAPH_FROM
@@ -42,7 +43,6 @@ from app.server.core import Core, open_core, prepare_database
 from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
-from app.store.embedded import EmbeddedPostgres
 from app.store.history import History
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces

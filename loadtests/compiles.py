@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from app.api.search import Previewer, PreviewRequest
 from app.clock import SystemClock
 from app.context.resolution import Inquiry
 from app.context.retrieve import LIMITS
+from app.features.preview.routes import Previewer, PreviewRequest
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
 from app.index.indexes import BESIDE, Indexes, IndexScope
@@ -92,8 +92,9 @@ class Compiles:
         self._core = core
         self._admin = admin
         self._count = count
-        self._timed = Timed(proxy.preparer)
-        self._previewer = Previewer(self._timed, proxy.path.router, SystemClock(), MODEL)
+        path = proxy.path
+        self._timed = Timed(Preparer(path.turns, path.compiler, path.knower, path.cards))
+        self._previewer = Previewer(self._timed, path.router, SystemClock(), MODEL)
         self._talks: dict[str, Prose] = {}
 
     async def cell(self, case: Case, memories: int, progress: Callable[[str], None]) -> tuple[Spent, float]:

@@ -21,14 +21,15 @@ from prometheus_client import CollectorRegistry
 from pydantic import SecretStr
 from rich.table import Table
 
-from app.api.search import Previewer, PreviewRequest
 from app.clock import SystemClock
 from app.features.knowledge import Knowledge
 from app.features.knowledge.inquiry import NOTHING_FOR_S
 from app.features.knowledge.ontologies import rows_of
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.ontology_yaml import read
+from app.features.preview.routes import Previewer, PreviewRequest
 from app.features.registry import Features
+from app.gateway.prepare import Preparer
 from app.metrics import Metrics
 from app.server import collector
 from app.server.core import open_core, process_of
@@ -67,8 +68,9 @@ async def compiled(
     proxy: Proxy, asked: Callable[[], str], count: int, postgres: int, *, queries: int
 ) -> dict[str, float]:
     """Compiles, one after the other. `queries`: fewest of the business's own database that each must make."""
-    timed = Timed(proxy.preparer)
-    previewer = Previewer(timed, proxy.path.router, SystemClock(), MODEL)
+    path = proxy.path
+    timed = Timed(Preparer(path.turns, path.compiler, path.knower, path.cards))
+    previewer = Previewer(timed, path.router, SystemClock(), MODEL)
     user = UserRef(ids.user_id(ids.LOCAL_TENANT, USER.name), USER.name)
     took: list[float] = []
     cpu: list[float] = []
@@ -112,7 +114,8 @@ async def measure(dsn: str, postgres: int, count: int, say: Callable[[str], None
         )
         core = await stack.enter_async_context(open_core(settings, dsn, SystemClock()))
         metrics, features = Metrics(CollectorRegistry()), Features({"knowledge": Knowledge(settings)})
-        await stack.enter_async_context(features.opened(process_of(core, metrics, space=None)))
+        process = process_of(core, metrics, space=None)
+        await stack.enter_async_context(features.within(lambda each: each.opened(process)))
         proxy = await stack.enter_async_context(open_proxy(core, metrics, features))
         collector.settle()  # as in a server
         space = await core.turns.space_of(core.embedder.space)

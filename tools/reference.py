@@ -211,7 +211,7 @@ def metrics() -> str:
     )
     registry = CollectorRegistry()
     found = [each for each in vars(Metrics(registry)).values() if isinstance(each, MetricWrapperBase)]
-    found += load(Settings()).own_metrics(registry)
+    found += load(Settings()).all(lambda each: each.own_metrics(registry))
     rows = []
     for each in found:
         (described,) = each.describe()

@@ -1,4 +1,4 @@
-"""POST /api/v1/memories/search and /api/v1/context: what the compiler would find, and what it would send (seed 003).
+"""POST /api/v1/memories/search: what the compiler would find (seed 003).
 
 A search among what has certain tags or metadata is ranked as any, then filtered, then cut to what was asked for. The filter
 sees what a search of a much larger budget would find (`WIDER`), not all that is stored: to see everything with a tag, list it
@@ -8,47 +8,35 @@ sees what a search of a much larger budget would find (`WIDER`), not all that is
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-import orjson
 from fastapi import APIRouter
-from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import Model, Moment, Name, SpaceName, Text, Word, clean
+from app.api.common import Model, Moment, Name, SpaceName, Word, clean
 from app.api.memories import Source
 from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.clock import Clock
 from app.context import retrieve
-from app.context.audit import expand, fill
-from app.context.candidates import Candidate, Leg
+from app.context.candidates import Leg
 from app.context.compile import Compiler
 from app.context.knower import Knows, Who
 from app.context.request import SearchRequest, SearchResult
 from app.context.score import ProfileName, Scored
-from app.dialects.chat import CHAT
-from app.dialects.splice import dump
-from app.errors import BadBody
-from app.gateway.identify import Identity, Switches, priced
-from app.gateway.prepare import Preparer
-from app.gateway.upstream import Router
 from app.sources import Price
 from app.store import ids
 from app.store.memories import Memories
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces, no_such_space
-from app.store.tenancy import UserRef
-from app.store.texts import nested
 
 MAX_QUERY_CHARS = 32_768
 MAX_FILTERS = 64
 MAX_BUDGET = 1_000_000
 """Tokens; more than any model's window that is known."""
-MAX_MESSAGES = 10_000
 WIDER = 32
 """How many times the budget is looked through for what has the tags: some 50,000 tokens, or 1,500 short items."""
 RAW = frozenset({"message", "turn", "passage"})
@@ -294,138 +282,3 @@ class Filtering:
 
     def _budget_of(self, request: SearchRequest) -> int:
         return request.token_budget if request.token_budget is not None else self._budget
-
-
-# --- what would be sent --------------------------------------------------------------------------------------------------
-
-
-class ContextIn(Model):
-    """A request as a client would send it to /v1/chat/completions, as far as the compile looks at it."""
-
-    user: Name | None = None
-    session: Name | None = Field(None, description="Your own name of a session, or Mneme's id of it.")
-    model: Word | None = Field(None, description="Decides tokenizer and window; unset: MNEME_DEFAULT_MODEL.")
-    messages: Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] = Field([])
-    query: Text | None = Field(None, description="Short for one user message.")
-    tools: list[dict[str, Any]] | None = None
-    max_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = Field(None, description="Kept for the answer.")
-    profile: ProfileName = Field(
-        "auto", description="How what is found is scored; `strategy`: as the question asks for."
-    )
-    price: Price | None = Field(None, description="What a token of memory costs; unset: the key's, else MNEME_PRICE.")
-
-
-class PreviewRequest(Struct, frozen=True):
-    """Plain values."""
-
-    tenant_id: UUID
-    user: UserRef
-    session: str | None
-    model: str | None
-    messages: Sequence[Mapping[str, Any]]
-    tools: Sequence[Mapping[str, Any]] | None
-    max_tokens: int | None
-    profile: str = "auto"
-    price: Price | None = None
-
-
-class Previewer:
-    """Compiles a request and shows what came of it; nothing is sent, stored or counted as used."""
-
-    def __init__(self, preparer: Preparer, router: Router, clock: Clock, default_model: str) -> None:
-        self._preparer = preparer
-        self._router = router
-        self._clock = clock
-        self._default_model = default_model
-
-    async def preview(self, request: PreviewRequest) -> dict[str, Any]:
-        """{messages, session_id, tokens, …} and the explanation. Raises BadBody, NotFound, StoreUnavailable."""
-        document: dict[str, Any] = {"model": request.model or self._default_model, "messages": list(request.messages)}
-        if request.tools is not None:
-            document["tools"] = list(request.tools)
-        if request.max_tokens is not None:
-            document["max_tokens"] = request.max_tokens
-        body = dump(document)
-        chat = CHAT.read(body, document)
-        if chat is None:
-            raise BadBody("`messages` must be a list of objects.", param="messages")
-        session = request.session
-        identity = Identity(
-            tenant_id=request.tenant_id,
-            user=request.user.external,
-            user_id=request.user.id,
-            confined=False,
-            session=session,
-            named=ids.session_id(request.tenant_id, request.user.id, session) if session is not None else None,
-            issued=ids.issued(session) if session is not None else None,
-            retry=0,
-            idempotency_key=None,
-        )
-        now = self._clock.now()
-        target = self._router.route(chat.model)
-        place, inquiry = await self._preparer.find(identity, chat, Switches(), now)
-        prepared = await self._preparer.compile(
-            identity, chat, place, target, now, profile=request.profile, price=request.price, inquiry=inquiry
-        )
-        compiled = prepared.compilation
-        assert compiled is not None, "a compile that did not raise has a result"
-        stored = orjson.loads(orjson.dumps(compiled.audit, default=str))
-        texts = {str(each.id): each.text for each in compiled.considered}
-        explained = expand(stored, texts)
-        fill(explained, compiled.claimed)
-        _tell_whose(explained, compiled.considered)
-        return {
-            "messages": [_writable(each) for each in orjson.loads(prepared.body)["messages"]],
-            "session_id": str(place.session_id) if not place.new else None,
-            "memories": compiled.memories,
-            **explained,
-        }
-
-
-def _tell_whose(explained: Mapping[str, Any], considered: Sequence[Candidate]) -> None:
-    """Add the messages' own metadata to the provenance, as a search has it."""
-    said = {
-        (str(each.id), str(source.message_id)): source.metadata for each in considered for source in each.provenance
-    }
-    for item in explained["items"]:
-        for source in item["provenance"]:
-            source["metadata"] = dict(said.get((item["id"], source["message_id"]), {}))
-
-
-def context_router(gate: Gate, previewer: Previewer) -> APIRouter:
-    """POST /api/v1/context."""
-    routes = _ContextRoutes(previewer)
-    router = gate.router("context")
-    router.add_api_route("/context", routes.preview, methods=["POST"], response_model=dict[str, Any])
-    return router
-
-
-class _ContextRoutes:
-    def __init__(self, previewer: Previewer) -> None:
-        self._previewer = previewer
-
-    async def preview(self, scope: Admitted, body: ContextIn) -> dict[str, Any]:
-        """Compile only: the messages that would go upstream, the budget, and each item that was considered."""
-        if not body.messages and body.query is None:
-            raise BadBody("Send `messages`, or a `query`.", param="messages")
-        messages = list(body.messages)
-        if body.query is not None:
-            messages.append({"role": "user", "content": body.query})
-        return await self._previewer.preview(
-            PreviewRequest(
-                tenant_id=scope.tenant,
-                user=scope.user(body.user),
-                session=body.session,
-                model=body.model,
-                messages=messages,
-                tools=body.tools,
-                max_tokens=body.max_tokens,
-                profile=body.profile,
-                price=priced(body.price, scope.principal.limits),
-            )
-        )
-
-
-def _writable(message: dict[str, Any]) -> dict[str, Any]:
-    """A message that is nested too deep is sent, but not shown."""
-    return {"role": message.get("role"), "content": "(nested too deep to be shown)"} if nested(message) else message

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import asyncpg
 import click
 
-from app.console import failing_clearly, load_settings, show
+from app.console import database, failing_clearly, load_settings, show
 from app.errors import MnemeError, NotReady
 from app.features import Finding
 from app.features.registry import load
@@ -24,7 +24,6 @@ from app.providers.tokens import Tokenizers
 from app.server.supervise import ITSELF, asked_of_itself
 from app.settings import Settings, unknown_names
 from app.store.arrival import lacking
-from app.store.embedded import database
 from app.store.migrate import administration, careless, missing, pending
 from app.store.queries import Queries
 from app.store.replicas import CATCH_UP_S, PoolServer, servers_of

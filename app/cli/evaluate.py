@@ -33,7 +33,7 @@ from app.api.auth import Principal
 from app.api.intake import Scribe, Welcome
 from app.api.scope import CallerScope as ApiScope
 from app.clock import SystemClock
-from app.console import failing_clearly, load_settings, show
+from app.console import database, failing_clearly, load_settings, show
 from app.context.candidates import Candidate
 from app.context.request import SearchRequest
 from app.context.retrieve import Scope
@@ -52,7 +52,6 @@ from app.server.proxy import Proxy, open_proxy
 from app.settings import Settings
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
-from app.store.embedded import database
 from app.store.history import History
 from app.store.pools import APP_ROLE
 from app.store.queue import Queue

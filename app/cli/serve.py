@@ -10,7 +10,7 @@ from functools import partial
 import click
 
 from app import logs
-from app.console import failing_clearly, load_settings
+from app.console import database, failing_clearly, load_settings
 from app.server import collector
 from app.settings import unknown_names
 
@@ -30,14 +30,14 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     from app.server.core import prepare_database
     from app.server.supervise import LOOPBACK, check_upstreams, run
     from app.store.arrival import answers
-    from app.store.embedded import database
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
     Tokenizers(settings.tokenizer_json)  # likewise
     check_upstreams(settings)
     logs.set_up(settings.log_level, settings.log_format)
-    load(settings).check()
+    for _, each in load(settings):
+        each.check()
     log = logging.getLogger("mneme")
     for unknown in unknown_names(os.environ):
         log.warning(unknown.told)

@@ -268,3 +268,9 @@ def _flatten(value: object) -> bytes:
         else:
             pieces.append(f"{type(item).__name__}:{item}")
     return "\0".join(pieces).encode("utf-8", "surrogatepass")
+
+
+def mark_of_answer(response_id: str) -> bytes:
+    """The id of an answer that the upstream keeps, as a hash among those by which a conversation is found."""
+    given = response_id.encode("utf-8", "surrogatepass")
+    return blake2b(given, digest_size=HASH_BYTES, person=b"mneme response").digest()

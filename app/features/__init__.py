@@ -200,9 +200,9 @@ class Feature:
 
     # --- what is erased ----------------------------------------------------------------------------------------------------
 
-    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Elsewhere | None:
+    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Sequence[Elsewhere]:
         """What erases users from where it keeps something of them, outside of Postgres. `dsn`: a direct way to the database."""
-        return None
+        return ()
 
     # --- what a command says ---------------------------------------------------------------------------------------------
 

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 from app.capture.recipe import Position
 from app.context.request import CompileRequest
 from app.context.retrieve import SharedScope
-from app.context.transcript import SYSTEM_ROLES, Transcript, chain, tail_hash, text_of
-from app.dialects.responses import mark_of
+from app.context.transcript import SYSTEM_ROLES, Transcript, chain, mark_of_answer, tail_hash, text_of
 from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.index.indexes import Fresh
@@ -531,7 +530,7 @@ async def reconcile_held(
         nobody=identity.confined,
         issued=identity.issued,
         named=identity.named,
-        chains=[mark_of(follows)] if follows is not None else [],
+        chains=[mark_of_answer(follows)] if follows is not None else [],
         retry=identity.retried,
         index=index,
         spaces=spaces,

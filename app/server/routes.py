@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from app.api.calls import calls_router
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
 from app.api.scope import Gate
-from app.api.search import Filtering, Previewer, context_router, search_router
+from app.api.search import Filtering, search_router
 from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
@@ -21,17 +20,14 @@ from app.jobs.learn import WorkingMemory
 from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.providers.tokens import STORED_COUNTS
 from app.server.core import Core, process_of
 from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
-from app.store.captures import Captures
 from app.store.commands import CommandStore
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.history import History
 from app.store.memories import Memories
 from app.store.queue import Queue
-from app.store.resolution import KnowingStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
@@ -52,7 +48,6 @@ def open_routes(
     gate = Gate(proxy.authenticator)
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    captures = Captures(pool, sql)
     memories = Memories(pool, sql, clock, space=space)
     spaces = SharedSpaces(pool, sql, clock)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
@@ -61,8 +56,8 @@ def open_routes(
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
     eraser = eraser_of(settings, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
-    default_model = settings.default_model or STORED_COUNTS
     commands = CommandStore(pool, sql, clock, contrary=contrary)
+    process = process_of(core, metrics, space=space, path=proxy.path)
     return [
         ops_router(probes),
         search_router(
@@ -75,7 +70,6 @@ def open_routes(
             proxy.path.knower,
         ),
         memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, scribe, welcome),
-        context_router(gate, Previewer(proxy.preparer, proxy.path.router, clock, default_model)),
         commands_router(gate, commands, metrics),
         me_router(gate, commands),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
@@ -83,10 +77,9 @@ def open_routes(
         sessions_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
         history_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
-        calls_router(gate, captures, sessions, KnowingStore(pool, sql), proxy.path.addon),
         queue_router(gate, queue),
         keys_router(gate, proxy.tenancy, clock),
         storage_router(gate, storage.figures),
         tenant_router(gate, Instructions(pool, sql, clock)),
-        *features.routes(process_of(core, metrics, space=space, path=proxy.path), gate),
+        *features.all(lambda each: each.routes(process, gate)),
     ]

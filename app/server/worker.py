@@ -50,22 +50,23 @@ async def run_worker(settings: Settings) -> None:
         return
     features = load(settings)
     async with (
-        AsyncExitStack() as stack,
-        features.running(),
+        features.within(lambda each: each.running()),
         open_core(settings, dsn, clock, serving=False) as core,
-        features.opened(process := process_of(core, space=await core.turns.space_of(core.embedder.space))),
+        AsyncExitStack() as stack,
     ):
+        process = process_of(core, space=await core.turns.space_of(core.embedder.space))
+        await stack.enter_async_context(features.within(lambda each: each.opened(process)))
         core.tasks.spawn(_stop_when_orphaned(stop), "orphan watch")
         await check_parameters(core.pools.background, core.queries)
         await asyncio.to_thread(read_rules)
         try:
-            handlers = (
-                await learner(core, features.hearing(process), core.helper, features.noting(process))
-            ).handlers() | dict(features.jobs(process))
+            hearing = features.only(lambda each: each.hearing(process))
+            learning = await learner(core, hearing, core.helper, features.only(lambda each: each.noting(process)))
+            handlers = learning.handlers() | dict(features.all(lambda each: each.jobs(process).items()))
             worker = Worker(
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=features.handlers(handlers),
+                handlers=features.around(handlers, lambda each: each.handlers),
                 schedule=schedule(settings, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
@@ -100,7 +101,7 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
         *life_ticks(sql),
         *index_ticks(sql),
         *mark_ticks(sql),
-        *load(settings).ticks(sql),
+        *load(settings).all(lambda each: each.ticks(sql)),
     ]
     return Schedule(connect, sql, clock, further=own, graph_from=graph_from(settings.index_items))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -141,6 +141,14 @@ class ShownItem(NamedTuple):
 
     text: str | None
     metadata: dict[str, Any]
+
+
+def text_of_item(item: Mapping[str, Any], known: ShownItem | None) -> str | None:
+    """The words of an explained item, of a passage only its own."""
+    if known is None or not known.text:
+        return known.text if known is not None else None
+    span = item["provenance"][0].get("span") if item["provenance"] else None
+    return known.text[slice(*span)] if span is not None else known.text
 
 
 class Captures:

@@ -30,6 +30,7 @@ from prometheus_client import CollectorRegistry  # noqa: F401  (evaluating wires
 
 from app.cli.evaluate import EvalFile, fill
 from app.clock import SystemClock
+from app.console import database
 from app.context import worth
 from app.context.question import understand
 from app.context.rank import rank
@@ -39,7 +40,6 @@ from app.index.indexes import IndexScope
 from app.server.core import open_core, prepare_database
 from app.settings import Settings
 from app.store import ids
-from app.store.embedded import database
 from loadtests.worth.conversations import Ask, Kind, Person, Sentences, people
 from tests.support.indexes import indexes_of
 

@@ -42,6 +42,12 @@ def test_it_streams(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
         assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "All right."
 
 
+def test_responses_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    asked = {"model": MODEL, "input": "Where do I live?"}
+    mneme.http.post("/v1/responses", json=asked, headers={"x-mneme-user": "ines"})
+    assert upstream.requests[-1].json() == asked
+
+
 def test_what_asks_to_be_paged_goes_on_whole(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     result = {"role": "tool", "tool_call_id": "c1", "content": "a line of a log that nobody needs\n" * 9000}
@@ -55,8 +61,6 @@ def test_what_asks_to_be_paged_goes_on_whole(mneme: MnemeServer, upstream: Scrip
     assert "x-mneme-paging" not in answer.headers
     sent = upstream.requests[-1].json()["messages"]
     assert [each["content"] for each in sent if each["role"] == "tool"] == [result["content"]]
-    call_id = answer.headers["x-mneme-call-id"]
-    assert "paging" not in Api(mneme, user="ida").get(f"/calls/{call_id}/context")
 
 
 def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
@@ -79,7 +83,9 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/users/ines/export",
         "/api/v1/outcomes",
         "/api/v1/calls/a-call/replay",
+        "/api/v1/calls",
         "/api/v1/chat",
+        "/api/v1/context",
         "/api/v1/conflicts",
         "/api/v1/overview",
         "/api/v1/users/ines/facts",
@@ -115,6 +121,14 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     done = run(["serve"], environment=mneme.environment | {"MNEME_UI": "on"}, folder=mneme.folder, program=PROGRAM)
     assert done.returncode != 0
     assert "MNEME_UI: this installation has no app.features.ui." in done.stderr
+    nowhere = {name: value for name, value in mneme.environment.items() if name != "MNEME_UPSTREAM_BASE_URL"}
+    done = run(["serve"], environment=nowhere, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 1
+    assert "Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated." in done.stderr
+    environment = mneme.environment | {"MNEME_EMBEDDER": "minilm"}
+    done = run(["migrate"], environment=environment, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 1
+    assert "MNEME_EMBEDDER=minilm: this installation has no app.features.minilm." in done.stderr
 
 
 async def test_nobody_is_erased_while_archives_are_out_of_reach(mneme: MnemeServer, module_database: str) -> None:
@@ -145,6 +159,9 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     ):
         done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
         assert (done.returncode, done.stderr) == (1, f"Error: This installation has no app.features.{feature}.\n")
+    without = {name: value for name, value in mneme.environment.items() if name != "MNEME_DATABASE_URL"}
+    done = run(["migrate"], environment=without, folder=mneme.folder, program=PROGRAM)
+    assert "this installation has no app.features.embedded." in done.stderr
     done = run(["keys", "list"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 0
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)

@@ -41,7 +41,7 @@ COMMANDS = (
     *(f"app.cli.{name}" for name in ("doctor", "evaluate", "keys", "serve", "upkeep")),
     *(f"app.server.{name}" for name in ("http", "main", "routes", "supervise", "worker")),
     *(f"app.features.{name}" for name in FEATURES if name not in ("mcp", "tracing")),
-    *("httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
+    *("app.features.embedded", "httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
 )
 """What a server, a worker and most commands import, at once or when a route is first asked for; of features all modules. Those
 of MCP and tracing need libraries that take seconds."""

@@ -22,14 +22,13 @@ from numpy.typing import NDArray
 from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
-from app.api.calls import calls_router
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.intake import Scribe, Welcome
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
 from app.api.scope import Gate
-from app.api.search import Filtering, Previewer, PreviewRequest, context_router, search_router
+from app.api.search import Filtering, search_router
 from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
@@ -40,6 +39,7 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
+from app.features.calls.routes import calls_router
 from app.features.cards.keeper import CardKeeper
 from app.features.cards.routes import cards_router
 from app.features.cards.store import Cards
@@ -71,6 +71,7 @@ from app.features.paging.faults import Writer
 from app.features.paging.object_store import ObjectStore
 from app.features.paging.routes import objects_router
 from app.features.paging.store import PagingStore
+from app.features.preview.routes import Previewer, PreviewRequest, context_router
 from app.features.replay.ask_again import Replayer
 from app.features.replay.recompile import Recompiler
 from app.features.replay.routes import replay_router

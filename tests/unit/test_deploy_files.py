@@ -52,7 +52,7 @@ def own_metrics() -> dict[str, set[str]]:
     """Every metric that /metrics can show, with its labels."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    made = [*vars(metrics).values(), *load(Settings()).own_metrics(registry)]
+    made = [*vars(metrics).values(), *load(Settings()).all(lambda each: each.own_metrics(registry))]
     labels = {each._name: set(each._labelnames) for each in made if hasattr(each, "_labelnames")}
     suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ import app.features
 from app.errors import NotReady
 from app.features import Feature
 from app.features.registry import FEATURES, Features, load
+from app.optional import imported
 from app.settings import Settings
 
 NOBODY: Any = MagicMock()
@@ -46,9 +48,6 @@ class Named(Feature):
     def knower(self, process: Any, pool: Any) -> Any:
         return None if self.name == "a" else f"knower of {self.name}"
 
-    def addon(self, process: Any, pool: Any) -> Any:
-        return None if self.name == "a" else f"addon of {self.name}"
-
     def hearing(self, process: Any) -> Any:
         return f"hearing of {self.name}" if self.name == "a" else None
 
@@ -60,60 +59,27 @@ class Named(Feature):
     def routes(self, process: Any, gate: Any) -> Sequence[APIRouter]:
         return [APIRouter(prefix=f"/{self.name}")]
 
-    def gauges(self, process: Any, metrics: Any) -> Any:
-        return [self.name]
-
-    def noting(self, process: Any) -> Any:
-        return f"noting of {self.name}" if self.name == "a" else None
-
-    def cards(self, process: Any, pool: Any) -> Any:
-        return f"cards of {self.name}" if self.name == "a" else None
-
-    def admits(self, process: Any, pool: Any, models: Any) -> Any:
-        return f"admission of {self.name}" if self.name == "a" else None
-
-    def own_metrics(self, registry: Any) -> Any:
-        return [f"metric of {self.name}"]
-
-    def jobs(self, process: Any) -> Any:
-        return {f"job of {self.name}": None}
-
-    def ticks(self, queries: Any) -> Any:
-        return [self.name]
-
-    def metrics(self, registry: Any) -> Any:
-        return self.name if self.name == "a" else None
-
     def gateway(self, gateway: Any) -> Any:
         return f"{self.name}({gateway})"
-
-    def authenticator(self, authenticator: Any) -> Any:
-        return f"{self.name}({authenticator})"
-
-    def transports(self, transports: Any) -> Any:
-        return f"{self.name}({transports})"
-
-    def handlers(self, handlers: Any) -> Any:
-        return f"{self.name}({handlers})"
 
 
 async def test_all_are_asked_in_order() -> None:
     said: list[str] = []
     both = Features({name: Named(name, said) for name in ("a", "b")})
-    async with both.running(), both.opened(NOBODY), both.mounts(NOBODY, NOBODY) as mounts:
-        assert list(mounts) == ["/a", "/b"]
-        assert [each.prefix for each in both.routes(NOBODY, NOBODY)] == ["/a", "/b"]
-        assert [both.gauges(NOBODY, NOBODY), both.ticks(NOBODY)] == [["a", "b"], ["a", "b"]]
-        assert list(both.jobs(NOBODY)) == ["job of a", "job of b"]
-        first: list[Any] = [both.metrics(NOBODY), both.knower(NOBODY, NOBODY), both.hearing(NOBODY)]
-        first += [both.admits(NOBODY, NOBODY, NOBODY), both.noting(NOBODY), both.cards(NOBODY, NOBODY)]
-        first += [both.addon(NOBODY, NOBODY)]
-        assert first == [
-            "a", "knower of b", "hearing of a", "admission of a", "noting of a", "cards of a", "addon of b",
-        ]  # fmt: skip
-        assert list(map(str, both.own_metrics(NOBODY))) == ["metric of a", "metric of b"]
-        wraps: list[Callable[[Any], Any]] = [both.gateway, both.authenticator, both.transports, both.handlers]
-        assert [each("core") for each in wraps] == ["b(a(core))"] * 4
+    async with (
+        both.within(lambda each: each.running()),
+        both.within(lambda each: each.opened(NOBODY)),
+        both.within(lambda each: each.mounts(NOBODY, NOBODY)) as mounts,
+    ):
+        assert [list(own) for own in mounts] == [["/a"], ["/b"]]
+        assert [each.prefix for each in both.all(lambda each: each.routes(NOBODY, NOBODY))] == ["/a", "/b"]
+        found: list[Any] = [
+            both.only(lambda each: each.knower(NOBODY, NOBODY)),
+            both.only(lambda each: each.hearing(NOBODY)),
+        ]
+        assert found == ["knower of b", "hearing of a"]
+        core: Any = "core"
+        assert both.around(core, lambda each: each.gateway) == "b(a(core))"
     opened = ["a is opened", "b is opened"]
     assert said == ["a begins", "b begins", *opened, "b is closed", "a is closed", "b ends", "a ends"]
 
@@ -121,34 +87,39 @@ async def test_all_are_asked_in_order() -> None:
 def test_two_that_answer_what_one_may() -> None:
     both = Features({name: Named("a", []) for name in ("one", "other")})
     with pytest.raises(NotReady, match="Only one feature can do this, and here are 2 that do: one, other"):
-        both.hearing(NOBODY)
+        both.only(lambda each: each.hearing(NOBODY))
 
 
-async def test_none_and_the_base_leave_the_core_as_it_is() -> None:
-    for features in (Features({}), Features({"base": Feature(SETTINGS)})):
-        features.check()
-        async with features.running(), features.opened(NOBODY), features.mounts(NOBODY, NOBODY) as mounts:
-            assert mounts == {}
-        found = [features.routes(NOBODY, NOBODY), features.gauges(NOBODY, NOBODY), features.ticks(NOBODY)]
-        assert [*map(list, found), features.jobs(NOBODY)] == [[], [], [], {}]
-        assert features.metrics(NOBODY) is None
-        assert features.knower(NOBODY, NOBODY) is None
-        assert features.hearing(NOBODY) is None
-        assert features.admits(NOBODY, NOBODY, NOBODY) is None
-        assert features.noting(NOBODY) is None
-        assert features.cards(NOBODY, NOBODY) is None
-        assert features.own_metrics(NOBODY) == []
-        assert features.addon(NOBODY, NOBODY) is None
-        core: Any = object()
-        wraps: list[Callable[[Any], Any]] = [
-            features.gateway,
-            features.authenticator,
-            features.transports,
-            features.handlers,
-        ]
-        assert all(each(core) is core for each in wraps)
-        for _, feature in features:
-            await feature.work(NOBODY, NOBODY)
+async def test_the_base_leaves_the_core_as_it_is() -> None:
+    base = Feature(SETTINGS)
+    base.check()
+    async with base.running(), base.opened(NOBODY), base.mounts(NOBODY, NOBODY) as mounts:
+        assert mounts == {}
+    several: list[Any] = [
+        base.routes(NOBODY, NOBODY),
+        base.gauges(NOBODY, NOBODY),
+        base.ticks(NOBODY),
+        base.own_metrics(NOBODY),
+        base.elsewhere(NOBODY, NOBODY, NOBODY),
+        await base.findings(None),
+        base.jobs(NOBODY),
+    ]
+    assert not any(map(len, several))
+    one = [
+        base.metrics(NOBODY),
+        base.knower(NOBODY, NOBODY),
+        base.hearing(NOBODY),
+        base.admits(NOBODY, NOBODY, NOBODY),
+        base.noting(NOBODY),
+        base.cards(NOBODY, NOBODY),
+        base.addon(NOBODY, NOBODY),
+        base.keeper(NOBODY, NOBODY, NOBODY),
+    ]
+    assert one == [None] * len(one)
+    core: Any = object()
+    wraps: list[Callable[[Any], Any]] = [base.gateway, base.authenticator, base.transports, base.handlers]
+    assert all(each(core) is core for each in wraps)
+    await base.work(NOBODY, NOBODY)
 
 
 def test_settings_choose() -> None:
@@ -164,7 +135,9 @@ def test_settings_choose() -> None:
         "transfer",
         "outcomes",
         "replay",
+        "calls",
         "chat",
+        "preview",
         "conflicts",
         "facts",
         "overview",
@@ -206,3 +179,10 @@ def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "app.features.broken", Broken("app.features.broken"))
     with pytest.raises(ModuleNotFoundError, match="jinja2"):
         load(Settings.model_construct(ui="on", _fields_set=set()))
+
+
+def test_what_the_core_finds_by_its_name_is_there() -> None:
+    source = "".join(path.read_text() for path in Path(app.__path__[0]).rglob("*.py"))
+    names = set(re.findall(r'imported\("([\w.]+)"\)', source))
+    assert len(names) == 4
+    assert None not in map(imported, names)

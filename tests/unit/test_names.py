@@ -14,6 +14,7 @@ APART = (
     "api/",
     "features/ui/",
     "features/mcp/",
+    "features/calls/routes",
     "features/chat/routes",
     "features/conflicts/routes",
     "features/facts/routes",

@@ -41,11 +41,11 @@ class HistoryArchives(Feature):
 
         return (Tick("archive", EVERY, archive),)
 
-    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Elsewhere:
+    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Sequence[Elsewhere]:
         from app.features.archive.archives import erasing
         from app.store.erasure import ERASER_ROLE, own_connection
 
-        return erasing(self._keep(), own_connection(dsn, ERASER_ROLE), queries, clock)
+        return (erasing(self._keep(), own_connection(dsn, ERASER_ROLE), queries, clock),)
 
     async def findings(self, dsn: str | None) -> Sequence[Finding]:
         from app.features.archive.findings import findings

@@ -9,14 +9,13 @@ import orjson
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from app.api.calls import text_of_item
 from app.api.common import Model
 from app.api.scope import Admitted, CallerScope, Gate, find_call
 from app.errors import Forbidden
 from app.features.replay.ask_again import Replayer
 from app.features.replay.compare import compare
 from app.features.replay.recompile import Again, Mode, Recompiler
-from app.store.captures import Captures
+from app.store.captures import Captures, text_of_item
 
 
 class ReplayIn(Model):

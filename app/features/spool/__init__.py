@@ -44,10 +44,10 @@ class CallsKept(Feature):
             spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
         )
 
-    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Elsewhere:
+    def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Sequence[Elsewhere]:
         from app.features.spool.spool import erasing
 
-        return erasing(self.settings.spool_folder)
+        return (erasing(self.settings.spool_folder),)
 
     async def findings(self, dsn: str | None) -> Sequence[Finding]:
         from app.features.spool.findings import findings

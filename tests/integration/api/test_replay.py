@@ -14,10 +14,10 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from app.api.auth import Authenticator
-from app.api.calls import calls_router
 from app.api.common import add_routes, install_errors
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
+from app.features.calls.routes import calls_router
 from app.features.replay.ask_again import Replayer
 from app.features.replay.routes import replay_router
 from app.features.replay.store import ReplayStore

@@ -13,13 +13,13 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from app.api.search import Previewer, PreviewRequest
 from app.context.knower import EarlierMessage, Who
 from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.score import ProfileName
 from app.errors import StoreUnavailable
+from app.features.preview.routes import Previewer, PreviewRequest
 from app.gateway.upstream import Router
 from app.store.pools import Pool
 from app.store.queries import Queries

@@ -8,11 +8,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.api.search import Previewer, PreviewRequest
 from app.errors import StoreUnavailable
 from app.features.cards.keeper import CardReader
 from app.features.cards.section import LABEL
 from app.features.cards.store import Cards, NewCard
+from app.features.preview.routes import Previewer, PreviewRequest
 from app.gateway.prepare import Preparer
 from app.gateway.upstream import Router
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection

@@ -8,8 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import NotReady
-from app.store import embedded
-from app.store.embedded import SERVER_SETTINGS, Account, Binaries, make_cluster, server_settings, unpack, write_private
+from app.features.embedded import server as embedded
+from app.features.embedded.server import (
+    SERVER_SETTINGS,
+    Account,
+    Binaries,
+    make_cluster,
+    server_settings,
+    unpack,
+    write_private,
+)
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

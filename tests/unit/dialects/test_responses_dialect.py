@@ -8,12 +8,13 @@ from typing import Any
 import orjson
 
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
+from app.context.transcript import mark_of_answer as mark_of
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.chat import CHAT
 from app.dialects.registry import dialect_of
-from app.dialects.responses import RESPONSES, mark_of
 from app.dialects.splice import splice
 from app.dialects.sse import UpstreamAnswer
+from app.features.responses.dialect import RESPONSES
 from app.gateway.inject import weave
 from mneme_replay.paths import MASK
 from tests.support.responses import called, said

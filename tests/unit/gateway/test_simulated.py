@@ -6,9 +6,9 @@ from typing import Any
 import orjson
 
 from app.context.assemble import NOTE, TAG, render
-from app.dialects import responses
 from app.dialects.sse import answer_of_json, fold, payloads
-from app.gateway.simulated import MODEL, SimulatedTransport, answer_to, notes_in
+from app.features.responses import dialect as responses
+from app.features.simulated.transport import MODEL, SimulatedTransport, answer_to, notes_in
 from app.gateway.upstream import SIMULATED_BASE_URL, UpstreamRequest, UpstreamResponse
 from tests.support.clock import FakeClock
 from tests.support.context_samples import memory, message

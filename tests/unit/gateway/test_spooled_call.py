@@ -15,12 +15,12 @@ from app.api.auth import Principal
 from app.context.assemble import Block
 from app.context.request import Compilation
 from app.dialects.chat import CHAT
-from app.dialects.responses import RESPONSES
 from app.errors import UpstreamError
 from app.features.paging.addon import PagingAddon
 from app.features.paging.ledger import HiddenLegs
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
+from app.features.responses.dialect import RESPONSES
 from app.features.spool.journal import Begin, Codec, KeptCall, frames_of, gather
 from app.features.spool.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.call import Forwarded

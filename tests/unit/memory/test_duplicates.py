@@ -14,9 +14,9 @@ from typing import Protocol
 
 import pytest
 
+from app.features.minilm.embedder import MiniLMEmbedder
 from app.memory.text import gist, same_claim
 from app.providers.embeddings import Vectors, WordLlamaEmbedder
-from app.providers.minilm import MiniLMEmbedder
 from tests.unit.memory.duplicates import other, same
 
 Measured = tuple[float, bool, bool]

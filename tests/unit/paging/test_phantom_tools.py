@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.chat import CHAT
-from app.dialects.responses import RESPONSES
 from app.dialects.splice import splice
 from app.features.paging.tools import (
     MAX_ARGUMENTS_CHARS,
@@ -38,6 +37,7 @@ from app.features.paging.tools import (
     spoken,
     unknown_object,
 )
+from app.features.responses.dialect import RESPONSES
 from app.providers.tokens import Tokenizers, tools_tokens
 from tests.support.replies import captured_cases, captured_request
 

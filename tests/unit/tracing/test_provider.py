@@ -72,7 +72,7 @@ def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 async def test_variables_that_the_sdk_refuses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "256")
     with pytest.raises(NotReady, match="max_export_batch_size must be less"):
-        async with load(Settings(otel="on")).running():
+        async with load(Settings(otel="on")).within(lambda each: each.running()):
             pass
 
 

@@ -9,12 +9,12 @@ from typing import get_args
 import pytest
 
 import app.gateway
-from app.api.calls import Outcome
 from app.context.assemble import RebaseReason
 from app.context.budget import KNOWN_SECTIONS, TaskType
 from app.context.candidates import LEGS
 from app.context.pack import Reason
 from app.context.score import SIGNALS
+from app.features.calls.routes import Outcome
 from app.features.paging.state import Paging
 from app.features.paging.values import Fidelity
 from app.features.replay.compare import NOT_FOUND, Change

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -32,7 +31,16 @@ from app.capture.recipe import rebuild
 from app.context.audit import expand, fill, quoted_memories, shown_texts
 from app.errors import BadRequest, MnemeError, NotFound
 from app.gateway.addon import Addon
-from app.store.captures import CallDetail, CallFilter, Captures, ShownItem, StoredCall, StoredLeg, StreamEvent
+from app.store.captures import (
+    CallDetail,
+    CallFilter,
+    Captures,
+    ShownItem,
+    StoredCall,
+    StoredLeg,
+    StreamEvent,
+    text_of_item,
+)
 from app.store.resolution import KnowingStore
 from app.store.sessions import Sessions
 
@@ -350,14 +358,6 @@ def _complete(item: dict[str, Any], shown: dict[UUID, ShownItem]) -> None:
     for source in item["provenance"]:
         message = shown.get(UUID(source["message_id"]))
         source["metadata"] = message.metadata if message is not None else {}
-
-
-def text_of_item(item: Mapping[str, Any], known: ShownItem | None) -> str | None:
-    """The words of an explained item, of a passage only its own."""
-    if known is None or not known.text:
-        return known.text if known is not None else None
-    span = item["provenance"][0].get("span") if item["provenance"] else None
-    return known.text[slice(*span)] if span is not None else known.text
 
 
 def _event(event: StreamEvent) -> StreamEventOut:

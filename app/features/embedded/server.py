@@ -38,7 +38,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,7 +48,6 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from app.errors import NotReady
-from app.settings import Settings
 from app.store.queries import Queries
 
 logger = logging.getLogger(__name__)
@@ -796,41 +794,3 @@ def _port_is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-# --- for as long as it takes --------------------------------------------------------------------------------------------
-
-DATABASE_LOOK_S = 1.0
-"""Seconds between two looks at the embedded Postgres; each reads a lock, some 0.1 ms."""
-
-
-@contextlib.contextmanager
-def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
-    """The DSN: the one configured, else that of the embedded server, which is stopped at the end."""
-    if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
-        return
-    server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
-    say("starting the embedded Postgres …")
-    dsn = server.start()
-    stopping = threading.Event()
-    watch = threading.Thread(target=_keep_running, args=(server, stopping), name="postgres supervisor", daemon=True)
-    watch.start()
-    try:
-        yield dsn
-    finally:
-        stopping.set()
-        watch.join()
-        server.stop()
-
-
-def _keep_running(server: EmbeddedPostgres, stopping: threading.Event) -> None:
-    """Start the embedded Postgres again when it has died: after a crash it recovers by itself what was committed."""
-    while not stopping.wait(DATABASE_LOOK_S):
-        if server.status().running:
-            continue
-        logger.error("the embedded Postgres has died; starting it again")
-        try:
-            server.start()
-        except NotReady as error:
-            logger.error("the embedded Postgres does not start", extra={"error": error.message})

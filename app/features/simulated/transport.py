@@ -14,7 +14,7 @@ import orjson
 from app.clock import Clock
 from app.context.assemble import ABOUT, NOTE, TAG, WISHES
 from app.dialects.messages import MESSAGES
-from app.dialects.responses import RESPONSES
+from app.dialects.registry import dialect_of
 from app.gateway.headers import Headers
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
 
@@ -197,7 +197,8 @@ class SimulatedTransport:
         if asked.get("previous_response_id") or asked.get("conversation") or asked.get("background"):
             message = "The simulated upstream keeps nothing: send the whole input, or a session (X-Mneme-Session)."
             return self._error(request, 400, message, param="previous_response_id", code="previous_response_not_found")
-        messages = RESPONSES.messages(asked) or ()
+        dialect = dialect_of("POST", "/v1/responses")
+        messages = (dialect.messages(asked) if dialect is not None else None) or ()
         if not any(each.get("role") != "system" for each in messages):
             return self._error(request, 400, "`input` must be a text or an array of items.", param="input")
         pieces = _PIECES.findall(answer_to(messages))
