@@ -333,7 +333,7 @@ class _Routes:
         cursor: Cursor = None,
     ) -> SessionPage:
         """List sessions, newest first; or find those of one user by what they were about, in one page. A session has a summary
-        once it has been idle for five minutes."""
+        once it has been idle for five minutes. One that was deleted is not listed, until something is said in it again."""
         if query is not None and query.strip():
             return await self._search(scope, user, query, status, limit, cursor)
         after = decode_cursor(cursor, (datetime, UUID))
