@@ -333,7 +333,7 @@ class _Routes:
         cursor: Cursor = None,
     ) -> SessionPage:
         """List sessions, newest first; or find those of one user by what they were about, in one page. A session has a summary
-        once it has been idle for five minutes."""
+        once it has been idle for five minutes. One that was deleted is not listed, until something is said in it again."""
         if query is not None and query.strip():
             return await self._search(scope, user, query, status, limit, cursor)
         after = decode_cursor(cursor, (datetime, UUID))
@@ -487,8 +487,10 @@ class _Routes:
 
     async def delete_session(self, scope: Admitted, session_id: Segment, user: Owner = None) -> SessionDeleted:
         """Delete a session: each of its messages as the route for one does, with what was learned from them alone, and its
-        metadata and summary. It is closed; its id stays, so that its transcript, sent again, is recognised and brings nothing
-        back. What it shares with the session that it is a branch of is that one's. Asked again after a failure it goes on.
+        metadata and summary; a turn that is under way goes with it. It is closed; its id stays, so that its transcript, sent
+        again, is recognised and brings nothing back. What is said in it afterwards, by a chat or by `messages`, is kept as
+        ever, and opens it again. What it shares with the session that it is a branch of is that one's. Asked again after a
+        failure it goes on. `message_count` goes on counting the places of what was deleted.
         """
         ref = await find_session(self._sessions, scope, session_id, user)
         gone = await self._deleter.delete_session(scope.tenant, ref)

@@ -538,6 +538,8 @@ class Deleter:
                         f"Nothing was deleted: messages of this time are archived ({', '.join(months)}), and a restore would "
                         "bring them back. Restore them first (mneme archive restore), or give them up (mneme archive drop)."
                     )
+                # First, so that turns that are under way are recorded as deleted; and last, with what a job wrote meanwhile.
+                await self._end(connection, tenant, ref)
                 while rows := await connection.fetch(
                     self._sql["deleting.of_session"], tenant, user, ref.session_id, SESSION_BATCH
                 ):
@@ -548,23 +550,41 @@ class Deleter:
                             gone = SessionDeletion(
                                 gone.messages + 1, gone.forgotten | set(one.forgotten), gone.kept | set(one.kept)
                             )
-                await connection.execute(
-                    self._sql["deleting.end_session"], tenant, user, ref.session_id, self._clock.now()
-                )
+                for row in await connection.fetch(self._sql["deleting.dropped"], tenant, user, ref.session_id):
+                    async with asyncio.timeout(DELETION_S), self._alone(connection, tenant, ref):
+                        run = _Deleting(
+                            connection, self._sql, tenant, user, row["message_id"], self._clock.now(), self._clock.now()
+                        )
+                        one = await run.forget_dropped(ref.session_id, row["said"] or "")
+                        gone = SessionDeletion(
+                            gone.messages, gone.forgotten | set(one.forgotten), gone.kept | set(one.kept)
+                        )
+                await self._end(connection, tenant, ref)
         except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
             raise StoreUnavailable("Not all was deleted: others write for this user; try again.") from error
         return gone
 
+    async def _end(self, connection: asyncpg.Connection[Any], tenant: UUID, ref: SessionRef) -> None:
+        await connection.execute(
+            self._sql["deleting.end_session"], tenant, ref.user_id, ref.session_id, self._clock.now()
+        )
+
     async def _one(
         self, connection: asyncpg.Connection[Any], tenant: UUID, user: UUID, message: UUID, place: Any
     ) -> Deletion | None:
-        alone = place["session_id"] if user == ids.nobody(tenant) else user
-        async with connection.transaction():
-            # First all that may be waited for: what comes after sees what others have written.
-            await connection.execute(self._sql["learning.lock"], alone)
-            await connection.execute(self._sql["erasure.settle"], user)
+        async with self._alone(connection, tenant, SessionRef(user, place["session_id"])):
             run = _Deleting(connection, self._sql, tenant, user, message, place["created_at"], self._clock.now())
             return await run.delete()
+
+    @asynccontextmanager
+    async def _alone(self, connection: asyncpg.Connection[Any], tenant: UUID, ref: SessionRef) -> AsyncIterator[None]:
+        """A transaction for the `async with` block, of whom nobody else writes for this user meanwhile."""
+        async with connection.transaction():
+            # First all that may be waited for: what comes after sees what others have written.
+            alone = ref.session_id if ref.user_id == ids.nobody(tenant) else ref.user_id
+            await connection.execute(self._sql["learning.lock"], alone)
+            await connection.execute(self._sql["erasure.settle"], ref.user_id)
+            yield
 
     async def take_back(self, tenant: UUID, space: UUID, item: UUID, user: UUID | None) -> Deletion | None:
         """Take out of a shared space an item that this user said there (None: whoever's it is), with what came from it and all
@@ -620,12 +640,28 @@ class _Deleting:
         row = rows[0]
         key = bytes.fromhex(await self._connection.fetchval(self._sql["erasure.hmac_key"]))
         summary: UUID | None = row["compressed_summary_id"]
+        gone = await self._learned(key, summary, row["said"])
+        if summary is not None:
+            await self._run("deleting.uncompress", summary)
+        await self._quotes(row["session_id"], [self._message, *gone.forgotten])
+        await self._paged(row["session_id"], row["message_hash"])
+        await self._words(key, row)
+        return gone
+
+    async def forget_dropped(self, session: UUID, said: str) -> Deletion:
+        """Forget what was learned from a message that went with its month; `said`: what memories quote of it."""
+        key = bytes.fromhex(await self._connection.fetchval(self._sql["erasure.hmac_key"]))
+        gone = await self._learned(key, None, said)
+        await self._quotes(session, [self._message, *gone.forgotten])
+        await self._run("memories.suppress", [self._message], "deleted", [None], self._now)
+        return gone
+
+    async def _learned(self, key: bytes, summary: UUID | None, said: str) -> Deletion:
+        """Forget what was learned from the message alone, and the `summary` that stands for it; the rest loses it."""
         found = await self._rows("deleting.learned", self._message, summary)
         learned = [_learned(each) for each in found]
         kept = tuple(
-            each.memory_id
-            for each in learned
-            if each.memory_id != summary and outlives(each, self._message, row["said"])
+            each.memory_id for each in learned if each.memory_id != summary and outlives(each, self._message, said)
         )
         held = await hold(
             self._connection,
@@ -636,11 +672,6 @@ class _Deleting:
         )
         forgotten = tuple(each.memory_id for each in held)
         await self._memories(key, held, kept)
-        if summary is not None:
-            await self._run("deleting.uncompress", summary)
-        await self._quotes(row["session_id"], [self._message, *forgotten])
-        await self._paged(row["session_id"], row["message_hash"])
-        await self._words(key, row)
         return Deletion(forgotten, kept)
 
     async def _memories(self, key: bytes, held: Sequence[LockedMemory], kept: Collection[UUID]) -> None:

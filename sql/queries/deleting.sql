@@ -21,6 +21,17 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.session_id = $3
 ORDER BY h.turn_index DESC, h.sibling DESC
 LIMIT $4
 
+-- name: dropped
+-- Messages of a session that went with their month (`mneme archive drop`), as memories name them, with what these quote of them.
+SELECT x.message_id, x.said FROM (
+    SELECT (s.source ->> 'message_id')::uuid AS message_id, string_agg(DISTINCT s.source ->> 'quote', ' ') AS said
+    FROM agent_data.memory_store m CROSS JOIN jsonb_array_elements(m.sources) AS s (source)
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.status <> 'forgotten' AND s.source ->> 'session_id' = $3::uuid::text
+    GROUP BY 1
+) x
+WHERE NOT EXISTS (SELECT FROM agent_data.conversation_history h WHERE h.user_id = $2 AND h.message_id = x.message_id)
+ORDER BY x.message_id
+
 -- name: archived
 -- Months of a session's time that are archived, where no single message is deleted (2026-01); NULL: none.
 SELECT array_agg(DISTINCT left(a.month, 4) || '-' || right(a.month, 2)) FROM agent_data.sessions s
@@ -29,9 +40,9 @@ JOIN agent_data.history_archives a ON a.state = 'archived' AND a.month BETWEEN
 WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3
 
 -- name: end_session
--- Ends a session whose messages are deleted, without what was said of it.
+-- Ends a session whose messages are deleted, without what was said of it. Turns that have begun are recorded as deleted.
 UPDATE agent_data.sessions SET
-    status = 3, ended_at = COALESCE(ended_at, $4), updated_at = $4, metadata = '{}', summary_text = NULL,
+    status = 3, ended_at = $4, deleted_at = $4, updated_at = $4, metadata = '{}', summary_text = NULL,
     summary_embedding = NULL, summary_token_count = 0
 WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3
 

@@ -17,7 +17,8 @@ LEFT JOIN agent_data.users u ON u.user_id = s.user_id
 WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id = $3
 
 -- name: list_of_user
--- The sessions of a user, newest first, after ($4, $5); branches of $7 where it is given.
+-- The sessions of a user, newest first, after ($4, $5); branches of $7 where it is given. One that was deleted is in no list until it
+-- goes on.
 SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id, s.created_at, s.updated_at, s.expires_at,
        s.ended_at, s.status, s.session_type, s.model_id, s.turn_count, s.total_prompt_tokens, s.total_completion_tokens,
        s.total_cost_microcents, s.summary_text, s.parent_session_id, s.branch_turn_index, s.first_message_at,
@@ -25,6 +26,7 @@ SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id
 FROM agent_data.sessions s
 LEFT JOIN agent_data.users u ON u.user_id = s.user_id
 WHERE s.tenant_id = $1 AND s.user_id = $2 AND ($3::smallint IS NULL OR s.status = $3)
+  AND (s.deleted_at IS NULL OR s.ended_at IS DISTINCT FROM s.deleted_at)
   AND ($4::timestamptz IS NULL OR (s.created_at, s.session_id) < ($4, $5::uuid))
   AND ($7::uuid IS NULL OR s.parent_session_id = $7)
 ORDER BY s.created_at DESC, s.session_id DESC
@@ -40,6 +42,7 @@ SELECT s.session_id, s.user_id, u.external_id AS user_external_id, s.external_id
 FROM agent_data.sessions s
 LEFT JOIN agent_data.users u ON u.user_id = s.user_id
 WHERE s.tenant_id = $1 AND ($2::smallint IS NULL OR s.status = $2)
+  AND (s.deleted_at IS NULL OR s.ended_at IS DISTINCT FROM s.deleted_at)
   AND ($3::timestamptz IS NULL OR (s.created_at, s.session_id) < ($3, $4::uuid))
   AND NOT EXISTS (SELECT FROM agent_data.spaces x WHERE x.tenant_id = $1 AND x.user_id = s.user_id)
 ORDER BY s.created_at DESC, s.session_id DESC

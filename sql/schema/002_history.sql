@@ -39,6 +39,7 @@ CREATE TABLE agent_data.sessions (
     metadata                jsonb NOT NULL DEFAULT '{}',
     summary_space           smallint,        -- of `summary_embedding`; after a change of the embedder the words alone count
     config                  jsonb NOT NULL DEFAULT '{}',  -- settings of this session (seed 002 §1.1), such as whether it is paged
+    deleted_at              timestamptz,   -- it was deleted then, and with it every turn that had begun
     PRIMARY KEY (user_id, session_id)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('sessions', current_setting('mneme.hash_partitions')::int);

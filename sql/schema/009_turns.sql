@@ -85,11 +85,12 @@ CREATE TYPE agent_data.turn_job AS (turn integer, entrypoint text, payload bytea
 CREATE TYPE agent_data.memory_uses AS (user_id uuid, items uuid[], times integer[], scores real[]);
 
 -- Counts a session on and gives it its new head, made with its user where it is new. Returns how many messages it has then, and
--- the time of its first and last. Runs as its caller does, in the caller's search path.
+-- the time of its first and last; `gone`: it was deleted after `p_at`, when this began. What begins later opens it again. Runs as its
+-- caller does, in the caller's search path.
 CREATE FUNCTION agent_data.move_session(
     p_tenant uuid, p_user uuid, p_session agent_data.session_record, p_place agent_data.place_record,
-    p_prompt_tokens integer, p_completion_tokens integer, p_cost bigint,
-    OUT total integer, OUT began timestamptz, OUT ended timestamptz
+    p_prompt_tokens integer, p_completion_tokens integer, p_cost bigint, p_at timestamptz,
+    OUT total integer, OUT began timestamptz, OUT ended timestamptz, OUT gone boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
     made boolean := NOT EXISTS (
@@ -117,7 +118,8 @@ BEGIN
         turn_count = GREATEST(s.turn_count + p_place.fresh, p_place.beside),
         updated_at = EXCLUDED.updated_at,
         expires_at = EXCLUDED.expires_at,
-        status = CASE WHEN s.status = 4 THEN 1 ELSE s.status END,
+        status = CASE WHEN s.status = 4 OR (s.ended_at = s.deleted_at AND s.deleted_at <= p_at) THEN 1 ELSE s.status END,
+        ended_at = CASE WHEN s.ended_at = s.deleted_at AND s.deleted_at <= p_at THEN NULL ELSE s.ended_at END,
         model_id = COALESCE(p_session.model_id, s.model_id),
         context_window_size = COALESCE(p_session.context_window_size, s.context_window_size),
         system_prompt_hash = COALESCE(EXCLUDED.system_prompt_hash, s.system_prompt_hash),
@@ -138,7 +140,7 @@ BEGIN
         block_epoch = GREATEST(EXCLUDED.block_epoch, s.block_epoch),
         first_message_at = LEAST(s.first_message_at, EXCLUDED.first_message_at),
         last_message_at = GREATEST(s.last_message_at, EXCLUDED.last_message_at)
-    RETURNING s.turn_count, s.first_message_at, s.last_message_at INTO total, began, ended;
+    RETURNING s.turn_count, s.first_message_at, s.last_message_at, s.deleted_at > p_at INTO total, began, ended, gone;
     IF made THEN
         INSERT INTO agent_data.users (user_id, tenant_id, external_id)
         VALUES (p_user, p_tenant, p_session.user_external_id) ON CONFLICT DO NOTHING;
@@ -188,7 +190,7 @@ BEGIN
     FROM agent_data.move_session(p_tenant, p_user, p_session, ROW(
         fresh, beside, head_index, head_ahead,
         (SELECT min(m.created_at) FROM unnest(p_messages) m), (SELECT max(m.created_at) FROM unnest(p_messages) m)
-    )::agent_data.place_record, p_prompt_tokens, p_completion_tokens, p_cost) t;
+    )::agent_data.place_record, p_prompt_tokens, p_completion_tokens, p_cost, 'infinity') t;
 
     RETURN QUERY
     WITH placed AS (
@@ -294,6 +296,35 @@ RETURNS bytea LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     FROM (SELECT CASE WHEN length(key) > 64 THEN sha256(key) ELSE key END AS short) k, generate_series(0, 63) n
 $$;
 
+-- What is recorded of a turn whose session was deleted while it was under way: what a deletion leaves of messages (`deleting.blank`,
+-- `memories.suppress`).
+CREATE FUNCTION agent_data.bury_messages(p_messages agent_data.turn_message[], p_turn integer, p_tenant uuid, p_user uuid)
+RETURNS agent_data.turn_message[] LANGUAGE plpgsql SET search_path = agent_data, public, pg_temp AS $$
+DECLARE
+    key     bytea := decode((SELECT c.value #>> '{}' FROM agent_data.system_config c WHERE c.key = 'content_hmac_key'), 'hex');
+    message agent_data.turn_message;
+BEGIN
+    FOR n IN 1 .. cardinality(p_messages) LOOP
+        message := p_messages[n];
+        CONTINUE WHEN message.turn <> p_turn;
+        INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)
+        VALUES (p_user, p_tenant, message.message_id, 'deleted', sha256(
+            agent_data.hmac_pad(key, 92) || sha256(agent_data.hmac_pad(key, 54) || message.content_hash)))
+        ON CONFLICT DO NOTHING;
+        message.content := NULL;
+        message.content_parts := NULL;
+        message.name := NULL;
+        message.tool_calls := NULL;
+        message.tool_call_id := NULL;
+        message.content_hash := NULL;
+        message.metadata := NULL;
+        message.hidden := true;
+        message.vector := NULL;
+        p_messages[n] := message;
+    END LOOP;
+    RETURN p_messages;
+END $$;
+
 -- Records calls, all or none. False for a single call that is stored already, and for several that all are: a record that comes
 -- twice leaves one. Several of which some are stored fail with unique_violation, and are sent one by one.
 --
@@ -321,6 +352,7 @@ DECLARE
     begans   timestamptz[];
     endeds   timestamptz[];
     graphs   boolean[] := array_fill(false, ARRAY[many]);
+    gones    boolean[] := array_fill(false, ARRAY[many]);
     burying  boolean := false;
     before   integer[];
     call     agent_data.call_record;
@@ -332,6 +364,7 @@ DECLARE
     ended    timestamptz;
     graph    boolean;
     buried   boolean;
+    gone     boolean;
     again    boolean;
     there    uuid;
     wanted   uuid[];
@@ -403,9 +436,13 @@ BEGIN
             i := moved.turn;
             CONTINUE WHEN repeats[i];
             call := p_calls[i];
-            SELECT t.total, t.began, t.ended INTO total, began, ended
+            SELECT t.total, t.began, t.ended, t.gone INTO total, began, ended, gone
             FROM agent_data.move_session(call.tenant_id, call.user_id, moved.session, moved.place, call.prompt_tokens,
-                                         call.completion_tokens, call.cost_microcents) t;
+                                         call.completion_tokens, call.cost_microcents, call.created_at) t;
+            IF gone THEN
+                gones[i] := true;
+                p_messages := agent_data.bury_messages(p_messages, i, call.tenant_id, call.user_id);
+            END IF;
             bases[i] := total - (moved.place).fresh;
             IF (moved.place).beside > 0 THEN
                 begans[i] := began;
@@ -521,7 +558,7 @@ BEGIN
     IF p_jobs IS NOT NULL THEN  -- as `enqueue`
         INSERT INTO agent_data.pgqueuer (priority, entrypoint, payload, dedupe_key, execute_after, status)
         SELECT 0, j.entrypoint, j.payload, j.dedupe_key, now() + make_interval(secs => COALESCE(j.delay_s, 0)), 'queued'
-        FROM unnest(p_jobs) j WHERE NOT repeats[j.turn]
+        FROM unnest(p_jobs) j WHERE NOT repeats[j.turn] AND NOT gones[j.turn]
         ON CONFLICT DO NOTHING;
     END IF;
     -- Last, so that the locks of memories are held least. One that somebody else is changing is not waited for: a count that

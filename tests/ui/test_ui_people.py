@@ -53,3 +53,18 @@ async def test_somebody_is_erased_whose_name_is_typed(person: Visitor, changing:
     await page.get_by_role("button", name="Erase this user").click()
     await expect(page.get_by_role("heading", level=1, name="Erased")).to_be_visible()
     assert changing.api().get("/memories", user=name)["memories"] == []
+
+
+async def test_a_session_is_deleted_with_what_it_taught(person: Visitor, changing: Served) -> None:
+    said = [{"role": "user", "content": "My parrot is called Barnaby."}, {"role": "assistant", "content": "Noted."}]
+    for session in ("to-go", "to-stay"):
+        changing.api().post(f"/sessions/{session}/messages", {"user": "flora", "messages": said})
+    page = await person.go("/ui/sessions/to-go?user=flora")
+    await page.get_by_text("Delete…", exact=True).last.click()
+    await page.get_by_role("button", name="Delete this session").click()
+    await expect(page.get_by_role("status")).to_contain_text("The session is deleted, with 2 messages")
+    main = page.get_by_role("main")
+    await expect(main.get_by_role("link", name="to-stay", exact=True)).to_be_visible()
+    await expect(main.get_by_role("link", name="to-go", exact=True)).to_have_count(0)
+    assert changing.api().get("/sessions/to-go/history", user="flora")["messages"] == []
+    changing.api().send("DELETE", "/users/flora")

@@ -19,10 +19,12 @@ class Row(NamedTuple):
     state: str
 
 
-def rows() -> list[Row]:
+def rows(seed: str = "") -> list[Row]:
+    """Of a seed ("004"), or of all."""
+    told = [each for each in PAGE.read_text().split("\n## Seed ")[1:] if each.startswith(seed)]
     cells = [
         [each.strip() for each in line.strip().strip("|").split(" | ")]
-        for line in PAGE.read_text().partition("## Seed 000")[2].splitlines()
+        for line in "\n".join(told).splitlines()
         if line.startswith("| ") and not line.startswith(("| § ", "| ---"))
     ]
     assert {len(each) for each in cells} == {5}
@@ -48,3 +50,10 @@ def test_each_mechanism_is_built_and_tested_or_says_how_far_it_is() -> None:
     assert len(found) > 100
     assert [row for row in found if row.state and not row.state.startswith(STATES)] == []
     assert [row for row in found if not row.state and not (NAMED.search(row.where) and "`tests/" in row.test)] == []
+
+
+def test_the_table_at_the_top_counts_the_rows() -> None:
+    for seed in ("000", "001", "002", "003", "004"):
+        counts = [sum(row.state.startswith(state) for row in rows(seed)) for state in STATES]
+        told = [seed, len(rows(seed)) - sum(counts), *counts]
+        assert f"| {' | '.join(map(str, told))} |" in PAGE.read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
@@ -128,7 +129,7 @@ async def cards(visit: Visit) -> Response:
 
 
 async def act(visit: Visit) -> Response:
-    """POST /ui/sessions/{session}/do: end it, or have its jobs done now; choose whether it is paged."""
+    """POST /ui/sessions/{session}/do: end or delete it, or have its jobs done now; choose whether it is paged."""
     given = await visit.form()
     session = await found(visit)
     at = ("sessions", session["id"])
@@ -138,6 +139,10 @@ async def act(visit: Visit) -> Response:
         await visit.api.send("PATCH", *at, body={"config": chosen})
         notice = PAGING[paging] or "Key and server say again whether requests are paged."
         return visit.redirect(url(*at, "objects"), notice)
+    if deed == "delete":
+        gone = await visit.api.send("DELETE", *at)
+        told = f"The session is deleted, with {count(gone['messages'], 'message')}; {_went(gone)}."
+        return visit.redirect(url("sessions", user=session["user"]), told)
     if deed not in DEEDS:
         raise Refused(400, "There is no such action.")
     body = None
@@ -155,14 +160,19 @@ async def delete(visit: Visit) -> Response:
     session = await found(visit)
     owner = str(given.get("owner", "")) or session["id"]
     gone = await visit.api.send("DELETE", "sessions", owner, "messages", visit.segment("message"))
+    page = whole_number(str(given.get("before", ""))) or None
+    return visit.redirect(url("sessions", session["id"], before=page), f"The message is deleted; {_went(gone)}.")
+
+
+def _went(gone: Mapping[str, Any]) -> str:
+    """What a deletion did to memories, in words."""
     lost, kept = len(gone["forgotten"]), len(gone["kept"])
     told = f"{count(lost, 'memory that came', 'memories that came')} from it alone {'is' if lost == 1 else 'are'} forgotten"
     if not lost:
         told = "no memory came from it alone"
     if kept:
         told += f", {count(kept, 'memory', 'memories')} with other sources {'stays' if kept == 1 else 'stay'}"
-    page = whole_number(str(given.get("before", ""))) or None
-    return visit.redirect(url("sessions", session["id"], before=page), f"The message is deleted; {told}.")
+    return told
 
 
 async def _parent(visit: Visit, session: dict[str, Any]) -> dict[str, Any] | None:

@@ -471,6 +471,45 @@ async def test_a_month_is_dropped_with_its_files(told: Teller, admin: Admin, own
     assert "February" in text_of(keep)
 
 
+async def test_a_session_whose_words_were_dropped_takes_what_was_learned_from_them(
+    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str
+) -> None:
+    """What another session says, too, stays, and says so no more."""
+    said = await admin.fetch(
+        "SELECT message_id, session_id FROM agent_data.conversation_history WHERE user_id = $1 AND role = 1"
+        " ORDER BY created_at",
+        ANA,
+    )
+    january, february = said[0], said[1]
+
+    async def learn(text: str, *messages: Any) -> UUID:
+        sources = [
+            {"message_id": str(each["message_id"]), "session_id": str(each["session_id"]), "quote": text}
+            for each in messages
+        ]
+        memory: UUID = await admin.fetchval(
+            "INSERT INTO agent_data.memory_store (memory_id, user_id, tenant_id, memory_tier, memory_scope, content_text,"
+            " content_hash, provenance_type, provenance_turn_id, token_count, source_message_ids, sources) VALUES"
+            " (gen_random_uuid(), $1, $2, 3, 1, $3, sha256($3::text::bytea), 0, $4, 3, $5, $6::jsonb) RETURNING memory_id",
+            ANA, TENANT, text, messages[0]["message_id"], [each["message_id"] for each in messages],
+            msgspec.json.encode(sources).decode(),
+        )  # fmt: skip
+        return memory
+
+    only, both, other = await learn("a", january), await learn("b", january, february), await learn("c", february)
+    await Archives(SQL, keep).run(owner, NOW)
+    await Archives(SQL, keep).drop(owner, "203101", NOW)
+    deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
+    gone = await deleter.delete_session(TENANT, SessionRef(ANA, january["session_id"]))
+    assert (gone.messages, set(gone.forgotten), set(gone.kept)) == (0, {only}, {both})
+    rows = {row["memory_id"]: row for row in await admin.fetch("SELECT * FROM agent_data.memory_store")}
+    assert {each: rows[each]["status"] for each in rows} == {only: "forgotten", both: "active", other: "active"}
+    assert rows[only]["content_text"] != "a"
+    assert rows[both]["source_message_ids"] == [february["message_id"]]
+    again = await deleter.delete_session(TENANT, SessionRef(ANA, january["session_id"]))
+    assert not again.forgotten | again.kept
+
+
 async def test_a_session_with_archived_words_is_not_told_to_be_deleted(
     told: Teller, owner: Any, keep: Keep, database: str
 ) -> None:

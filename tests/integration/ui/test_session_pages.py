@@ -159,6 +159,27 @@ async def test_a_deleted_message_leaves_a_gap(visitor: Visitor, api: httpx.Async
     assert "There is no such message" in (await visitor.press(form, "Delete this message", status=404)).text
 
 
+async def test_a_session_is_deleted_and_in_no_list_until_it_goes_on(
+    visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any]
+) -> None:
+    for name in ("talk", "other"):
+        await say(api, name, *asked("My PIN is secret", "Noted."))
+    page = await visitor.look("sessions/talk")
+    form = _with(page, "Delete this session")
+    gone = await visitor.press(form, "Delete this session")
+    assert "The session is deleted, with 2 messages; no memory came from it alone." in gone.text
+    assert ("talk" in gone.links, "other" in gone.links) == (False, True)
+    assert "talk" not in (await visitor.look("sessions")).links
+    left = await visitor.look("sessions/talk")
+    assert "2 messages deleted here" in left.text
+    assert "My PIN is secret" not in left.text
+    again = await visitor.press(_with(left, "Delete this session"), "Delete this session")
+    assert "The session is deleted, with 0 messages" in again.text
+    assert "too old" in (await visitor.press(form, "Delete this session", csrf="another", status=403)).text
+    await say(api, "talk", *asked("Hello again", "Hello."))
+    assert "talk" in (await visitor.look("sessions")).links
+
+
 async def test_what_a_session_knows_of_itself(
     visitor: Visitor, api: httpx.AsyncClient, admin: asyncpg.Connection[Any], wired: WiredApi
 ) -> None:
