@@ -14,7 +14,6 @@ from app.capture.facts import Outcome, Usage
 from app.context.assemble import Block
 from app.index.analyse import pack
 from app.store import ids
-from app.store.pools import Pool
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, hash_of, recipe_of, said, talk
 
 S1, S2, S3 = (UUID(int=0x51 + n) for n in range(3))
@@ -374,20 +373,6 @@ async def test_what_is_hidden_is_read_and_marked(teller: Teller) -> None:
 
 
 # --- tenants ----------------------------------------------------------------------------------------------------------------
-
-
-async def test_the_tables_show_a_tenant_its_own_rows_only(pool: Pool, teller: Teller) -> None:
-    await teller.tell(talk("q"), "a", session=S1)
-    await teller.tell(
-        talk("other"), "b", session=S2, tenant=OTHER_TENANT, user=ids.user_id(OTHER_TENANT, "ana"),
-    )  # fmt: skip
-    for tenant, expected in ((TENANT, {"q", "a"}), (OTHER_TENANT, {"other", "b"}), (UUID(int=99), set())):
-        async with pool.transaction(tenant) as connection:
-            rows = await connection.fetch("SELECT content FROM agent_data.conversation_history")
-            assert {row["content"] for row in rows} == expected
-    async with pool.acquire() as connection:
-        for table in ("conversation_history", "sessions", "upstream_calls", "message_blobs", "session_heads"):
-            assert await connection.fetch(f"SELECT 1 FROM agent_data.{table}") == [], table
 
 
 async def test_jobs_name_what_was_written(teller: Teller) -> None:

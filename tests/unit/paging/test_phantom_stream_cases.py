@@ -1,4 +1,4 @@
-"""The cases of docs/explanation/paging-streams.md, one by one."""
+"""Cases of docs/explanation/paging-streams.md that the specification of test_phantom_stream.py does not draw by itself."""
 
 from __future__ import annotations
 
