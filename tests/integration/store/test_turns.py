@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 import pytest
 
 from app.capture.facts import Outcome, Usage
@@ -370,16 +369,3 @@ async def test_what_is_hidden_is_read_and_marked(teller: Teller) -> None:
         )  # fmt: skip
     rows = await teller.store.session_messages(TENANT, ANA, [(S1, 99)], limit=9)
     assert [(each.content, each.hidden) for each in rows] == [("a", True), ("q", False)]
-
-
-# --- tenants ----------------------------------------------------------------------------------------------------------------
-
-
-async def test_jobs_name_what_was_written(teller: Teller) -> None:
-    await teller.tell(talk("q"), "a", session=S1)
-    (job,) = await teller.rows("SELECT entrypoint, payload, dedupe_key, status FROM agent_data.pgqueuer")
-    payload = orjson.loads(job["payload"])
-    messages = await teller.rows("SELECT message_id FROM agent_data.conversation_history ORDER BY turn_index")
-    assert payload["messages"] == [str(row["message_id"]) for row in messages]
-    assert (job["entrypoint"], job["status"]) == ("learn", "queued")
-    assert job["dedupe_key"] == f"learn:{teller.calls[0]}"
