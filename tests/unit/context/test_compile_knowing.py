@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -280,6 +281,35 @@ class Talk:
         self.prompts.append(shown(compiled, asked))
         self.messages.append(said("assistant", f"answer {len(self.messages)}"))
         return compiled
+
+
+async def test_twenty_turns_share_their_prefix_but_for_the_one_change() -> None:
+    """What stands in an earlier block and still is so is not said again; a row that changed begins the blocks anew, when it is
+    asked about."""
+    talk = Talk(Found(*(memory(n, f"Number {n} is lucky") for n in range(1, 9))))
+    nothing = Inquiring(Known())
+    rebased = []
+    for turn in range(20):
+        value = "NET15" if turn < 9 else "NET45"
+        about = turn not in (9, 10)  # changed by then, and not asked about
+        inquiry = inquiring(
+            clashes=(clash(50, row=terms(value)._replace(queried_at=NOW + timedelta(days=turn))),),
+            facts=(fact(f"Customer Gai Media Entertainment: payment terms {value}"),),
+        )
+        compiled = await talk.ask(f"Turn {turn}, Gai Media?", inquiry if about else nothing)
+        rebased.append(compiled.audit["rebased"])
+    assert rebased == [None] * 11 + ["items_gone"] + [None] * 8
+    for turn, (earlier, later) in enumerate(itertools.pairwise(talk.prompts)):
+        if turn + 1 != 11:
+            assert later[: len(earlier)] == earlier
+    for turn, prompt in enumerate(talk.prompts):
+        whole = str(prompt)
+        value = "NET15" if turn < 11 else "NET45"
+        assert whole.count("payment terms NET") == 1
+        assert whole.count(f"payment terms {value}") == 1
+        assert whole.count("Conflict: ") == 1
+    last = talk.prompts[-1]
+    assert "From the company's own records" in last[22]["content"]
 
 
 async def test_a_memory_that_ceases_to_be_in_force_leaves_the_conflict_as_it_stands() -> None:

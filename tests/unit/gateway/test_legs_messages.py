@@ -17,7 +17,7 @@ from app.features.paging.state import PagingPartRecord
 from app.features.paging.tools import Names
 from tests.support.faults import StubAnswers, StubPager, bytes_of, in_turn
 from tests.support.journey import Answer, Reply, user
-from tests.support.message_legs import Block, asks, event, streamed, text, thinking, whole
+from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole
 from tests.support.phantoms import sent
 from tests.support.turns import Stage
 
@@ -115,6 +115,15 @@ async def test_a_fault_is_answered_within_the_answer(stage: Stage, streamed_answ
     assert key == exchange.answer_chains[0]
     assert HiddenLegs.of_json(row).legs[0][BLOCKS] == ASKING
     await stage.journey.settled()
+
+
+@BOTH
+async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPager, streamed_answer: bool) -> None:
+    reply = leg([asks(), use("weather", {}, "w")], stream=streamed_answer)
+    answer = await ask(stage, reply, stream=streamed_answer, tools=[OWN])
+    assert (message(answer)["content"], message(answer)["stop_reason"]) == ([use("weather", {}, "w")], "tool_use")
+    assert len(stage.upstream.requests) == 1
+    assert [each.name for each in pager.paged[0].hidden.beside] == ["memory_query"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.splice import entries, splice
-from app.features.paging.stream import ERROR_CHARS, refusal, without
+from app.features.paging.stream import ERROR_CHARS, refusal, summed, without
 
 VALUES = st.sampled_from([1, "a,b", [1, [2]], {"x": "}"}, None, "größe"])
 SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " : ")])
@@ -34,6 +34,26 @@ def test_members_and_elements_go_with_their_commas(
     assert orjson.loads(made) == kept_whole
     if not any(gone for _, gone in given):
         assert made == data
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "total"),
+    [
+        (None, {"a": 1}, {"a": 1}),
+        ({"a": 1}, {"a": 2, "b": 3}, {"a": 3, "b": 3}),
+        ({"a": 1, "b": 2}, {"a": 1}, {"a": 2, "b": 2}),
+        ({"d": {"x": 1, "y": None}}, {"d": {"x": 2, "y": 3}}, {"d": {"x": 3, "y": 3}}),
+        ({"d": {"x": 1}}, {"d": None}, {"d": {"x": 1}}),
+        ({"d": None}, {"d": {"x": 1}}, {"d": {"x": 1}}),
+        (
+            {"cost": 0.5, "tier": "a", "on": True},
+            {"cost": 0.25, "tier": "b", "on": True},
+            {"cost": 0.75, "tier": "b", "on": True},
+        ),
+    ],
+)
+def test_usages_add_up(before: Any, now: Any, total: Any) -> None:
+    assert summed(before, now) == total
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 import pytest
 
+from app.dialects.sse import fold, payloads
 from app.features.paging.stream import MAX_EVENT_BYTES, MAX_TEXT_CHARS, MAX_WAITING, PhantomStream, Send
 from app.features.paging.tools import MAX_CALLS, Names
-from tests.support.phantoms import DONE, asked, call, calls, event, merged, sent, split, usage
+from tests.support.phantoms import DONE, asked, call, calls, event, merged, pended, sent, split, usage
 
 QUESTION = '{"question":"What was the code?"}'
 FAULT = event(calls(call(0, "memory_query", QUESTION, "c1"))) + event(finish="tool_calls") + DONE
@@ -38,6 +39,23 @@ def documents(stream: bytes) -> list[Any]:
 # --- between the legs -------------------------------------------------------------------------------------------------
 
 
+def test_text_before_the_call_stays_and_the_next_leg_goes_on_behind_it() -> None:
+    said = event({"content": "Let me look. "}) + event({"reasoning": "hm"})
+    engine = PhantomStream(Names())
+    outs = engine.feed(ROLE + said + FAULT)
+    assert sent(outs) == ROLE + said
+    need = asked(outs)
+    assert need is not None
+    assert need.message == {
+        "role": "assistant",
+        "content": "Let me look. ",
+        "reasoning": "hm",
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "memory_query", "arguments": QUESTION}}],
+    }
+    answer = fold(payloads(merged(ROLE + said + FAULT, ANSWER)))
+    assert [(c.content, c.finish_reason, c.role) for c in answer.choices] == [("Let me look. 401", "stop", "assistant")]
+
+
 def test_when_nothing_went_out_the_second_legs_id_is_the_answers() -> None:
     engine, out = engine_after(FAULT)
     assert out == b""
@@ -60,6 +78,26 @@ def test_a_leg_ends_with_done_or_with_its_last_byte(form: bytes) -> None:
 
 def own(index: int, id_: str) -> list[bytes]:
     return [event(calls(call(index, "get_time", "", id_))), event(calls(call(index, arguments="{}")))]
+
+
+@pytest.mark.parametrize(
+    ("order", "position"),
+    [(["ours", "a", "b"], 0), (["a", "ours", "b"], 1), (["a", "b", "ours"], 2)],
+)
+def test_ours_beside_the_clients(order: list[str], position: int) -> None:
+    stream = ROLE
+    for index, each in enumerate(order):
+        stream += (
+            b"".join(own(index, each)) if each != "ours" else event(calls(call(index, "memory_query", QUESTION, "c")))
+        )
+    end = event(finish="tool_calls") + usage(1, 2) + DONE
+    engine = PhantomStream(Names())
+    outs = engine.feed(stream + end)
+    assert sent(outs) == ROLE + b"".join(own(0, "a") + own(1, "b")) + end
+    assert outs[-1] == Send(DONE), "what is pending is said before the end, so that it can be stored before it"
+    pending = pended(outs)
+    assert pending is not None
+    assert [(c.id, c.arguments, c.position) for c in pending.calls] == [("c", QUESTION, position)]
 
 
 def test_calls_without_an_index() -> None:
