@@ -108,6 +108,17 @@ async def test_a_question_and_its_answer() -> None:
     )  # fmt: skip
 
 
+async def test_several_answers_stand_beside_the_first() -> None:
+    turn = await recorded(facts(), exchange(answers=[answer("a"), answer("b"), answer("c")]))
+    answers = turn.messages[1:]
+    assert [each.turn_index for each in answers] == [None, 0, 0]
+    assert {each.parent_message_id for each in answers} == {turn.messages[0].message_id}
+    assert [each.prompt_tokens for each in answers] == [10, None, None]
+    assert [each.chain_hash for each in turn.heads] == [b"Q", b"A", b"B", b"C"]
+    assert turn.session is not None
+    assert turn.session.head_message_id == answers[0].message_id
+
+
 async def test_a_question_without_an_answer_leaves_the_end_where_it_was() -> None:
     turn = await recorded(facts(outcome=Outcome.GONE), exchange(answers=[], tails=(None, None)))
     session = turn.session
