@@ -15,7 +15,6 @@ from app.clock import SystemClock
 from app.context.assemble import ABOUT, NOTE
 from app.context.retrieve import Retriever, Scope
 from app.features.facts.store import Facts
-from app.index.indexes import Indexes
 from app.settings import Settings
 from app.store import ids
 from app.store.pools import Pool
@@ -118,12 +117,6 @@ async def test_the_account_tells_every_section(world: World, facts: Facts, pool:
     assert {"wishes", "questions"}.isdisjoint(told)
 
 
-async def test_nothing_to_say_adds_nothing(world: World) -> None:
-    await world.ask([user("Hello there")])
-    assert prompt(world) == [user("Hello there")]
-    assert (await audit(world))["sections"].keys() == {"memories", "history", "tools"}
-
-
 async def test_a_changed_fact_begins_the_blocks_anew(world: World, facts: Facts) -> None:
     await know(facts, "lives_in", "Lisbon")
     transcript: list[Message] = []
@@ -224,18 +217,6 @@ async def test_nobody_has_no_facts(world: World, facts: Facts, pool: Pool) -> No
     assert "Lisbon" not in json.dumps(prompt(world))
 
 
-async def test_a_late_search_leaves_the_facts(world: World, facts: Facts, monkeypatch: pytest.MonkeyPatch) -> None:
-    await know(facts, "lives_in", "Lisbon")
-
-    async def late(*_: Any, **__: Any) -> Any:
-        raise TimeoutError
-
-    monkeypatch.setattr(Indexes, "scan", late)
-    answer = await world.ask([user("Where do I live, and who is near?")])
-    assert answer.headers["x-mneme-status"] == "degraded"
-    assert "lives in: Lisbon" in json.dumps(prompt(world))
-
-
 # --- what is in doubt -----------------------------------------------------------------------------------------------------
 
 
@@ -270,13 +251,6 @@ async def test_a_memory_in_doubt_that_was_found_is_asked_about_once(world: World
     )  # fmt: skip
     await world.ask([user("So what about Friday deliveries?")])
     assert "To be confirmed" in json.dumps(prompt(world))
-
-
-async def test_who_learns_nothing_is_asked_nothing(world: World) -> None:
-    await doubt(world, "Prefers Friday deliveries")
-    await world.ask([user("When are Friday deliveries?")], headers={"x-mneme-memory": "read-only"})
-    assert "Prefers Friday deliveries" in json.dumps(prompt(world))
-    assert "To be confirmed" not in json.dumps(prompt(world))
 
 
 # --- habits ---------------------------------------------------------------------------------------------------------------

@@ -142,7 +142,6 @@ async def test_what_the_answer_states_in_full_comes_first(
             "Yes",
         ),  # another question came last
         (QUESTION, "Yes, but only in summer"),
-        (QUESTION, "Where is it now?"),
     ],
 )
 async def test_what_is_unclear_leaves_it_in_doubt(

@@ -151,9 +151,6 @@ async def test_a_job_that_is_done_twice_makes_one_contradiction(
 
 AWAY: dict[str, httpx.Response | Exception] = {
     "away": httpx.ConnectError("refused"),
-    "slow": httpx.ReadTimeout("too slow"),
-    "refused": httpx.Response(500, text="away"),
-    "prose": httpx.Response(200, json={"choices": [{"message": {"content": "They do."}, "finish_reason": "stop"}]}),
     "of no pair": answered({"verdicts": [{"pair": 7, "verdict": "contradiction", "reason": ""}]}),
 }
 

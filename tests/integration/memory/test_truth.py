@@ -127,20 +127,6 @@ async def test_what_belonged_to_what_ended_ends_with_it(
             ["Never wants meetings on Friday afternoons"],
             "trust_recent",
         ),
-        ("Answers should be long", "Answers should be short", ["Answers should be short"], "trust_recent"),
-        (
-            "Die Antworten sollen lang sein",
-            "Die Antworten sollen kurz sein",
-            ["Die Antworten sollen kurz sein"],
-            "trust_recent",
-        ),
-        (
-            "Quiere las reuniones el viernes",
-            "No quiere las reuniones el viernes",
-            ["No quiere las reuniones el viernes"],
-            "trust_recent",
-        ),
-        ("喜欢周五下午开会", "不喜欢周五下午开会", ["不喜欢周五下午开会"], "trust_recent"),
         (
             "The garage door code has 4 digits",
             "The garage door code has 6 digits",

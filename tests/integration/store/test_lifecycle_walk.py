@@ -362,10 +362,6 @@ def _walk(dsn: str, examples: int, steps: int) -> None:
     )  # fmt: skip
 
 
-def test_a_walk(database: str) -> None:
-    _walk(database, 25, 30)
-
-
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
 def test_long_walks(database: str) -> None:

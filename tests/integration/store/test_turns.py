@@ -7,14 +7,12 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 import pytest
 
 from app.capture.facts import Outcome, Usage
 from app.context.assemble import Block
 from app.index.analyse import pack
 from app.store import ids
-from app.store.pools import Pool
 from tests.support.teller import ANA, NOW, OTHER_TENANT, TENANT, Teller, hash_of, recipe_of, said, talk
 
 S1, S2, S3 = (UUID(int=0x51 + n) for n in range(3))
@@ -371,30 +369,3 @@ async def test_what_is_hidden_is_read_and_marked(teller: Teller) -> None:
         )  # fmt: skip
     rows = await teller.store.session_messages(TENANT, ANA, [(S1, 99)], limit=9)
     assert [(each.content, each.hidden) for each in rows] == [("a", True), ("q", False)]
-
-
-# --- tenants ----------------------------------------------------------------------------------------------------------------
-
-
-async def test_the_tables_show_a_tenant_its_own_rows_only(pool: Pool, teller: Teller) -> None:
-    await teller.tell(talk("q"), "a", session=S1)
-    await teller.tell(
-        talk("other"), "b", session=S2, tenant=OTHER_TENANT, user=ids.user_id(OTHER_TENANT, "ana"),
-    )  # fmt: skip
-    for tenant, expected in ((TENANT, {"q", "a"}), (OTHER_TENANT, {"other", "b"}), (UUID(int=99), set())):
-        async with pool.transaction(tenant) as connection:
-            rows = await connection.fetch("SELECT content FROM agent_data.conversation_history")
-            assert {row["content"] for row in rows} == expected
-    async with pool.acquire() as connection:
-        for table in ("conversation_history", "sessions", "upstream_calls", "message_blobs", "session_heads"):
-            assert await connection.fetch(f"SELECT 1 FROM agent_data.{table}") == [], table
-
-
-async def test_jobs_name_what_was_written(teller: Teller) -> None:
-    await teller.tell(talk("q"), "a", session=S1)
-    (job,) = await teller.rows("SELECT entrypoint, payload, dedupe_key, status FROM agent_data.pgqueuer")
-    payload = orjson.loads(job["payload"])
-    messages = await teller.rows("SELECT message_id FROM agent_data.conversation_history ORDER BY turn_index")
-    assert payload["messages"] == [str(row["message_id"]) for row in messages]
-    assert (job["entrypoint"], job["status"]) == ("learn", "queued")
-    assert job["dedupe_key"] == f"learn:{teller.calls[0]}"

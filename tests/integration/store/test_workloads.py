@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import Any
@@ -17,10 +15,8 @@ from app.store import replicas
 from app.store.pools import Pool, open_pool
 from app.store.replicas import POOL_NAMES, PoolLimits, Pools, open_pools
 from tests.support.database import connected
-from tests.support.sockets import eventually
 
 SIZE = 2
-DEADLINE_S = 20.0
 
 
 def limits(**more: int) -> dict[str, PoolLimits]:
@@ -43,19 +39,6 @@ async def backend(pool: Pool) -> int:
 
 async def backends(pools: Pools) -> set[int]:
     return {await backend(pool) for pool in pools.by_name.values()}
-
-
-async def healed(pool: Pool, failures: int) -> None:
-    """It answers again after at most so many failures."""
-    async with asyncio.timeout(DEADLINE_S):
-        for left in range(failures, -1, -1):
-            try:
-                await backend(pool)
-            except StoreUnavailable:
-                assert left, "one too many"
-                await asyncio.sleep(0)
-            else:
-                return
 
 
 async def test_each_has_its_own_size_and_limits(pools: Pools, empty_database: str) -> None:
@@ -113,33 +96,6 @@ async def test_one_that_is_used_up_holds_no_other_up(pools: Pools, busy: str) ->
         for name, pool in pools.by_name.items():
             if name != busy:
                 await backend(pool)
-
-
-async def test_killed_backends_are_replaced(pools: Pools, empty_database: str) -> None:
-    before = await backends(pools)
-    async with connected(empty_database) as admin:
-        await admin.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND pid <> pg_backend_pid()"
-        )
-    for pool in pools.by_name.values():
-        await healed(pool, failures=SIZE)
-    assert not before & await backends(pools)
-
-
-@pytest.mark.heavy
-async def test_frozen_backends_are_left_behind(pools: Pools) -> None:
-    frozen = await backends(pools)
-    try:
-        for each in frozen:
-            os.kill(each, signal.SIGSTOP)
-        for pool in pools.by_name.values():
-            await healed(pool, failures=1)
-        assert not frozen & await backends(pools)
-    finally:
-        for each in frozen:
-            os.kill(each, signal.SIGCONT)
-    await eventually(lambda: all(pool.idle == pool.size for pool in pools.by_name.values()))
 
 
 async def writes(pool: Pool) -> None:

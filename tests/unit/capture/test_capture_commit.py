@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any, cast
 from uuid import UUID
 
@@ -19,8 +18,6 @@ from app.metrics import Exposition, Metrics
 from app.store.records import CallRecord, SessionRecord, StreamRecord, TurnRecord
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
-
-NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 def turn(
@@ -215,19 +212,6 @@ async def test_who_waits_too_long_is_told_and_nothing_of_it_is_stored(
 # --- who fails ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_wrong_turn_fails_alone(make: Callable[..., GroupCommit], store: Gate) -> None:
-    def answer(ids: list[int]) -> bool:
-        if 3 in ids:
-            raise asyncpg.DataError("no such thing")
-        return True
-
-    store.answer = answer
-    store.open.set()
-    found = await outcomes(await send(make(turns=8), *(turn(n) for n in range(1, 7))))
-    assert isinstance(found.pop(2), asyncpg.DataError)
-    assert found == [True] * 5
-
-
 async def test_a_turn_that_takes_the_database_too_long_fails_alone(
     make: Callable[..., GroupCommit], store: Gate
 ) -> None:
@@ -280,18 +264,6 @@ async def test_a_database_that_is_not_well_refuses_no_turn_for_good(
     assert (found.too_much, found.__cause__) == (False, error)
 
 
-async def test_where_the_answer_was_lost_it_is_sent_again(make: Callable[..., GroupCommit], store: Gate) -> None:
-    def answer(ids: list[int]) -> bool:
-        if len(store.batches) == 1:
-            raise StoreUnavailable from ConnectionResetError()
-        return False  # it was stored: only the answer was lost
-
-    store.answer = answer
-    store.open.set()
-    assert await outcomes(await send(make(), turn(1), turn(2))) == [True, True]
-    assert store.batches == [[1, 2]] * 2
-
-
 async def test_without_a_database_all_are_told_each_by_an_error_of_its_own(
     make: Callable[..., GroupCommit], store: Gate
 ) -> None:
@@ -331,22 +303,6 @@ async def test_that_it_was_stored_before_is_said(make: Callable[..., GroupCommit
 
 
 # --- going away -----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_caller_that_goes_away_changes_nothing_for_the_others(
-    make: Callable[..., GroupCommit], store: Gate
-) -> None:
-    commit = make(queue=3)
-    sent = await send(commit, turn(1))
-    await store.called(1)
-    sent += await send(commit, turn(2), turn(3), turn(4))
-    for each in (sent[0], sent[1], sent[3]):  # under way, in the queue, without room
-        each.cancel()
-    store.open.set()
-    assert await outcomes(sent[2:3]) == [True]
-    async with asyncio.timeout(5):
-        await commit.close(5)
-    assert store.batches == [[1], [2, 3]], "what came into the queue is stored all the same"
 
 
 async def test_closing_waits_for_what_came_and_takes_no_more(make: Callable[..., GroupCommit], store: Gate) -> None:

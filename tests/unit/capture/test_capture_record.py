@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.capture import recipe
 from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange, NewTurnMessage, Outcome, Usage
 from app.capture.record import GIVEN, LONG_TEXT, Recorder, _json
 from app.context.assemble import Block
-from app.index.analyse import pack
 from app.memory.text import content_hash
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
@@ -110,14 +108,6 @@ async def test_a_question_and_its_answer() -> None:
     )  # fmt: skip
 
 
-async def test_messages_of_one_moment_keep_their_order() -> None:
-    turn = await recorded(facts(), exchange(said=[user(f"m{n}") for n in range(3)]))
-    times = [each.created_at for each in turn.messages]
-    assert times == sorted(times)
-    assert len(set(times)) == 4
-    assert [each.parent_message_id for each in turn.messages[1:]] == [each.message_id for each in turn.messages[:-1]]
-
-
 async def test_several_answers_stand_beside_the_first() -> None:
     turn = await recorded(facts(), exchange(answers=[answer("a"), answer("b"), answer("c")]))
     answers = turn.messages[1:]
@@ -127,12 +117,6 @@ async def test_several_answers_stand_beside_the_first() -> None:
     assert [each.chain_hash for each in turn.heads] == [b"Q", b"A", b"B", b"C"]
     assert turn.session is not None
     assert turn.session.head_message_id == answers[0].message_id
-
-
-async def test_another_answer_stands_beside_the_stored_one() -> None:
-    turn = await recorded(facts(), exchange(said=[], asked_index=4, parent_message_id=UUID(int=9)))
-    assert [(each.turn_index, each.parent_message_id) for each in turn.messages] == [(4, UUID(int=9))]
-    assert [each.asked for each in turn.heads] == [False]
 
 
 async def test_a_question_without_an_answer_leaves_the_end_where_it_was() -> None:
@@ -184,11 +168,6 @@ async def test_shapes_of_messages() -> None:
     assert answered.token_count > 0
 
 
-async def test_a_refusal_is_what_was_said() -> None:
-    turn = await recorded(facts(), exchange(answers=[answer(None, refusal="I will not.")]))
-    assert (turn.messages[1].content, turn.messages[1].metadata) == ("I will not.", None)
-
-
 # --- vectors and jobs -----------------------------------------------------------------------------------------------------
 
 
@@ -203,14 +182,6 @@ async def test_what_has_words_gets_a_vector_in_the_same_turn() -> None:
     assert [each.content for each in with_words] == ["one", "two", "general kenobi"]
     assert (turn.space, np.asarray(list(turn.vectors.values())).shape) == (5, (3, 8))
     assert shelf.asked == 1
-
-
-async def test_what_has_words_has_its_terms_with_it() -> None:
-    turn = await recorded(
-        facts(), exchange(said=[user("one"), user("")], answers=[answer("two", tool_calls=[]), answer(None)])
-    )
-    assert dict(turn.terms) == {each.message_id: pack(each.content) for each in turn.messages if each.content}
-    assert len(turn.terms) == 2
 
 
 class RemoteEmbedder(HashEmbedder):
@@ -289,14 +260,6 @@ async def test_a_block_without_a_place_is_not_kept() -> None:
 # --- the call -------------------------------------------------------------------------------------------------------------
 
 
-def recipe_of(*elements: bytes, lead: int = 0, known: recipe.Position | None = None) -> recipe.Recipe:
-    body, spans = b"[", []
-    for each in elements:
-        spans.append((len(body), len(body) + len(each)))
-        body += each
-    return recipe.make(body + b"]", 1, spans, known, None, lead)
-
-
 async def test_a_call_alone() -> None:
     turn = await recorded(facts(body=b"raw", body_size=3, body_truncated=True, session_id=SESSION), None)
     assert (turn.session, list(turn.messages), list(turn.jobs), turn.inputs) == (None, [], [], None)
@@ -305,27 +268,6 @@ async def test_a_call_alone() -> None:
     assert (call.request_sha256, call.session_id) == (sha256(b"raw").digest(), SESSION)
     assert (call.outcome, call.metadata) == (0, "{}")
     assert (await recorded(facts(captured=False), None)).call.metadata == '{"captured":false}'
-
-
-async def test_recipes_become_rows_and_what_both_share_is_kept_once() -> None:
-    received, sent = recipe_of(b"S", b"1", b"2", lead=1), recipe_of(b"S", b"1", b"<2>", lead=1)
-    turn = await recorded(facts(request=received, sent=sent), exchange())
-    blobs = dict(zip(*turn.blobs, strict=True))
-    assert set(blobs.values()) == {b"S", b"1", b"2", b"<2>"}
-    assert [len(each.lead or b"") for each in turn.chains] == [0, 16, 0, 16]
-    assert (turn.call.request_chain, turn.call.sent_chain) == (received.chain, sent.chain)
-    assert received.resume is not None
-    assert sent.resume is not None
-    positions = (received.resume.chain, 2, sent.resume.chain, 2)
-    assert [tuple(each)[3:7] for each in turn.heads] == [positions] * 2
-
-
-async def test_a_request_that_went_as_it_came_can_be_built_on_both_ways() -> None:
-    received = recipe_of(b"1")
-    turn = await recorded(facts(request=received), exchange())
-    assert received.resume is not None
-    assert tuple(turn.heads[0])[3:7] == (received.resume.chain, 1, received.resume.chain, 1)
-    assert tuple((await recorded(facts(), exchange())).heads[0])[3:7] == (None, None, None, None)
 
 
 async def test_a_compile_is_kept_as_json() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -15,13 +14,11 @@ from app.errors import UpstreamTimeout
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.messages import MessagesStream
 from app.features.paging.state import PagingPartRecord
-from app.features.paging.tools import LIMIT_REACHED, Names
-from app.gateway.upstream import UpstreamBroke
+from app.features.paging.tools import Names
 from tests.support.faults import StubAnswers, StubPager, bytes_of, in_turn
-from tests.support.journey import Answer, Client, Reply, user
+from tests.support.journey import Answer, Reply, user
 from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole
 from tests.support.phantoms import sent
-from tests.support.sockets import eventually
 from tests.support.turns import Stage
 
 PATH = "/v1/messages"
@@ -77,21 +74,7 @@ def merged(*legs: bytes) -> bytes:
     return body
 
 
-def results(asked: dict[str, Any]) -> list[str]:
-    blocks = [block for each in asked["messages"] if isinstance(each["content"], list) for block in each["content"]]
-    return [each["content"] for each in blocks if each["type"] == "tool_result"]
-
-
 BOTH = pytest.mark.parametrize("streamed_answer", [True, False], ids=["stream", "body"])
-
-
-@BOTH
-async def test_a_turn_without_a_fault_is_the_upstreams_own(stage: Stage, streamed_answer: bool) -> None:
-    reply = leg(SAYING, stream=streamed_answer)
-    answer = await ask(stage, reply, stream=streamed_answer)
-    assert (answer.body, answer.whole) == (bytes_of(reply), True)
-    assert [each["name"] for each in stage.upstream.asked[0]["tools"]] == [*Names()]
-    assert len(stage.recorder.records) == 1
 
 
 @BOTH
@@ -143,23 +126,6 @@ async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPage
     assert [each.name for each in pager.paged[0].hidden.beside] == ["memory_query"]
 
 
-@BOTH
-async def test_a_model_that_asks_for_ever_is_told_to_stop(stage: Stage, streamed_answer: bool) -> None:
-    answer = await ask(stage, leg([asks()], stream=streamed_answer), stream=streamed_answer, tools=[OWN])
-    asked = stage.upstream.asked
-    assert len(asked) == 6
-    assert results(asked[5])[-1] == LIMIT_REACHED
-    assert asked[5]["tools"] == [OWN]
-    assert (message(answer)["content"], message(answer)["stop_reason"], answer.whole) == ([], "end_turn", True)
-
-
-async def test_a_later_leg_that_is_refused_has_its_own_status(stage: Stage) -> None:
-    told = {"type": "error", "error": {"type": "rate_limit_error", "message": "slow down"}}
-    refused = Reply(429, [*JSON, (b"retry-after", b"7")], [json.dumps(told).encode()])
-    answer = await ask(stage, leg([asks()], stream=False), refused, stream=False)
-    assert (answer.status, answer.headers["retry-after"], answer.json()) == (429, "7", told)
-
-
 @pytest.mark.parametrize(
     ("trouble", "error"),
     [
@@ -184,15 +150,6 @@ async def test_a_later_leg_that_fails_is_an_error_event_of_the_api(
     assert stage.recorder.last.outcome == Outcome.BROKEN
 
 
-async def test_a_later_leg_that_breaks_off_breaks_the_answer(stage: Stage) -> None:
-    piece = streamed(SAYING).partition(b"event: content_block_stop")[0]
-    answer = await ask(stage, leg(ASKING, stream=True), events(piece, UpstreamBroke("gone")))
-    assert not answer.whole
-    assert b"event: error" in answer.body
-    (client,) = (facts for facts, _, _ in stage.recorder.records if "leg_of" not in facts.metadata)
-    assert client.outcome == Outcome.BROKEN
-
-
 @pytest.mark.parametrize("streamed_first", [True, False])
 async def test_a_leg_in_the_other_form_is_taken_all_the_same(stage: Stage, streamed_first: bool) -> None:
     replies = leg(ASKING, stream=streamed_first), leg(SAYING, stream=not streamed_first)
@@ -200,21 +157,6 @@ async def test_a_leg_in_the_other_form_is_taken_all_the_same(stage: Stage, strea
     made = message(answer)
     assert (made["content"], made["stop_reason"], answer.whole) == ([*ASKING[:2], *SAYING], "end_turn", True)
     assert (b"event: message_stop" in answer.body) == streamed_first
-
-
-async def test_a_client_that_goes_ends_the_leg_under_way(stage: Stage, answers: StubAnswers) -> None:
-    answers.hold = asyncio.Event()
-    stage.answering(in_turn(leg(ASKING, stream=True), leg(SAYING, stream=True)))
-    client = Client(stage.journey.gateway)
-    headers = [("content-type", "application/json"), ("x-mneme-paging", "on")]
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
-        group.create_task(client.request("POST", PATH, request(stream=True), headers))
-        await eventually(lambda: bool(answers.asked))
-        client.gone.set()
-    await stage.journey.settled()
-    assert answers.cancelled
-    assert len(stage.upstream.requests) == 1
-    assert stage.recorder.last.outcome == Outcome.GONE
 
 
 async def test_pings_pass_in_every_leg(stage: Stage) -> None:

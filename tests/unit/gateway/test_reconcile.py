@@ -5,14 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.capture.recipe import Position
-from app.context.transcript import Transcript, canonical, chain, message_hash
-from app.errors import NotFound
+from app.context.transcript import Transcript, canonical, message_hash
 from app.gateway.identify import Identity
 from app.gateway.reconcile import (
     Place,
@@ -21,7 +18,6 @@ from app.gateway.reconcile import (
     reconcile,
     same_answer,
     tails,
-    with_overlap,
     with_path,
 )
 from app.store.turns import Recognised, StoredMessage
@@ -92,24 +88,11 @@ def test_who_supplies_the_history(session: str | None, answered: bool, wanted: s
 # --- client-managed -----------------------------------------------------------------------------------------------------
 
 
-def test_nothing_known_is_a_new_session() -> None:
-    place = place_of(Recognised("none", None, False), [said("user")])
-    assert (place.how, place.new, place.first_new, place.visible_from) == ("new", True, 0, 1)
-    assert place.session_id.version == 7
-    assert place.external_id is None
-
-
 def test_a_new_session_that_was_named_has_its_id_from_its_name() -> None:
     found = Recognised("named", SESSION, False)
     for server in (False, True):
         place = place_of(found, [said("user")], NAMED, server=server)
         assert (place.session_id, place.external_id, place.new) == (SESSION, "s", True)
-
-
-def test_a_session_of_another_user_is_none() -> None:
-    with pytest.raises(NotFound) as caught:
-        place_of(Recognised("foreign", None, False), [said("user")], NAMED)
-    assert caught.value.param == "X-Mneme-Session"
 
 
 def chained(**given: Any) -> Recognised:
@@ -126,42 +109,15 @@ def chained(**given: Any) -> Recognised:
     return known("chain", **plain | given)
 
 
-def test_a_transcript_that_goes_on_continues() -> None:
-    place = place_of(chained(), [said("system"), *talk(2)])
-    assert (place.how, place.new, place.first_new, place.session_id) == ("continue", False, 5, SESSION)
-    assert place.parent_message_id == HEAD
-    assert place.request_known == Position(b"r", 3)
-    assert place.sent_known is None
-
-
 def test_more_than_one_new_message_is_new() -> None:
     place = place_of(chained(head_position=0), talk(2))
     assert place.first_new == 2
-
-
-def test_one_that_leaves_it_earlier_is_a_branch() -> None:
-    found = chained(head_open=False, tip_message_id=TIP, tip_turn_index=8, ancestors=((UUID(int=9), 2),))
-    place = place_of(found, talk(2))
-    assert (place.how, place.new, place.first_new) == ("branch", True, 4)
-    assert place.session_id != SESSION
-    assert (place.parent_session_id, place.branch_turn_index, place.parent_message_id) == (SESSION, 4, HEAD)
-    assert place.retrieval_session == SESSION
-    assert place.ancestors == (UUID(int=9),)
-    assert place.external_id is None
 
 
 def test_a_session_that_was_named_has_no_branches() -> None:
     found = chained(head_open=False, tip_message_id=TIP, external_id="s")
     place = place_of(found, talk(2), NAMED)
     assert (place.how, place.session_id, place.parent_message_id, place.external_id) == ("continue", SESSION, HEAD, "s")
-
-
-def test_a_question_asked_before_gets_another_answer() -> None:
-    asked = UUID(int=20)
-    found = known("asked", asked_message_id=asked, asked_turn_index=5, tip_turn_index=6, head_visible_from=3)
-    place = place_of(found, talk(2))
-    assert (place.how, place.first_new, place.asked_index, place.parent_message_id) == ("regenerate", 5, 6, asked)
-    assert place.visible_from == 3
 
 
 def test_a_retry_of_a_first_question_is_none_once_the_conversation_went_on() -> None:
@@ -191,12 +147,6 @@ def test_whether_an_answer_is_still_the_one_that_was_given(stored: str, shown: s
     assert same_answer(shown, stored) is same
 
 
-def test_a_rewritten_answer_goes_on_behind_the_stored_one() -> None:
-    found = known("rewritten", tip_message_id=TIP, tip_turn_index=4, tip_text="a1 and more", head_visible_from=1)
-    place = place_of(found, talk(2))
-    assert (place.how, place.first_new, place.parent_message_id) == ("continue", 4, TIP)
-
-
 def test_an_answer_that_was_deleted_is_not_compared_with() -> None:
     found = known("rewritten", tip_message_id=TIP, tip_turn_index=4, tip_text=None, head_visible_from=1)
     place = place_of(found, talk(2))
@@ -209,13 +159,6 @@ def test_an_edited_answer_is_a_branch_where_something_earlier_is_known_and_else_
     assert (place.how, place.first_new, place.branch_turn_index) == ("branch", 2, 2)
     unknown = known("rewritten", tip_message_id=TIP, tip_text="quite another")
     assert place_of(unknown, talk(1)).how == "new"
-
-
-def test_a_transcript_without_its_head_is_found_by_its_tail() -> None:
-    found = known("tail", tip_message_id=TIP, tip_turn_index=20)
-    place = place_of(found, [said("system"), *talk(2)])
-    assert (place.how, place.first_new, place.parent_message_id) == ("continue", 5, TIP)
-    assert place.visible_from == 17, "the four spoken messages are turns 17 to 20"
 
 
 def test_a_named_session_is_found_by_its_tail_as_well() -> None:
@@ -273,49 +216,6 @@ def path_of(messages: Sequence[Message]) -> list[StoredMessage]:
     return [stored(n, each) for n, each in enumerate(messages, 1)]
 
 
-def test_new_messages_go_on_at_the_tip() -> None:
-    found = known("named", tip_message_id=TIP, tip_turn_index=4, tip_chain=b"tip")
-    place = place_of(found, [said("user", "new")], NAMED, server=True)
-    assert (place.how, place.server_managed, place.first_new) == ("continue", True, 0)
-    assert (place.parent_message_id, place.start_chain) == (TIP, b"tip")
-    messages = talk(2)[:-1]
-    full = with_path(place, path_of(messages), True, [said("user", "new")], Transcript.of([said("user", "new")]))
-    assert [each.content for each in full.path] == ["q0", "a0", "q1", "a1"]
-    assert full.path_complete
-    assert full.start_chain == b"tip"
-
-
-def test_an_sdks_retry_answers_the_stored_question_again() -> None:
-    asked = said("user", "q1")
-    found = known(
-        "named",
-        tip_message_id=TIP,
-        tip_turn_index=4,
-        tip_question_id=UUID(int=3),
-        tip_question_hash=hash_of(asked),
-        tip_question_index=3,
-    )
-    place = place_of(found, [asked], replace(NAMED, retry=1), server=True)
-    assert (place.how, place.first_new, place.asked_index, place.parent_message_id) == ("regenerate", 1, 4, UUID(int=3))
-    full = with_path(place, path_of(talk(1, "q1")), True, [asked], Transcript.of([asked]))
-    assert [each.content for each in full.path] == ["q0", "a0"], "the question comes from the client"
-    assert full.start_chain == chain([hash_of(said("user", "q0")), hash_of(said("assistant", "a0"))])[-1]
-    # The same without saying so is "yes" a second time.
-    assert place_of(found, [asked], NAMED, server=True).how == "continue"
-    assert place_of(found, [said("user", "other")], replace(NAMED, retry=1), server=True).how == "continue"
-
-
-def test_what_the_client_repeats_of_the_history_is_not_supplied() -> None:
-    own = [said("assistant", "a1"), said("user", "new")]
-    found = known("named", tip_message_id=TIP, tip_turn_index=4, tip_chain=b"tip")
-    place = place_of(found, own, NAMED, server=True)
-    full = with_path(place, path_of(talk(2)[:-1]), True, own, Transcript.of(own))
-    assert [each.content for each in full.path] == ["q0", "a0", "q1"]
-    assert full.first_new == 1
-    kept = [hash_of(each) for each in talk(2)[:3]]
-    assert full.start_chain == chain(kept)[-1]
-
-
 def test_a_path_that_is_not_supplied_whole_is_not_complete() -> None:
     found = known("named", tip_message_id=TIP, tip_turn_index=4)
     own = [said("user", "new")]
@@ -326,15 +226,6 @@ def test_a_path_that_is_not_supplied_whole_is_not_complete() -> None:
     assert [each.turn_index for each in full.path] == [1, 3, 4]
     assert not full.path_complete
     assert not with_path(place, path_of(talk(2)[:-1]), False, own, Transcript.of(own)).path_complete
-
-
-def test_a_named_transcript_is_laid_over_the_session() -> None:
-    own = [said("system"), said("user", "q1"), said("assistant", "changed"), said("user", "new")]
-    place = place_of(known("named", tip_message_id=TIP, tip_turn_index=4), own, NAMED)
-    assert (place.how, place.first_new, place.parent_message_id) == ("continue", 0, None)
-    laid = with_overlap(place, path_of(talk(2)[:-1]), Transcript.of(own))
-    assert (laid.first_new, laid.parent_message_id, laid.visible_from) == (2, UUID(int=3), 3)
-    assert with_overlap(place, [], Transcript.of(own)) == place
 
 
 # --- asking the store ---------------------------------------------------------------------------------------------------

@@ -547,9 +547,3 @@ async def test_a_long_answer_of_another_path_is_kept_up_to_the_limit() -> None:
     recorded = stage.recorder.last.stream
     assert recorded is not None
     assert (recorded.body, recorded.truncated) == (b"x" * 8, True)
-
-
-async def test_nothing_runs_on_when_the_answer_is_there(stage: Stage) -> None:
-    await stage.ask(HI)
-    await stage.journey.settled()
-    await stage.journey.gateway.drained(0.001)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from app.features.paging.faults import FaultVerdict, groups, judge
 from app.features.paging.values import FaultRecord
 
@@ -15,20 +13,6 @@ KILLED = "Why was worker 5 killed?"
 def test_questions_that_say_the_same_are_one() -> None:
     asked = [FaultRecord(1, PORT), FaultRecord(2, "which port is the gateway listening on"), FaultRecord(3, CERT)]
     assert groups(asked) == [2, 1]
-
-
-@pytest.mark.parametrize(
-    ("questions", "verdict"),
-    [
-        ([(5, PORT)], FaultVerdict.LEAVE),
-        ([(4, PORT), (5, CERT)], FaultVerdict.LEAVE),
-        ([(3, PORT), (4, CERT), (5, KILLED)], FaultVerdict.RAISE),
-        ([(3, PORT), (5, PORT)], FaultVerdict.PIN),
-        ([(3, PORT), (4, CERT), (5, "On which port does the gateway listen?")], FaultVerdict.PIN),
-    ],
-)
-def test_verdicts(questions: list[tuple[int, str]], verdict: FaultVerdict) -> None:
-    assert judge([FaultRecord(*each) for each in questions], 5) == verdict
 
 
 def test_only_the_last_turns_count() -> None:

@@ -113,27 +113,6 @@ def test_what_is_put_in_where_something_is_taken_out() -> None:
     assert made == {"role": "assistant", "content": "x", "reasoning": "r"}
 
 
-def test_ours_beside_the_clients() -> None:
-    both = fault(
-        "tool_calls",
-        tool_call("get_time", id_="a"),
-        tool_call("memory_query", QUESTION),
-        tool_call("get_time", id_="b"),
-    )
-    found = merged(both.replace(b'"logprobs":null', b'"logprobs":{"content":[]}'))
-    assert [each["id"] for each in text(found.data)["tool_calls"]] == ["a", "b"]
-    assert orjson.loads(found.data)["choices"][0]["logprobs"] is None
-    assert found.pending is not None
-    assert [(c.id, c.position, c.arguments) for c in found.pending.calls] == [("c", 1, QUESTION)]
-
-
-@pytest.mark.parametrize("reason", ["length", "content_filter", "abort"])
-def test_an_answer_cut_off_in_the_call_ends_as_it_ended(reason: str) -> None:
-    found = merged(fault(reason, content="x"))
-    assert (found.pending, text(found.data)) == (None, {"role": "assistant", "content": "x"})
-    assert orjson.loads(found.data)["choices"][0]["finish_reason"] == reason
-
-
 def test_a_model_that_asks_forever_is_told_and_then_stopped() -> None:
     engine = PhantomBody(Names())
     for leg in range(1, MAX_ROUNDS + 2):

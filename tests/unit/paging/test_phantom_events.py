@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.splice import entries, splice
-from app.features.paging.stream import ERROR_CHARS, PartEdit, edits, refusal, summed, with_data, without
+from app.features.paging.stream import ERROR_CHARS, refusal, summed, without
 
 VALUES = st.sampled_from([1, "a,b", [1, [2]], {"x": "}"}, None, "größe"])
 SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " : ")])
@@ -34,70 +34,6 @@ def test_members_and_elements_go_with_their_commas(
     assert orjson.loads(made) == kept_whole
     if not any(gone for _, gone in given):
         assert made == data
-
-
-CHUNK = {
-    "id": "a",
-    "choices": [
-        {"index": 1, "delta": {"role": "assistant"}},
-        {
-            "index": 0,
-            "delta": {
-                "role": "assistant",
-                "content": "x",
-                "tool_calls": [{"index": n, "function": {"name": f"f{n}"}} for n in range(3)],
-            },
-            "logprobs": {"content": []},
-            "finish_reason": "tool_calls",
-        },
-    ],
-    "usage": {"total_tokens": 1},
-}
-
-
-def edited(part: PartEdit, top: dict[str, bytes] | None = None) -> Any:
-    data = orjson.dumps(CHUNK)
-    return orjson.loads(splice(data, edits(data, top or {}, 1, part)))
-
-
-def test_one_choice_is_changed() -> None:
-    made = edited(PartEdit(gone={0, 1}, moved={2: 0}, role=True, finish=b"null"), {"id": b'"b"', "created": b"1"})
-    assert made == {
-        "id": "b",
-        "choices": [
-            CHUNK["choices"][0],  # type: ignore[index]  # it is a list
-            {
-                "index": 0,
-                "delta": {"content": "x", "tool_calls": [{"index": 0, "function": {"name": "f2"}}]},
-                "logprobs": None,
-                "finish_reason": None,
-            },
-        ],
-        "usage": {"total_tokens": 1},
-    }
-
-
-def test_without_calls_there_is_no_list_of_calls() -> None:
-    assert edited(PartEdit(gone={0, 1, 2}))["choices"][1]["delta"] == {"role": "assistant", "content": "x"}
-
-
-def test_nothing_to_change() -> None:
-    assert not PartEdit()
-    assert edited(PartEdit()) == CHUNK
-
-
-@pytest.mark.parametrize(
-    ("event", "old", "made"),
-    [
-        (b"data: {1}\n\n", b"{1}", b"data: {2}\n\n"),
-        (b"data:{1}\r\nid: {}\r\n\r\n", b"{1}", b"data:{2}\r\nid: {}\r\n\r\n"),
-        (b"id: {1}\ndata: {1}\n\n", b"{1}", b"id: {1}\ndata: {2}\n\n"),
-        (b"event: e\ndata: {\ndata: 1}\nid: 7\n\n", b"{\n1}", b"event: e\ndata: {2}\nid: 7\n\n"),
-        (b"data: {1}", b"{1}", b"data: {2}"),
-    ],
-)
-def test_an_event_with_other_data(event: bytes, old: bytes, made: bytes) -> None:
-    assert with_data(event, old, b"{2}") == made
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The cases of docs/explanation/paging-streams.md, one by one."""
+"""Cases of docs/explanation/paging-streams.md that the specification of test_phantom_stream.py does not draw by itself."""
 
 from __future__ import annotations
 
@@ -39,12 +39,6 @@ def documents(stream: bytes) -> list[Any]:
 # --- between the legs -------------------------------------------------------------------------------------------------
 
 
-def test_the_second_legs_bytes_differ_in_id_and_created_alone() -> None:
-    out = merged(ROLE + FAULT, ANSWER)
-    later = ANSWER.replace(b"chatcmpl-2", b"chatcmpl-1").replace(b'"created":200', b'"created":100')
-    assert out == ROLE + b"".join(split(later)[1:])
-
-
 def test_text_before_the_call_stays_and_the_next_leg_goes_on_behind_it() -> None:
     said = event({"content": "Let me look. "}) + event({"reasoning": "hm"})
     engine = PhantomStream(Names())
@@ -62,14 +56,6 @@ def test_text_before_the_call_stays_and_the_next_leg_goes_on_behind_it() -> None
     assert [(c.content, c.finish_reason, c.role) for c in answer.choices] == [("Let me look. 401", "stop", "assistant")]
 
 
-def test_the_role_goes_out_with_a_first_chunk_that_begins_the_call() -> None:
-    first = event(
-        {"role": "assistant", "content": None, "tool_calls": [call(0, "memory_query", "", "c")], "refusal": None}
-    )
-    rest = event({"tool_calls": [call(0, arguments=QUESTION)]}) + event(finish="tool_calls") + DONE
-    assert merged(first + rest, ANSWER).startswith(event({"role": "assistant", "content": None, "refusal": None}))
-
-
 def test_when_nothing_went_out_the_second_legs_id_is_the_answers() -> None:
     engine, out = engine_after(FAULT)
     assert out == b""
@@ -79,79 +65,12 @@ def test_when_nothing_went_out_the_second_legs_id_is_the_answers() -> None:
     assert engine.started
 
 
-def test_a_role_that_every_chunk_repeats_is_told_in_the_first_leg_only() -> None:
-    told = {"role": "assistant"}
-    first = event(told | {"content": "a"}) + event(told | {"content": "b"}) + FAULT
-    out = documents(merged(first, event(told | {"content": "c"}) + event(finish="stop") + DONE))
-    assert [each["choices"][0]["delta"] for each in out[:3]] == [
-        told | {"content": "a"},
-        told | {"content": "b"},
-        {"content": "c"},
-    ]
-
-
 @pytest.mark.parametrize(
     "form", [DONE, b"data:[DONE]\n\n", b"data: [DONE]\r\n\r\n", b"data: [DONE]\n", b"data: [DONE]", b""]
 )
 def test_a_leg_ends_with_done_or_with_its_last_byte(form: bytes) -> None:
     out = merged(FAULT.removesuffix(DONE) + form, ANSWER.removesuffix(DONE) + form)
     assert out == ANSWER.removesuffix(DONE) + form
-
-
-def test_a_forced_call_ends_with_stop() -> None:
-    assert merged(FAULT.replace(b'"finish_reason":"tool_calls"', b'"finish_reason":"stop"'), ANSWER) == ANSWER
-
-
-def test_text_in_the_last_chunk_goes_out_without_its_finish_reason() -> None:
-    last = event({"content": "."}, finish="tool_calls", usage={"total_tokens": 3})
-    first = event(calls(call(0, "memory_query", QUESTION, "c"))) + last + DONE
-    (chunk,) = documents(merged(first, DONE))
-    assert chunk["choices"][0] == {"index": 0, "delta": {"content": "."}, "logprobs": None, "finish_reason": None}
-    assert chunk["usage"] is None
-
-
-@pytest.mark.parametrize("reason", ["length", "content_filter", "abort"])
-def test_an_answer_cut_off_in_the_call_ends_as_it_ended(reason: str) -> None:
-    stream = ROLE + FAULT.replace(b'tool_calls"}]', reason.encode() + b'"}]')
-    assert merged(stream) == ROLE + event(finish=reason) + DONE
-
-
-def test_a_leg_that_breaks_in_the_call_asks_for_nothing() -> None:
-    engine, out = engine_after(ROLE + event(calls(call(0, "memory_query", '{"que', "c"))))
-    assert out == ROLE
-    assert engine.end() == []
-
-
-def test_a_leg_that_breaks_behind_its_finish_reason_is_whole() -> None:
-    engine, _ = engine_after(FAULT.removesuffix(DONE))
-    assert asked(engine.end()) is not None
-
-
-# --- usage ------------------------------------------------------------------------------------------------------------
-
-
-def test_usage_is_summed_where_it_is_told() -> None:
-    details = {"prompt_tokens_details": {"cached_tokens": 5}}
-    first = (
-        FAULT.removesuffix(DONE)
-        + usage(10, 2).replace(b'"usage":{', b'"usage":{"prompt_tokens_details":{"cached_tokens":5},')
-        + DONE
-    )
-    out = documents(merged(first, ANSWER.removesuffix(DONE) + usage(20, 3, id="chatcmpl-2") + DONE))
-    told = [each["usage"] for each in out if each.get("usage")]
-    assert told == [{"prompt_tokens": 30, "completion_tokens": 5, "total_tokens": 35} | details]
-    assert not any(b"usage" in each for each in split(merged(FAULT, ANSWER)))
-
-
-def test_usage_in_every_chunk_goes_on_from_the_leg_before() -> None:
-    def told(tokens: int) -> dict[str, Any]:
-        return {"usage": {"completion_tokens": tokens}}
-
-    first = event({"content": "a"}, **told(1)) + event(calls(call(0, "memory_query", QUESTION, "c")), **told(2))
-    first += event(finish="tool_calls", **told(3)) + DONE
-    second = event({"content": "b"}, **told(1)) + event(finish="stop", **told(2)) + DONE
-    out = documents(merged(first, second))
-    assert [each["usage"]["completion_tokens"] for each in out] == [1, 4, 5]
 
 
 # --- the client's own calls -------------------------------------------------------------------------------------------
@@ -179,12 +98,6 @@ def test_ours_beside_the_clients(order: list[str], position: int) -> None:
     pending = pended(outs)
     assert pending is not None
     assert [(c.id, c.arguments, c.position) for c in pending.calls] == [("c", QUESTION, position)]
-
-
-def test_several_calls_in_one_chunk() -> None:
-    stream = event(calls(call(0, "memory_query", QUESTION, "c"), call(1, "get_time", "{}", "a"), content="x"))
-    (chunk,) = documents(merged(stream + DONE))
-    assert chunk["choices"][0]["delta"] == {"content": "x", "tool_calls": [call(0, "get_time", "{}", "a")]}
 
 
 def test_calls_without_an_index() -> None:
@@ -231,19 +144,6 @@ def test_what_is_told_of_all_tokens_goes_with_the_call() -> None:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_name_in_pieces_is_held_until_it_is_known() -> None:
-    engine = PhantomStream(Names())
-    pieces = [
-        event(calls(call(0, "memo", id_="c"))),
-        event(calls(call(0, "ry_query"))),
-        event(calls(call(0, arguments=QUESTION))),
-    ]
-    assert [engine.feed(each) for each in pieces] == [[], [], []]
-    need = asked(engine.feed(event(finish="tool_calls") + DONE))
-    assert need is not None
-    assert need.calls[0].name == "memory_query"
-
-
 def test_a_clients_name_in_pieces_goes_out_in_order_once_it_is_known() -> None:
     engine = PhantomStream(Names())
     begin, more, text = event(calls(call(0, "memo", id_="c"))), event(calls(call(0, "rise"))), event({"content": "x"})
@@ -253,25 +153,12 @@ def test_a_clients_name_in_pieces_goes_out_in_order_once_it_is_known() -> None:
     assert sent(engine.feed(more)) == begin + text + more
 
 
-def test_a_name_is_whole_when_another_call_begins() -> None:
-    engine = PhantomStream(Names())
-    begin, other = event(calls(call(0, "memo", id_="c"))), event(calls(call(1, "get_time", id_="d")))
-    assert engine.feed(begin) == []
-    assert sent(engine.feed(other)) == begin + other
-
-
 def test_no_more_than_so_many_chunks_wait() -> None:
     engine, begin, text = PhantomStream(Names()), event(calls(call(0, "memo", id_="c"))), event({"content": "x"})
     assert engine.feed(begin) == []
     for _ in range(MAX_WAITING - 2):
         assert engine.feed(text) == []
     assert sent(engine.feed(text)) == begin + text * (MAX_WAITING - 1)
-
-
-@pytest.mark.parametrize("behind", [event(finish="tool_calls"), DONE, b'data: {"error":{"message":"no"}}\n\n', b""])
-def test_a_name_that_is_never_finished_is_the_clients(behind: bytes) -> None:
-    stream = event(calls(call(0, "memory_quer", id_="c"))) + behind
-    assert merged(stream) == stream
 
 
 def test_names_that_the_request_gave_them() -> None:
@@ -384,14 +271,14 @@ def test_memory_does_not_grow_with_the_stream() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        for _ in range(3000):
+        for _ in range(1000):
             engine.feed(text)
             engine.feed(argument)
         gc.collect()
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
-    assert grown < 200_000, "6 MB went through"
+    assert grown < 200_000, "2 MB went through"
     need = asked(engine.feed(event(finish="tool_calls") + DONE))
     assert need is not None
     assert need.calls[0].cut

@@ -43,12 +43,6 @@ def test_no_logging_is_configured_and_nothing_is_downloaded(embedder: WordLlamaE
     assert "wordllama" not in sys.modules
 
 
-def test_the_same_text_has_the_same_vector_always(embedder: WordLlamaEmbedder) -> None:
-    text = "Prefers tea over coffee"
-    first = embedder.embed_now([text])[0]
-    assert np.array_equal(first, WordLlamaEmbedder().embed_now(["something else", text])[1])
-
-
 def test_forgotten_words_come_back_equal() -> None:
     class Small(WordLlamaEmbedder):
         WORDS_KEPT = 400  # the reference page fits, the words below do not

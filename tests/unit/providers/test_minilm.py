@@ -61,11 +61,6 @@ async def test_a_text_has_one_vector_alone_and_in_a_batch(folder: Path) -> None:
         await each.close()
 
 
-def test_texts_with_words_in_common_are_near(embedder: MiniLMEmbedder) -> None:
-    boat, dog, asked = embedder.embed_now(["my boat is called estrela", "a dog has tea", "what is my boat called"])
-    assert asked @ boat > asked @ dog
-
-
 def test_a_long_text_is_known_by_its_beginning(embedder: MiniLMEmbedder) -> None:
     """And neither the padding nor the truncation that the file of the tokenizer says are ours."""
     head = "boat dog " * LONGEST
