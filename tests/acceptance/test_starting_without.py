@@ -20,6 +20,7 @@ from tests.support.sockets import RawResponse, eventually, fetch
 CHAT = "/v1/chat/completions"
 JSON = [(b"content-type", b"application/json")]
 HTML = [(b"accept", b"text/html")]
+PROCESSES = pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.heavy)])
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ async def ready(mneme: MnemeServer) -> None:
     await eventually(lambda: mneme.http.get("/readyz").status_code == 200, "the server to be ready")
 
 
-@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.heavy)])
+@PROCESSES
 async def test_requests_go_through_and_are_remembered(
     empty_database: str, upstream: ScriptedUpstream, tmp_path: Path, workers: str
 ) -> None:
@@ -140,9 +141,12 @@ async def test_keys_seen_before_are_let_in_where_the_operator_says_so(
         await asyncio.to_thread(server.drop)
 
 
-async def test_a_server_that_waits_ends_when_it_is_told_to(tmp_path: Path, upstream: ScriptedUpstream) -> None:
+@PROCESSES
+async def test_a_server_that_waits_ends_when_it_is_told_to(
+    tmp_path: Path, upstream: ScriptedUpstream, workers: str
+) -> None:
     nobody = "postgresql://u:p@127.0.0.1:1/x"
-    server = MnemeServer(tmp_path, database=nobody, upstream=upstream.url, worker=True, settings={"WORKERS": "2"})
+    server = MnemeServer(tmp_path, database=nobody, upstream=upstream.url, worker=True, settings={"WORKERS": workers})
     try:
         await asyncio.to_thread(server.start, "/healthz")
         assert (await ask(server, "Hello.", "ana")).ended == "whole"

@@ -14,20 +14,20 @@ ANSWER = "Plan it for Thursday."
 
 
 @pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
-async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
+async def person(request: pytest.FixtureRequest, browser: Browser, world: Served) -> AsyncIterator[Visitor]:
     """A visitor; `plain`: whose browser runs no script."""
-    async with visiting(browser, changing.base, script=request.param == "script") as visitor:
+    async with visiting(browser, world.base, script=request.param == "script") as visitor:
         yield visitor
 
 
-async def test_one_finds_out_why_the_model_knew_that(person: Visitor, changing: Served) -> None:
+async def test_one_finds_out_why_the_model_knew_that(person: Visitor, world: Served) -> None:
     """From the list of calls to the candidate that told it, and on to the very message that it came from."""
     page = await person.go("/ui/calls")
     await page.get_by_label("Session", exact=True).fill("next-week")
     await page.get_by_label("Label", exact=True).fill("golden")
     await page.get_by_role("button", name="Filter", exact=True).click()
     await page.get_by_role("region", name="Calls, newest first").locator("th[scope=row] a").first.click()
-    assert page.url.endswith(f"/ui/calls/{changing.world.calls['why']}")
+    assert page.url.endswith(f"/ui/calls/{world.world.calls['why']}")
     await expect(page.get_by_role("heading", name="Where the tokens went")).to_be_visible()
     candidates = page.get_by_role("region", name="Candidates, best first")
     row = candidates.locator("tr").filter(has_text="Gai Media prefers Thursday").filter(has_text="✓").first
@@ -44,9 +44,9 @@ async def test_one_finds_out_why_the_model_knew_that(person: Visitor, changing: 
     await expect(message).to_contain_text("prefers Thursday now")
 
 
-async def test_a_stream_is_played(browser: Browser, changing: Served) -> None:
-    async with visiting(browser, changing.base) as visitor:
-        page = await visitor.go(f"/ui/calls/{changing.world.calls['stream']}?tab=stream")
+async def test_a_stream_is_played(browser: Browser, world: Served) -> None:
+    async with visiting(browser, world.base) as visitor:
+        page = await visitor.go(f"/ui/calls/{world.world.calls['stream']}?tab=stream")
         said = page.get_by_label("The answer's text")
         await expect(said).to_contain_text(ANSWER)
         await page.get_by_label("Speed").select_option("0.25")
@@ -66,8 +66,8 @@ async def test_a_stream_is_played(browser: Browser, changing: Served) -> None:
         assert len(await said.inner_text()) < whole
 
 
-async def test_what_went_wrong_is_told(person: Visitor, changing: Served) -> None:
-    page = await person.go(f"/ui/calls/{changing.world.calls['degraded']}")
+async def test_what_went_wrong_is_told(person: Visitor, world: Served) -> None:
+    page = await person.go(f"/ui/calls/{world.world.calls['degraded']}")
     await expect(page.get_by_role("main")).to_contain_text("too-long", ignore_case=True)
-    page = await person.go(f"/ui/calls/{changing.world.calls['error']}")
+    page = await person.go(f"/ui/calls/{world.world.calls['error']}")
     await expect(page.get_by_role("main")).to_contain_text("503")

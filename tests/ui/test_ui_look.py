@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -26,13 +25,17 @@ COOKIE = ("Set-Cookie", "mneme_ui=of-the-upstream; Path=/ui")
 
 def answer(asked: dict[str, Any]) -> str | Reply | list[str]:
     """Says whether it was told of Lisbon."""
-    told = json.dumps(asked["messages"])
-    if "the night shift" in told:
+    question = asked["messages"][-1]["content"].rpartition("\n")[2]  # memory may quote an earlier one
+    if question == "the night shift":
         problem = {"message": "The engine is overloaded.", "type": "server_error", "param": None, "code": None}
         return reply_json({"error": problem}, "503 Service Unavailable", [COOKIE])
-    if "<img" in told:
+    if question.startswith("<img"):
         return ["<img src=x ", "onerror=alert(1)>"]
+    told = json.dumps(asked["messages"])
     return ["In ", "Lisbon: ", "the green table."] if "Lisbon" in told else ["Which city ", "are you in?"]
+
+
+SCRIPT = chat_script(answer, model="small")
 
 
 def in_events(*steps: Step) -> Reply:
@@ -47,19 +50,28 @@ class Looked:
     upstream: ScriptedUpstream
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 async def looked(
-    browser: Browser, postgres_server: str, database_template: str, tmp_path: Path, request: pytest.FixtureRequest
+    browser: Browser,
+    postgres_server: str,
+    database_template: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
 ) -> AsyncIterator[Looked]:
-    """A server that nobody has spoken to yet; the parameter has its settings."""
+    """A server that only these tests speak to; the parameter has its settings."""
+    folder, settings = tmp_path_factory.mktemp("looked"), getattr(request, "param", {})
     async with fresh_database(postgres_server, database_template) as dsn:
         with (
-            ScriptedUpstream(chat_script(answer, model="small")) as upstream,
-            MnemeServer(
-                tmp_path, database=dsn, upstream=upstream.url, worker=False, settings=getattr(request, "param", {})
-            ) as mneme,
+            ScriptedUpstream(SCRIPT) as upstream,
+            MnemeServer(folder, database=dsn, upstream=upstream.url, settings=settings) as mneme,
         ):
             yield Looked(mneme, upstream)
+
+
+@pytest.fixture(autouse=True)
+def upstream_as_it_was(looked: Looked) -> None:
+    looked.upstream.script = SCRIPT
+    looked.upstream.requests.clear()
 
 
 def side(visitor: Visitor, memory: str, nth: int = 0) -> Any:
@@ -76,6 +88,7 @@ async def test_memory_makes_the_difference(browser: Browser, looked: Looked) -> 
     """By the keyboard alone: two messages, of which the second sends nothing of the first."""
     async with visiting(browser, looked.mneme.base_url) as visitor:
         page = await visitor.go("/ui")
+        await page.get_by_label("As user").fill("ana")  # of whom the other tests' answers are not remembered
         await say(visitor, LISBON)
         await say(visitor, DINNER)
         assert await page.evaluate("document.activeElement.name") == "message", "ready for the next"
@@ -95,15 +108,6 @@ async def test_memory_makes_the_difference(browser: Browser, looked: Looked) -> 
     asked = [each.json() for each in looked.upstream.requests if each.path.endswith("completions")]
     assert [each["stream"] for each in asked] == [True] * 4
     assert {each["model"] for each in asked} == {"small"}, "the upstream's first"
-
-
-async def test_what_was_suggested_is_sent_by_one_press(browser: Browser, looked: Looked) -> None:
-    async with visiting(browser, looked.mneme.base_url) as visitor:
-        page = await visitor.go("/ui")
-        await page.get_by_role("button", name=LISBON).click()
-        await expect(page.get_by_role("status")).to_have_text("Both answers are there.")
-        await page.get_by_role("button", name=DINNER).click()
-        await expect(side(visitor, "with")).to_contain_text("In Lisbon")
 
 
 async def test_answers_are_shown_as_they_come(browser: Browser, looked: Looked) -> None:
@@ -159,6 +163,7 @@ async def test_without_script(browser: Browser, looked: Looked) -> None:
     async with visiting(browser, looked.mneme.base_url, script=False) as visitor:
         page = await visitor.go("/ui")
         for message in (LISBON, DINNER):
+            await page.get_by_label("As user").fill("ben")
             await page.get_by_label("Message").fill(message)
             await page.get_by_role("button", name="Send").click()
             await expect(page.get_by_role("heading", level=1, name="With memory, and without")).to_be_visible()
@@ -168,37 +173,6 @@ async def test_without_script(browser: Browser, looked: Looked) -> None:
         await page.get_by_label("Message").fill("the night shift")
         await page.get_by_role("button", name="Send").click()
         await expect(page.get_by_role("alert").first).to_have_text("The engine is overloaded.")
-
-
-@pytest.mark.parametrize("looked", [{"AUTH": "keys"}], indirect=True)
-async def test_a_key_sends_as_itself(browser: Browser, looked: Looked) -> None:
-    """A key of one user asks as that user; one without the scope to call models sees no form, and is refused."""
-    key = looked.mneme.create_key("hers", "--user", "ana")
-    async with visiting(browser, looked.mneme.base_url) as visitor:
-        page = await visitor.go("/ui/login")
-        await page.get_by_label("Key").fill(key)
-        await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_label("As user")).to_have_value("ana")
-        await say(visitor, LISBON)
-        await say(visitor, DINNER)
-        await expect(side(visitor, "with")).to_contain_text("In Lisbon")
-    assert "mneme_" not in repr(looked.upstream.requests), "the key is Mneme's, and goes nowhere"
-
-    reader = looked.mneme.create_key("reader", "--scope", "read")
-    async with visiting(browser, looked.mneme.base_url) as visitor:
-        visitor.expects |= {403}
-        page = await visitor.go("/ui/login")
-        await page.get_by_label("Key").fill(reader)
-        await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
-        await expect(page.get_by_label("Message")).to_have_count(0)
-        before = len(looked.upstream.requests)
-        token = await page.locator("input[name=csrf]").first.input_value()
-        answer = await page.request.post(
-            looked.mneme.base_url + "/ui/look/answer", form={"csrf": token, "message": "hello", "model": "small"}
-        )
-        assert (answer.status, (await answer.json())["error"]["code"]) == (403, "missing_scope")
-        assert len(looked.upstream.requests) == before
 
 
 async def test_another_site_sends_nothing(looked: Looked) -> None:
@@ -218,3 +192,37 @@ async def test_an_empty_message_is_refused_in_words(looked: Looked) -> None:
         token = (await http.get("/ui")).text.split('name="csrf" value="')[1].split('"')[0]
         answer = await http.post("/ui/look/answer", data={"csrf": token, "message": "  "})
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Write a message first.")
+
+
+@pytest.mark.parametrize("looked", [{"AUTH": "keys"}], indirect=True)
+async def test_a_key_sends_as_itself(browser: Browser, looked: Looked) -> None:
+    """A key of one user asks as that user, and sends what was suggested by one press; one without the scope to call models sees
+    no form, and is refused."""
+    key = looked.mneme.create_key("hers", "--user", "ana")
+    async with visiting(browser, looked.mneme.base_url) as visitor:
+        page = await visitor.go("/ui/login")
+        await page.get_by_label("Key").fill(key)
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_label("As user")).to_have_value("ana")
+        await page.wait_for_load_state()  # before, the buttons are those of a page without script
+        await page.get_by_role("button", name=LISBON).click()
+        await expect(page.get_by_role("status")).to_have_text("Both answers are there.")
+        await page.get_by_role("button", name=DINNER).click()
+        await expect(side(visitor, "with")).to_contain_text("In Lisbon")
+    assert "mneme_" not in repr(looked.upstream.requests), "the key is Mneme's, and goes nowhere"
+
+    reader = looked.mneme.create_key("reader", "--scope", "read")
+    async with visiting(browser, looked.mneme.base_url) as visitor:
+        visitor.expects |= {403}
+        page = await visitor.go("/ui/login")
+        await page.get_by_label("Key").fill(reader)
+        await page.get_by_role("button", name="Sign in").click()
+        await expect(page.get_by_role("heading", level=1, name="Overview")).to_be_visible()
+        await expect(page.get_by_label("Message")).to_have_count(0)
+        before = len(looked.upstream.requests)
+        token = await page.locator("input[name=csrf]").first.input_value()
+        answer = await page.request.post(
+            looked.mneme.base_url + "/ui/look/answer", form={"csrf": token, "message": "hello", "model": "small"}
+        )
+        assert (answer.status, (await answer.json())["error"]["code"]) == (403, "missing_scope")
+        assert len(looked.upstream.requests) == before
