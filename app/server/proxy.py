@@ -57,13 +57,13 @@ from app.store.erasure import Erasures, own_connection
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import APP_ROLE, NoPool
-from app.store.replicas import Pools
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
 from app.store.validation import Validation
+from app.store.workloads import Pools
 from app.tasks import CLOSING_S
 
 if TYPE_CHECKING:
