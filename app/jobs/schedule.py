@@ -73,8 +73,8 @@ REMOVAL_EVERY = timedelta(days=1)
 INDEX_EVERY = timedelta(minutes=5)
 """A change stays in the log for ten minutes; each question goes through what is there."""
 MARKS_EVERY = timedelta(minutes=1)
-"""How long marks of writers stay: as many as one user makes in this time are compared with a standby's (the feature `replicas`),
-and a standby that is later than this is not read from."""
+"""How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas`, a
+feature), and a standby that is later than this is not read from."""
 START = UUID(int=0)
 
 Connection = asyncpg.Connection
