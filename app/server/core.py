@@ -17,7 +17,7 @@ from app.features import CallPath, Process
 from app.metrics import Metrics
 from app.optional import imported
 from app.providers.embeddings import Embedder, build_embedder
-from app.providers.helper import HelperClient, build_helper
+from app.providers.helper import Helper, build_helper
 from app.providers.models import ModelRegistry
 from app.providers.tokens import STORED_COUNTS, CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
@@ -114,7 +114,7 @@ class Core(Struct, frozen=True):
     tasks: Supervisor
     turns: TurnStore
     counter: TokenCounter
-    helper: HelperClient | None
+    helper: Helper | None
     session_ttl: timedelta
 
 

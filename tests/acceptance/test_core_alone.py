@@ -129,6 +129,10 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     done = run(["migrate"], environment=environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1
     assert "MNEME_EMBEDDER=minilm: this installation has no app.features.minilm." in done.stderr
+    environment = mneme.environment | {"MNEME_HELPER_BASE_URL": "http://127.0.0.1:9/v1", "MNEME_HELPER_MODEL": "m"}
+    done = run(["worker"], environment=environment, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 1
+    assert "MNEME_HELPER_BASE_URL: this installation has no app.features.helper." in done.stderr
 
 
 async def test_nobody_is_erased_while_archives_are_out_of_reach(mneme: MnemeServer, module_database: str) -> None:
