@@ -42,6 +42,14 @@ def test_it_streams(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
         assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "All right."
 
 
+def test_nobody_does_what_memory_is_told(mneme: MnemeServer) -> None:
+    headers = {"x-mneme-user": "uma"}
+    ask(mneme, "I live in Oslo.", headers=headers)
+    answer = ask(mneme, "Forget that I live in Oslo.", headers=headers)
+    assert (answer_of(answer), answer.headers["x-mneme-status"]) == ("All right.", "ok")
+    assert [each["text"] for each in Api(mneme, user="uma").get("/memories")["memories"]] == ["Lives in Oslo"]
+
+
 def test_responses_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     asked = {"model": MODEL, "input": "Where do I live?"}
     mneme.http.post("/v1/responses", json=asked, headers={"x-mneme-user": "ines"})
