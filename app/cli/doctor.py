@@ -113,6 +113,10 @@ def _providers(settings: Settings) -> Iterator[Finding]:
 
 
 async def _upstreams(settings: Settings) -> list[Finding]:
+    try:
+        router = Router.from_settings(settings)
+    except NotReady as error:
+        return [Finding("error", "There is no upstream.", error.message)]
     transport = AiohttpTransport(connect_timeout_s=ASK_S, head_timeout_s=ASK_S, idle_timeout_s=ASK_S)
     try:
         itself = asked_of_itself(settings)
@@ -120,7 +124,7 @@ async def _upstreams(settings: Settings) -> list[Finding]:
             Finding("error", f"{target.name} ({target.base_url}) is this server itself.", ITSELF)
             if target.base_url in itself
             else await _upstream(transport, target)
-            for target in Router.from_settings(settings).targets
+            for target in router.targets
         ]
     finally:
         await transport.aclose()
@@ -217,7 +221,9 @@ async def _features(settings: Settings, dsn: str | None) -> list[Finding]:
         fits = dsn is not None and await lacking(dsn, None) is None
     except NotReady:  # told already
         fits = False
-    found: list[Finding] = []
+    found = [Finding("ok", f"This installation does without {', '.join(features.absent)}.")] if features.absent else []
+    if "spool" in features.absent:
+        found.append(Finding("warning", "There is no spool: while Postgres is away, answers do not end."))
     for name, each in features:
         try:
             found += await each.findings(dsn if fits else None)

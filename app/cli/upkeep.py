@@ -10,6 +10,7 @@ from rich.console import Console
 from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import StoreUnavailable
+from app.features.registry import load
 from app.server.core import prepare_database
 from app.server.erasing import eraser_of
 from app.server.worker import capture_limits, schedule
@@ -24,7 +25,7 @@ from app.store.retention import Retention, RetentionRun
 async def run_task(settings: Settings, dsn: str, name: str) -> int:
     """Run a task of the schedule now; what it changed. Raises NotFound, StoreUnavailable."""
     try:
-        return await schedule(settings, dsn, Queries.load(), SystemClock()).sweep(name)
+        return await schedule(settings, load(settings), dsn, Queries.load(), SystemClock()).sweep(name)
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         raise StoreUnavailable(f"The sweep did not come to its end: {error}. It can be run again.") from error
 
@@ -47,7 +48,7 @@ async def erase_user(
     settings: Settings, dsn: str, tenant: str, user: str, *, tombstones: bool, progress: Progress
 ) -> Receipt:
     """Erase a user of the tenant of that name. Raises NotFound, Conflict, StoreUnavailable."""
-    eraser = eraser_of(settings, settings.direct(dsn), Queries.load(), SystemClock())
+    eraser = eraser_of(settings, load(settings), settings.direct(dsn), Queries.load(), SystemClock())
     owner = await eraser.tenant(tenant)
     return await eraser.erase(owner, ids.user_id(owner, user), external=user, tombstones=tombstones, progress=progress)
 

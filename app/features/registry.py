@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
@@ -19,8 +19,8 @@ T = TypeVar("T")
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
-    "consolidation": "consolidation", "archive": "history_days", "spool": None, "replicas": None, "transfer": None,
-    "outcomes": None, "replay": None, "calls": None, "chat": None, "preview": None, "conflicts": None,
+    "consolidation": "consolidation", "archive": "history_days", "spool": "spool_dir", "replicas": None, "transfer": None,
+    "outcomes": None, "replay": None, "calls": None, "chat": "chat_learn_wait_ms", "preview": None, "conflicts": None,
     "facts": None, "overview": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
@@ -32,8 +32,10 @@ ALWAYS = frozenset({"paging", "consolidation"})
 class Features:
     """The features of a process, in their order, each asked by a hook of `Feature`."""
 
-    def __init__(self, loaded: Mapping[str, Feature]) -> None:
+    def __init__(self, loaded: Mapping[str, Feature], absent: Sequence[str] = ()) -> None:
+        """`absent`: those that this installation lacks."""
         self._loaded = dict(loaded)
+        self.absent = absent
 
     def __iter__(self) -> Iterator[tuple[str, Feature]]:
         return iter(self._loaded.items())
@@ -72,7 +74,8 @@ def load(settings: Settings) -> Features:
         name for name, asks in FEATURES.items() if asks is None or name in ALWAYS or getattr(settings, asks) != "off"
     ]
     found = {name: _load(name, settings) for name in wanted}
-    return Features({name: feature for name, feature in found.items() if feature is not None})
+    absent = [name for name, feature in found.items() if feature is None]
+    return Features({name: feature for name, feature in found.items() if feature is not None}, absent)
 
 
 def _load(name: str, settings: Settings) -> Feature | None:

@@ -12,8 +12,9 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.errors import NotFound, UpstreamError
+from app.errors import NotFound, NotReady, UpstreamError
 from app.gateway.headers import Headers, find
+from app.optional import imported
 from app.settings import DEFAULT_UPSTREAM, Settings
 from app.sources import Placement, UpstreamRoute
 
@@ -130,6 +131,7 @@ class Router:
         """The upstreams configured; else OpenAI when OPENAI_API_KEY is set; else the simulated one.
 
         `MNEME_UPSTREAMS` come first, in their order; `MNEME_UPSTREAM_BASE_URL` serves what none of them does.
+        Raises NotReady where there is none at all.
         """
         routes = [_route_of(route, settings.placement) for route in settings.upstreams]
         key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key is not None else None
@@ -139,6 +141,8 @@ class Router:
             return cls(routes)
         elif settings.openai_api_key is not None:
             last = Target("openai", OPENAI_BASE_URL, key, None, settings.placement)
+        elif imported("simulated") is None:
+            raise NotReady("Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated.")
         else:
             last = Target("simulated", SIMULATED_BASE_URL, None, None, settings.placement, simulated=True)
         return cls([*routes, _Route(last, {}, None)])

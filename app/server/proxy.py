@@ -279,8 +279,8 @@ def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool,
     stack.push_async_callback(real.aclose)
     if not any(each.simulated for each in router.targets):
         return {False: real}
-    if (simulated := imported("simulated.transport")) is None:
-        raise NotReady("Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated.")
+    simulated = imported("simulated.transport")
+    assert simulated is not None, "else there is no such target"
     return {False: real, True: simulated.SimulatedTransport(core.counter.count, core.clock)}
 
 

@@ -54,7 +54,7 @@ def open_routes(
     scribe = Scribe(core.embedder, core.counter, clock)
     welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
-    eraser = eraser_of(settings, settings.direct(core.dsn), sql, clock)
+    eraser = eraser_of(settings, features, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
     commands = CommandStore(pool, sql, clock, contrary=contrary)
     process = process_of(core, metrics, space=space, path=proxy.path)

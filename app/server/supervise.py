@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 import uvicorn
 
 from app.errors import MnemeError, NotReady
+from app.gateway.upstream import Router
 from app.settings import SUPERVISOR, Settings
 from app.store.pools import AGAIN_S
 
@@ -144,7 +145,8 @@ def asked_of_itself(settings: Settings) -> list[str]:
 
 
 def check_upstreams(settings: Settings) -> None:
-    """Raises NotReady where an upstream is this server itself."""
+    """Raises NotReady where there is no upstream, or one is this server itself."""
+    Router.from_settings(settings)
     if itself := asked_of_itself(settings):
         raise NotReady(f"The upstream {itself[0]} is this server itself. {ITSELF}")
 

@@ -9,7 +9,7 @@ import signal
 from contextlib import AsyncExitStack
 
 from app.clock import Clock, SystemClock
-from app.features.registry import load
+from app.features.registry import Features, load
 from app.jobs.schedule import (
     GRAPH_FROM,
     Schedule,
@@ -67,7 +67,7 @@ async def run_worker(settings: Settings) -> None:
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
                 handlers=features.around(handlers, lambda each: each.handlers),
-                schedule=schedule(settings, dsn, core.queries, clock),
+                schedule=schedule(settings, features, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
@@ -90,10 +90,10 @@ async def run_worker(settings: Settings) -> None:
             stop.set()
 
 
-def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedule:
+def schedule(settings: Settings, features: Features, dsn: str, sql: Queries, clock: Clock) -> Schedule:
     """All that is done again and again."""
     direct = settings.direct(dsn)
-    eraser = eraser_of(settings, direct, sql, clock)
+    eraser = eraser_of(settings, features, direct, sql, clock)
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     own = [
@@ -101,7 +101,7 @@ def schedule(settings: Settings, dsn: str, sql: Queries, clock: Clock) -> Schedu
         *life_ticks(sql),
         *index_ticks(sql),
         *mark_ticks(sql),
-        *load(settings).all(lambda each: each.ticks(sql)),
+        *features.all(lambda each: each.ticks(sql)),
     ]
     return Schedule(connect, sql, clock, further=own, graph_from=graph_from(settings.index_items))
 

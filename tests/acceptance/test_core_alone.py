@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,8 +132,15 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     assert "MNEME_UI: this installation has no app.features.ui." in done.stderr
     nowhere = {name: value for name, value in mneme.environment.items() if name != "MNEME_UPSTREAM_BASE_URL"}
     done = run(["serve"], environment=nowhere, folder=mneme.folder, program=PROGRAM)
+    told = "Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated."
+    assert (done.returncode, done.stderr) == (1, f"Error: {told}\n")
+    done = run(["doctor"], environment=nowhere, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1
-    assert "Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated." in done.stderr
+    assert f"✗ There is no upstream.\n    {told}" in done.stdout
+    for setting, value in (("SPOOL_DIR", "spool"), ("CHAT_LEARN_WAIT_MS", "100")):
+        environment = mneme.environment | {f"MNEME_{setting}": value}
+        done = run(["serve"], environment=environment, folder=mneme.folder, program=PROGRAM)
+        assert (done.returncode, f"MNEME_{setting}: this installation has no app.features." in done.stderr) == (1, True)
     environment = mneme.environment | {"MNEME_EMBEDDER": "minilm"}
     done = run(["migrate"], environment=environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1
@@ -153,6 +161,19 @@ async def test_nobody_is_erased_while_archives_are_out_of_reach(mneme: MnemeServ
         assert (done.returncode, "this installation has no app.features.archive" in done.stderr) == (1, True)
         await admin.execute("DELETE FROM agent_data.history_archives")
     done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nobody_is_erased_while_a_spool_is_out_of_reach(mneme: MnemeServer, tmp_path: Path) -> None:
+    environment, command = mneme.environment | {"MNEME_DATA_DIR": str(tmp_path)}, ["erase", "--user", "eva"]
+    call = tmp_path / "spool" / "turns" / "a" / "call"
+    call.parent.mkdir(parents=True)
+    (tmp_path / "spool" / "lock").touch()
+    call.touch()
+    done = run(command, environment=environment, folder=mneme.folder, program=PROGRAM)
+    assert (done.returncode, "this installation has no app.features.spool" in done.stderr) == (1, True)
+    call.unlink()
+    done = run(command, environment=environment, folder=mneme.folder, program=PROGRAM)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -179,4 +200,8 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     done = run(["doctor"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     assert "✓ Stored: captures" in done.stdout
     assert "Paging" not in done.stdout
-    assert "spool" not in done.stdout
+    assert "✓ This installation does without knowledge, paging, " in done.stdout
+    assert "! There is no spool: while Postgres is away, answers do not end." in done.stdout
+    done = run(["doctor"], environment=without, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 1
+    assert "Set MNEME_DATABASE_URL: this installation has no app.features.embedded." in done.stdout

@@ -13,6 +13,7 @@ import orjson
 
 from app.clock import Clock
 from app.context.assemble import ABOUT, NOTE, TAG, WISHES
+from app.dialects.base import Dialect
 from app.dialects.messages import MESSAGES
 from app.dialects.registry import dialect_of
 from app.gateway.headers import Headers
@@ -142,8 +143,9 @@ class SimulatedTransport:
         path = urlsplit(request.url).path
         if path.endswith("/chat/completions") and request.method == "POST":
             return self._chat(request, body)
-        if path.endswith("/responses") and request.method == "POST":
-            return self._respond(request, body)
+        responses = dialect_of("POST", "/v1/responses")
+        if path.endswith("/responses") and request.method == "POST" and responses is not None:
+            return self._respond(request, body, responses)
         if path.endswith("/messages") and request.method == "POST":
             return self._message(request, body)
         if request.method in ("GET", "HEAD"):
@@ -187,7 +189,7 @@ class SimulatedTransport:
         ]
         return self._json(request, {**head, "object": "chat.completion", "choices": choices, "usage": usage})
 
-    def _respond(self, request: UpstreamRequest, body: bytes) -> UpstreamResponse:
+    def _respond(self, request: UpstreamRequest, body: bytes, dialect: Dialect) -> UpstreamResponse:
         """The Responses API, as far as a text goes."""
         try:
             asked = orjson.loads(body)
@@ -197,8 +199,7 @@ class SimulatedTransport:
         if asked.get("previous_response_id") or asked.get("conversation") or asked.get("background"):
             message = "The simulated upstream keeps nothing: send the whole input, or a session (X-Mneme-Session)."
             return self._error(request, 400, message, param="previous_response_id", code="previous_response_not_found")
-        dialect = dialect_of("POST", "/v1/responses")
-        messages = (dialect.messages(asked) if dialect is not None else None) or ()
+        messages = dialect.messages(asked) or ()
         if not any(each.get("role") != "system" for each in messages):
             return self._error(request, 400, "`input` must be a text or an array of items.", param="input")
         pieces = _PIECES.findall(answer_to(messages))

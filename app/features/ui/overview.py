@@ -37,15 +37,20 @@ class Drawn(Struct, frozen=True):
 
 
 async def shown(visit: Visit) -> Response:
-    """GET /ui: the page, or for htmx the part of it that changes."""
+    """GET /ui: the page, or for htmx the part of it that changes. Where nothing adds up or lists calls, that is Sessions."""
     hours = next((each for each, _ in WINDOWS if str(each) == visit.query("hours")), USUAL_HOURS)
     user, live = visit.query("user"), visit.query("live") != "off"
-    figures, queue, storage, calls = await asyncio.gather(
-        visit.api.get("overview", hours=hours, user=user),
-        visit.api.get("queue"),
-        _if_allowed(visit, "storage"),
-        visit.api.get("calls", limit=NEWEST, user=user),
-    )
+    try:
+        figures, queue, storage, calls = await asyncio.gather(
+            visit.api.get("overview", hours=hours, user=user),
+            visit.api.get("queue"),
+            _if_allowed(visit, "storage"),
+            visit.api.get("calls", limit=NEWEST, user=user),
+        )
+    except Refused as refused:
+        if refused.status != 404 or user is not None:
+            raise
+        return visit.redirect(url("sessions"))
     return visit.render(
         "overview_live.html" if visit.partial else "overview.html",
         windows=WINDOWS,

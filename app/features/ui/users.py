@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app.api.common import encode_cursor
 from app.features.ui.memories import PAGE, STATUSES, TIERS, Wanted, find, json_object, written
 from app.features.ui.rendering import url
-from app.features.ui.visit import Entry, Refused, Visit
+from app.features.ui.visit import Entry, Refused, Visit, or_none
 from app.store.erasure import NOTE
 from app.store.kinds import KINDS
 from app.store.spaces import MOST_SPACES
@@ -252,12 +252,12 @@ async def _ask(visit: Visit, user: str, problem: str | None) -> Response:
     person, memories, facts, sessions, calls = await asyncio.gather(
         api.get("users", user),
         api.get("memories", user=user, status="all", limit=COUNTED),
-        api.get("users", user, "facts", limit=COUNTED),
+        or_none(api.get("users", user, "facts", limit=COUNTED)),  # where features list them
         api.get("sessions", user=user, limit=COUNTED),
-        api.get("calls", user=user, limit=COUNTED),
+        or_none(api.get("calls", user=user, limit=COUNTED)),
     )
     pages = {"memories": memories, "facts": facts, "sessions": sessions, "calls": calls}
-    counts = [(name, len(page[name]), page["next"] is not None) for name, page in pages.items()]
+    counts = [(name, len(page[name]), page["next"] is not None) for name, page in pages.items() if page]
     return visit.render(
         "erase.html",
         status=400 if problem else 200,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from app.errors import StoreUnavailable
 from app.features.ui.site import SECURITY_HEADERS, Site
@@ -316,3 +318,32 @@ async def test_assets_are_kept_and_named(page: Page) -> None:
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert "set-cookie" not in answer.headers
         assert (await client.get(found[0].partition("?")[0])).headers["cache-control"] == "no-cache"
+
+
+@cases("absent", ["overview", "calls", "facts"])
+async def test_the_page_goes_without_other_features(page: Page, absent: str) -> None:
+    """It begins with the first page that has all it shows, and what there is of a user is erased."""
+    whole = page.api.app
+
+    async def rest(scope: Scope, receive: Receive, send: Send) -> None:
+        if absent in scope["path"].split("/"):
+            scope = {**scope, "path": "/api/v1/nowhere", "raw_path": b"/api/v1/nowhere"}
+        await whole(scope, receive, send)
+
+    page = Page(replace(page.api, app=cast(Any, rest)), auth="open")
+    async with page.browser() as client:
+        first = await client.get("/ui")
+        if absent == "facts":
+            assert first.status_code == 200
+        else:
+            assert (first.status_code, first.headers["location"]) == (303, "/ui/sessions")
+            in_words(await client.get("/ui", params={"user": "eva"}), 404)
+        added = await post(client, "/ui/memories/new", user="eva", text="Likes tea", kind="preference")
+        assert added.status_code == 303, added.text[-600:]
+        asked = await client.get("/ui/users/eva/erase")
+        assert asked.status_code == 200
+        counted = {"Memories", "Facts", "Sessions", "Calls"}
+        assert {each for each in counted if f">{each}<" in asked.text.partition("figures")[2]} == counted - {
+            absent.capitalize()
+        }
+        assert (await post(client, "/ui/users/eva/erase", id="eva")).status_code == 200

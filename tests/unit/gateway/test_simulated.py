@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+import pytest
 
 from app.context.assemble import NOTE, TAG, render
 from app.dialects.sse import answer_of_json, fold, payloads
@@ -183,3 +184,9 @@ async def test_what_the_responses_api_cannot_do_here(asked: object) -> None:
     response, data = await ask("POST", "/responses", asked)
     assert response.status == 400
     assert orjson.loads(data)["error"]["type"] == "invalid_request_error"
+
+
+async def test_without_its_dialect_the_responses_api_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.features.simulated.transport.dialect_of", lambda _method, _path: None)
+    response, data = await ask("POST", "/responses", {"input": "Hello."})
+    assert (response.status, b"configure a real one" in data) == (404, True)
