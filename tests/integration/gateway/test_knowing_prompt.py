@@ -277,12 +277,12 @@ async def test_what_is_away_or_late_is_left_out_and_said(
     pool: Pool, admin: asyncpg.Connection[Any], part: str, reason: str, how: str
 ) -> None:
     business = Business(hangs={part}) if how == "hangs" else Business(fails={part: StoreUnavailable("away")})
-    told = await told_by(pool, admin, business, retrieval_deadline_ms=600, domain_deadline_s=0.2)
+    told = await told_by(pool, admin, business, retrieval_deadline_ms=2000, domain_deadline_s=0.2)
     await told.tie("Gai Media likes Friday deliveries")
     await told.stage.ask([user("warm")])
     began = time.monotonic()
     answer = await told.ask()
-    assert time.monotonic() - began < 0.6 + 1.0  # the rest is the machine's
+    assert time.monotonic() - began < 2.0 + 2.0  # the rest is the machine's
     assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", reason)
     assert "Gai Media likes Friday deliveries" in told.prompt  # the search was not taken along
     assert ("payment terms NET15" in told.prompt) is (part == "log")

@@ -442,11 +442,11 @@ async def test_the_same_command_at_once_is_done_once_and_told_to_all(
 async def test_who_waits_too_long_is_told_what_another_request_did(
     learn: Learner, pool: Pool, teller: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.features.commands.commander.WITHIN_S", 0.2)
     talk = Talk()
     await taught(learn, pool, talk, "I work at Acme")
     order, other = "Forget that I work at Acme.", "Forget that I work at Globex."
     await teller.tell(talk, order)
+    monkeypatch.setattr("app.features.commands.commander.WITHIN_S", 0.2)
     async with pool.transaction(TENANT) as connection:
         await connection.execute(SQL["learning.lock"], talk.user)
         assert "has just forgotten" in (await teller.tell(talk, order)).deeds[0]

@@ -191,7 +191,7 @@ async def test_the_summary_of_a_session_is_found_by_its_session(watch: Watch, te
 
 async def test_vectors_are_read_from_the_index_alone(watch: Watch, teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
-    await watch.connection.execute("RESET ROLE; SET enable_bitmapscan = off")
+    await watch.connection.execute("RESET ROLE; SET enable_bitmapscan = off; SET enable_indexscan = off")
     await teller.admin.execute("VACUUM agent_data.embeddings")
     await watch.connection.execute("SET ROLE mneme_app")
     scans = await watch.scans(lambda: watch.connection.fetch(SQL["index.load"], TENANT, ANA, space, VERSION, 9, 10**6))
