@@ -225,7 +225,7 @@ class Metrics:
         self._index_bytes.set(held)
 
     def replica_read(self, pool: str, server: str, result: str) -> None:
-        """A read that a standby of a pool may answer; `server` by the settings, `result` as in `app/store/replicas.py`."""
+        """A read that a standby of a pool may answer; `server` by the settings, `result` as in `app/store/workloads.py`."""
         self._read(pool, server, result).inc()
 
     def breaker(self, upstream: str, state: str) -> None:

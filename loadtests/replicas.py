@@ -30,6 +30,7 @@ import httpx
 import uvloop
 from rich.table import Table
 
+from app.features.replicas.reads import begin_marking
 from app.index.indexes import Indexes, IndexScope
 from app.providers.embeddings import Embedder, build_embedder
 from app.settings import Settings
@@ -38,8 +39,8 @@ from app.store.ids import LOCAL_TENANT
 from app.store.indexed import IndexStore
 from app.store.pools import APP_ROLE
 from app.store.queries import Queries
-from app.store.replicas import Elsewhere, PoolLimits, begin_marking, open_pools
 from app.store.turns import TurnStore
+from app.store.workloads import Elsewhere, PoolLimits, open_pools
 from app.tasks import Supervisor
 from loadtests import fill, load, results
 from loadtests.cpu import cpu_s

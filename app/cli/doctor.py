@@ -7,7 +7,7 @@ import os
 import shutil
 import socket
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -26,7 +26,6 @@ from app.settings import Settings, unknown_names
 from app.store.arrival import lacking
 from app.store.migrate import administration, careless, missing, pending
 from app.store.queries import Queries
-from app.store.replicas import CATCH_UP_S, PoolServer, servers_of
 from app.store.retention import MB, by_group, storage_of
 from app.store.tuning import parameters_of, wrong_with
 
@@ -52,7 +51,6 @@ def examine(settings: Settings) -> list[Finding]:
     try:
         with database(settings, lambda _: None) as dsn:
             found += asyncio.run(_database(settings, settings.direct(dsn)))
-            found += asyncio.run(_servers(settings, dsn))
             return found + asyncio.run(_features(settings, settings.direct(dsn)))
     except MnemeError as error:
         found.append(Finding("error", "The embedded Postgres does not start.", error.message))
@@ -210,55 +208,6 @@ async def _indexes(connection: asyncpg.Connection[Any]) -> list[Finding]:
         )
         for row in await connection.fetch(Queries.load()["retention.unused_indexes"], UNUSED_DAYS, UNUSED_BYTES)
     ]
-
-
-async def _servers(settings: Settings, dsn: str) -> list[Finding]:
-    """Where pools have servers of their own: what each is, and whether it is what its pool needs."""
-    if not settings.pool_urls:
-        return []
-    primary, marking, servers = await servers_of(settings.direct(dsn), settings.pool_urls)
-    if primary.away:
-        return []  # told already
-    found = []
-    if primary.standby:
-        mend = "With several hosts add target_session_attrs=read-write to MNEME_DATABASE_URL and MNEME_DATABASE_DIRECT_URL."
-        found.append(Finding("error", "What is written to is a standby: nothing can be stored.", mend))
-    if settings.standby_urls and not marking:
-        mend = "Run `mneme migrate` with these settings: until then all is read from the primary."
-        found.append(Finding("warning", "Standbys are named, and the primary does not mark its writers.", mend))
-    return found + [_server(each) for each in servers]
-
-
-def _server(server: PoolServer) -> Finding:
-    told = f"The {server.pool} pool's server {server.name}"
-    setting = f"MNEME_DATABASE_{server.pool.upper()}_URL"
-    reads = server.pool != "background"
-    if server.away:
-        meanwhile = "; the primary answers meanwhile" if reads else ""
-        level: Literal["warning", "error"] = "warning" if reads else "error"
-        return Finding(level, f"{told} cannot be reached{meanwhile}: {server.away}", f"Check it, or {setting}.")
-    if not server.ours:
-        return Finding("error", f"{told} is another database, no copy of the primary.", f"Check {setting}.")
-    if not server.standby:
-        if not reads:
-            return Finding("ok", f"{told} is the primary.")
-        return Finding(
-            "warning", f"{told} is the primary itself: reading there costs more, and takes nothing off it.",
-            f"Name a standby in {setting}, or leave it unset.",
-        )  # fmt: skip
-    if not reads:
-        return Finding("error", f"{told} is a standby, and jobs write.", f"Have {setting} lead to the primary.")
-    if server.paused:
-        return Finding(
-            "warning", f"{told} replays nothing: somebody paused it.", "SELECT pg_wal_replay_resume() there."
-        )
-    if server.lag_s is None:
-        mend = "See its log, disk and network; what its users wrote lately is read from the primary."
-        return Finding("warning", f"{told} is a standby, and more than {CATCH_UP_S:g} s late.", mend)
-    if not server.feedback:
-        mend = "Set it to on: else vacuum on the primary ends searches there."
-        return Finding("warning", f"{told} is a standby with hot_standby_feedback off.", mend)
-    return Finding("ok", f"{told} is a standby, {1000 * server.lag_s:.0f} ms late.")
 
 
 async def _features(settings: Settings, dsn: str | None) -> list[Finding]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from app.jobs.worker import Connect, Handler
     from app.metrics import Metrics
     from app.providers.embeddings import Embedder
-    from app.providers.helper import HelperClient
+    from app.providers.helper import Helper
     from app.providers.models import ModelRegistry
     from app.providers.tokens import CountCache, Tokenizers
     from app.settings import Settings
@@ -87,7 +87,7 @@ class Process(Struct, frozen=True):
     models: ModelRegistry
     tokenizers: Tokenizers
     counts: CountCache
-    helper: HelperClient | None = None
+    helper: Helper | None = None
     metrics: Metrics | None = None
     space: int | None = None
     path: CallPath | None = None

@@ -19,7 +19,7 @@ T = TypeVar("T")
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
-    "consolidation": "consolidation", "archive": "history_days", "spool": "spool_dir", "transfer": None,
+    "consolidation": "consolidation", "archive": "history_days", "spool": "spool_dir", "replicas": None, "transfer": None,
     "outcomes": None, "replay": None, "calls": None, "chat": "chat_learn_wait_ms", "preview": None, "conflicts": None,
     "facts": None, "overview": None,
 }  # fmt: skip

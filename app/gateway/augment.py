@@ -17,7 +17,7 @@ from app.dialects.splice import with_value
 from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.addon import Addon, CallPart
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
-from app.gateway.commands import FAILED, NOTHING_TOLD, Commander, Obeyed, ordered
+from app.gateway.commands import FAILED, NOTHING_TOLD, Obeyed, Obeys, ordered
 from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, priced
 from app.gateway.keeper import Keeps
@@ -133,7 +133,7 @@ class Recaller:
         metrics: Metrics,
         settings: Settings,
         addon: Addon | None = None,
-        commander: Commander | None = None,
+        commander: Obeys | None = None,
     ) -> None:
         """`keeper`: None where there is no spool; `addon`: None where no feature takes part; `commander`: None where nothing is
         done that users tell memory to do."""

@@ -34,7 +34,7 @@ from app.gateway.admission import Admits
 from app.gateway.augment import Recaller
 from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, grown, nobody, own_headers
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
-from app.gateway.commands import Commander
+from app.gateway.commands import Obeys
 from app.gateway.finalize import Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.headers import Headers
@@ -96,7 +96,7 @@ class Gateway:
         tasks: Supervisor,
         keeper: Keeps | None = None,
         addon: Addon | None = None,
-        commander: Commander | None = None,
+        commander: Obeys | None = None,
         sharer: Sharer | None = None,
     ) -> None:
         """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;

@@ -73,8 +73,8 @@ REMOVAL_EVERY = timedelta(days=1)
 INDEX_EVERY = timedelta(minutes=5)
 """A change stays in the log for ten minutes; each question goes through what is there."""
 MARKS_EVERY = timedelta(minutes=1)
-"""How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas.BUSY`), and a
-standby that is later than this is not read from."""
+"""How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas`, a
+feature), and a standby that is later than this is not read from."""
 START = UUID(int=0)
 
 Connection = asyncpg.Connection
@@ -338,7 +338,7 @@ def index_ticks(sql: Queries) -> Sequence[Tick]:
 
 
 def mark_ticks(sql: Queries) -> Sequence[Tick]:
-    """What standbys are held against is taken away again; where there are none, nothing is marked."""
+    """What standbys are held against is taken away again, whether anybody reads from them or not."""
 
     async def work(connection: Connection, _: datetime) -> int:
         taken: int = await connection.fetchval(sql["replicas.take_marks"], timeout=STATEMENT_S)

@@ -21,9 +21,8 @@ from app.memory.candidate import ends_with
 from app.memory.claims import TripleRelation, ends, relation, replaces
 from app.memory.drafts import Draft, IngestItem, known_item, like, logged_side, member_item
 from app.memory.extract_guesses import guessed, vouched
-from app.memory.extract_llm import Words
 from app.memory.text import Gist, gist, injected_spans, normalise, same_claim, singular
-from app.providers.helper import Helper
+from app.providers.helper import Helper, Words
 from app.store.kinds import DOUBTABLE
 from app.store.learning import Changes, Contradiction, Doubted, HistoryEvent, KnownMemory, Member
 

@@ -15,8 +15,9 @@ from app.clock import Clock
 from app.errors import NotReady
 from app.features import CallPath, Process
 from app.metrics import Metrics
+from app.optional import imported
 from app.providers.embeddings import Embedder, build_embedder
-from app.providers.helper import HelperClient, build_helper
+from app.providers.helper import Helper, build_helper
 from app.providers.models import ModelRegistry
 from app.providers.tokens import STORED_COUNTS, CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
@@ -25,8 +26,8 @@ from app.store.migrate import migrate
 from app.store.pools import APP_ROLE, OWNER_ROLE, reach
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
-from app.store.replicas import Elsewhere, PoolLimits, Pools, begin_marking, open_pools
 from app.store.turns import TurnStore
+from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
 from app.tasks import CLOSING_S, Supervisor
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ async def prepare_database(
             await connection.execute(sql["turns.ensure_space"], embedder.space, embedder.dimensions)
 
     async def marks(connection: Any) -> None:
-        await begin_marking(connection, sql, wanted=bool(settings.standby_urls))
+        if (replicas := imported("replicas.reads")) is not None:
+            await replicas.begin_marking(connection, sql, wanted=bool(settings.standby_urls))
 
     connection = await reach(settings.direct(dsn), settings.start_wait_s if wait_s is None else wait_s)
     try:
@@ -112,7 +114,7 @@ class Core(Struct, frozen=True):
     tasks: Supervisor
     turns: TurnStore
     counter: TokenCounter
-    helper: HelperClient | None
+    helper: Helper | None
     session_ttl: timedelta
 
 

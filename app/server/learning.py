@@ -9,27 +9,28 @@ from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, TakingBac
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import Pair, PairVerdict, judged
 from app.memory.extract import extract
-from app.memory.extract_llm import extract_with_helper
 from app.memory.secrets import refuser
+from app.optional import imported
 from app.server.core import Core
 from app.store.learning import LearningStore
 from app.store.validation import Validation
 
 if TYPE_CHECKING:
-    from app.providers.helper import HelperClient
+    from app.providers.helper import Helper
 
 
-async def learner(
-    core: Core, hearing: Hearing | None, helper: HelperClient | None, noting: Noting | None = None
-) -> Learner:
+async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, noting: Noting | None = None) -> Learner:
     """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`, `noting`: see `Feature`."""
+
+    reading = imported("helper.extract") if helper is not None else None
 
     async def by_rules(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return extract(exchange)
 
     async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
-        assert helper is not None, "chosen only where there is one"
-        return await extract_with_helper(helper, exchange)
+        assert reading is not None, "chosen only where there is a helper"
+        found: Sequence[MemoryCandidate] = await reading.extract_with_helper(helper, exchange)
+        return found
 
     async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, PairVerdict]:
         assert helper is not None, "chosen only where there is one"
@@ -47,7 +48,7 @@ async def learner(
         embedder=core.embedder,
         space=space,
         extract=by_rules,
-        helper=by_helper if helper is not None else None,
+        helper=by_helper if reading is not None else None,
         comparing=comparing,
         count=core.counter.count,
         clock=core.clock,

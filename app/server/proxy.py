@@ -29,7 +29,7 @@ from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.features import CallPath
 from app.gateway.admission import WithoutCount
-from app.gateway.commands import Commander
+from app.gateway.commands import Obeys
 from app.gateway.finalize import Accountant
 from app.gateway.keeper import Keeps
 from app.gateway.model_discovery import ModelDiscovery
@@ -57,13 +57,13 @@ from app.store.erasure import Erasures, own_connection
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import APP_ROLE, NoPool
-from app.store.replicas import Pools
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
 from app.store.validation import Validation
+from app.store.workloads import Pools
 from app.tasks import CLOSING_S
 
 if TYPE_CHECKING:
@@ -340,9 +340,11 @@ def _compiler(
     )
 
 
-def _commander(core: Core, metrics: Metrics, space: int | None) -> Commander:
+def _commander(core: Core, metrics: Metrics, space: int | None) -> Obeys | None:
+    if (found := imported("commands.commander")) is None:
+        return None
     settings, pool, sql = core.settings, core.pools.background, core.queries
-    return Commander(
+    commander: Obeys = found.Commander(
         CommandStore(pool, sql, core.clock, space=space),
         Validation(pool, sql, core.clock, space=space, actor="user"),
         embedder=core.embedder,
@@ -351,6 +353,7 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Commander:
         metrics=metrics,
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
+    return commander
 
 
 def _sharer(core: Core, space: int | None) -> Sharer:

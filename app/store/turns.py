@@ -16,8 +16,8 @@ from app.store.item_columns import NO_PLACES, Places, ids_of
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, TurnRecord, Vector, batch
-from app.store.replicas import FromPool, Reads
 from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Standing, take_standing
+from app.store.workloads import FromPool, Reads
 
 _NO_SESSION = UUID(int=0)
 

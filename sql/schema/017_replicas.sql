@@ -1,4 +1,4 @@
--- Reading from standbys without ever reading less than was acknowledged (app/store/replicas.py, docs/how-to/scaling.md).
+-- Reading from standbys without ever reading less than was acknowledged (app/features/replicas/reads.py, docs/how-to/scaling.md).
 --
 -- A transaction that changes anything of a user's leaves a mark: a number of its own, under the user's id, in the table `write_marks`.
 -- A standby has the mark if and only if it has the change, for they are of one transaction. So a request asks the primary for the

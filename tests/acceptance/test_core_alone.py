@@ -43,6 +43,14 @@ def test_it_streams(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
         assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "All right."
 
 
+def test_nobody_does_what_memory_is_told(mneme: MnemeServer) -> None:
+    headers = {"x-mneme-user": "uma"}
+    ask(mneme, "I live in Oslo.", headers=headers)
+    answer = ask(mneme, "Forget that I live in Oslo.", headers=headers)
+    assert (answer_of(answer), answer.headers["x-mneme-status"]) == ("All right.", "ok")
+    assert [each["text"] for each in Api(mneme, user="uma").get("/memories")["memories"]] == ["Lives in Oslo"]
+
+
 def test_responses_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
     asked = {"model": MODEL, "input": "Where do I live?"}
     mneme.http.post("/v1/responses", json=asked, headers={"x-mneme-user": "ines"})
@@ -137,6 +145,10 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     done = run(["migrate"], environment=environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1
     assert "MNEME_EMBEDDER=minilm: this installation has no app.features.minilm." in done.stderr
+    environment = mneme.environment | {"MNEME_HELPER_BASE_URL": "http://127.0.0.1:9/v1", "MNEME_HELPER_MODEL": "m"}
+    done = run(["worker"], environment=environment, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 1
+    assert "MNEME_HELPER_BASE_URL: this installation has no app.features.helper." in done.stderr
 
 
 async def test_nobody_is_erased_while_archives_are_out_of_reach(mneme: MnemeServer, module_database: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +14,6 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli import main
-from tests.acceptance.conftest import OwnServers
 from tests.support.clients import MODEL, Api, ask, error_of, sdk, user
 from tests.support.replies import Recorded, Reply, Script, Send, Stall, chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
@@ -33,6 +33,20 @@ def script() -> Script:
     return chat_script(lambda asked: "one two three four")
 
 
+@pytest.fixture(scope="module")
+def servers(
+    mneme: MnemeServer,
+    module_database: str,
+    module_upstream: ScriptedUpstream,
+    settings: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[list[MnemeServer]]:
+    """The module's, and another on its database."""
+    folder, upstream = tmp_path_factory.mktemp("other"), module_upstream.url
+    with MnemeServer(folder, database=module_database, upstream=upstream, settings=settings) as other:
+        yield [mneme, other]
+
+
 def bearer(key: str, **more: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"} | {name.replace("_", "-"): value for name, value in more.items()}
 
@@ -46,8 +60,7 @@ def listed(server: MnemeServer, name: str) -> dict[str, Any]:
     return next(each for each in found if each["name"] == name)
 
 
-def test_two_servers_let_exactly_the_rate_through(own_server: OwnServers, upstream: ScriptedUpstream) -> None:
-    servers = [own_server(upstream.url, AUTH="keys", KEY_CACHE_S="0") for _ in range(2)]
+def test_two_servers_let_exactly_the_rate_through(servers: list[MnemeServer], upstream: ScriptedUpstream) -> None:
     key = servers[0].create_key("busy", "--rpm", "30")
     clients = [httpx.Client(base_url=each.base_url, timeout=60, trust_env=False) for each in servers]
     body = {"model": MODEL, "messages": [user("hi")]}
@@ -113,8 +126,7 @@ def counted(server: MnemeServer, limit: str) -> float:
     )
 
 
-def test_a_budget_holds_but_for_what_was_in_flight(own_server: OwnServers, upstream: ScriptedUpstream) -> None:
-    servers = [own_server(upstream.url, AUTH="keys", KEY_CACHE_S="0") for _ in range(2)]
+def test_a_budget_holds_but_for_what_was_in_flight(servers: list[MnemeServer], upstream: ScriptedUpstream) -> None:
     key = servers[0].create_key("team", "--money-budget", "0.005", "--money-period", "ever")
     flying = 8
     asked = [{"role": "user", "content": "word " * 200}]  # some 250 tokens of gpt-4o
@@ -196,7 +208,9 @@ def test_two_tenants_do_not_share_anything(mneme: MnemeServer) -> None:
 
 
 @pytest.mark.parametrize("sent", [0, 200], ids=["before the head", "within the body"])
-async def test_who_hangs_up_before_the_end_spends_the_prompt(own_server: OwnServers, sent: int) -> None:
+async def test_who_hangs_up_before_the_end_spends_the_prompt(
+    mneme: MnemeServer, upstream: ScriptedUpstream, sent: int
+) -> None:
     """The upstream has read it, and charges it."""
 
     def hangs(request: Recorded) -> Reply:
@@ -205,22 +219,17 @@ async def test_who_hangs_up_before_the_end_spends_the_prompt(own_server: OwnServ
         head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 500\r\n\r\n"
         return Reply([Send(head + b" " * sent), Stall()] if sent else [Stall()])
 
-    with ScriptedUpstream(hangs) as upstream:
-        server = own_server(upstream.url, AUTH="keys", KEY_CACHE_S="0")
-        key = server.create_key("hasty", "--token-budget", "800", "--token-period", "day")
-        api = Api(server, key=key)
-        body = json.dumps({"model": MODEL, "messages": [user("word " * 800)], "max_tokens": 5}).encode()
-        headers = [(b"content-type", b"application/json"), (b"authorization", f"Bearer {key}".encode())]
-        async with RawClient(server.port) as client:
-            await client.send("POST", CHAT, headers, body)
-            await eventually(
-                lambda: any(b"word" in each.body for each in upstream.requests), "the upstream to be asked"
-            )
-            if sent:
-                await client.read_until(b"\r\n\r\n" + b" " * sent)
-        wait_until(lambda: bool(api.get("/spend")["spend"]), "the call to be recorded")
-        assert 800 <= api.get("/spend")["spend"][0]["prompt_tokens"] < 1000
-        wait_until(
-            lambda: ask(server, "hi", headers=bearer(key), max_tokens=5).status_code == 429, "its budget to be spent"
-        )
-        assert sum(each.path == CHAT and b"word" in each.body for each in upstream.requests) == 1
+    upstream.script = hangs
+    key = mneme.create_key("hasty", "--tenant", f"hasty {sent}", "--token-budget", "800", "--token-period", "day")
+    api = Api(mneme, key=key)
+    body = json.dumps({"model": MODEL, "messages": [user("word " * 800)], "max_tokens": 5}).encode()
+    headers = [(b"content-type", b"application/json"), (b"authorization", f"Bearer {key}".encode())]
+    async with RawClient(mneme.port) as client:
+        await client.send("POST", CHAT, headers, body)
+        await eventually(lambda: any(b"word" in each.body for each in upstream.requests), "the upstream to be asked")
+        if sent:
+            await client.read_until(b"\r\n\r\n" + b" " * sent)
+    wait_until(lambda: bool(api.get("/spend")["spend"]), "the call to be recorded")
+    assert 800 <= api.get("/spend")["spend"][0]["prompt_tokens"] < 1000
+    wait_until(lambda: ask(mneme, "hi", headers=bearer(key), max_tokens=5).status_code == 429, "its budget to be spent")
+    assert sum(each.path == CHAT and b"word" in each.body for each in upstream.requests) == 1

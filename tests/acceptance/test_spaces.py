@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -85,65 +86,68 @@ def test_a_members_call_is_compiled_again_as_it_was_until_they_leave(mneme: Mnem
 
 
 def test_leaving_ends_reading_at_once_in_every_server_and_conversation(
-    own_server: OwnServers, upstream: ScriptedUpstream
+    mneme: MnemeServer, module_database: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:
-    one, other = (own_server(upstream.url) for _ in range(2))
-    made(one.http, "ops", "ana", "bob")
-    say(other, SAID, user="ana", space="ops")
+    with MnemeServer(tmp_path, database=module_database, upstream=upstream.url) as other:
+        ends_at_once(mneme, other, upstream)
+
+
+def ends_at_once(one: MnemeServer, other: MnemeServer, upstream: ScriptedUpstream) -> None:
+    made(one.http, "everywhere", "eva", "emil")
+    say(other, SAID, user="eva", space="everywhere")
     asked = [{"role": "user", "content": ASKED}]
     for server in (one, other):
-        assert knows(server, upstream, "bob")  # both have the space's index from now on
+        assert knows(server, upstream, "emil")  # both have the space's index from now on
     # A conversation that goes on: what stands in its prompts of the space goes from them, too.
     further = [*asked, {"role": "assistant", "content": "All right."}, {"role": "user", "content": "And why then?"}]
-    say(other, further, user="bob")
+    say(other, further, user="emil")
     assert SAID in upstream.requests[-1].body.decode()
-    assert one.http.delete("/api/v1/spaces/ops/members/bob").status_code == 200
+    assert one.http.delete("/api/v1/spaces/everywhere/members/emil").status_code == 200
     for server in (other, one):
-        say(server, further, user="bob")
+        say(server, further, user="emil")
         assert SAID not in upstream.requests[-1].body.decode()
-        assert not knows(server, upstream, "bob")
-        assert knows(server, upstream, "ana")
+        assert not knows(server, upstream, "emil")
+        assert knows(server, upstream, "eva")
 
 
 async def test_nothing_that_is_stored_of_who_left_quotes_the_space(
-    own_server: OwnServers, database: str, upstream: ScriptedUpstream
+    mneme: MnemeServer, module_database: str, upstream: ScriptedUpstream
 ) -> None:
     """Blocks of whatever epoch of their prompts; what is their own stays, and others' blocks do."""
-    mneme = own_server(upstream.url, RETRIEVAL_DEADLINE_MS="10000")
-    made(mneme.http, "ops", "ana", "bob", "cid")
-    say(mneme, SAID, user="ana", space="ops")
-    for user in ("bob", "cid"):
+    made(mneme.http, "quoted", "fay", "finn", "fritz")
+    say(mneme, SAID, user="fay", space="quoted")
+    for user in ("finn", "fritz"):
         assert knows(mneme, upstream, user)
-    quoting = "SELECT user_id FROM agent_data.context_blocks WHERE item_spaces IS NOT NULL"
-    async with connected(database) as connection:
-        assert len(await connection.fetch(quoting)) == 2
-        assert mneme.http.delete("/api/v1/spaces/ops/members/bob").status_code == 200
-        assert [row["user_id"] for row in await connection.fetch(quoting)] == [ids.user_id(LOCAL_TENANT, "cid")]
+    finn, fritz = (ids.user_id(LOCAL_TENANT, user) for user in ("finn", "fritz"))
+    quoting = "SELECT user_id FROM agent_data.context_blocks WHERE item_spaces IS NOT NULL AND user_id IN ($1, $2)"
+    async with connected(module_database) as connection:
+        assert {row["user_id"] for row in await connection.fetch(quoting, finn, fritz)} == {finn, fritz}
+        assert mneme.http.delete("/api/v1/spaces/quoted/members/finn").status_code == 200
+        assert [row["user_id"] for row in await connection.fetch(quoting, finn, fritz)] == [fritz]
 
 
 def test_what_is_taken_back_is_in_no_prompt_of_the_others_and_stays_in_ones_own_history(
-    own_server: OwnServers, upstream: ScriptedUpstream
+    mneme: MnemeServer, upstream: ScriptedUpstream
 ) -> None:
-    mneme = own_server(upstream.url, RETRIEVAL_DEADLINE_MS="10000")
-    made(mneme.http, "ops", "ana", "bob")
-    call = say(mneme, SAID, user="ana", space="ops")
+    made(mneme.http, "taken", "gus", "hal")
+    call = say(mneme, SAID, user="gus", space="taken")
     assert call.choices[0].message.content
     asked = [{"role": "user", "content": ASKED}]
-    assert knows(mneme, upstream, "bob")
-    (item,) = mneme.http.get("/api/v1/spaces/ops/items").json()["items"]
-    gone = mneme.http.delete(f"/api/v1/spaces/ops/items/{item['id']}", headers={"X-Mneme-User": "ana"})
+    assert knows(mneme, upstream, "hal")
+    (item,) = mneme.http.get("/api/v1/spaces/taken/items").json()["items"]
+    gone = mneme.http.delete(f"/api/v1/spaces/taken/items/{item['id']}", headers={"X-Mneme-User": "gus"})
     assert gone.status_code == 200, gone.text
     # Neither anew, nor in the conversation that had it.
-    assert not knows(mneme, upstream, "bob")
+    assert not knows(mneme, upstream, "hal")
     say(
-        mneme, [*asked, {"role": "assistant", "content": "All right."}, {"role": "user", "content": "Why?"}], user="bob"
+        mneme, [*asked, {"role": "assistant", "content": "All right."}, {"role": "user", "content": "Why?"}], user="hal"
     )
     assert SAID not in upstream.requests[-1].body.decode()
-    (session,) = mneme.http.get("/api/v1/sessions", params={"user": "ana"}).json()["sessions"]
+    (session,) = mneme.http.get("/api/v1/sessions", params={"user": "gus"}).json()["sessions"]
     assert SAID in mneme.http.get(f"/api/v1/sessions/{session['id']}/history").text
     # Said again, it is known again.
-    say(mneme, SAID, user="ana", space="ops")
-    assert knows(mneme, upstream, "bob")
+    say(mneme, SAID, user="gus", space="taken")
+    assert knows(mneme, upstream, "hal")
 
 
 def test_what_is_said_for_the_team_is_kept_though_memory_is_late(

@@ -8,7 +8,7 @@ from app.index.indexes import Indexes
 from app.store.indexed import IndexStore
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.replicas import FromPool
+from app.store.workloads import FromPool
 from app.tasks import Supervisor
 
 SQL = Queries.load()

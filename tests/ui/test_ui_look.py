@@ -147,12 +147,16 @@ async def test_the_upstreams_errors_are_told_in_words(browser: Browser, looked: 
 
 async def test_an_answer_that_breaks_off_says_so(browser: Browser, looked: Looked) -> None:
     begun = b'data: {"choices": [{"index": 0, "delta": {"content": "half "}}]}\n\n'
-    looked.upstream.script = in_events(Send(chunked(begun)), Fin())
+    break_off = threading.Event()
+    looked.upstream.script = in_events(Send(chunked(begun)), Until(break_off), Fin())
     async with visiting(browser, looked.mneme.base_url) as visitor:
         page = await visitor.go("/ui")
         await page.get_by_label("Model").fill("small")
         await page.get_by_label("Message").fill(DINNER)
         await page.keyboard.press("Enter")
+        for memory in ("with", "without"):
+            await expect(side(visitor, memory).locator("[data-text]")).to_have_text("half ")
+        break_off.set()
         await expect(page.get_by_role("status")).to_have_text("Not every answer came: see below why.")
         await expect(side(visitor, "with").locator("[data-text]")).to_have_text("half ")
         await expect(side(visitor, "with").locator("[data-problem]")).not_to_be_empty()

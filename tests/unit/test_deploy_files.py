@@ -15,10 +15,10 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from app.features.registry import load
+from app.features.replicas.reads import hosts_of
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.migrate import EXTENSIONS, ROLES
-from app.store.replicas import hosts_of
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

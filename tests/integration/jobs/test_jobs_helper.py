@@ -16,11 +16,11 @@ import respx
 from pydantic import BaseModel
 
 from app.errors import HelperError
+from app.features.helper.client import HelperClient
+from app.features.helper.extract import MAX_CONTENT_CHARS, extract_with_helper
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import MAX_CANDIDATES
-from app.memory.extract_llm import MAX_CONTENT_CHARS, extract_with_helper
 from app.providers.embeddings import NoEmbedder
-from app.providers.helper import HelperClient
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue
 from app.store.records import JobRecord

@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry
 from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
 from app.errors import StoreUnavailable
-from app.gateway.commands import Commander, Obeyed
+from app.features.commands.commander import Commander
+from app.gateway.commands import Obeyed
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place
 from app.jobs.learn import Learner
@@ -441,7 +442,7 @@ async def test_the_same_command_at_once_is_done_once_and_told_to_all(
 async def test_who_waits_too_long_is_told_what_another_request_did(
     learn: Learner, pool: Pool, teller: Teller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.gateway.commands.WITHIN_S", 0.2)
+    monkeypatch.setattr("app.features.commands.commander.WITHIN_S", 0.2)
     talk = Talk()
     await taught(learn, pool, talk, "I work at Acme")
     order, other = "Forget that I work at Acme.", "Forget that I work at Globex."

@@ -14,13 +14,13 @@ import respx
 
 from app.features.conflicts.routes import conflict_out
 from app.features.conflicts.store import ConflictFilter, ConflictStore
+from app.features.helper.client import HelperClient
+from app.features.helper.extract import extract_with_helper
 from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import judged
 from app.memory.extract import extract
-from app.memory.extract_llm import extract_with_helper
 from app.providers.embeddings import WordLlamaEmbedder
-from app.providers.helper import HelperClient
 from app.store.conflicts import LoggedConflict
 from app.store.memories import Memories
 from app.store.pools import Pool

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.gateway.commands import asks_leave, confirms
+from app.features.commands.commander import asks_leave, confirms
 from tests.support.tables import each_of
 
 

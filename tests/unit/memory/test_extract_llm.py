@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import HelperError
+from app.features.helper.client import strict_schema
+from app.features.helper.extract import Extracted, ExtractedItem, checked, extract_with_helper
 from app.memory.candidate import Provenance, SourceExchange, Triple
 from app.memory.extract_guesses import GUESS_CONFIDENCE
-from app.memory.extract_llm import Extracted, ExtractedItem, checked, extract_with_helper
-from app.providers.helper import strict_schema
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.support.lifecycle import (
     SEMANTIC,
     SESSION,
     Life,
+    activity,
     ages,
     confirmed_confidence,
     decayed_importance,
@@ -67,10 +69,21 @@ def test_a_promotion_takes_utility_above_the_threshold() -> None:
 # --- seed 004: confidence, aging, validation ---------------------------------------------------------------------------
 
 
+def test_activity_is_uses_by_idle_hours() -> None:
+    assert activity(10, 40) == 0.25
+    assert activity(10, 0) == math.inf
+    assert activity(0, 0) == activity(0, 5) == 0.0
+
+
 @each_of(("day", "left"), [(0, 0.85), (30, 0.63), (60, 0.47), (90, 0.35), (45, 0.54)])
 def test_confidence_fades_as_in_seed_004(day: int, left: float) -> None:
     """Its timeline from 0.85, and the 45 days of its scoring example."""
     assert effective_confidence(0.85, BORN, BORN + day * DAY) == pytest.approx(left, abs=0.005)
+
+
+def test_the_seeds_one_per_cent_a_day_is_a_rate() -> None:
+    """e^−0.01 takes 0.995% a day; over 90 days 59%, where 1% compounded would take 60%."""
+    assert 1 - effective_confidence(1.0, BORN, BORN + DAY) == pytest.approx(0.00995, abs=1e-5)
 
 
 def test_days_are_whole_and_never_negative() -> None:

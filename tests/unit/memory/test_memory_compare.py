@@ -13,6 +13,7 @@ import respx
 from msgspec.structs import replace
 
 from app.errors import HelperError
+from app.features.helper.client import HelperClient
 from app.memory.compare import (
     COMPARE_SYSTEM,
     MAX_PAIRS,
@@ -31,7 +32,6 @@ from app.memory.compare import (
 from app.memory.drafts import known_item
 from app.memory.text import content_hash
 from app.providers.embeddings import WordLlamaEmbedder
-from app.providers.helper import HelperClient
 from app.store import ids
 from app.store.kinds import LearnedKind
 from app.store.learning import Changes, KnownMemory, Member

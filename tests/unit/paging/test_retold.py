@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from app.features.helper.client import strict_schema
 from app.features.paging.shrink import room_compact, room_detailed, shrink
 from app.features.paging.summaries import (
     MOST_CHARS,
@@ -23,7 +24,6 @@ from app.features.paging.summaries import (
     checked,
 )
 from app.features.paging.values import Levels, SemanticObject
-from app.providers.helper import strict_schema
 from tests.unit.paging.made import COUNT, LONG_CODE, called, cut
 
 CODE = cut(called("Read", {"file_path": "src/money.py"}, LONG_CODE)).objects[0]

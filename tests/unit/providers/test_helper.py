@@ -13,7 +13,8 @@ import respx
 from pydantic import BaseModel
 
 from app.errors import HelperError, NotReady
-from app.providers.helper import HelperClient, build_helper, strict_schema
+from app.features.helper.client import HelperClient, strict_schema
+from app.providers.helper import build_helper
 from app.settings import Settings
 
 URL = "http://helper.test/v1/chat/completions"

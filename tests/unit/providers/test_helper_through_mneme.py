@@ -4,8 +4,8 @@ import httpx
 import respx
 from pydantic import BaseModel
 
+from app.features.helper.client import HelperClient
 from app.gateway.identify import switches
-from app.providers.helper import HelperClient
 
 
 class Nothing(BaseModel):

@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from mneme_replay.nearest import MOST_FEATURES, Nearest, features
 
-RULES = "\n".join(f"Rule {n}: be kind to guest number {n}." for n in range(200))
-
 
 def best(near: Nearest, text: str) -> int:
     return max(near.to(text))[1]
-
-
-def test_one_word_among_many_common_ones_decides() -> None:
-    near = Nearest()
-    for n in range(300):
-        near.add(n, f"{RULES}\nWhat is on the menu of day{n}?")
-    assert best(near, f"{RULES}\nTell me what is on the menu of day217, please.") == 217
-    assert {n: share for share, n in near.to(f"{RULES}\nWhat is on the menu of day7?")}[7] == 1.0
 
 
 def test_what_everybody_has_is_looked_at_last_and_no_further_than_needed() -> None:

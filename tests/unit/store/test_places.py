@@ -6,7 +6,7 @@ from uuid import UUID
 
 import numpy as np
 
-from app.store.item_columns import MEMORY_KIND, PLACE, columns_of, ids_of, key_of, speaker_mark
+from app.store.item_columns import PLACE, columns_of, speaker_mark
 
 SESSION = UUID("5f0c1a52-0000-4000-8000-0123456789ab")
 
@@ -15,21 +15,6 @@ def packed(item: UUID, session: UUID, turn: int, tokens: int, role: int, kind: i
     """As `agent_data.item_place` does it."""
     numbers = ((0, 8), (turn, 4), (tokens, 4), (role, 2), (kind, 2), (speaker, 4))
     return item.bytes + session.bytes + b"".join(value.to_bytes(size, "big") for value, size in numbers)
-
-
-def test_a_place_is_read_as_it_was_packed() -> None:
-    message = packed(UUID(int=7), SESSION, 3, 41, 1, 0, 0xFFFFFFFE)
-    memory = packed(UUID(int=8), SESSION, 0, 12, 9, MEMORY_KIND, 0)
-    assert PLACE.itemsize == len(message) == 56
-    columns = columns_of(np.frombuffer(message + memory, PLACE))
-    assert columns.turn.tolist() == [3, 0]
-    assert columns.tokens.tolist() == [41, 12]
-    assert columns.role.tolist() == [1, 9]
-    assert columns.memory.tolist() == [False, True]
-    assert columns.speaker.tolist() == [0xFFFFFFFE, 0]
-    assert columns.owner[0] == key_of(SESSION)
-    assert columns.owner[1] == columns.item[1] != columns.owner[0], "a memory is its own"
-    assert [UUID(each) for each in ids_of(np.frombuffer(message + memory, PLACE))] == [UUID(int=7), UUID(int=8)]
 
 
 def test_ids_that_are_nearly_alike_are_told_apart() -> None:

@@ -12,9 +12,9 @@ from uuid import UUID
 import pytest
 
 from app.errors import StoreUnavailable
+from app.features.replicas.reads import BUSY, FAILURES, OPEN_S, FromReplicas, Replica, hosts_of
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.replicas import BUSY, FAILURES, OPEN_S, FromReplicas, Replica, hosts_of
 from tests.support.tables import each_of
 
 TENANT, USER = UUID(int=1), UUID(int=2)

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
@@ -29,7 +28,7 @@ from app.memory.extract_grammar import words
 from app.memory.extract_guesses import GUESSES, as_guess
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
-from app.providers.helper import Helper
+from app.providers.helper import Helper, Words
 from app.store.kinds import LearnedKind, StatedKind
 
 MAX_MESSAGE_CHARS = 24_000
@@ -66,14 +65,6 @@ from their words without their saying it, such as a lasting interest; content th
 - confidence: 0 to 1. explicit: true if the user asks that it be remembered.
 - subject, predicate, object: for a fact with one value, such as user, lives_in, Lisbon; else empty strings.
 - entities: names of people, places, things it is about."""
-
-
-def _storable(text: str) -> str:
-    """As Postgres can keep it: JSON can write half a character, and a NUL."""
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
-
-
-Words = Annotated[str, AfterValidator(_storable)]
 
 
 class ExtractedItem(BaseModel):
