@@ -192,7 +192,7 @@ class Metrics:
         self._stage(name).observe(seconds)
 
     def request(self, kind: str, outcome: Outcome, memory: MemoryStatus) -> None:
-        """A request under /v1 ended. `kind`: chat, responses, or passthrough for the other paths."""
+        """A request under /v1 ended. `kind`: the name of its dialect, or passthrough."""
         self._request(kind, outcome, memory).inc()
 
     def attempt(self, upstream: str, result: AttemptResult) -> None:

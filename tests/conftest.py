@@ -54,6 +54,13 @@ async def database(postgres_server: str, database_template: str) -> AsyncIterato
         yield dsn
 
 
+@pytest.fixture(scope="module")
+async def module_database(postgres_server: str, database_template: str) -> AsyncIterator[str]:
+    """The same for all tests of a module."""
+    async with fresh_database(postgres_server, database_template) as dsn:
+        yield dsn
+
+
 @pytest.fixture
 async def empty_database(postgres_server: str) -> AsyncIterator[str]:
     """The DSN of a fresh database with nothing in it, as superuser."""

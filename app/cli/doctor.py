@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import click
+from msgspec.structs import asdict
 
 from app.console import database, failing_clearly, load_settings, show
 from app.errors import MnemeError, NotReady
@@ -245,11 +246,6 @@ def doctor(as_json: bool) -> None:
             if each.mend:
                 click.echo(f"    {each.mend}")
 
-    show([vars_of(each) for each in findings], as_json, text)
+    show([asdict(each) for each in findings], as_json, text)
     if any(each.level == "error" for each in findings):
         raise SystemExit(1)
-
-
-def vars_of(finding: Any) -> dict[str, Any]:
-    """A finding as JSON."""
-    return {"level": finding.level, "what": finding.what, "mend": finding.mend}

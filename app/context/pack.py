@@ -30,7 +30,7 @@ class Reason(StrEnum):
 
     CHOSEN = "chosen"
     OVER_BUDGET = "over_budget"  # it did not fit what was left
-    DUPLICATE = "duplicate"  # the same words are in the prompt by another item
+    DUPLICATE = "duplicate"  # the same words, or the message it was learned from, are in the prompt by another item
     VISIBLE = "visible"  # it stands in the prompt already: in the transcript, or in an earlier block
     BELOW_FLOOR = "below_floor"  # its score is too low, or it is not worth its tokens at this price
     SUPPRESSED = "suppressed"  # forgotten, erased or superseded

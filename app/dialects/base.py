@@ -2,8 +2,8 @@
 
 A dialect reads a request as messages in the shape of chat completions, says where text and messages go in its own bytes, and
 puts its answers together. All else (the place, the compile, the record) works on what comes of that and is the same for all:
-a conversation begun in one dialect goes on in another. `chat.py`, `responses.py` and `messages.py` are the three;
-`registry.py` knows which path speaks which.
+a conversation begun in one dialect goes on in another. `chat.py` and `messages.py` are two, the feature `responses` is
+the third; `registry.py` knows which path speaks which.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from msgspec import Struct
 from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.dialects.splice import Envelope, Insertion, replace_value
 from app.dialects.sse import UpstreamAnswer
+
+DialectName = Literal["chat", "responses", "messages"]
 
 NAMING = frozenset({"user", "safety_identifier", "metadata"})
 """Fields of a body that may name its user or its session."""
@@ -114,7 +116,7 @@ class Dialect(Protocol):
     """One way of asking for an answer."""
 
     @property
-    def name(self) -> Literal["chat", "responses", "messages"]: ...
+    def name(self) -> DialectName: ...
 
     @property
     def naming(self) -> frozenset[str]:

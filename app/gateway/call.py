@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.capture.facts import CallFacts, Leg
-from app.dialects.base import ChatRequest, Dialect, renamed
+from app.dialects.base import ChatRequest, Dialect, DialectName, renamed
 from app.dialects.splice import splice, with_value
 from app.gateway.addon import CallPart, Joint
 from app.gateway.client import Inbound, Send
@@ -82,7 +82,7 @@ class Incoming(Struct, frozen=True, kw_only=True):
         return (time.perf_counter_ns() - self.started_ns) // 1000
 
     @property
-    def kind(self) -> Literal["chat", "responses", "messages", "passthrough"]:
+    def kind(self) -> DialectName | Literal["passthrough"]:
         """As the metrics call it."""
         return self.dialect.name if self.dialect is not None else "passthrough"
 

@@ -11,9 +11,9 @@ StatedKind = Literal["fact", "preference", "instruction", "correction", "event"]
 """What a user can say in a sentence."""
 LearnedKind = Literal[StatedKind, "tool_outcome"]
 """What a single exchange can give."""
-GivenKind = Literal[LearnedKind, "episode", "pattern", "procedure"]
-"""What a client's tool may write."""
-Kind = Literal[GivenKind, "summary", "entity_profile"]
+ToolKind = Literal[LearnedKind, "episode", "pattern", "procedure"]
+"""What a model may write by MCP; the API takes each kind."""
+Kind = Literal[ToolKind, "summary", "entity_profile"]
 
 MemoryType = Literal["semantic", "episodic", "procedural", "summary"]
 """The four of seed 004."""

@@ -6,13 +6,12 @@ A module says what it needs by overriding `settings`, `worker` or `script`; a te
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.clients import Api
-from tests.support.database import fresh_database
 from tests.support.replies import Script, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
@@ -51,13 +50,6 @@ def worker() -> bool:
 def script() -> Script:
     """What the module's upstream answers, unless a test changes it."""
     return chat_script(lambda asked: "All right.")
-
-
-@pytest.fixture(scope="module")
-async def module_database(postgres_server: str, database_template: str) -> AsyncIterator[str]:
-    """The DSN of the module's database, as superuser."""
-    async with fresh_database(postgres_server, database_template) as dsn:
-        yield dsn
 
 
 @pytest.fixture(scope="module")

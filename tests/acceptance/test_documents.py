@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import yaml
 
 from app.features.knowledge.ontology_yaml import read as ontology
 from app.settings import KEY, Settings
-from tests.support.database import connected, fresh_database
+from tests.support.database import connected
 from tests.support.documents import FIGURES, READ, ROOT, RUN, Block, Reader, blocks, documents, parse
 from tests.support.server import MnemeServer
 
@@ -52,16 +52,10 @@ NOT_RUN: Counter[str] = Counter(
 
 
 @pytest.fixture(scope="module")
-async def database_of_documents(postgres_server: str, database_template: str) -> AsyncIterator[str]:
-    async with fresh_database(postgres_server, database_template) as dsn:
-        yield dsn
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, database_of_documents: str) -> Iterator[MnemeServer]:
+def shared(tmp_path_factory: pytest.TempPathFactory, module_database: str) -> Iterator[MnemeServer]:
     """One server for all documents that want nothing particular of it, but for docs/how-to/mcp.md's `/mcp`."""
     folder, settings = tmp_path_factory.mktemp("documents"), {"MCP": "on"}
-    with MnemeServer(folder, database=database_of_documents, upstream=None, worker=True, settings=settings) as server:
+    with MnemeServer(folder, database=module_database, upstream=None, worker=True, settings=settings) as server:
         yield server
 
 
@@ -100,7 +94,7 @@ def test_what_is_shown_runs(document: str, tmp_path: Path, request: pytest.Fixtu
             if settings is None:
                 server = request.getfixturevalue("embedded" if document in EMBEDDED else "shared")
             else:
-                database = None if apart else request.getfixturevalue("database_of_documents")
+                database = None if apart else request.getfixturevalue("module_database")
                 server = stack.enter_context(_served(tmp_path, database, settings))
             for block in here:
                 reader.run(block, server)

@@ -1,18 +1,34 @@
-"""Keys mode: who may enter, whose data it is, and that nobody sees another's."""
+"""Keys mode: who may enter, whose data it is, and that nothing brings two people, or two conversations of one, together."""
 
 from __future__ import annotations
 
 import json
+from typing import Any
+from uuid import uuid4
 
+import httpx
 import pytest
 
-from tests.support.clients import Api, answer_of, ask, assistant, call_of, error_of, prompt_of, session_of, user
+from tests.support.clients import (
+    Api,
+    Message,
+    answer_of,
+    ask,
+    assistant,
+    call_of,
+    error_of,
+    prompt_of,
+    session_of,
+    user,
+)
 from tests.support.replies import Script, chat_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
 CHAT = "/v1/chat/completions"
 WRONG = "mneme_" + "x" * 43
+HELLO = "Hello, what can I do for you?"
+SECRET = "My locker is 4711 and my name is Alice Zweig."
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +38,7 @@ def settings() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def script() -> Script:
-    return chat_script(lambda asked: "Hello, what can I do for you?")
+    return chat_script(lambda asked: HELLO)
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +189,7 @@ def test_a_trimmed_transcript_without_a_user_gets_nobody_elses_words(
     mneme: MnemeServer, upstream: ScriptedUpstream, app_key: str
 ) -> None:
     """Two end users whose last turns were alike, sent without what came before them."""
-    same = assistant("Hello, what can I do for you?")
+    same = assistant(HELLO)
     alike = [user("ok"), same, user("thanks"), same]
     ask(mneme, [user("I am Ines and live in Evora."), same, *alike[:1]], headers=bearer(app_key))
     ask(mneme, [user("I am Ines and live in Evora."), same, *alike[:3]], headers=bearer(app_key))
@@ -191,6 +207,69 @@ def test_a_session_without_a_user_remembers_itself(
     assert "I live in Braga." in chats(upstream)[1]
     ask(mneme, "Where do I live, in Braga?", headers=bearer(app_key, x_mneme_session="visitor 18"))
     assert "I live in Braga." not in chats(upstream)[2]
+
+
+# --- chance words, a retry's header, a shared key -------------------------------------------------------------------------
+
+
+def said(mneme: MnemeServer, messages: list[Message], headers: dict[str, str], **fields: Any) -> httpx.Response:
+    answer = ask(mneme, messages, headers=headers, **fields)
+    assert answer.status_code == 200, answer.text
+    return answer
+
+
+def test_a_stranger_with_the_same_last_words_is_a_stranger(
+    mneme: MnemeServer, upstream: ScriptedUpstream, app_key: str
+) -> None:
+    told = [user(SECRET), assistant(HELLO), user("thanks")]
+    session = said(mneme, told[:1], bearer(app_key)).headers["x-mneme-session-id"]
+    assert said(mneme, told, bearer(app_key)).headers["x-mneme-session-id"] == session
+    answer = said(mneme, [user("thanks"), assistant(HELLO), user("What is my locker and name?")], bearer(app_key))
+    assert answer.headers["x-mneme-session-id"] != session
+    assert b"4711" not in upstream.requests[-1].body
+
+
+def test_a_strangers_retry_is_not_mine(mneme: MnemeServer, app_key: str) -> None:
+    session = said(mneme, [user("hi")], bearer(app_key)).headers["x-mneme-session-id"]
+    answer = said(mneme, [user("hi")], bearer(app_key) | {"x-stainless-retry-count": "1"})
+    assert answer.headers["x-mneme-session-id"] != session
+
+
+def test_a_retry_does_not_take_up_what_has_gone_on(mneme: MnemeServer, app_key: str) -> None:
+    own = bearer(app_key) | {"x-mneme-user": f"user-{uuid4()}"}
+    session = said(mneme, [user("hi")], own).headers["x-mneme-session-id"]
+    again = said(mneme, [user("hi")], own | {"x-stainless-retry-count": "1"})
+    assert again.headers["x-mneme-session-id"] == session
+    said(mneme, [user("hi"), assistant(HELLO), user(SECRET)], own)
+    later = said(mneme, [user("hi")], own | {"x-stainless-retry-count": "1"})
+    assert later.headers["x-mneme-session-id"] != session
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_an_idempotency_key_does_not_reach_into_another_session(
+    mneme: MnemeServer, upstream: ScriptedUpstream, app_key: str, named: bool
+) -> None:
+    own = bearer(app_key) | ({"x-mneme-user": f"user-{uuid4()}"} if named else {})
+    mine, other = str(uuid4()), str(uuid4())
+    said(mneme, [user(SECRET)], own | {"x-mneme-session": mine})
+    first = said(mneme, [user("hi")], own | {"x-mneme-session": mine, "idempotency-key": mine})
+    assert b"4711" in upstream.requests[-1].body
+    answer = said(mneme, [user("hi")], own | {"x-mneme-session": other, "idempotency-key": mine})
+    assert answer.headers["x-mneme-session-id"] != first.headers["x-mneme-session-id"]
+    assert not named or answer.headers.get("x-mneme-reason") is None
+    assert all(b"4711" not in str(each["content"]).encode() for each in upstream.requests[-1].json()["messages"][:-1])
+    again = said(mneme, [user("hi")], own | {"x-mneme-session": other, "idempotency-key": mine})
+    assert again.headers["x-mneme-reason"] == "replayed"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"temperature": 1e308}, {"top_p": -1e39}, {"max_tokens": 2**31}, {"max_completion_tokens": 10**18}]
+)
+def test_a_number_out_of_range_is_the_upstreams_to_judge(
+    mneme: MnemeServer, app_key: str, fields: dict[str, Any]
+) -> None:
+    answer = said(mneme, [user("hello")], bearer(app_key) | {"x-mneme-user": f"user-{uuid4()}"}, **fields)
+    assert answer.json()["choices"][0]["message"]["content"] == HELLO
 
 
 def test_a_key_that_may_not_write_forgets_nothing_by_chat(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.clients import Api, Message, assistant, user
 from tests.support.outage import give_back, make_read_only, take_away
-from tests.support.replies import Recorded, Reply, Send, Stall, chat_script
+from tests.support.replies import Recorded, Reply, Script, Send, Stall, chat_script
 from tests.support.responses import asked_last, responses_script
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
@@ -32,6 +32,20 @@ def said(asked: Any) -> list[str]:
     """The upstream's answer: the last question, and that it was heard."""
     messages = asked["messages"] if isinstance(asked, dict) else asked.json()["messages"]
     return ["You said: ", str(messages[-1]["content"]).rsplit("\n", 1)[-1]]
+
+
+def stalling(stalls: threading.Event) -> Script:
+    """Answers, and stops after three pieces of a chat's while `stalls` is set."""
+    whole = chat_script(said)
+    assert callable(whole)
+
+    def script(request: Recorded) -> Reply:
+        reply = whole(request)
+        if request.path == CHAT and stalls.is_set():
+            return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
+        return reply
+
+    return script
 
 
 async def ask(mneme: MnemeServer, messages: Sequence[Message], who: str, **headers: str) -> RawResponse:
@@ -281,16 +295,7 @@ async def test_two_servers_on_one_spool(own_server: StartServer, database: str, 
     was about."""
     shared = {**SHORT, "SPOOL_DIR": str(tmp_path / "spool")}
     stalls = threading.Event()
-    whole = chat_script(said)
-    assert callable(whole)
-
-    def script(request: Recorded) -> Reply:
-        reply = whole(request)
-        if request.path == CHAT and stalls.is_set():
-            return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
-        return reply
-
-    with ScriptedUpstream(script) as upstream:
+    with ScriptedUpstream(stalling(stalls)) as upstream:
         one, other = own_server(upstream.url, **shared), own_server(upstream.url, **shared)
         turns = tmp_path / "spool" / "turns"
         await take_away(database)
@@ -337,16 +342,7 @@ async def test_several_server_processes_share_the_spool(own_server: StartServer,
 async def test_of_an_erased_user_nothing_comes_out_of_the_spool(own_server: StartServer, database: str) -> None:
     """What waits, what was set aside, and what a dead process was about: the folder has none of it, and nothing comes back."""
     stalls = threading.Event()
-    whole = chat_script(said)
-    assert callable(whole)
-
-    def script(request: Recorded) -> Reply:
-        reply = whole(request)
-        if request.path == CHAT and stalls.is_set():
-            return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
-        return reply
-
-    with ScriptedUpstream(script) as upstream:
+    with ScriptedUpstream(stalling(stalls)) as upstream:
         mneme = own_server(upstream.url, **SHORT)
         await take_away(database)
         for who in ("ana", "ben"):

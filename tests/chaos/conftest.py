@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.database import fresh_database
 from tests.support.ledger import Ledger
 from tests.support.server import MnemeServer
 from tests.support.stage import Stage, complaints
@@ -45,10 +44,3 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     yield ledger
     ledger.close()
-
-
-@pytest.fixture(scope="module")
-async def module_database(postgres_server: str, database_template: str) -> AsyncIterator[str]:
-    """A database on the run's common server, for a module that does not hurt Postgres. As superuser."""
-    async with fresh_database(postgres_server, database_template) as dsn:
-        yield dsn

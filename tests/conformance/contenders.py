@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import httpx
 from loadtests.peers import LITELLM, PORTKEY, Peer, PeerFailed
 from tests.conformance.check_headers import NAMES
 from tests.conformance.stage import Lines, Way
+from tests.support.ports import free_port
 from tests.support.server import MnemeServer
 
 STOP_S = 15.0
@@ -91,13 +91,6 @@ def _direct(upstream: str) -> Iterator[Way]:
 # --- peers ----------------------------------------------------------------------------------------------------------------
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
-
-
 def _end(process: subprocess.Popen[bytes]) -> None:
     """It, and what it has started; it leads a session of its own."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -122,7 +115,7 @@ def _peer(peer: Peer, way: Way, told: str | None = None) -> Open:
     def opened(upstream: str) -> Iterator[Way]:
         peer.installed(lambda said: print(said, file=sys.stderr))
         with tempfile.TemporaryDirectory(prefix="mneme-conformance-") as folder:
-            log, port = Path(folder) / "log", _free_port()
+            log, port = Path(folder) / "log", free_port()
             if told is None:
                 process = peer.start(port, upstream, log)
             else:

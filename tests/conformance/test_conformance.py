@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,6 @@ from tests.conformance.contenders import CONTENDERS, opened, remember, ways_of_m
 from tests.conformance.report import Report, keep, kept, page
 from tests.conformance.runner import run
 from tests.conformance.stage import Stage, Way
-from tests.support.database import fresh_database
 from tests.support.replies import Reply, Send, head_of, reply_json
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
@@ -32,12 +31,6 @@ OF_HTTP_ITSELF = {
 
 GROWING = 1 + len(REQUESTS)
 """Requests that are compared byte for byte where memory may be added: one of chat completions, and those of /v1/messages."""
-
-
-@pytest.fixture(scope="module")
-async def module_database(postgres_server: str, database_template: str) -> AsyncIterator[str]:
-    async with fresh_database(postgres_server, database_template) as dsn:
-        yield dsn
 
 
 @pytest.fixture(scope="module")

@@ -73,10 +73,6 @@ class PgBouncer:
     def dsn(self) -> str:
         return f"postgresql://mneme_pooled:mneme_pooled-password@127.0.0.1:{self.port}/mneme"
 
-    @property
-    def stats_dsn(self) -> str:
-        return f"postgresql://{STATS}:{STATS}-password@127.0.0.1:{self.port}/pgbouncer"
-
     def __enter__(self) -> PgBouncer:
         self.start()
         return self

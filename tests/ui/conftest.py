@@ -138,6 +138,13 @@ async def visitor(browser: Browser, world: Served) -> AsyncIterator[Visitor]:
         yield made
 
 
+@pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
+async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
+    """A visitor who may change everything; `plain`: whose browser runs no script."""
+    async with visiting(browser, changing.base, script=request.param == "script") as visitor:
+        yield visitor
+
+
 @pytest.fixture(scope="session")
 def first_reached(world: Served) -> dict[str, Reached]:
     """One page of the world for each sort that links lead to, no further than that takes."""

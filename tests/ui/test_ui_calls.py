@@ -14,15 +14,15 @@ ANSWER = "Plan it for Thursday."
 
 
 @pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
-async def person(request: pytest.FixtureRequest, browser: Browser, world: Served) -> AsyncIterator[Visitor]:
-    """A visitor; `plain`: whose browser runs no script."""
+async def reader(request: pytest.FixtureRequest, browser: Browser, world: Served) -> AsyncIterator[Visitor]:
+    """A visitor who only looks; `plain`: whose browser runs no script."""
     async with visiting(browser, world.base, script=request.param == "script") as visitor:
         yield visitor
 
 
-async def test_one_finds_out_why_the_model_knew_that(person: Visitor, world: Served) -> None:
+async def test_one_finds_out_why_the_model_knew_that(reader: Visitor, world: Served) -> None:
     """From the list of calls to the candidate that told it, and on to the very message that it came from."""
-    page = await person.go("/ui/calls")
+    page = await reader.go("/ui/calls")
     await page.get_by_label("Session", exact=True).fill("next-week")
     await page.get_by_label("Label", exact=True).fill("golden")
     await page.get_by_role("button", name="Filter", exact=True).click()
@@ -66,8 +66,8 @@ async def test_a_stream_is_played(browser: Browser, world: Served) -> None:
         assert len(await said.inner_text()) < whole
 
 
-async def test_what_went_wrong_is_told(person: Visitor, world: Served) -> None:
-    page = await person.go(f"/ui/calls/{world.world.calls['degraded']}")
+async def test_what_went_wrong_is_told(reader: Visitor, world: Served) -> None:
+    page = await reader.go(f"/ui/calls/{world.world.calls['degraded']}")
     await expect(page.get_by_role("main")).to_contain_text("too-long", ignore_case=True)
-    page = await person.go(f"/ui/calls/{world.world.calls['error']}")
+    page = await reader.go(f"/ui/calls/{world.world.calls['error']}")
     await expect(page.get_by_role("main")).to_contain_text("503")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 from playwright.async_api import Browser, Route, expect
 
@@ -12,13 +10,6 @@ from tests.support.ui_served import Served
 
 EVERY_MS = 10_500
 """After which the overview has asked again."""
-
-
-@pytest.fixture(params=["script", pytest.param("plain", marks=pytest.mark.heavy)])
-async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
-    """A visitor who may change everything; `plain`: whose browser runs no script."""
-    async with visiting(browser, changing.base, script=request.param == "script") as visitor:
-        yield visitor
 
 
 @pytest.mark.heavy

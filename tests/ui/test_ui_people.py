@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import expect
 
-from tests.support.browsing import Visitor, visiting
+from tests.support.browsing import Visitor
 from tests.support.ui_served import Served
 
 pytestmark = pytest.mark.heavy
-
-
-@pytest.fixture(params=[pytest.param("script", marks=pytest.mark.heavy), "plain"])
-async def person(request: pytest.FixtureRequest, browser: Browser, changing: Served) -> AsyncIterator[Visitor]:
-    """A visitor who may change everything; `plain`: whose browser runs no script."""
-    async with visiting(browser, changing.base, script=request.param == "script") as visitor:
-        yield visitor
 
 
 def remembered(served: Served, text: str, user: str) -> str:

@@ -8,12 +8,13 @@ import runpy
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
+from app.dialects.base import DialectName
 from app.features.registry import load
 from app.features.replicas.reads import hosts_of
 from app.metrics import Metrics
@@ -133,6 +134,8 @@ def test_a_value_that_a_rule_asks_for_is_one_that_the_code_gives() -> None:
     for _, expression in expressions():
         for label, value in re.findall(r'\b(event|reason|what|task|stage|memory|state)="(\w+)"', expression):
             assert re.search(rf'"{value}"|\b{value}=', source), f'{label}="{value}" is said by nobody'
+        for kinds in re.findall(r'mneme_requests_total\{kind=~"([\w|]+)"', expression):
+            assert set(kinds.split("|")) == set(get_args(DialectName)), "a turn may be in any dialect"
 
 
 # --- Grafana and Prometheus -------------------------------------------------------------------------------------------

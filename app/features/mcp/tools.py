@@ -14,7 +14,7 @@ import orjson
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from app.store.kinds import GivenKind
+from app.store.kinds import ToolKind
 
 PREFIX = "/api/v1"
 NOBODY = "Say whose memory: `mneme mcp --user …` over stdio, the header X-Mneme-User over HTTP, or a key of one user."
@@ -178,7 +178,7 @@ async def _search(asker: Asker, given: Search) -> Told:
 
 
 class Memories(Arguments):
-    kind: GivenKind | None = Field(None, description="Only of this kind.")
+    kind: ToolKind | None = Field(None, description="Only of this kind.")
     tag: str | None = Field(None, description="Only with this tag.")
     limit: int = Field(20, ge=1, le=MAX_LISTED, description="Most memories.")
     cursor: Page = None
@@ -258,7 +258,7 @@ class Remember(Arguments):
     text: str = Field(
         description="One statement that can be understood by itself: names, not «he»; dates, not «today»."
     )
-    kind: GivenKind = Field("fact", description="What sort of statement it is.")
+    kind: ToolKind = Field("fact", description="What sort of statement it is.")
     tags: list[str] = Field([], description="To find it by.")
     space: InSpace = None
 

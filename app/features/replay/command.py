@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from app.console import base_of, failing_clearly, load_settings, show
+from app.dialects.registry import dialect_of
 from app.errors import MnemeError
 from mneme_replay.cassette import CassetteError
 from mneme_replay.deck import Deck, Miss, Reuse
@@ -123,7 +124,7 @@ def run(
 
 
 def _listed(client: httpx.Client, selection: Selection) -> Iterator[str]:
-    """The ids of the chat calls that the filters choose."""
+    """The ids of the calls that had memory, of those that the filters choose."""
     cursor, left = None, selection.limit
     while left > 0:
         params = {**selection.filters, "limit": PAGE} | ({"cursor": cursor} if cursor is not None else {})
@@ -132,7 +133,7 @@ def _listed(client: httpx.Client, selection: Selection) -> Iterator[str]:
             raise ReplayFailed(f"The calls cannot be listed: {_reason(answer)[1]}")
         page = answer.json()
         for each in page["calls"]:
-            if each["method"] == "POST" and each["path"].partition("?")[0] == "/v1/chat/completions" and left > 0:
+            if dialect_of(each["method"], each["path"].partition("?")[0]) is not None and left > 0:
                 left -= 1
                 yield each["id"]
         cursor = page["next"]

@@ -28,6 +28,8 @@ DATA_CHARS = 4000
 """Of an event's data, characters that a page shows."""
 _SAYING = (("content", "text"), ("refusal", "text"), ("reasoning_content", "thought"), ("reasoning", "thought"))
 """Fields of a delta that have text, and what kind of text."""
+_SAYING_IN_BLOCKS = (("text", "text"), ("thinking", "thought"), ("partial_json", "call"))
+"""The same of a delta of `/v1/messages`."""
 
 
 # --- a body --------------------------------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ def events_of(given: Sequence[Mapping[str, Any]], whole: int | None, before_us: 
 
 
 def said(event: str) -> tuple[str, str]:
-    """What an event of a chat completion, or of a response, adds to the answer: (kind, text)."""
+    """What an event of an answer adds to it, in any dialect: (kind, text)."""
     data = data_of(event.encode())
     if data is None:
         return "other", ""
@@ -142,9 +144,19 @@ def said(event: str) -> tuple[str, str]:
     if not isinstance(chunk, dict):
         return "other", ""
     kind = chunk.get("type")
-    if isinstance(kind, str):
-        return _said_response(kind, chunk)
-    return _said_chat(chunk)
+    if not isinstance(kind, str):
+        return _said_chat(chunk)
+    return _said_response(kind, chunk) if kind.startswith("response.") else _said_message(kind, chunk)
+
+
+def _said_message(kind: str, chunk: Mapping[str, Any]) -> tuple[str, str]:
+    delta, begun = chunk.get("delta"), chunk.get("content_block")
+    if kind == "content_block_delta" and isinstance(delta, dict):
+        found = ((said, delta.get(name)) for name, said in _SAYING_IN_BLOCKS)
+        return next(((said, text) for said, text in found if isinstance(text, str) and text), ("other", ""))
+    if kind == "content_block_start" and isinstance(begun, dict) and isinstance(name := begun.get("name"), str):
+        return "call", f"{name}("
+    return ("end" if kind in ("message_stop", "error") else "other"), ""
 
 
 def _said_response(kind: str, chunk: Mapping[str, Any]) -> tuple[str, str]:

@@ -40,6 +40,35 @@ async def test_totals_only_grow(teller: Teller) -> None:
     assert (session["head_turn_index"], session["first_message_at"] < session["last_message_at"]) == (4, True)
 
 
+async def test_a_turn_that_began_before_its_session_was_deleted_is_recorded_as_deleted(teller: Teller) -> None:
+    """As one that was under way then, or waited in a spool; its place and its heads stay, so that its transcript is known."""
+    await teller.tell(talk("q"), "a", session=S1)
+    (was,) = await teller.rows("SELECT created_at FROM agent_data.upstream_calls")
+    deleted = was["created_at"] + timedelta(hours=1)
+    await teller.admin.execute("UPDATE agent_data.sessions SET deleted_at = $1, ended_at = $1, status = 3", deleted)
+    teller.at = deleted - timedelta(minutes=1)
+    assert await teller.tell(talk("q", "a", "late"), "b", session=S1, new=1)
+    gone = await teller.rows("SELECT * FROM agent_data.conversation_history WHERE turn_index > 2 ORDER BY turn_index")
+    assert [(row["content"], row["content_hash"], row["hidden"]) for row in gone] == [(None, None, True)] * 2
+    ids_gone = {row["message_id"] for row in gone}
+    marked = await teller.rows("SELECT * FROM agent_data.suppressions WHERE reason = 'deleted'")
+    assert {row["item_id"] for row in marked} == ids_gone
+    for table in ("embeddings", "index_items"):
+        rows = await teller.rows(f"SELECT item_id FROM agent_data.{table}")
+        assert not ids_gone & {row["item_id"] for row in rows}, table
+    assert len(await teller.rows("SELECT 1 FROM agent_data.upstream_calls")) == 2, "the call stays captured"
+    assert len(await teller.rows("SELECT 1 FROM agent_data.session_heads")) == 4
+    assert len(await teller.rows("SELECT 1 FROM agent_data.pgqueuer")) == 1, "nobody learns from it"
+    (session,) = await teller.rows("SELECT * FROM agent_data.sessions")
+    assert (session["status"], session["ended_at"]) == (3, deleted)
+
+    teller.at = deleted + timedelta(minutes=1)
+    await teller.tell(talk("q", "a", "late", "b", "on"), "c", session=S1, new=1)
+    (session,) = await teller.rows("SELECT * FROM agent_data.sessions")
+    assert (session["status"], session["ended_at"]) == (1, None)
+    assert [text for _, _, text in await teller.places(S1)] == ["q", "a", None, None, "on", "c"]
+
+
 async def test_siblings_share_a_place(teller: Teller) -> None:
     await teller.tell(talk("q"), "a", "b", session=S1)
     question = (await teller.rows("SELECT message_id FROM agent_data.conversation_history WHERE turn_index = 1"))[0]

@@ -12,14 +12,11 @@ from msgspec.structs import replace
 
 from app.context.asked_cards import Read
 from app.context.assemble import Block
-from app.context.budget import Budgets
-from app.context.compile import Compiler
 from app.context.facts_section import came_with, is_item, shown
 from app.context.inputs import read
 from app.context.notes import NoteLines, is_note
-from app.context.request import Compilation
 from app.features.cards.section import LABEL, CardsAsked, CardsTold, card_line, note_of
-from app.providers.tokens import CountCache, prompt_tokens
+from app.providers.tokens import prompt_tokens
 from app.sources import Placement
 from tests.support.context_samples import memory
 from tests.support.journey import TOKENIZERS
@@ -184,18 +181,3 @@ async def test_the_prompt_stays_within_the_window(placement: Placement, window: 
     assert len(section["chosen"]) + len(section["dropped"]) == many
     if window == 8000:
         assert section["chosen"]
-
-
-async def test_a_budget_of_nothing_tells_nothing() -> None:
-    none = Compiler(
-        Found(),  # type: ignore[arg-type]  # all it needs of a retriever
-        compiler()._models,
-        TOKENIZERS,
-        CountCache(),
-        nonce_key=lambda: b"key",
-        memory_cap=300,
-        budgets=Budgets(cards=0),
-    )
-    compiled: Compilation = await none.compile(request(ASKED, cards=Read(CardsAsked([card(1)]))))
-    assert compiled.new_block is None
-    assert compiled.audit["sections"]["cards"]["dropped"] == [[UUID(int=1), "over_budget"]]

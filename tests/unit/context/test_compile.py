@@ -304,17 +304,6 @@ async def test_the_history_is_supplied_behind_the_system_messages() -> None:
     }  # fmt: skip
 
 
-async def test_the_sessions_system_prompt_goes_first() -> None:
-    asked = request(NEW, path=path_of(PAST), server_managed=True, system_prompt="Be kind.", system_prompt_tokens=3)
-    compiled = await compiler(Found(*FACTS)).compile(asked)
-    prompt = shown(compiled, asked)
-    assert prompt[0] == said("system", "Be kind.")
-    assert prompt[1:5] == PAST
-    assert prompt[5]["content"].endswith(NEW[0]["content"])
-    assert compiled.audit["history"]["messages"] == 4
-    assert compiled.audit["budget"]["system"] == 3 + 4
-
-
 async def test_the_first_turn_and_a_suffix_are_kept_where_not_all_fits() -> None:
     past = [each for n in range(40) for each in (said("user", f"q{n}"), said("assistant", f"a{n}"))]
     found = Found(*FACTS)

@@ -10,7 +10,6 @@ import pytest
 from app.context.transcript import Transcript
 from app.dialects.chat import CHAT
 from app.dialects.messages import LAST, MESSAGES, answer_of_json, elements_of, fold, messages_of, refusal
-from app.dialects.registry import dialect_of
 from app.dialects.splice import splice
 from app.dialects.sse import LastEventGuard, payloads
 from app.errors import BadRequest, NotFound, StoreUnavailable, TooLarge
@@ -41,11 +40,6 @@ def user(*blocks: Any) -> dict[str, Any]:
 
 def assistant(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
-
-
-def test_it_has_its_path() -> None:
-    assert dialect_of("POST", "/v1/messages") is MESSAGES
-    assert dialect_of("POST", "/v1/messages/count_tokens") is None
 
 
 FORMS: list[tuple[dict[str, Any], list[dict[str, Any]]]] = [

@@ -11,7 +11,6 @@ from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.context.transcript import mark_of_answer as mark_of
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.chat import CHAT
-from app.dialects.registry import dialect_of
 from app.dialects.splice import splice
 from app.dialects.sse import UpstreamAnswer
 from app.features.responses.dialect import RESPONSES
@@ -36,12 +35,6 @@ def asked(**document: Any) -> ChatRequest:
 
 def woven(chat: ChatRequest, edits: list[Edit], **more: Any) -> Any:
     return orjson.loads(splice(chat.body, weave(RESPONSES.canvas(chat), edits, **more)))
-
-
-def test_each_path_has_its_dialect() -> None:
-    assert dialect_of("POST", "/v1/chat/completions") is CHAT
-    assert dialect_of("POST", "/v1/responses") is RESPONSES
-    assert dialect_of("GET", "/v1/responses") is None
 
 
 def test_a_text_and_instructions_are_messages() -> None:

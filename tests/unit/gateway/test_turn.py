@@ -18,7 +18,6 @@ from app.errors import (
     UpstreamUnreachable,
 )
 from app.gateway.idempotency import EarlierAnswer
-from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
 from tests.support.journey import (
     UPSTREAM,
@@ -210,17 +209,6 @@ async def test_errors_keep_their_status_body_and_headers(stage: Stage) -> None:
     assert "x-mneme-attempts" not in answer.headers
     assert answer.json()["error"]["message"] == "slow down"
     assert stage.recorder.last.status == 429
-
-
-async def test_a_broken_stream_stays_broken(stage: Stage) -> None:
-    stage.answering(lambda asked: stream("half", done=False, finish=None, end=[UpstreamBroke("gone")]))
-    answer = await stage.ask(HI, stream=True)
-    assert not answer.whole
-    assert answer.text == "half"
-    facts, exchange, _ = stage.recorder.records[0]
-    assert facts.outcome == Outcome.BROKEN
-    assert exchange is not None
-    assert not exchange.answers[0].whole
 
 
 def too_long(asked: Message) -> Reply:

@@ -73,22 +73,6 @@ def test_a_file_that_is_read_is_the_seeds_object() -> None:
     assert decision.object_id == made.id
 
 
-def test_a_resent_transcript_costs_nothing() -> None:
-    messages = everything()
-    first = cut(messages)
-    counted: list[str] = []
-
-    def count(text: str) -> int:
-        counted.append(text)
-        return COUNT(text)
-
-    transcript = Transcript.of(messages)
-    again = segment(SESSION, messages, transcript, count, known=first.marks, objects=first.objects)
-    assert (again.objects, again.relationships, again.admissions) == ((), (), ())
-    assert counted == []
-    assert cut(messages) == first
-
-
 @pytest.mark.parametrize("at", range(2, 56, 3))
 def test_growing_is_the_same_as_coming_at_once(at: int) -> None:
     messages = everything()

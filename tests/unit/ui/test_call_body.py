@@ -24,6 +24,10 @@ def event(seq: int, t_us: int, data: str = "data: {}\n\n", offset: int | None = 
     } | further
 
 
+def block(delta: dict[str, Any]) -> str:
+    return f"data: {json.dumps({'type': 'content_block_delta', 'index': 0, 'delta': delta})}\n\n"
+
+
 def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
     return f"data: {json.dumps({'choices': [{'index': 0, 'delta': delta, 'finish_reason': finish}]})}\n\n"
 
@@ -40,6 +44,14 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
         ('data: {"type": "response.reasoning_summary_text.delta", "delta": "Hm"}\n\n', "thought", "Hm"),
         ('data: {"type": "response.function_call_arguments.delta", "delta": "{"}\n\n', "call", "{"),
         ('data: {"type": "response.completed", "response": {}}\n\n', "end", ""),
+        (block({"type": "text_delta", "text": "Hi"}), "text", "Hi"),
+        (block({"type": "thinking_delta", "thinking": "Hm"}), "thought", "Hm"),
+        (block({"type": "input_json_delta", "partial_json": "{"}), "call", "{"),
+        (block({"type": "signature_delta", "signature": "x"}), "other", ""),
+        ('data: {"type": "content_block_start", "content_block": {"type": "tool_use", "name": "f"}}\n\n', "call", "f("),
+        ('data: {"type": "content_block_start", "content_block": {"type": "text", "text": ""}}\n\n', "other", ""),
+        ('event: message_stop\ndata: {"type": "message_stop"}\n\n', "end", ""),
+        ('data: {"type": "content_block_delta", "delta": 3}\n\n', "other", ""),
         (": keep-alive\n\n", "other", ""),
         ("data: nonsense\n\n", "other", ""),
         ("data: [1]\n\n", "other", ""),

@@ -1,0 +1,22 @@
+"""Which path speaks which dialect."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from app.dialects.base import DialectName
+from app.dialects.registry import dialect_of
+
+PATHS: dict[str, DialectName] = {
+    "/v1/chat/completions": "chat",
+    "/v1/responses": "responses",
+    "/v1/messages": "messages",
+}
+
+
+def test_each_path_has_its_dialect() -> None:
+    found = {path: each.name for path in PATHS if (each := dialect_of("POST", path)) is not None}
+    assert found == PATHS
+    assert set(found.values()) == set(get_args(DialectName)), "a dialect has a path"
+    assert [dialect_of("GET", each) for each in PATHS] == [None] * len(PATHS)
+    assert dialect_of("POST", "/v1/messages/count_tokens") is None
