@@ -19,14 +19,19 @@ T = TypeVar("T")
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
-    "consolidation": "consolidation", "archive": "history_days", "spool": "spool_dir", "replicas": None, "transfer": None,
-    "outcomes": None, "replay": None, "calls": None, "chat": "chat_learn_wait_ms", "preview": None, "conflicts": None,
+    "consolidation": "consolidation", "archive": "history_days", "spool": None, "replicas": None, "transfer": None,
+    "outcomes": None, "replay": None, "calls": None, "chat": None, "preview": None, "conflicts": None,
     "facts": None, "overview": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
 None: no setting does. In this order they are asked."""
 ALWAYS = frozenset({"paging", "consolidation"})
 """Those that are there though their setting is `off`: that is what holds where a request does not ask."""
+NEEDED = {
+    "helper_base_url": "helper", "database_history_url": "replicas", "database_memory_url": "replicas", "spool_dir": "spool",
+    "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive", "chat_learn_wait_ms": "chat",
+}  # fmt: skip
+"""Further settings, each with what it needs where it is given."""
 
 
 class Features:
@@ -70,6 +75,9 @@ def load(settings: Settings) -> Features:
 
     Raises NotReady where that is one that the settings name.
     """
+    for setting, name in NEEDED.items():
+        if setting in settings.model_fields_set and getattr(settings, setting) and imported(name) is None:
+            raise _lacking(setting, name)
     wanted = [
         name for name, asks in FEATURES.items() if asks is None or name in ALWAYS or getattr(settings, asks) != "off"
     ]
@@ -84,6 +92,10 @@ def _load(name: str, settings: Settings) -> Feature | None:
         made: Feature = module.FEATURE(settings)
         return made
     if asks is not None and asks in settings.model_fields_set and getattr(settings, asks) != "off":
-        raise NotReady(f"MNEME_{asks.upper()}: this installation has no app.features.{name}.")
+        raise _lacking(asks, name)
     log.info("a feature is not there", extra={"feature": name})
     return None
+
+
+def _lacking(setting: str, name: str) -> NotReady:
+    return NotReady(f"MNEME_{setting.upper()}: this installation has no app.features.{name}.")

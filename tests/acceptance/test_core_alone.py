@@ -137,10 +137,20 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     done = run(["doctor"], environment=nowhere, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1
     assert f"✗ There is no upstream.\n    {told}" in done.stdout
-    for setting, value in (("SPOOL_DIR", "spool"), ("CHAT_LEARN_WAIT_MS", "100")):
-        environment = mneme.environment | {f"MNEME_{setting}": value}
-        done = run(["serve"], environment=environment, folder=mneme.folder, program=PROGRAM)
-        assert (done.returncode, f"MNEME_{setting}: this installation has no app.features." in done.stderr) == (1, True)
+    helper = {"MNEME_HELPER_BASE_URL": "http://127.0.0.1:9/v1", "MNEME_HELPER_MODEL": "small"}
+    for given, name in (
+        ({"MNEME_SPOOL_DIR": "spool"}, "spool"),
+        ({"MNEME_ARCHIVE_DIR": "archive"}, "archive"),
+        ({"MNEME_CHAT_LEARN_WAIT_MS": "100"}, "chat"),
+        (helper, "helper"),
+        ({"MNEME_DATABASE_MEMORY_URL": mneme.environment["MNEME_DATABASE_URL"]}, "replicas"),
+    ):
+        done = run(["serve"], environment=mneme.environment | given, folder=mneme.folder, program=PROGRAM)
+        told = f"Error: {next(iter(given))}: this installation has no app.features.{name}.\n"
+        assert (done.returncode, done.stderr) == (1, told)
+    done = run(["doctor"], environment=mneme.environment | helper, folder=mneme.folder, program=PROGRAM)
+    assert done.returncode == 1
+    assert "✗ MNEME_HELPER_BASE_URL: this installation has no app.features.helper." in done.stdout
     environment = mneme.environment | {"MNEME_EMBEDDER": "minilm"}
     done = run(["migrate"], environment=environment, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1
