@@ -9,7 +9,7 @@ from tests.support.browsing import NARROW, visiting
 from tests.support.ui_pages import MENU
 from tests.support.ui_served import Served
 
-QUICK = {"", "/memories"}
+QUICK = {"", "/memories", "/calls", "/conflicts"}
 """Pages that are looked at in every run."""
 SILENT = {"", "/settings", "/keys"}
 """Pages that have something to show from the beginning."""
