@@ -18,6 +18,7 @@ from app.gateway.reconcile import (
     reconcile,
     same_answer,
     tails,
+    with_overlap,
     with_path,
 )
 from app.store.turns import Recognised, StoredMessage
@@ -226,6 +227,15 @@ def test_a_path_that_is_not_supplied_whole_is_not_complete() -> None:
     assert [each.turn_index for each in full.path] == [1, 3, 4]
     assert not full.path_complete
     assert not with_path(place, path_of(talk(2)[:-1]), False, own, Transcript.of(own)).path_complete
+
+
+def test_a_named_transcript_is_laid_over_the_session() -> None:
+    own = [said("system"), said("user", "q1"), said("assistant", "changed"), said("user", "new")]
+    place = place_of(known("named", tip_message_id=TIP, tip_turn_index=4), own, NAMED)
+    assert (place.how, place.first_new, place.parent_message_id) == ("continue", 0, None)
+    laid = with_overlap(place, path_of(talk(2)[:-1]), Transcript.of(own))
+    assert (laid.first_new, laid.parent_message_id, laid.visible_from) == (2, UUID(int=3), 3)
+    assert with_overlap(place, [], Transcript.of(own)) == place
 
 
 # --- asking the store ---------------------------------------------------------------------------------------------------
