@@ -486,6 +486,10 @@ class SessionDeletion(Struct, frozen=True):
     forgotten: frozenset[UUID] = frozenset()
     kept: frozenset[UUID] = frozenset()
 
+    def plus(self, one: Deletion, *, messages: int) -> SessionDeletion:
+        """This, and one more; `messages`: of the session, that went with it."""
+        return SessionDeletion(self.messages + messages, self.forgotten | set(one.forgotten), self.kept | set(one.kept))
+
 
 class Deleter:
     """Deletes messages, one or a session's: the words of one, and what came from it, in one transaction.
@@ -538,36 +542,29 @@ class Deleter:
                         f"Nothing was deleted: messages of this time are archived ({', '.join(months)}), and a restore would "
                         "bring them back. Restore them first (mneme archive restore), or give them up (mneme archive drop)."
                     )
-                # First, so that turns that are under way are recorded as deleted; and last, with what a job wrote meanwhile.
-                await self._end(connection, tenant, ref)
-                while rows := await connection.fetch(
-                    self._sql["deleting.of_session"], tenant, user, ref.session_id, SESSION_BATCH
-                ):
+                for row in await connection.fetch(self._sql["deleting.dropped"], tenant, user, ref.session_id):
+                    async with asyncio.timeout(DELETION_S), self._alone(connection, tenant, ref):
+                        now = self._clock.now()
+                        run = _Deleting(connection, self._sql, tenant, user, row["message_id"], now, now)
+                        gone = gone.plus(await run.forget_dropped(ref.session_id, row["said"] or ""), messages=0)
+                # Ended before each look: it sees what was recorded before, and a turn that ends later is recorded as deleted.
+                while rows := await self._rest(connection, tenant, ref):
                     for row in rows:
                         async with asyncio.timeout(DELETION_S):
                             one = await self._one(connection, tenant, user, row["message_id"], row)
                         if one is not None:
-                            gone = SessionDeletion(
-                                gone.messages + 1, gone.forgotten | set(one.forgotten), gone.kept | set(one.kept)
-                            )
-                for row in await connection.fetch(self._sql["deleting.dropped"], tenant, user, ref.session_id):
-                    async with asyncio.timeout(DELETION_S), self._alone(connection, tenant, ref):
-                        run = _Deleting(
-                            connection, self._sql, tenant, user, row["message_id"], self._clock.now(), self._clock.now()
-                        )
-                        one = await run.forget_dropped(ref.session_id, row["said"] or "")
-                        gone = SessionDeletion(
-                            gone.messages, gone.forgotten | set(one.forgotten), gone.kept | set(one.kept)
-                        )
-                await self._end(connection, tenant, ref)
+                            gone = gone.plus(one, messages=1)
         except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
             raise StoreUnavailable("Not all was deleted: others write for this user; try again.") from error
         return gone
 
-    async def _end(self, connection: asyncpg.Connection[Any], tenant: UUID, ref: SessionRef) -> None:
-        await connection.execute(
-            self._sql["deleting.end_session"], tenant, ref.user_id, ref.session_id, self._clock.now()
-        )
+    async def _rest(
+        self, connection: asyncpg.Connection[Any], tenant: UUID, ref: SessionRef
+    ) -> Sequence[asyncpg.Record]:
+        """End a session, and say what of it is still to be deleted."""
+        whose = (tenant, ref.user_id, ref.session_id)
+        await connection.execute(self._sql["deleting.end_session"], *whose, self._clock.now())
+        return await connection.fetch(self._sql["deleting.of_session"], *whose, SESSION_BATCH)
 
     async def _one(
         self, connection: asyncpg.Connection[Any], tenant: UUID, user: UUID, message: UUID, place: Any

@@ -105,6 +105,29 @@ async def test_a_session_goes_with_what_it_alone_said(
     assert (await deleter.delete_session(OTHER_TENANT, SessionRef(other.user, other.session))).messages == 0, "no one's"
 
 
+async def test_what_is_recorded_behind_its_last_look_goes_too(
+    deleter: Deleter, pool: Pool, admin: Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that began before the deletion may be recorded at any moment of it."""
+    talk, rest = Talk(), Deleter._rest
+    await talk.say(pool, "I have a cat")
+    looks = 0
+
+    async def late(self: Deleter, *given: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            await talk.say(pool, "I have a dog")
+        return await rest(self, *given)
+
+    monkeypatch.setattr(Deleter, "_rest", late)
+    gone = await deleter.delete_session(TENANT, SessionRef(talk.user, talk.session))
+    assert gone.messages == len(talk.said)
+    held = [str(dict(each)) for each in await admin.fetch("SELECT * FROM agent_data.conversation_history")]
+    assert not any(word in each for each in held for word in ("cat", "dog"))
+    assert await admin.fetchval("SELECT status FROM agent_data.sessions WHERE session_id = $1", talk.session) == 3
+
+
 async def test_it_keeps_its_place(learn: Learner, deleter: Deleter, pool: Pool, admin: Admin) -> None:
     talk = Talk()
     said = await talk.say(pool, "a question", "another one")
