@@ -1,4 +1,4 @@
-"""The one place where background work is started: supervised, named, and waited for at the end."""
+"""Work beside other work: in the background, supervised, named and waited for at the end; or left out where it fails."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from app.errors import MnemeError
 from app.patience import without
 from app.settings import SUPERVISOR
 
@@ -52,6 +53,27 @@ class Supervisor:
             task.cancel()
         if late:
             await asyncio.wait(late)
+
+
+class FailOpen(contextlib.AbstractContextManager["FailOpen", bool]):
+    """A boundary, around what a request, or a loop, goes on without: whatever fails within is logged, with a trace where it is
+    neither Mneme's own error nor late, and ends here."""
+
+    def __init__(self, say: Callable[..., None], message: str, **told: object) -> None:
+        """`say`: logs `message`, at its level (`log.warning`), with what is `told`."""
+        self._say = say
+        self._message = message
+        self._told = told
+        self.error: Exception | None = None
+        """What failed."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        self.error = error
+        trace = None if isinstance(error, MnemeError | TimeoutError) else error
+        self._say(self._message, extra={**self._told, "error": type(error).__name__}, exc_info=trace)
+        return True
 
 
 async def until_orphaned(stop: asyncio.Event) -> bool:

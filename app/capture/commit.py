@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 from uuid import UUID
 
@@ -87,15 +87,13 @@ class GroupCommit:
             raise StoreUnavailable("Mneme is stopping.")
         self._pending += 1
         self._idle.clear()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._leave)
             await self._enter()
-        except BaseException:
-            self._leave()
-            raise
-        if self._ended:
-            self._room.release()
-            self._leave()
-            raise StoreUnavailable("Mneme is stopping.")
+            undo.callback(self._room.release)
+            if self._ended:
+                raise StoreUnavailable("Mneme is stopping.")
+            undo.pop_all()
         loop = asyncio.get_running_loop()
         waiting = _Waiting(turn, loop.create_future())
         self._queue.append(waiting)

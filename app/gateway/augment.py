@@ -26,6 +26,7 @@ from app.gateway.reconcile import Place, nowhere
 from app.gateway.sharing import member
 from app.metrics import MemoryStatus, Metrics
 from app.settings import Settings
+from app.tasks import FailOpen
 
 DECREASE = 0.5
 """What a late search leaves of those that ran at once, as in TCP."""
@@ -269,17 +270,13 @@ class Recaller:
         call, addon = made.call, self._addon
         if addon is None:
             return
-        try:
+        without = FailOpen(log.warning, f"answering without {addon.name}", call_id=str(call.id), reason=addon.name)
+        with without:
             found = await addon.compile(call, made.chat, place)
-        except Exception as error:  # boundary: as `remember`
-            found = "deadline" if isinstance(error, TimeoutError) else "failed"
+        if without.error is not None:
+            found = "deadline" if isinstance(without.error, TimeoutError) else "failed"
             made.status, made.reason = "degraded", addon.name
             self._metrics.degraded(addon.name)
-            log.warning(
-                f"answering without {addon.name}",
-                extra={"call_id": str(call.id), "reason": addon.name, "error": type(error).__name__},
-                exc_info=None if isinstance(error, TimeoutError | StoreUnavailable) else error,
-            )
         if isinstance(found, str):
             made.partless = (addon.name, found)
         else:
@@ -293,7 +290,7 @@ class Recaller:
             # Where the conversation stands is not known: the model is told, and the rest is for when the turn is stored.
             place = place or nowhere(made.identity, call.at)
         if place is not None and not (made.replay is not None and made.replay.answered):
-            try:
+            with FailOpen(log.info, "no history either", call_id=str(call.id)):
                 # A prompt that takes long to count has as much time once more.
                 async with asyncio.timeout(self._deadline_s):
                     prepared = await self._preparer.compile(
@@ -308,8 +305,6 @@ class Recaller:
                         obeyed=made.obeyed,
                     )
                 made.sends(prepared)
-            except Exception as again:  # boundary: as above; what fails here only leaves more out
-                log.info("no history either", extra={"call_id": str(call.id)}, exc_info=again)
         if made.part is not None and made.prepared is None and made.replay is None:
             made.sent = unwoven(chat, call.target.model_alias, made.part.insertions)
         made.status, made.reason = "degraded", _missing(error)

@@ -153,24 +153,21 @@ class Sender:
         held: tuple[Target, UpstreamResponse] | None = None
         failure: UpstreamError | None = None
         fallbacks = self._router.fallbacks(errand.target, errand.model) if errand.repeatable else []
-        try:
+        async with contextlib.AsyncExitStack() as closing:
             for target in (errand.target, *fallbacks):
                 try:
                     response = await self._ask(target, errand)
                 except UpstreamError as error:
                     failure = failure or error
                     continue
-                if held is not None:
-                    await held[1].aclose()
+                await closing.aclose()
                 held = (target, response)
+                closing.push_async_callback(response.aclose)
                 if response.status not in self._policy.statuses:
                     break
                 if fallbacks:
                     self._note(target, "refused", errand, status=response.status)
-        except BaseException:
-            if held is not None:
-                await held[1].aclose()
-            raise
+            closing.pop_all()
         if held is None:
             assert failure is not None, "each target has answered or failed"
             raise failure

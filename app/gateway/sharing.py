@@ -97,7 +97,7 @@ class Sharer:
             log.warning("what was said to a space is not kept: its user has left it", extra={"call_id": str(call.id)})
         except StoreUnavailable:
             raise
-        except Exception:
+        except Exception:  # boundary: the turn is its user's, whatever a space may take of it
             log.exception("what was said to a space is not kept", extra={"call_id": str(call.id)})
 
     async def _say(self, call: Forwarded, exchange: Exchange) -> None:

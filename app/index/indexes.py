@@ -136,7 +136,7 @@ class Cache(Generic[K, V]):
         except asyncio.CancelledError:
             future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001  # it belongs to those who wait
+        except Exception as error:  # noqa: BLE001 - no boundary: those who wait raise it
             self.failures += 1
             future.set_exception(error)
             future.exception()  # that is said: nobody may be waiting any more

@@ -28,7 +28,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from app.clock import Clock
-from app.errors import BadBody, Conflict, MnemeError
+from app.errors import BadBody, Conflict
 from app.memory.answers import Note, Reply, may_answer, puts, reply_to
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
 from app.memory.claims import Trust, opposite
@@ -52,6 +52,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import JobRecord, Vector
 from app.store.validation import PendingValidation, Validation, ValidationAnswer
+from app.tasks import FailOpen
 
 log = logging.getLogger(__name__)
 
@@ -750,16 +751,12 @@ class Inline:
     async def learn(self, payload: bytes) -> None:
         """Do a job within `INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""
         began = time.perf_counter()
-        outcome: Literal["done", "late", "failed"] = "done"
-        try:
-            async with asyncio.timeout(INLINE_WITHIN_S):
-                await self._learn(payload)
-        except TimeoutError:
-            outcome = "late"
-        except MnemeError as error:
-            outcome = "failed"
-            log.info("a turn is learned from by the worker", extra={"reason": error.message})
-        except Exception:  # boundary: the turn is stored; what is wrong with its learning is the job's to say
-            outcome = "failed"
-            log.exception("a turn is learned from by the worker")
+        outcome: Literal["done", "late", "failed"] = "failed"
+        with FailOpen(log.warning, "a turn is learned from by the worker"):
+            try:
+                async with asyncio.timeout(INLINE_WITHIN_S):
+                    await self._learn(payload)
+                outcome = "done"
+            except TimeoutError:
+                outcome = "late"
         self._metrics.learned_inline(outcome, time.perf_counter() - began)

@@ -200,15 +200,14 @@ class Pool:
         async with self.acquire() as connection:
             transaction = connection.transaction()
             await transaction.start()
-            try:
+            async with contextlib.AsyncExitStack() as undo:
+                undo.push_async_callback(_roll_back, connection, transaction)
                 if tenant is not None:
                     await connection.execute(self.naming(tenant))
                 if (patience := patience_now()) is not None:
                     patience.answered()
                 yield connection
-            except BaseException:
-                await _roll_back(connection, transaction)
-                raise
+                undo.pop_all()
             await transaction.commit()
 
     def naming(self, tenant: UUID) -> str:
@@ -268,11 +267,11 @@ class Pool:
                 await self._free.acquire()
         finally:
             self._waiting -= 1
-        try:
-            return await self._take_free()
-        except BaseException:
-            self._free.release()
-            raise
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._free.release)
+            taken = await self._take_free()
+            undo.pop_all()
+            return taken
 
     async def _take_free(self) -> PoolConnectionProxy[Any]:
         """One that is open, or a new one in place of one that was lost. Whoever cannot wait for that leaves it to those who

@@ -181,7 +181,8 @@ async def open_pools(
         )
 
     replicas: dict[str, Replicated] = {}
-    try:
+    async with contextlib.AsyncExitStack() as undo:
+        undo.push_async_callback(_close, opened, replicas)
         for name, limit in limits.items():
             own = dsn if name in STANDBYS else others.urls.get(name, dsn)
             opened[name] = await one(own, name, limit, open_at_once)
@@ -193,9 +194,7 @@ async def open_pools(
                 replicas[name] = await reading.open_replicas(
                     name, opened[name], others.urls[name], opener, others.wait_s
                 )
-    except BaseException:
-        await _close(opened, replicas)
-        raise
+        undo.pop_all()
     by_name = {name: opened.get(name, opened["background"]) for name in POOL_NAMES}
     pools = Pools(**by_name, replicas=replicas)
     for pool in opened.values():

@@ -16,7 +16,6 @@ from app.clock import Clock
 from app.context.asked_cards import AskedCards
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest
-from app.errors import MnemeError
 from app.features.cards.finder import CardFinder
 from app.features.cards.models import new_cards, shown_card
 from app.features.cards.navigation import CardRequest, understand
@@ -26,7 +25,7 @@ from app.gateway.reconcile import Place
 from app.store.history import Attach
 from app.store.queries import Queries
 from app.store.sessions import SessionRef
-from app.tasks import Supervisor
+from app.tasks import FailOpen, Supervisor
 
 log = logging.getLogger("mneme.cards")
 
@@ -61,13 +60,10 @@ class CardReader:
         ref, upto = _asked_at(place)
         # A question that is asked again, or is in a tool loop, is stored already.
         asking = (chat.transcript.last_user() or 0) >= place.first_new
-        try:
+        with FailOpen(log.warning, "cards were not read"):
             found = await self._finder.find(tenant, ref, wanted, asking=asking, upto=upto, most=MOST_READ)
-        except Exception as error:  # boundary: cards stand beside the search, and never take it along
-            known = isinstance(error, MnemeError)
-            log.warning("cards were not read", extra={"error": type(error).__name__}, exc_info=None if known else error)
-            return None
-        return CardsAsked(found.cards)
+            return CardsAsked(found.cards)
+        return None
 
 
 class _Reading:

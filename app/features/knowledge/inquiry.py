@@ -20,7 +20,6 @@ from msgspec import Struct
 from app.context.knower import EarlierMessage, Who
 from app.context.question import TimeSpan, understand
 from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
-from app.errors import MnemeError
 from app.features.knowledge.conflict_log import ConflictLog
 from app.features.knowledge.domain import Domains, PlanResult
 from app.features.knowledge.ontologies import Ontologies
@@ -29,7 +28,7 @@ from app.features.knowledge.resolve import Resolver
 from app.memory.episodes import SoughtRows
 from app.metrics import Metrics
 from app.store.resolution import KnowingStore
-from app.tasks import Supervisor
+from app.tasks import FailOpen, Supervisor
 
 log = logging.getLogger("mneme.knowledge")
 
@@ -113,7 +112,7 @@ class Knower:
         began = time.monotonic()
         deadline_s = self._domain_deadline_s / RESOLVING_SHARE if deadline_s is None else deadline_s
         open_ = _Open(self._sources, self._tasks, self._metrics, who, text, now, began + deadline_s)
-        try:
+        with FailOpen(log.warning, "mentions were not resolved"):
             async with asyncio.timeout(RESOLVING_SHARE * deadline_s):
                 ontology = await self._sources.ontologies.of(who.tenant)
                 if not ontology and not await self._sources.store.has_things(who.tenant, who.user):
@@ -122,12 +121,10 @@ class Knower:
                 study = await self._sources.resolver.study(
                     who, text, recent, ontology, now=now, until=began + DISCOVERING_SHARE * deadline_s
                 )
-        except Exception as error:  # boundary: what is known stands beside the search, and never takes it along
-            log.warning("mentions were not resolved", extra={"error": type(error).__name__}, exc_info=_bug(error))
-            return _Inquiry(open_, NO_ONTOLOGY, (), self._domain_deadline_s, "entities")
-        self._metrics.stage("resolve", time.monotonic() - began)
-        reason = "domain" if study.away else None
-        return _Inquiry(open_, ontology, study.resolutions, self._domain_deadline_s, reason)
+            self._metrics.stage("resolve", time.monotonic() - began)
+            reason = "domain" if study.away else None
+            return _Inquiry(open_, ontology, study.resolutions, self._domain_deadline_s, reason)
+        return _Inquiry(open_, NO_ONTOLOGY, (), self._domain_deadline_s, "entities")
 
     def _note_nothing(self, who: Who) -> None:
         if len(self._nothing) >= MOST_KEPT:
@@ -242,15 +239,11 @@ class _Inquiry:
         if not rows or not memories:
             return ()
         names = {each: thing.name for each, thing in self.entities.items()}
-        try:
+        with FailOpen(log.warning, "memories were not compared with rows"):
             async with asyncio.timeout(max(AGAINST_S, open_.left_s)):
                 claims = await open_.sources.store.claims(open_.who.tenant, user, memories)
             return open_.sources.against(claims, rows, names)
-        except Exception as error:  # boundary: as above
-            log.warning(
-                "memories were not compared with rows", extra={"error": type(error).__name__}, exc_info=_bug(error)
-            )
-            return ()
+        return ()
 
     def close(self) -> None:
         self._closed = True
@@ -269,8 +262,3 @@ def _result(task: asyncio.Task[T] | None) -> T | None:
 def _failed(task: asyncio.Task[Any] | None) -> bool:
     """Whether it was begun and brought nothing in time."""
     return task is not None and (not task.done() or task.cancelled() or task.exception() is not None)
-
-
-def _bug(error: Exception) -> Exception | None:
-    """What deserves a trace: not what is merely away, or late."""
-    return None if isinstance(error, MnemeError | TimeoutError) else error

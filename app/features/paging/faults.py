@@ -37,6 +37,7 @@ from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
 from app.store.records import Vector
+from app.tasks import FailOpen
 
 RAISE_QUESTIONS = 3
 """Different questions about one object that raise it by a level. Seed 002 §1.4 knows faults that are `entropy_triggered`: the
@@ -213,10 +214,8 @@ class Faulter:
         self._take(paging, told.values())
         told |= await self._queries(paging, {at: each for at, each in enumerate(wishes) if isinstance(each, Query)})
         wanted = {at: each for at, each in enumerate(wishes) if isinstance(each, Restore)}
-        try:
+        with FailOpen(log.warning, "a restoration failed"):
             told |= await self._restorations(paging, names, wanted)
-        except Exception as error:  # boundary: a fault must never keep a turn from its answer
-            log.warning("a restoration failed", exc_info=error)
         return [told.get(at, AWAY) for at in range(len(calls))]
 
     def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
@@ -250,11 +249,9 @@ class Faulter:
     async def _query(self, paging: Paging, question: str, budget: int) -> _Told:
         if budget < LEAST_ANSWER:
             return _Told(NO_ROOM)
-        try:
+        with FailOpen(log.warning, "a micro-fault failed"):  # here, for one call must not keep another from its answer
             return await self._answered(paging, question, budget)
-        except Exception as error:  # boundary: a fault must never keep a turn from its answer, nor one call the others
-            log.warning("a micro-fault failed", exc_info=error)
-            return _Told(AWAY)
+        return _Told(AWAY)
 
     async def _answered(self, paging: Paging, question: str, budget: int) -> _Told:
         began = time.perf_counter_ns()

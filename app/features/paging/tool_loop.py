@@ -39,7 +39,7 @@ from app.gateway.relay import LINGER_S, Ending, Tape, is_event_stream
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics
 from app.store.ids import uuid7
-from app.tasks import Supervisor
+from app.tasks import FailOpen, Supervisor
 
 log = logging.getLogger("mneme.legs")
 
@@ -231,17 +231,15 @@ class _Joint(ABC):
             texts = [LIMIT_REACHED] * len(need.calls)
             return texts, texts
         answers = self._legs.answers
-        try:
+        with FailOpen(log.warning, "a look-up failed", call_id=str(self._call.id)):
             async with asyncio.timeout(ANSWER_S):
                 said = need.message
                 said = {BLOCKS: said[BLOCKS]} if BLOCKS in said else said  # what goes into the prompt, for its tokens
                 found = await answers.answer(self._paging, need.calls, said)
             return found, answers.remembered(need.calls, found)
-        except Exception as error:  # boundary: whatever a look-up meets, the model can be told so and goes on
-            self._legs.metrics.degraded("faults")
-            log.warning("a look-up failed", extra={"call_id": str(self._call.id)}, exc_info=error)
-            texts = [NOT_LOOKED_UP] * len(need.calls)
-            return texts, texts
+        self._legs.metrics.degraded("faults")
+        texts = [NOT_LOOKED_UP] * len(need.calls)
+        return texts, texts
 
     def _own_call(self, body: bytes) -> Forwarded:
         """A leg as a call of its own. An Idempotency-Key is the client's request's, and this is another; the upstream that

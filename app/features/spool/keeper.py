@@ -31,7 +31,7 @@ from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.metrics import Metrics
 from app.store.pools import REFUSALS
-from app.tasks import Supervisor
+from app.tasks import FailOpen, Supervisor
 
 log = logging.getLogger("mneme.spool")
 
@@ -264,11 +264,9 @@ class Drain:
         failed = 0
         while not self._stopping:
             self._keeper.wanted.clear()
-            try:
+            emptied = False
+            with FailOpen(log.error, "the spool cannot be drained"):
                 emptied = await self.once()
-            except Exception as error:  # boundary: a pass that fails is tried again, as a schedule's tick is
-                log.error("the spool cannot be drained", exc_info=error)
-                emptied = False
             failed = 0 if emptied else failed + 1
             if failed and not self._stopping:
                 await asyncio.sleep(FIRST_S)
@@ -323,11 +321,8 @@ class Drain:
                 raise ValueError("the file is no call any more")
             call = revive(kept, self._capture_max_bytes, self._addon)
             await self._settle(call.call, call.ending, call.tape, call.ended_at, call.promised)
-        except (*REFUSALS, KeyError) as error:
-            log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
-            await self._bury(waiting)
         except Exception as error:  # boundary: what one call fails for must not keep the others from being stored
-            if not await self._in_vain(waiting, error):
+            if not isinstance(error, (*REFUSALS, KeyError)) and not await self._in_vain(waiting, error):
                 return False
             log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
             await self._bury(waiting)

@@ -11,8 +11,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -77,6 +77,21 @@ class Attempt(Struct):
     head: int | None = None
     """When the head of its answer was here; None: it never was."""
     end: int | None = None
+
+
+def _failed(span: Span, kind: str) -> None:
+    span.set_attribute("error.type", kind)
+    span.set_status(Status(StatusCode.ERROR))
+
+
+@contextmanager
+def _failing(span: Span) -> Iterator[None]:
+    """A span says what the work within failed with, or was cancelled by."""
+    try:
+        yield
+    except BaseException as error:
+        _failed(span, type(error).__name__)
+        raise
 
 
 class Trace:
@@ -154,11 +169,9 @@ class Trace:
         if self.status:
             self._span.set_attribute("http.response.status_code", self.status)
         if self.status >= 500:
-            self._span.set_attribute("error.type", str(self.status))
-            self._span.set_status(Status(StatusCode.ERROR))
+            _failed(self._span, str(self.status))
         elif facts is not None and facts.outcome in _ERRORS:
-            self._span.set_attribute("error.type", _ERRORS[facts.outcome])
-            self._span.set_status(Status(StatusCode.ERROR))
+            _failed(self._span, _ERRORS[facts.outcome])
         self._span.end(self._wall(end))
 
     def _tell(self) -> None:
@@ -299,17 +312,14 @@ class TracedTransport:
             return await self._transport.send(request)
         attempt, request = trace.attempt(request, trace.call)
         try:
-            response = await self._transport.send(request)
-        except BaseException as error:
+            with _failing(attempt.span):
+                response = await self._transport.send(request)
+        finally:
             attempt.end = time.perf_counter_ns()
-            attempt.span.set_attribute("error.type", type(error).__name__)
-            attempt.span.set_status(Status(StatusCode.ERROR))
-            raise
-        attempt.head = time.perf_counter_ns()
+        attempt.head, attempt.end = attempt.end, None
         attempt.span.set_attribute("http.response.status_code", response.status)
         if response.status >= 400:
-            attempt.span.set_attribute("error.type", str(response.status))
-            attempt.span.set_status(Status(StatusCode.ERROR))
+            _failed(attempt.span, str(response.status))
         close = response.close
 
         async def closed() -> None:
@@ -429,11 +439,8 @@ class Tracing(Struct, frozen=True):
                 f"process {name}", context=Context(), kind=SpanKind.CONSUMER, attributes=attributes
             )
             try:
-                await handler(payload)
-            except BaseException as error:
-                span.set_attribute("error.type", type(error).__name__)
-                span.set_status(Status(StatusCode.ERROR))
-                raise
+                with _failing(span):
+                    await handler(payload)
             finally:
                 span.end()
 

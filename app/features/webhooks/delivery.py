@@ -34,6 +34,7 @@ from app.jobs.schedule import Connection, Tick
 from app.sources import WebhookTarget
 from app.store.ids import NIL
 from app.store.queries import Queries
+from app.tasks import FailOpen
 
 log = logging.getLogger(__name__)
 
@@ -197,13 +198,9 @@ class Deliverer:
     async def _again(self, stop: asyncio.Event, work: Callable[[], Awaitable[bool]]) -> None:
         """`work` until `stop`, at once where it says that there may be more."""
         while not stop.is_set():
-            try:
+            more = False
+            with FailOpen(log.error, "webhooks failed"), contextlib.suppress(StoreUnavailable):
                 more = await work()
-            except StoreUnavailable:
-                more = False
-            except Exception:  # boundary of a target's loop: one must not stop the others
-                log.exception("webhooks failed")
-                more = False
             if not more:
                 await self._pause(stop)
 
