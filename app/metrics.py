@@ -200,11 +200,13 @@ class Metrics:
         self._attempt(upstream, result).inc()
 
     def index_asked(self, how: str) -> None:
-        """See `app.index.indexes.Meter`."""
+        """What became of an index. `held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `late`:
+        it was not loaded at the deadline; `failed`: its load failed; `beside_late`: what the database adds did not come in
+        time."""
         self._index_asked.labels(how).inc()
 
     def graph_recall(self, recall: float) -> None:
-        """See `app.index.indexes.Meter`."""
+        """Of the nearest messages of a sampled question, the share that the graph found."""
         self._graph_recall.observe(recall)
 
     def cost(self, upstream: str, microcents: int, *, priced: bool) -> None:

@@ -12,20 +12,19 @@ import hmac
 import logging
 import re
 from collections import OrderedDict
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import Literal, Protocol, TypeVar
-from uuid import UUID
-
-from msgspec import Struct
+from typing import TypeVar
 
 from app.api.sealed_keys import SealedKeys
 from app.clock import Clock
 from app.errors import StoreUnavailable, Unauthenticated
+from app.gateway.identify import Mode
+from app.gateway.identify import Principal as Principal
 from app.patience import patience
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import KeyLimits
 from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
 
 log = logging.getLogger(__name__)
@@ -37,35 +36,11 @@ NEGATIVE_CACHE_S = 2.0
 """Seconds that an unknown key is remembered: long enough to spare the database a client's retries, short enough that a
 key works soon after it was made. Never longer than a known key is remembered."""
 
-Mode = Literal["open", "keys"]
-
 V = TypeVar("V")
 
 # What `Tenancy.create_key` makes; anything else is refused without a look-up.
 _KEY = re.compile(re.escape(KEY_PREFIX) + r"[A-Za-z0-9_-]{43}")
 _BEARER = re.compile(r"bearer[ \t]+(\S+)[ \t]*", re.IGNORECASE)
-
-
-class Headers(Protocol):
-    """Request headers by lower-case name; Starlette's `Headers` are such."""
-
-    def get(self, key: str, /) -> str | None: ...
-
-
-class Principal(Struct, frozen=True):
-    """Who calls. `user_external_id`: the one user that the key was made for. `scopes`: what the key may do; none: all.
-    `limits`: None where the key has none."""
-
-    tenant_id: UUID
-    key_id: UUID | None
-    user_external_id: str | None
-    scopes: frozenset[str]
-    mode: Mode
-    limits: KeyLimits | None = None
-
-    def allows(self, scope: str) -> bool:
-        """Whether the key may do `scope`: one of `tenancy.SCOPES`."""
-        return not self.scopes or scope in self.scopes
 
 
 class Authenticator:
@@ -84,8 +59,9 @@ class Authenticator:
         self._unknown: OrderedDict[bytes, datetime] = OrderedDict()
         self._anybody = Principal(LOCAL_TENANT, None, None, frozenset(), "open")
 
-    async def check(self, headers: Headers) -> Principal:
-        """The caller. Raises Unauthenticated, or StoreUnavailable where a key cannot be looked up."""
+    async def check(self, headers: Mapping[str, str]) -> Principal:
+        """The caller, by headers with lower-case names. Raises Unauthenticated, and StoreUnavailable where a key cannot be
+        looked up."""
         key = presented_key(headers)
         if key is None:
             if self._mode == "open":
@@ -156,7 +132,7 @@ def _keep(cache: OrderedDict[bytes, V], key: bytes, value: V) -> None:
         cache.popitem(last=False)
 
 
-def presented_key(headers: Headers) -> str | None:
+def presented_key(headers: Mapping[str, str]) -> str | None:
     """The Mneme key of a request: `X-Mneme-Key`, else a bearer or an `X-Api-Key` (as clients of `/v1/messages` send) that
     begins with `mneme_`; None: it brings none."""
     own = headers.get("x-mneme-key")

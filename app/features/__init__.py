@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from app.gateway.addon import Addon
     from app.gateway.admission import Admits
     from app.gateway.forward import Sender
-    from app.gateway.keeper import Keeps
+    from app.gateway.keeper import Keeper
     from app.gateway.redact import Redactor
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
@@ -159,7 +159,7 @@ class Feature:
         """In a server: who lets calls in, and settles them when they are over. `pool`: what it waits for before a call."""
         return None
 
-    def keeper(self, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeps | None:
+    def keeper(self, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
         """In a server: who keeps calls until Postgres has them. Asked in a thread, before the database is there."""
         return None
 

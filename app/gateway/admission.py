@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol
+from contextlib import asynccontextmanager
+from typing import Any
 
 from app.errors import Forbidden
 from app.gateway.call import Parsed
 
 
-class Admits(Protocol):
-    """Lets calls in, each by the limits of its key."""
-
-    def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AbstractAsyncContextManager[Parsed]:
-        """The call, let in; settled when it is over, however it ended. `document`: the body, where it is a JSON object.
-
-        Raises what keeps it out.
-        """
-        ...
-
-
-class WithoutCount:
-    """Lets in whose key has no limits. Nothing here could hold the others to theirs: they stay out."""
+class Admits:
+    """Lets calls in, each by the limits of its key. Here nothing could hold a key to them: one that has some stays out."""
 
     @asynccontextmanager
     async def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AsyncIterator[Parsed]:
-        """Raises Forbidden."""
+        """The call, let in; settled when it is over, however it ended. `document`: the body, where it is a JSON object. Raises
+        what keeps it out."""
         limits = call.principal.limits
         if limits is not None and limits.held:
             raise Forbidden(

@@ -20,7 +20,7 @@ from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.commands import FAILED, NOTHING_TOLD, Obeyed, Obeys, ordered
 from app.gateway.idempotency import EarlierAnswer
 from app.gateway.identify import Identity, priced
-from app.gateway.keeper import Keeps
+from app.gateway.keeper import Keeper
 from app.gateway.prepare import Prepared, Preparer, explaining, unwoven
 from app.gateway.reconcile import Place, nowhere
 from app.gateway.sharing import member
@@ -130,13 +130,13 @@ class Recaller:
     def __init__(
         self,
         preparer: Preparer,
-        keeper: Keeps | None,
+        keeper: Keeper,
         metrics: Metrics,
         settings: Settings,
         addon: Addon | None = None,
         commander: Obeys | None = None,
     ) -> None:
-        """`keeper`: None where there is no spool; `addon`: None where no feature takes part; `commander`: None where nothing is
+        """`addon`: None where no feature takes part; `commander`: None where nothing is
         done that users tell memory to do."""
         self._preparer = preparer
         self._keeper = keeper
@@ -183,7 +183,7 @@ class Recaller:
         for an addon, which has a limit of its own."""
         call, chat = made.call, made.chat
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
-        if self._keeper is not None and self._keeper.behind(call.identity.user_id):
+        if self._keeper.behind(call.identity.user_id):
             await self._keeper.caught_up(call.identity.user_id)
         made.replay = await self._preparer.replay(call.identity, chat)
         if made.replay is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import repeat
 from typing import Any
@@ -23,10 +23,10 @@ from app.context.transcript import canonical, chain, message_hash
 from app.dialects.base import ChatRequest, is_system, leading
 from app.dialects.sse import Choice, UpstreamAnswer, payloads
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.call import Forwarded, Recorded, Remembered, grown
+from app.gateway.call import Forwarded, Recorded, grown
 from app.gateway.commands import private_from, without_orders
 from app.gateway.idempotency import repeat_key
-from app.gateway.keeper import Keeps
+from app.gateway.keeper import Keeper
 from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place, question_chain, tails
 from app.gateway.redact import Redactor
@@ -473,10 +473,10 @@ class Finalizer:
         metrics: Metrics,
         settings: Settings,
         clock: Clock,
-        keeper: Keeps | None,
+        keeper: Keeper,
         sharer: Sharer | None = None,
     ) -> None:
-        """`keeper`: None where there is no spool; `sharer`: None where nothing is said to shared spaces."""
+        """`sharer`: None where nothing is said to shared spaces."""
         self._sharer = sharer
         self._preparer = preparer
         self._accountant = accountant
@@ -484,7 +484,7 @@ class Finalizer:
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
-        self._keeper = keeper
+        self.keeper = keeper
 
     async def seal(self, call: Forwarded, ending: Ending, tape: Tape) -> Sealed:
         """Make the call and its turn durable. Not `stored`: it could not be, and the answer must not seem to end well."""
@@ -502,7 +502,7 @@ class Finalizer:
             log.error("the call could not be stored", extra={"call_id": str(call.id)}, exc_info=error)
             return Sealed(self._settings.durability == "best_effort")
         finally:
-            self.release(call.id)
+            self.keeper.release(call.id)
         self._metrics.stage("record", (time.perf_counter_ns() - began) / 1e9, began)
         return Sealed(complete, facts)
 
@@ -514,35 +514,14 @@ class Finalizer:
         facts, _ = self._accountant.close(call, ending, tape, self._clock.now())
         return replace(recorded, facts=facts)
 
-    def begin(self, call: Remembered) -> None:
-        """The call goes upstream."""
-        if self._keeper is not None:
-            self._keeper.begin(call)
-
-    def answered(self, call: Forwarded) -> None:
-        """The head of the answer is here."""
-        if self._keeper is not None:
-            self._keeper.answered(call)
-
-    def copy(self, call: Remembered) -> Callable[[int, bytes], None] | None:
-        """Where pieces of the answer are written down as they come."""
-        return self._keeper.copy(call.id) if self._keeper is not None else None
-
-    def release(self, call_id: UUID) -> None:
-        """The call needs nothing more, whatever became of it."""
-        if self._keeper is not None:
-            self._keeper.release(call_id)
-
     async def _store(self, call: Forwarded, ending: Ending, tape: Tape) -> CallFacts:
         """In Postgres, or, while it is away, in the spool. What it came to."""
-        now, keeper = self._clock.now(), self._keeper
-        if keeper is None or not call.kept or not keeper.goes_behind(call):
+        now, keeper = self._clock.now(), self.keeper
+        if not call.kept or not keeper.goes_behind(call):
             try:
                 return await self.settle(call, ending, tape, now)
-            except StoreUnavailable:
-                if keeper is None:
-                    raise
-                keeper.lost()
+            except StoreUnavailable as error:
+                keeper.lost(error)
         # The limits of its key, and whoever observes it, want to know what it came to.
         facts, _ = self._accountant.close(call, ending, tape, now)
         _admission_told(call, facts, recorded=True)

@@ -9,10 +9,9 @@ import logging
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Protocol
 from uuid import UUID
 
 from msgspec import Struct
@@ -261,14 +260,6 @@ _ACCOUNTS = (b"token", b"api-key", b"openai-organization", b"openai-project")
 to no other."""
 
 
-class Closing(Protocol):
-    """What holds a connection to an upstream."""
-
-    async def aclose(self) -> None:
-        """Let go of it."""
-        ...
-
-
 def outgoing_headers(call: Parsed, target: Target | None = None, *, streamed: bool = False) -> Headers:
     """The client's headers as `target`, by default the upstream of this call, gets them.
 
@@ -342,9 +333,11 @@ class Forwarder:
         log.info("attempt at an upstream", extra={**said, "status": status})
 
     @contextlib.asynccontextmanager
-    async def waiting(self, call: Remembered, response: Closing | None = None) -> AsyncIterator[None]:
+    async def waiting(
+        self, call: Remembered, close: Callable[[], Awaitable[None]] | None = None
+    ) -> AsyncIterator[None]:
         """Wait for the upstream before the relay: interrupted when the client goes. A call that gets no answer is recorded
-        before the error goes on, and its `response` closed."""
+        before the error goes on; `close`: lets go of what there was of one."""
         ending: Ending | None = None
         try:
             with call.inbound.gone.interrupts():
@@ -361,11 +354,11 @@ class Forwarder:
         finally:
             if ending is not None:
                 # Also when this task is cancelled, or cancelled again.
-                await asyncio.shield(self._tasks.spawn(self._failed(call, response, ending), f"record {call.id}"))
+                await asyncio.shield(self._tasks.spawn(self._failed(call, close, ending), f"record {call.id}"))
 
-    async def _failed(self, call: Remembered, response: Closing | None, ending: Ending) -> None:
-        if response is not None:
-            await response.aclose()
+    async def _failed(self, call: Remembered, close: Callable[[], Awaitable[None]] | None, ending: Ending) -> None:
+        if close is not None:
+            await close()
         await self._finalizer.seal(grown(Forwarded, call, response=None), ending, Tape(call.started_ns))
         self._metrics.request(call.kind, "failed" if ending.kind == "broken" else ending.kind, call.status)
 
@@ -433,7 +426,7 @@ class SecondTry:
         """The beginning of the answer, and the call with all of it."""
         response = call.response
         assert response is not None, "it was answered"
-        async with self._forwarder.waiting(call, response):
+        async with self._forwarder.waiting(call, response.aclose):
             seen, response = await peek(response, limit)
         return seen, replace(call, response=response)
 
@@ -443,7 +436,7 @@ class SecondTry:
         self._forwarder.refused(call, call.response.status, why)
 
     async def _again(self, call: Remembered) -> Forwarded:
-        self._finalizer.begin(call)
+        self._finalizer.keeper.begin(call)
         return await self._forwarder.send(grown(Remembered, call), call.sent)
 
 

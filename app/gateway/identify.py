@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import UUID
 
 from msgspec import Struct
@@ -20,6 +20,7 @@ from app.store import ids
 from app.store.limits import KeyLimits
 from app.store.spaces import is_name
 
+Mode = Literal["open", "keys"]
 OnOff = Literal["on", "off"]
 
 PRINCIPAL = "mneme.principal"
@@ -40,28 +41,20 @@ LOCAL_USER = "local"
 """Whose memory it is in `open` mode when nobody is named: the one person at this machine."""
 
 
-class Principal(Protocol):
-    """Who the key belongs to, as the authentication found out. `key_id`: None where none was shown; `user_external_id`:
-    the one user that it was made for; `limits`: None where it has none."""
+class Principal(Struct, frozen=True):
+    """Who calls. `key_id`: None where no key was shown; `user_external_id`: the one user that the key was made for. `scopes`:
+    what the key may do; none: all. `limits`: None where the key has none."""
 
-    @property
-    def tenant_id(self) -> UUID: ...
-
-    @property
-    def key_id(self) -> UUID | None: ...
-
-    @property
-    def user_external_id(self) -> str | None: ...
-
-    @property
-    def mode(self) -> Literal["open", "keys"]: ...
-
-    @property
-    def limits(self) -> KeyLimits | None: ...
+    tenant_id: UUID
+    key_id: UUID | None
+    user_external_id: str | None
+    scopes: frozenset[str]
+    mode: Mode
+    limits: KeyLimits | None = None
 
     def allows(self, scope: str) -> bool:
-        """Whether the key may do `scope`."""
-        ...
+        """Whether the key may do `scope`: one of `tenancy.SCOPES`."""
+        return not self.scopes or scope in self.scopes
 
 
 class Switches(Struct, frozen=True):

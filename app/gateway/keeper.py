@@ -1,37 +1,28 @@
-"""What keeps calls until Postgres has them: a feature, in whose place there may be none."""
+"""What keeps calls until Postgres has them: a feature, where there is one."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
-from typing import Protocol
 from uuid import UUID
 
 from app.capture.facts import CallFacts
+from app.errors import StoreUnavailable
 from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, Remembered
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 
-
-class Settle(Protocol):
-    """Stores a call that has ended, wherever it comes from (`Finalizer.settle`)."""
-
-    async def __call__(
-        self,
-        call: Forwarded,
-        ending: Ending,
-        tape: Tape,
-        ended_at: datetime,
-        promised: UUID | None = None,
-    ) -> CallFacts: ...
+Settle = Callable[[Forwarded, Ending, Tape, datetime, UUID | None], Awaitable[CallFacts]]
+"""Stores a call that has ended, wherever it comes from (`Finalizer.settle`)."""
 
 
-class Keeps(Protocol):
-    """Keeps calls while they run, and, while Postgres is away, those that have ended."""
+class Keeper:
+    """Keeps calls while they run, and, while Postgres is away, those that have ended. This one keeps none."""
 
-    redactor: Redactor
-    """Takes out what is not to be stored."""
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        """`redactor`: takes out what is not to be stored."""
+        self.redactor = redactor or Redactor()
 
     def begin(self, call: Remembered) -> None:
         """The call goes upstream, for the first time or once more. Of a call that is not to be kept, nothing is."""
@@ -41,18 +32,22 @@ class Keeps(Protocol):
 
     def copy(self, call_id: UUID) -> Callable[[int, bytes], None] | None:
         """Where pieces of its answer go as they come; None: nowhere."""
+        return None
 
     def release(self, call_id: UUID) -> None:
         """It needs nothing more."""
 
     def goes_behind(self, call: Forwarded) -> bool:
         """Whether a call that has ended has to wait without Postgres being asked."""
+        return False
 
     def behind(self, user: UUID) -> bool:
         """Whether calls of this user wait."""
+        return False
 
-    def lost(self) -> None:
-        """Postgres did not take a call."""
+    def lost(self, error: StoreUnavailable) -> None:
+        """Postgres did not take a call. Raises `error` where nothing else takes it."""
+        raise error
 
     async def keep(
         self, call: Forwarded, ending: Ending, tape: Tape, ended_at: datetime, hashes: Sequence[bytes] = ()
@@ -73,6 +68,7 @@ class Keeps(Protocol):
         self, settle: Settle, writable: Callable[[], Awaitable[bool]], capture_max_bytes: int, addon: Addon | None
     ) -> Callable[[], None]:
         """Begin to store what waits, by `settle`; what ends that. `writable`: whether Postgres answers and takes writes."""
+        return self.close
 
     def close(self) -> None:
         """At the end of the process."""

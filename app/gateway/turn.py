@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
@@ -37,14 +37,14 @@ from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Obeys
 from app.gateway.finalize import Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
-from app.gateway.headers import Headers
 from app.gateway.idempotency import RequestCoalescer
 from app.gateway.identify import PRINCIPAL, Principal, check_agreement, identify, switches
-from app.gateway.keeper import Keeps
+from app.gateway.keeper import Keeper
+from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
 from app.gateway.relay import Ending, Tape, relay
 from app.gateway.sharing import Sharer
-from app.gateway.upstream import Router, Target, Transport
+from app.gateway.upstream import Router, Transport
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.ids import uuid7
@@ -64,16 +64,8 @@ class Authenticator(Protocol):
         ...
 
 
-class Application(Protocol):
-    """An ASGI application: the gateway, or what is wrapped around it."""
-
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None: ...
-
-
-class ModelDiscovery(Protocol):
-    """Learns context windows from upstreams."""
-
-    def notice(self, target: Target, headers: Callable[[], Headers]) -> None: ...
+Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+"""An ASGI application: the gateway, or what is wrapped around it."""
 
 
 class Gateway:
@@ -94,15 +86,16 @@ class Gateway:
         settings: Settings,
         clock: Clock,
         tasks: Supervisor,
-        keeper: Keeps | None = None,
+        keeper: Keeper | None = None,
         addon: Addon | None = None,
         commander: Obeys | None = None,
         sharer: Sharer | None = None,
     ) -> None:
-        """`transports`: the real one under False, the simulated one under True. `keeper`: None where there is no spool;
-        `addon`: None where no feature takes part. `commander`: None where nothing is done that users tell memory to do;
-        `sharer`: where nothing is said to shared spaces."""
+        """`transports`: the real one under False, the simulated one under True. `addon`: None where
+        no feature takes part. `commander`: None where nothing is done that users tell memory to do; `sharer`: where nothing is
+        said to shared spaces."""
         self._authenticator = authenticator
+        self._keeper = keeper or Keeper()
         self._router = router
         self._discovery = discovery
         self._limiter = limiter
@@ -118,10 +111,10 @@ class Gateway:
             metrics=metrics,
             settings=settings,
             clock=clock,
-            keeper=keeper,
+            keeper=self._keeper,
             sharer=sharer,
         )
-        self._recaller = Recaller(preparer, keeper, metrics, settings, addon, commander)
+        self._recaller = Recaller(preparer, self._keeper, metrics, settings, addon, commander)
         self.settle = self._finalizer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)
@@ -176,7 +169,7 @@ class Gateway:
             await state.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
-            self._finalizer.release(call_id)
+            self._keeper.release(call_id)
 
     async def _admit(
         self,
@@ -270,7 +263,7 @@ class Gateway:
     async def _answer(self, call: Remembered) -> None:
         """Forward, relay, record."""
         call.observe(call)
-        self._finalizer.begin(call)
+        self._keeper.begin(call)
         forwarded = await self._forwarder.send(call, call.sent)
         forwarded = await self._second_try.unless_refused(forwarded)
         if self._addon is not None and forwarded.part is not None:
@@ -282,8 +275,8 @@ class Gateway:
         response = call.response
         assert response is not None, "what nobody answered is recorded, and refused"
         limit = None if call.chat is not None else self._settings.capture_max_bytes
-        tape = Tape(call.started_ns, limit=limit, copy=self._finalizer.copy(call))
-        self._finalizer.answered(call)
+        tape = Tape(call.started_ns, limit=limit, copy=self._keeper.copy(call.id))
+        self._keeper.answered(call)
 
         async def seal(ending: Ending) -> bool:
             return (await self._finalizer.seal(call, ending, tape)).stored
@@ -327,5 +320,5 @@ class Gateway:
         async with self._limiter.admitted(call, document) as call:
             remembered = grown(Remembered, call, reason="not-chat")
             remembered.observe(remembered)
-            self._finalizer.begin(remembered)
+            self._keeper.begin(remembered)
             await self._relay(await self._forwarder.send(remembered, sent))

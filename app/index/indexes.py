@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Hashable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -23,6 +23,7 @@ from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
 from app.index.together import SharedPart, joined, without
 from app.index.user_index import NOTHING_ELSE, Also, ItemRow, UserIndex
+from app.metrics import Metrics
 from app.patience import patiently
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore, SpacesAsk
 from app.store.item_columns import MEMORY_KIND, Scan
@@ -164,23 +165,6 @@ class IndexScope(NamedTuple):
     """A session of nobody's, which is all that is asked."""
 
 
-class IndexMeter(Protocol):
-    """Counts what became of indexes."""
-
-    def index_asked(self, how: str) -> None:
-        """`held`: it was at hand; `loaded`: it was not; `changed`: some of it was read again; `late`: it was not loaded at the
-        deadline; `failed`: its load failed; `beside_late`: what the database adds to it did not come in time."""
-
-    def index_loaded(self, seconds: float, items: int) -> None:
-        """How long it took to load so many items."""
-
-    def index_unreadable(self, items: int) -> None:
-        """Items that were left out, for nothing could be made of them."""
-
-    def graph_recall(self, recall: float) -> None:
-        """Of the nearest messages of a sampled question, the share that the graph found."""
-
-
 class HeldIndex(Struct, frozen=True):
     """An index, and of which epoch and snapshot it is. `since`: it has the messages from then on (microseconds since 2000), for
     of all there are too many; None: it has all."""
@@ -211,7 +195,7 @@ class Indexes:
 
     def __init__(
         self, store: IndexStore, tasks: Supervisor, *, space: int | None, dimensions: int, limit: int,
-        meter: IndexMeter | None = None, most: int = MOST_ITEMS, beside_s: float = BESIDE_S,
+        meter: Metrics | None = None, most: int = MOST_ITEMS, beside_s: float = BESIDE_S,
     ) -> None:  # fmt: skip
         """`space`: of the vectors, and their `dimensions`; `limit`: bytes of all indexes; `most`: items of one user;
         `beside_s`: how long the database is waited for that adds what is older."""

@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 
 import asyncpg
@@ -122,7 +122,7 @@ class QueueDriver(Driver):
 
     # --- statements --------------------------------------------------------------------------------------------------
 
-    async def fetch(self, query: str, *args: object) -> list[dict[str, object]]:
+    async def fetch(self, query: str, *args: object) -> list[dict[str, Any]]:
         async with self._lock:
             connection = await self._ready()
             try:

@@ -28,10 +28,10 @@ from app.context.score import PROFILES, STRATEGY_WEIGHTS, Profile, strategies
 from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.features import CallPath
-from app.gateway.admission import WithoutCount
+from app.gateway.admission import Admits
 from app.gateway.commands import Obeys
 from app.gateway.finalize import Accountant
-from app.gateway.keeper import Keeps
+from app.gateway.keeper import Keeper
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
@@ -86,7 +86,7 @@ class Outside(Struct, frozen=True):
     router: Router
     redactor: Redactor
     transports: Mapping[bool, Transport]
-    keeper: Keeps | None
+    keeper: Keeper
     sealed: SealedKeys | None
 
 
@@ -96,10 +96,10 @@ async def open_outside(core: Core, metrics: Metrics, features: Features) -> Asyn
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = _router(core.settings)
     async with AsyncExitStack() as stack:
-        keeper = await asyncio.to_thread(features.only, lambda each: each.keeper(redactor, metrics, core.tasks))
-        if keeper is not None:
-            stack.callback(keeper.close)
-            await keeper.tidy()
+        own = await asyncio.to_thread(features.only, lambda each: each.keeper(redactor, metrics, core.tasks))
+        keeper = own or Keeper()
+        stack.callback(keeper.close)
+        await keeper.tidy()
         yield Outside(router, redactor, _transports(core, router, stack), keeper, sealed_keys(core.settings))
 
 
@@ -184,7 +184,7 @@ async def open_proxy(
             ),
             accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
             discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-            limiter=features.only(lambda each: each.admits(process, pools.history, core.models)) or WithoutCount(),
+            limiter=features.only(lambda each: each.admits(process, pools.history, core.models)) or Admits(),
             metrics=metrics,
             settings=settings,
             clock=core.clock,
@@ -198,8 +198,7 @@ async def open_proxy(
         if settings.index_items:
             await indexes.warm()
         await _rehearse(core, compiler)
-        if keeper is not None:
-            stack.callback(keeper.drain(gateway.settle, partial(_writable, core), settings.capture_max_bytes, addon))
+        stack.callback(keeper.drain(gateway.settle, partial(_writable, core), settings.capture_max_bytes, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
         answering: Application = gateway
         answering = features.around(answering, lambda each: each.gateway)
@@ -232,8 +231,7 @@ async def open_waiting(
     core = replace(core, pools=Pools.of(absent), turns=TurnStore(absent, core.queries))
     # No block of memory is made here, so this keys nothing that is kept.
     compiler = _compiler(core, core.turns, _indexes(core, metrics, None), token_bytes(), PROFILES)
-    if outside.keeper is not None:
-        outside.keeper.unreachable()
+    outside.keeper.unreachable()
     authenticator: Authenticates = Authenticator(
         Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed
     )
@@ -246,7 +244,7 @@ async def open_waiting(
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=features.only(lambda each: each.admits(process, absent, core.models)) or WithoutCount(),
+        limiter=features.only(lambda each: each.admits(process, absent, core.models)) or Admits(),
         metrics=metrics,
         settings=core.settings,
         clock=core.clock,

@@ -25,10 +25,11 @@ from app.features.knowledge.inquiry import Knower
 from app.features.limits import KeysHeld
 from app.features.limits.limiter import Limiter
 from app.features.paging.addon import PagingAddon
-from app.features.spool.keeper import Keeper
+from app.features.spool.keeper import SpoolKeeper
 from app.features.spool.spool import open_spool
 from app.gateway.finalize import Accountant
 from app.gateway.headers import Headers
+from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
 from app.gateway.redact import Redactor
 from app.gateway.turn import Gateway
@@ -184,7 +185,7 @@ class Caller:
         return self.principal
 
 
-class NoScout:
+class NoScout(ModelDiscovery):
     def __init__(self) -> None:
         self.noticed: list[str] = []
 
@@ -291,7 +292,7 @@ class Journey:
     registry: CollectorRegistry
     settings: Settings
     metrics: Metrics
-    keeper: Keeper | None = None
+    keeper: SpoolKeeper | None = None
     """Where the journey has a spool."""
     addon: PagingAddon | None = None
 
@@ -375,7 +376,7 @@ def build_journey(
     keeper, redactor = None, Redactor(settings.redact_paths, settings.redact_headers)
     if spool is not None:
         opened = open_spool(spool, settings.spool_max_bytes)
-        keeper = Keeper(
+        keeper = SpoolKeeper(
             opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
         )
     unused: Any = None

@@ -20,8 +20,8 @@ APART = (
     "features/facts/routes",
 )
 """Where classes are of one page or route each: a schema of the API keeps its name, which clients see."""
-PORTS = {"Authenticator", "Application", "ModelDiscovery"}
-"""Protocols of `gateway/turn.py`, named as what has them."""
+PORTS = {"Authenticator"}
+"""A protocol of `gateway/turn.py`, named as what has it."""
 
 
 def classes() -> dict[str, list[str]]:

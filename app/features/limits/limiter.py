@@ -23,6 +23,7 @@ from app.capture.facts import CallFacts, Outcome
 from app.clock import Clock
 from app.errors import Forbidden, RateLimited, StoreUnavailable
 from app.features.limits.store import AdmitAnswer, Estimate, LimitStore, Unrecorded
+from app.gateway.admission import Admits
 from app.gateway.call import Admission, Parsed
 from app.gateway.headers import Headers
 from app.metrics import Metrics
@@ -196,7 +197,7 @@ ASKS_NOTHING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 """Methods that call no model."""
 
 
-class Limiter:
+class Limiter(Admits):
     """Admits calls, and settles them."""
 
     def __init__(
@@ -222,11 +223,8 @@ class Limiter:
 
     @asynccontextmanager
     async def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AsyncIterator[Parsed]:
-        """As `Admits`.
-
-        Raises RateLimited; Forbidden for a model that the key may not call; StoreUnavailable where a budget cannot be
-        checked.
-        """
+        """Raises RateLimited; Forbidden for a model that the key may not call; StoreUnavailable where a budget cannot be
+        checked."""
         limits = call.principal.limits
         if limits is None:
             yield call

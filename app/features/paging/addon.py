@@ -11,8 +11,9 @@ from app.clock import Clock
 from app.dialects.base import ChatRequest
 from app.features.paging.again import PagedThen
 from app.features.paging.explaining import expanded
+from app.features.paging.faults import Faulter
 from app.features.paging.pager import Pager, unpaged
-from app.features.paging.state import Answering, Paging
+from app.features.paging.state import Paging
 from app.features.paging.tool_loop import Legs
 from app.gateway.addon import PartAgain
 from app.gateway.call import Forwarded, Parsed
@@ -34,7 +35,7 @@ class PagingAddon:
     def __init__(
         self,
         pager: Pager,
-        answers: Answering,
+        answers: Faulter,
         then: PagedThen,
         *,
         settings: Settings,

@@ -175,7 +175,7 @@ class _Told(NamedTuple):
 
 
 class Faulter:
-    """Runs what a model calls (`paging/state.py`: Answering)."""
+    """Runs what a model calls."""
 
     def __init__(
         self,
@@ -202,8 +202,9 @@ class Faulter:
     async def answer(
         self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None
     ) -> list[str]:
-        """What each call is told, in their order. Questions are answered first: they take little of `paging.room`, and what is
-        wanted in full may leave nothing."""
+        """What each call is told, in their order; adds to `paging.faults`. `said`: the message that they stand in, where it
+        goes into the next prompt beside them. Questions are answered first: they take little of `paging.room`, and what is
+        wanted in full may leave nothing. Of the store's and the helper's failures none is raised: the call is told so."""
         names = paging.names or Names()
         if said is not None:
             # Its marks and names are more than what stands around it, and around each result, in a prompt.

@@ -23,6 +23,7 @@ from app.context.transcript import text_of
 from app.dialects.base import ChatRequest
 from app.dialects.splice import parse_object
 from app.errors import StoreUnavailable
+from app.features.paging.faults import Faulter
 from app.features.paging.fidelity import applied
 from app.features.paging.ledger import HiddenLegs, keys_of
 from app.features.paging.plan import LEFT_OUT, Beside, TranscriptObjects, fill, plan
@@ -40,7 +41,7 @@ from app.features.paging.prompt import (
     sheet,
 )
 from app.features.paging.segment import Segmentation, segment
-from app.features.paging.state import Answering, Paging
+from app.features.paging.state import Paging
 from app.features.paging.store import PagingStore
 from app.features.paging.tools import PAGED, Names, Offer, offer
 from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject
@@ -91,7 +92,7 @@ class Pager:
     def __init__(
         self,
         store: PagingStore,
-        answers: Answering,
+        answers: Faulter,
         models: ModelRegistry,
         tokenizers: Tokenizers,
         counts: CountCache,

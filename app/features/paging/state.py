@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, ClassVar, Protocol, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from asyncpg.pool import PoolConnectionProxy
@@ -20,7 +20,7 @@ from app.features.paging.body import without_tools
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.segment import marks
 from app.features.paging.store import write
-from app.features.paging.tools import Names, Offer, PhantomCall, offer
+from app.features.paging.tools import Names, Offer, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, Paged, PagingRecord, SemanticObject
 from app.gateway.addon import CallPart, Joint
 from app.gateway.redact import Redactor
@@ -234,20 +234,3 @@ class Paging(CallPart):
             faults=list(record.faults),
             hidden=HiddenLegs.of_json(json.loads(hidden)) if hidden is not None else HiddenLegs(),
         )
-
-
-class Answering(Protocol):
-    """Runs what a model calls (`faults.py`)."""
-
-    async def answer(
-        self, paging: Paging, calls: Sequence[PhantomCall], said: Mapping[str, Any] | None = None
-    ) -> list[str]:
-        """What each call is told, in their order; adds to `paging.faults`, and takes from `paging.room`. `said`: the message
-        that they stand in, where that goes into the next prompt beside them and takes of the room as well. Never raises: what
-        cannot be looked up is told so."""
-        ...
-
-    def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
-        """What later requests tell of these results: an answer as it was; of a restoration that the object stands in full at
-        its place, for there it is shown from the next request on."""
-        ...

@@ -25,9 +25,10 @@ from app.capture.facts import Leg
 from app.clock import Clock
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
+from app.features.paging.faults import Faulter
 from app.features.paging.forms import FORMS, PagedForm
 from app.features.paging.ledger import BLOCKS
-from app.features.paging.state import Answering, Paging
+from app.features.paging.state import Paging
 from app.features.paging.stream import Out, Send
 from app.features.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCalls
 from app.gateway.call import Forwarded, LegOf, grown, nobody
@@ -125,7 +126,7 @@ class Legs:
         self,
         forwarder: Forwarder,
         finalizer: Finalizer,
-        answers: Answering,
+        answers: Faulter,
         *,
         metrics: Metrics,
         clock: Clock,
@@ -148,7 +149,7 @@ class Legs:
         form = FORMS[call.chat.dialect.name]
         joint = (_Stream if stream else _Body)(self, call, paging, names, form)
         call = replace(call, joint=joint)
-        async with self.forwarder.waiting(call, joint):
+        async with self.forwarder.waiting(call, joint.aclose):
             return replace(call, response=await joint.head())
 
 
@@ -207,13 +208,13 @@ class _Joint(ABC):
         texts, told = await self._told(need)
         paging.hidden = paging.hidden.after(need, told)
         # What the model was told is part of the call from here on, also for whoever finds it in the journal.
-        legs.finalizer.begin(self._call)
+        legs.finalizer.keeper.begin(self._call)
         self._body = self._form.following(self._body, need, texts)
         if need.last:
             self._body = self._form.at_the_limit(self._body, self._names)
         self._number += 1
         own = self._own_call(self._body)
-        legs.finalizer.begin(own)
+        legs.finalizer.keeper.begin(own)
         self._leg = leg = Arriving(own)
         try:
             leg.call = await legs.forwarder.ask(own, own.sent)
@@ -221,8 +222,8 @@ class _Joint(ABC):
             self._ended(Ending("broken", error))
             raise
         self._target = leg.call.target
-        legs.finalizer.answered(leg.call)
-        leg.copy = legs.finalizer.copy(leg.call)
+        legs.finalizer.keeper.answered(leg.call)
+        leg.copy = legs.finalizer.keeper.copy(leg.call.id)
         return leg.head
 
     async def _told(self, need: NeedsLeg) -> tuple[Sequence[str], Sequence[str]]:

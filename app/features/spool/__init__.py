@@ -14,7 +14,7 @@ from app.features import Feature, Finding
 
 if TYPE_CHECKING:
     from app.clock import Clock
-    from app.features.spool.keeper import Keeper
+    from app.gateway.keeper import Keeper
     from app.gateway.redact import Redactor
     from app.metrics import Metrics
     from app.store.erasure import Elsewhere
@@ -29,7 +29,7 @@ class CallsKept(Feature):
 
     def keeper(self, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
         """None also where there can be no spool."""
-        from app.features.spool.keeper import Keeper
+        from app.features.spool.keeper import SpoolKeeper
         from app.features.spool.spool import open_spool
 
         settings = self.settings
@@ -40,7 +40,7 @@ class CallsKept(Feature):
         except OSError as error:
             log.error("there is no spool", extra={"folder": str(settings.spool_folder), "error": str(error)})
             return None
-        return Keeper(
+        return SpoolKeeper(
             spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
         )
 

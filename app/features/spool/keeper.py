@@ -26,7 +26,7 @@ from app.features.spool.spool import Journal, JournalEntry, Spool, WaitingCall
 from app.features.spool.spooled_call import begin_of, head_of, kept_of, revive
 from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, Remembered
-from app.gateway.keeper import Settle
+from app.gateway.keeper import Keeper, Settle
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.metrics import Metrics
@@ -43,8 +43,8 @@ COUNT_SHARE = 20.0
 """So many times as long as a count takes it rests: 100,000 files are half a second's work."""
 
 
-class Keeper:
-    """Keeps calls, as `Keeps`. One in a process."""
+class SpoolKeeper(Keeper):
+    """Keeps calls in a journal and a spool. One in a process."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Keeper:
         tasks: Supervisor,
         redactor: Redactor | None = None,
     ) -> None:
-        """`segment_bytes`: size of the journal's files. `redactor`: takes out what is not to be stored."""
+        """`segment_bytes`: size of the journal's files."""
+        super().__init__(redactor)
         self.spool = spool
-        self.redactor = redactor or Redactor()
         self.journal = Journal(spool.running, segment_bytes, lambda: metrics.spooled("unjournalled"))
         self.wanted = asyncio.Event()
         """Somebody waits for the drain."""
@@ -78,7 +78,6 @@ class Keeper:
     # --- while a call runs -------------------------------------------------------------------------------------------------
 
     def begin(self, call: Remembered) -> None:
-        """The call goes upstream, for the first time or once more. Of a call that is not to be kept, nothing is."""
         if not call.kept:
             return
         begin = begin_of(call, self.redactor)
@@ -88,7 +87,6 @@ class Keeper:
             self._entries[call.id] = entry
 
     def answered(self, call: Forwarded) -> None:
-        """The head of its answer is here."""
         if (entry := self._entries.get(call.id)) is not None and call.response is not None:
             entry.head(head_of(call, call.response, self.redactor))
 
@@ -99,7 +97,6 @@ class Keeper:
         return entry.chunk if entry is not None and not self.redactor else None
 
     def release(self, call_id: UUID) -> None:
-        """It needs nothing more."""
         if (entry := self._entries.pop(call_id, None)) is not None:
             entry.done()
 
@@ -116,8 +113,7 @@ class Keeper:
         """Whether calls of this user wait in the spool, be it of another process."""
         return self.spool.behind(user)
 
-    def lost(self) -> None:
-        """Postgres did not take a call."""
+    def lost(self, error: StoreUnavailable) -> None:
         if not self.away:
             self.away = True
             self.wanted.set()
@@ -209,7 +205,6 @@ class Keeper:
         return drain.stop
 
     def close(self) -> None:
-        """At the end of the process."""
         self.journal.close()
 
 
@@ -231,7 +226,7 @@ class Drain:
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: SpoolKeeper,
         settle: Settle,
         *,
         writable: Callable[[], Awaitable[bool]],

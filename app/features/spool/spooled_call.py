@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import orjson
@@ -32,7 +32,7 @@ from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, LegOf, Remembered
 from app.gateway.client import Inbound, Message
 from app.gateway.headers import Headers, response_headers
-from app.gateway.identify import Identity, Switches
+from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape, is_event_stream
@@ -45,23 +45,11 @@ INTERRUPTED = "Mneme was stopped before the answer had ended."
 NOTHING = Redactor()
 """Takes nothing out."""
 
+_NOTHING = frozenset({"nothing"})
+"""What whoever called may do now: of the key itself nothing is kept, and the call was admitted and is settled."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _IDS = frozenset({"tenant_id", "user_id", "named", "issued"})
-
-
-class _Caller(Struct, frozen=True):
-    """Whose key it was; of the key itself nothing is kept."""
-
-    tenant_id: UUID
-    key_id: UUID | None
-    user_external_id: str | None
-    mode: Literal["open", "keys"]
-    limits: None = None
-    """It was admitted, and is settled."""
-
-    def allows(self, scope: str) -> bool:
-        return False
 
 
 class Revived(Struct, frozen=True):
@@ -260,7 +248,7 @@ def _call(kept: KeptCall, notes: Mapping[str, Any], addon: Addon | None) -> Forw
         query=notes["query"].encode("latin-1"),
         raw_headers=_headers(notes["headers"]),
         headers={},
-        principal=_Caller(identity.tenant_id, UUID(key_id) if key_id is not None else None, user, mode),
+        principal=Principal(identity.tenant_id, UUID(key_id) if key_id is not None else None, user, _NOTHING, mode),
         switches=Switches(**notes["switches"]),
         inbound=Inbound(_no_client),
         send=_nobody,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 import orjson
@@ -14,13 +14,8 @@ from msgspec import Struct
 from app.store.pools import Pool
 from app.store.queries import Queries
 
-
-class Statements(Protocol):
-    """A connection as the owner of the tables, which mends itself. Raises StoreUnavailable."""
-
-    async def fetch(self, query: str, *args: object) -> list[dict[str, Any]]: ...
-
-    async def execute(self, query: str, *args: object) -> str: ...
+if TYPE_CHECKING:
+    from app.jobs.worker import QueueDriver
 
 
 class WaitingMessage(Struct, frozen=True):
@@ -54,7 +49,7 @@ class TargetFigures(NamedTuple):
 class Outbox:
     """The worker's side."""
 
-    def __init__(self, statements: Statements, sql: Queries) -> None:
+    def __init__(self, statements: QueueDriver, sql: Queries) -> None:
         self._statements = statements
         self._sql = sql
 

@@ -14,6 +14,7 @@ import pytest
 from app.clock import SystemClock
 from app.errors import StoreUnavailable
 from app.index.indexes import Indexes, IndexScope
+from app.metrics import Metrics
 from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
 from app.store.indexed import IndexAsk, IndexRead, IndexStore
 from app.store.item_columns import Scan
@@ -29,7 +30,7 @@ SESSION = UUID(int=0x51)
 SPACED: dict[str, Any] = {"space": 1, "dimensions": HashEmbedder().dimensions}
 
 
-class Told:
+class Told(Metrics):
     """A meter that remembers."""
 
     def __init__(self) -> None:

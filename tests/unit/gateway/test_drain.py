@@ -20,7 +20,7 @@ from app.errors import StoreUnavailable, Unavailable
 from app.features.limits.store import AdmitAnswer
 from app.features.spool import keeper as drain_module
 from app.features.spool.journal import Codec, gather
-from app.features.spool.keeper import Drain, Keeper
+from app.features.spool.keeper import Drain, SpoolKeeper
 from app.features.spool.spool import SUFFIX, JournalEntry
 from app.features.spool.spooled_call import INTERRUPTED
 from app.settings import Settings
@@ -66,7 +66,7 @@ class Stage:
             ledger=ledger,
         )
         assert self.journey.keeper is not None
-        self.keeper: Keeper = self.journey.keeper
+        self.keeper: SpoolKeeper = self.journey.keeper
         self.spool = self.keeper.spool
         self.drain = Drain(
             self.keeper,
@@ -415,7 +415,7 @@ async def test_calls_of_a_key_with_limits_are_stored_as_the_keys_with_model_and_
     embedded = Reply(200, [(b"content-type", b"application/json")], [used])
     stage.journey.upstream.script = lambda asked: embedded if asked.get("input") else chat
     stage.away(True)
-    stage.keeper.lost()
+    stage.keeper.lost(StoreUnavailable())
     assert (await stage.ask(HI, headers=NOW_AND_THEN)).whole
     client = Client(stage.journey.gateway)
     body = b'{"model": "small", "input": "embed me"}'
@@ -435,7 +435,7 @@ async def test_calls_of_a_key_with_limits_are_stored_as_the_keys_with_model_and_
     # What is counted but not to be kept is in no file.
     off = {**NOW_AND_THEN, "x-mneme-memory": "off", "x-mneme-capture": "off"}
     stage.away(True)
-    stage.keeper.lost()
+    stage.keeper.lost(StoreUnavailable())
     assert (await stage.ask([user("nobody heard")], headers=off)).whole
     assert stage.waiting == 0
     assert b"nobody heard" not in b"".join(each.read_bytes() for each in stage.spool.running.iterdir())

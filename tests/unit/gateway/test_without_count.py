@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.errors import Forbidden
-from app.gateway.admission import WithoutCount
+from app.gateway.admission import Admits
 from app.store.limits import KeyLimits
 
 
@@ -19,7 +19,7 @@ def call_with(limits: KeyLimits | None) -> Any:
 @pytest.mark.parametrize("limits", [None, KeyLimits(capture=False), KeyLimits(paging=True)])
 async def test_who_has_no_limits_is_let_in(limits: KeyLimits | None) -> None:
     call = call_with(limits)
-    async with WithoutCount().admitted(call, None) as let_in:
+    async with Admits().admitted(call, None) as let_in:
         assert let_in is call
 
 
@@ -28,6 +28,6 @@ async def test_who_has_no_limits_is_let_in(limits: KeyLimits | None) -> None:
 )
 async def test_who_has_some_stays_out(given: dict[str, Any]) -> None:
     with pytest.raises(Forbidden, match=r"no app\.features\.limits") as refused:
-        async with WithoutCount().admitted(call_with(KeyLimits(**given)), None):
+        async with Admits().admitted(call_with(KeyLimits(**given)), None):
             pytest.fail("it was let in")
     assert refused.value.code == "limits_not_held"
