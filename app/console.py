@@ -14,8 +14,8 @@ import click
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from app.errors import MnemeError, NotReady
-from app.optional import imported
+from app.errors import MnemeError
+from app.optional import needed
 from app.settings import Settings
 
 T = TypeVar("T")
@@ -67,9 +67,7 @@ def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
     if settings.database_url is not None:
         yield settings.database_url.get_secret_value()
         return
-    if (embedded := imported("embedded")) is None:
-        raise NotReady("Set MNEME_DATABASE_URL: this installation has no app.features.embedded.")
-    with embedded.running(settings, say) as dsn:
+    with needed("embedded", "Set MNEME_DATABASE_URL").running(settings, say) as dsn:
         yield dsn
 
 

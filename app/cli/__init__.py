@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from app.optional import imported
+
 COMMANDS = {
     "archive": ("app.features.archive.command:archive", "Old months of history: put into files, listed, and restored."),
     "capture": (
@@ -57,6 +59,11 @@ server needs no other, and neither does the list of them."""
 
 class Commands(click.Group):
     """What stands under `commands` has a name and a help; the command itself comes when it is resolved."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Those that this installation has."""
+        places = {name: COMMANDS[name][0].split(".") for name in super().list_commands(ctx)}
+        return [name for name, at in places.items() if at[1] != "features" or imported(at[2]) is not None]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -17,9 +17,10 @@ from msgspec.structs import asdict
 from app.console import database, failing_clearly, load_settings, show
 from app.errors import MnemeError, NotReady
 from app.features import Finding
-from app.features.registry import load
+from app.features.registry import BY_NAME, load
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
+from app.optional import imported
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
 from app.server.supervise import ITSELF, asked_of_itself
@@ -221,7 +222,8 @@ async def _features(settings: Settings, dsn: str | None) -> list[Finding]:
         fits = dsn is not None and await lacking(dsn, None) is None
     except NotReady:  # told already
         fits = False
-    found = [Finding("ok", f"This installation does without {', '.join(features.absent)}.")] if features.absent else []
+    absent = [*features.absent, *(each for each in BY_NAME if imported(each) is None)]
+    found = [Finding("ok", f"This installation does without {', '.join(absent)}.")] if absent else []
     if "spool" in features.absent:
         found.append(Finding("warning", "There is no spool: while Postgres is away, answers do not end."))
     for name, each in features:

@@ -112,6 +112,32 @@ def writable(folder: Path) -> bool:
         return False
 
 
+class Around:
+    """What is put around parts of the core: here nothing."""
+
+    def metrics(self, registry: CollectorRegistry) -> Metrics:
+        """The metrics of a server."""
+        from app.metrics import Metrics
+
+        return Metrics(registry)
+
+    def gateway(self, gateway: Application) -> Application:
+        """What answers under /v1."""
+        return gateway
+
+    def authenticator(self, authenticator: Authenticates) -> Authenticates:
+        """The gateway's authenticator."""
+        return authenticator
+
+    def transports(self, transports: Mapping[bool, Transport]) -> Mapping[bool, Transport]:
+        """To the upstreams, by whether their answers are only simulated."""
+        return transports
+
+    def handlers(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
+        """All jobs of the worker, by their entrypoint."""
+        return handlers
+
+
 class Feature:
     """A part of Mneme that the core does without. Made once in each process, from its settings."""
 
@@ -212,22 +238,6 @@ class Feature:
 
     # --- what it puts around parts of the core ---------------------------------------------------------------------------
 
-    def metrics(self, registry: CollectorRegistry) -> Metrics | None:
-        """The metrics in place of the core's own; None: the core's."""
+    def around(self) -> Around | None:
+        """Asked while it runs."""
         return None
-
-    def gateway(self, gateway: Application) -> Application:
-        """What answers under /v1."""
-        return gateway
-
-    def authenticator(self, authenticator: Authenticates) -> Authenticates:
-        """The gateway's authenticator."""
-        return authenticator
-
-    def transports(self, transports: Mapping[bool, Transport]) -> Mapping[bool, Transport]:
-        """To the upstreams, by whether their answers are only simulated."""
-        return transports
-
-    def handlers(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
-        """All jobs of the worker, by their entrypoint."""
-        return handlers

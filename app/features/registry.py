@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TypeVar
 
 from app.errors import NotReady
-from app.features import Feature
-from app.optional import imported
+from app.features import Around, Feature
+from app.optional import imported, needed
 from app.settings import Settings
 
 log = logging.getLogger("mneme")
@@ -32,6 +32,8 @@ NEEDED = {
     "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive", "chat_learn_wait_ms": "chat",
 }  # fmt: skip
 """Further settings, each with what it needs where it is given."""
+BY_NAME = ("responses", "commands", "helper", "minilm", "embedded", "simulated", "reembed")
+"""Those that have no hook: what needs one finds it by its name."""
 
 
 class Features:
@@ -57,11 +59,10 @@ class Features:
             raise NotReady(f"Only one feature can do this, and here are {len(made)} that do: {', '.join(made)}.")
         return next(iter(made.values()), None)
 
-    def around(self, part: T, hook: Callable[[Feature], Callable[[T], T]]) -> T:
-        """A part of the core with what they put around it: the last is the outermost."""
-        for each in self._loaded.values():
-            part = hook(each)(part)
-        return part
+    @property
+    def around(self) -> Around:
+        """What the one feature puts around parts of the core that puts anything there."""
+        return self.only(lambda each: each.around()) or Around()
 
     @asynccontextmanager
     async def within(self, hook: Callable[[Feature], AbstractAsyncContextManager[T]]) -> AsyncIterator[list[T]]:
@@ -76,8 +77,8 @@ def load(settings: Settings) -> Features:
     Raises NotReady where that is one that the settings name.
     """
     for setting, name in NEEDED.items():
-        if setting in settings.model_fields_set and getattr(settings, setting) and imported(name) is None:
-            raise _lacking(setting, name)
+        if setting in settings.model_fields_set and getattr(settings, setting):
+            needed(name, f"MNEME_{setting.upper()}")
     wanted = [
         name for name, asks in FEATURES.items() if asks is None or name in ALWAYS or getattr(settings, asks) != "off"
     ]
@@ -88,14 +89,9 @@ def load(settings: Settings) -> Features:
 
 def _load(name: str, settings: Settings) -> Feature | None:
     asks = FEATURES[name]
-    if (module := imported(name)) is not None:
+    given = asks is not None and asks in settings.model_fields_set and getattr(settings, asks) != "off"
+    if (module := needed(name, f"MNEME_{asks}".upper()) if given else imported(name)) is not None:
         made: Feature = module.FEATURE(settings)
         return made
-    if asks is not None and asks in settings.model_fields_set and getattr(settings, asks) != "off":
-        raise _lacking(asks, name)
     log.info("a feature is not there", extra={"feature": name})
     return None
-
-
-def _lacking(setting: str, name: str) -> NotReady:
-    return NotReady(f"MNEME_{setting.upper()}: this installation has no app.features.{name}.")

@@ -12,9 +12,9 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.errors import NotFound, NotReady, UpstreamError
+from app.errors import NotFound, UpstreamError
 from app.gateway.headers import Headers, find
-from app.optional import imported
+from app.optional import needed
 from app.settings import DEFAULT_UPSTREAM, Settings
 from app.sources import Placement, UpstreamRoute
 
@@ -141,9 +141,8 @@ class Router:
             return cls(routes)
         elif settings.openai_api_key is not None:
             last = Target("openai", OPENAI_BASE_URL, key, None, settings.placement)
-        elif imported("simulated") is None:
-            raise NotReady("Set MNEME_UPSTREAM_BASE_URL: this installation has no app.features.simulated.")
         else:
+            needed("simulated", "Set MNEME_UPSTREAM_BASE_URL")
             last = Target("simulated", SIMULATED_BASE_URL, None, None, settings.placement, simulated=True)
         return cls([*routes, _Route(last, {}, None)])
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from app.errors import NotReady, Unavailable
-from app.optional import imported
+from app.optional import needed
 from app.settings import Settings
 
 if TYPE_CHECKING:
@@ -426,9 +426,7 @@ def build_embedder(settings: Settings) -> Embedder:
     if settings.embedder == "wordllama":
         return WordLlamaEmbedder()
     if settings.embedder == "minilm":
-        if (minilm := imported("minilm.embedder")) is None:
-            raise NotReady("MNEME_EMBEDDER=minilm: this installation has no app.features.minilm.")
-        made: Embedder = minilm.open_minilm(settings.embedder_folder)
+        made: Embedder = needed("minilm.embedder", "MNEME_EMBEDDER=minilm").open_minilm(settings.embedder_folder)
         return made
     key, base_url = settings.embedder_api_key, settings.embedder_base_url
     if base_url is None or base_url == OPENAI_URL:

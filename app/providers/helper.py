@@ -6,8 +6,7 @@ from typing import Annotated, Protocol, TypeVar
 
 from pydantic import AfterValidator, BaseModel
 
-from app.errors import NotReady
-from app.optional import imported
+from app.optional import needed
 from app.settings import Settings
 
 Shape = TypeVar("Shape", bound=BaseModel)
@@ -33,9 +32,7 @@ def build_helper(settings: Settings) -> OpenHelper | None:
     """The helper that the settings name, or None: everything works by rules then. Raises `NotReady`, also if incomplete."""
     if settings.helper_base_url is None:
         return None
-    if (client := imported("helper.client")) is None:
-        raise NotReady("MNEME_HELPER_BASE_URL: this installation has no app.features.helper.")
-    helper: OpenHelper = client.open_helper(settings)
+    helper: OpenHelper = needed("helper.client", "MNEME_HELPER_BASE_URL").open_helper(settings)
     return helper
 
 

@@ -123,7 +123,7 @@ class Application:
         exposition = Exposition(registry, Path(folder) if folder else None)
         features, stop = load(self._settings), asyncio.Event()
         async with features.within(lambda each: each.running()):
-            metrics = features.only(lambda each: each.metrics(registry)) or Metrics(registry)
+            metrics = features.around.metrics(registry)
             features.all(lambda each: each.own_metrics(registry))
             missing = await lacking(self._settings, dsn)
             async with open_core(self._settings, dsn, self._clock, there=missing is None) as core:

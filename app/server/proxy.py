@@ -38,7 +38,6 @@ from app.gateway.redact import Redactor
 from app.gateway.sharing import Sharer
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
-from app.gateway.turn import Authenticator as Authenticates
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import MOST_ITEMS, Indexes
 from app.jobs.learn import Inline
@@ -47,7 +46,7 @@ from app.memory.commands import commands
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
-from app.optional import imported
+from app.optional import imported, needed
 from app.providers.tokens import STORED_COUNTS
 from app.server.core import OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
@@ -168,11 +167,10 @@ async def open_proxy(
         learning = await learner(core, hearing, core.helper, noting)
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
-        authenticates: Authenticates = authenticator
         gateway = Gateway(
-            authenticator=features.around(authenticates, lambda each: each.authenticator),
+            authenticator=features.around.authenticator(authenticator),
             router=router,
-            transports=features.around(outside.transports, lambda each: each.transports),
+            transports=features.around.transports(outside.transports),
             preparer=Preparer(core.turns, compiler, in_prompts, cards_in_prompts, indexes),
             recorder=Recorder(
                 core.turns,
@@ -200,8 +198,7 @@ async def open_proxy(
         await _rehearse(core, compiler)
         stack.callback(keeper.drain(gateway.settle, partial(_writable, core), settings.capture_max_bytes, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
-        answering: Application = gateway
-        answering = features.around(answering, lambda each: each.gateway)
+        answering = features.around.gateway(gateway)
         yield Proxy(
             gateway=answering,
             path=CallPath(
@@ -232,14 +229,12 @@ async def open_waiting(
     # No block of memory is made here, so this keys nothing that is kept.
     compiler = _compiler(core, core.turns, _indexes(core, metrics, None), token_bytes(), PROFILES)
     outside.keeper.unreachable()
-    authenticator: Authenticates = Authenticator(
-        Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed
-    )
+    authenticator = Authenticator(Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed)
     process = process_of(core, metrics, space=None)
     gateway = Gateway(
-        authenticator=features.around(authenticator, lambda each: each.authenticator),
+        authenticator=features.around.authenticator(authenticator),
         router=outside.router,
-        transports=features.around(outside.transports, lambda each: each.transports),
+        transports=features.around.transports(outside.transports),
         preparer=Preparer(core.turns, compiler),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
         accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
@@ -252,9 +247,8 @@ async def open_waiting(
         keeper=outside.keeper,
         commander=_commander(core, metrics, None),
     )
-    answering: Application = gateway
     try:
-        yield features.around(answering, lambda each: each.gateway)
+        yield features.around.gateway(gateway)
     finally:
         await gateway.drained(CLOSING_S)
 
@@ -277,8 +271,7 @@ def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool,
     stack.push_async_callback(real.aclose)
     if not any(each.simulated for each in router.targets):
         return {False: real}
-    simulated = imported("simulated.transport")
-    assert simulated is not None, "else there is no such target"
+    simulated = needed("simulated.transport", "Set MNEME_UPSTREAM_BASE_URL")
     return {False: real, True: simulated.SimulatedTransport(core.counter.count, core.clock)}
 
 

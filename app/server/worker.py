@@ -66,7 +66,7 @@ async def run_worker(settings: Settings) -> None:
             worker = Worker(
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
-                handlers=features.around(handlers, lambda each: each.handlers),
+                handlers=features.around.handlers(handlers),
                 schedule=schedule(settings, features, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 attempts=settings.job_attempts,

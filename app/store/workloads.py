@@ -16,8 +16,7 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.errors import NotReady
-from app.optional import imported
+from app.optional import needed
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
 
@@ -188,8 +187,7 @@ async def open_pools(
             opened[name] = await one(own, name, limit, open_at_once)
         for name in STANDBYS:
             if name in limits and name in others.urls:
-                if (reading := imported("replicas.reads")) is None:
-                    raise NotReady("Standbys are named, and this installation has no app.features.replicas.")
+                reading = needed("replicas.reads", f"MNEME_DATABASE_{name.upper()}_URL")
                 opener = partial(one, name=name, limit=limits[name], open_at_once=0)
                 replicas[name] = await reading.open_replicas(
                     name, opened[name], others.urls[name], opener, others.wait_s

@@ -202,6 +202,8 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     ):
         done = run(command, environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
         assert (done.returncode, done.stderr) == (1, f"Error: This installation has no app.features.{feature}.\n")
+    done = run(["--help"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
+    assert (" doctor " in done.stdout, " archive " in done.stdout, " ontology " in done.stdout) == (True, False, False)
     without = {name: value for name, value in mneme.environment.items() if name != "MNEME_DATABASE_URL"}
     done = run(["migrate"], environment=without, folder=mneme.folder, program=PROGRAM)
     assert "this installation has no app.features.embedded." in done.stderr
@@ -211,6 +213,7 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     assert "✓ Stored: captures" in done.stdout
     assert "Paging" not in done.stdout
     assert "✓ This installation does without knowledge, paging, " in done.stdout
+    assert ", responses, commands, helper, minilm, embedded, simulated, reembed." in done.stdout
     assert "! There is no spool: while Postgres is away, answers do not end." in done.stdout
     done = run(["doctor"], environment=without, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1

@@ -59,8 +59,8 @@ class Named(Feature):
     def routes(self, process: Any, gate: Any) -> Sequence[APIRouter]:
         return [APIRouter(prefix=f"/{self.name}")]
 
-    def gateway(self, gateway: Any) -> Any:
-        return f"{self.name}({gateway})"
+    def around(self) -> Any:
+        return None if self.name == "a" else "around b"
 
 
 async def test_all_are_asked_in_order() -> None:
@@ -76,10 +76,9 @@ async def test_all_are_asked_in_order() -> None:
         found: list[Any] = [
             both.only(lambda each: each.knower(NOBODY, NOBODY)),
             both.only(lambda each: each.hearing(NOBODY)),
+            both.around,
         ]
-        assert found == ["knower of b", "hearing of a"]
-        core: Any = "core"
-        assert both.around(core, lambda each: each.gateway) == "b(a(core))"
+        assert found == ["knower of b", "hearing of a", "around b"]
     opened = ["a is opened", "b is opened"]
     assert said == ["a begins", "b begins", *opened, "b is closed", "a is closed", "b ends", "a ends"]
 
@@ -106,7 +105,7 @@ async def test_the_base_leaves_the_core_as_it_is() -> None:
     ]
     assert not any(map(len, several))
     one = [
-        base.metrics(NOBODY),
+        base.around(),
         base.knower(NOBODY, NOBODY),
         base.hearing(NOBODY),
         base.admits(NOBODY, NOBODY, NOBODY),
@@ -117,7 +116,8 @@ async def test_the_base_leaves_the_core_as_it_is() -> None:
     ]
     assert one == [None] * len(one)
     core: Any = object()
-    wraps: list[Callable[[Any], Any]] = [base.gateway, base.authenticator, base.transports, base.handlers]
+    around = Features({"base": base}).around
+    wraps: list[Callable[[Any], Any]] = [around.gateway, around.authenticator, around.transports, around.handlers]
     assert all(each(core) is core for each in wraps)
     await base.work(NOBODY, NOBODY)
 
@@ -184,6 +184,6 @@ def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyP
 
 def test_what_the_core_finds_by_its_name_is_there() -> None:
     source = "".join(path.read_text() for path in Path(app.__path__[0]).rglob("*.py"))
-    names = set(re.findall(r'imported\("([\w.]+)"\)', source))
+    names = set(re.findall(r'(?:imported|needed)\("([\w.]+)"', source))
     assert len({each.partition(".")[0] for each in names}) == 7
     assert None not in map(imported, names)

@@ -6,7 +6,7 @@ where it is switched on. Where nothing traces, nothing is wrapped.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -15,13 +15,7 @@ from app.errors import NotReady
 from app.features import Feature
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
-
     from app.features.tracing.provider import Tracing
-    from app.gateway.turn import Application, Authenticator
-    from app.gateway.upstream import Transport
-    from app.jobs.worker import Handler
-    from app.metrics import Metrics
 
 
 def check_sdk() -> None:
@@ -50,20 +44,8 @@ class TracingFeature(Feature):
         async with open_tracing(users=self.settings.otel_users == "on") as self._tracing:
             yield
 
-    def metrics(self, registry: CollectorRegistry) -> Metrics:
-        return self._tracing.metrics(registry)
-
-    def gateway(self, gateway: Application) -> Application:
-        return self._tracing.gateway(gateway)
-
-    def authenticator(self, authenticator: Authenticator) -> Authenticator:
-        return self._tracing.authenticator(authenticator)
-
-    def transports(self, transports: Mapping[bool, Transport]) -> Mapping[bool, Transport]:
-        return self._tracing.transports(transports)
-
-    def handlers(self, handlers: Mapping[str, Handler]) -> Mapping[str, Handler]:
-        return self._tracing.handlers(handlers)
+    def around(self) -> Tracing:
+        return self._tracing
 
 
 FEATURE = TracingFeature

@@ -36,6 +36,7 @@ from prometheus_client import CollectorRegistry
 from app.capture.facts import CallFacts, Outcome
 from app.dialects.registry import dialect_of
 from app.errors import NotReady
+from app.features import Around
 from app.gateway.call import Incoming, Parsed, Recorded, Remembered, nobody
 from app.gateway.client import Message, Receive, Send
 from app.gateway.headers import Headers
@@ -409,17 +410,18 @@ _JOB_IDS = {"tenant": "mneme.tenant_id", "session": "mneme.session_id"}
 Handler = Callable[[bytes], Awaitable[None]]
 
 
-class Tracing(Struct, frozen=True):
-    """What the composition roots wrap with."""
+class Tracing(Around):
+    """Spans of what it stands around."""
 
-    tracer: Tracer
-    users: bool
+    def __init__(self, tracer: Tracer, *, users: bool) -> None:
+        self._tracer = tracer
+        self._users = users
 
     def metrics(self, registry: CollectorRegistry) -> Metrics:
         return TracingMetrics(registry)
 
     def gateway(self, gateway: Application) -> Application:
-        return TracedGateway(gateway, self.tracer, users=self.users)
+        return TracedGateway(gateway, self._tracer, users=self._users)
 
     def authenticator(self, authenticator: Authenticator) -> Authenticator:
         return TracedAuthenticator(authenticator)
@@ -435,7 +437,7 @@ class Tracing(Struct, frozen=True):
         async def traced(payload: bytes) -> None:
             attributes = {"messaging.system": "mneme", "messaging.destination.name": name} | job_ids(payload)
             attributes["messaging.operation.name"] = attributes["messaging.operation.type"] = "process"
-            span = self.tracer.start_span(
+            span = self._tracer.start_span(
                 f"process {name}", context=Context(), kind=SpanKind.CONSUMER, attributes=attributes
             )
             try:
@@ -470,7 +472,7 @@ async def open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
     except ValueError as error:
         raise NotReady(f"MNEME_OTEL=on: OpenTelemetry refuses its variables (OTEL_…): {error}") from error
     try:
-        yield Tracing(provider.get_tracer("mneme", version("mneme-proxy")), users)
+        yield Tracing(provider.get_tracer("mneme", version("mneme-proxy")), users=users)
     finally:
         await _shut_down(provider)
 
