@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from app.context.asked_cards import CardsRead
 from app.context.assemble import (
     FRAME_TOKENS,
     NOTE_TOKENS,
@@ -26,18 +24,18 @@ from app.context.assemble import (
     states,
 )
 from app.context.audit import Compiled, HistoryReport, explain
-from app.context.bearing import MessageTopics, read
+from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
-from app.context.facts_section import ENDED, FactsFound, learn, naming, shown, told_id
+from app.context.facts_section import ENDED, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_ended, keep_known, keep_notes
-from app.context.layout import Layout, Layouts, Live, Story, TokenFigures, tell_story, visible_from
-from app.context.notes import NOTHING_SINCE, Habits, NoteLines, Since, doubtful, habits_for, since_then
+from app.context.layout import Finds, Layout, Layouts, Live, Reading, Story, TokenFigures, tell_story, visible_from
+from app.context.notes import NOTHING_SINCE, NoteLines, Since, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
 from app.context.resolution import Inquiry
-from app.context.retrieve import RAW_KINDS, NoVector, Retrieved, Retriever, Wanted
+from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import PROFILES, STRATEGY, Profile, QuerySignals, Scored, of_things, score
 from app.context.transcript import SYSTEM_ROLES, Transcript, query_of, text_of
 from app.context.worth import PRICES, Rate
@@ -65,25 +63,14 @@ DEFAULT_BUDGETS = Budgets()
 _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
 
-class _Found(NamedTuple):
-    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question
-    names. `cards`: None where none are asked for, or they were not read in time. `worths`: probabilities that
-    memories are evidence, of the likely ones."""
+class _Chosen(NamedTuple):
+    """What goes into the block of a layout. `since`: what is so where it says what is so no more."""
 
-    candidates: Sequence[Candidate]
-    reason: str | None
-    learned: FactsFound | None
-    cards: CardsRead | None
-    judged: bool | None = None
-    """Whether memory is asked; None: that was not looked at."""
-    worths: Mapping[UUID, float] = MappingProxyType({})
-    """As `Retrieved` has them."""
-    beyond: Sequence[tuple[float, int]] = ()
-
-    @property
-    def asked(self) -> bool:
-        """Whether memory is asked, as far as anybody knows; where it is not, nothing was fetched."""
-        return self.judged is not False
+    layout: Layout
+    summary: str | None
+    packed: Packed
+    scored: Sequence[Scored] = ()
+    since: Since = NOTHING_SINCE
 
 
 class Compiler:
@@ -179,115 +166,36 @@ class Compiler:
                     beside.close()
 
     async def _compile(self, request: CompileRequest) -> Compilation:
+        """The phases of seed 000 §6.4, each made of what those before it came to."""
+        reading = await self._read(request)
+        layout = self._layouts.of(reading, Finds())
+        found = await self._find(reading, layout)
+        bears = not found.retrieved.worths.keys().isdisjoint([each.memory for each in request.standing.facts])
+        if found.learned is not None or found.cards is not None or bears:
+            layout = self._layouts.of(reading, found)
+        chosen = self._choose(reading, found, layout)
+        if layout.spent and layout.live.rebased:
+            kept = self._layouts.of(reading, found, anew=False)
+            if not kept.needs(chosen.packed):  # nothing new is needed: what is there stays, byte for byte
+                chosen = self._choose(reading, found, kept)
+        return self._account(reading, found, self._since(reading, chosen))
+
+    async def _read(self, request: CompileRequest) -> Reading:
+        """Phases 1 and 2: the budget, and the history."""
         await self._tokenizers.ready(request.model)
         counter = self._tokenizers.for_model(request.model)
         query = query_of(request.messages)
         asked = _named(understand(query, request.now), request.inquiry)
-        profile = self._profile(request.profile, asked)
         if request.costs is None and _length(request.messages) > LONG_TEXT:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
         story = tell_story(request, figures, counter, self._budgets.turns)
-        reading = read(query)
-        layout = self._layouts.of(request, figures, story, None, reading=reading, anew=True)
-        habits = habits_for(request.standing, asked)
-        found = await self._find(request, asked, profile, habits, story, layout, reading)
-        learned = found.learned
-
-        def laid_out(anew: bool) -> Layout:
-            return self._layouts.of(
-                request, figures, story, learned, found.cards, reading=reading, worths=found.worths, anew=anew
-            )
-
-        bears = not found.worths.keys().isdisjoint([each.memory for each in request.standing.facts])
-        if learned is not None or found.cards is not None or bears:
-            layout = laid_out(anew=True)
-        summary = _summary(request, story, layout.live, layout.shares.memories, counter)
-        packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
-        if layout.spent and layout.live.rebased and not (kept_layout := laid_out(anew=False)).needs(packed):
-            layout = kept_layout  # nothing new is needed: what is there stays, byte for byte
-            summary = _summary(request, story, layout.live, layout.shares.memories, counter)
-            packed, scored = self._choose(request, asked, profile, found, story, layout, summary, counter)
-        live, shares = layout.live, layout.shares
-        packed, since = self._since(request, reading, layout, packed, figures.scale)
-        said, known = self._layouts.say(request, asked, learned, layout, packed, figures.scale)
-        items = [each.candidate for each in packed.chosen]
-        deeds = [each.sentence for each in request.deeds]
-        deed_tokens = ceil(sum(map(counter.count, deeds)) * figures.scale)
-        nonce = session_nonce(self._nonce_key(), request.session_id)
-        text = render(
-            nonce,
-            items,
-            summary,
-            deeds=deeds,
-            wishes=said.wishes,
-            about=said.about,
-            before=said.before,
-            after=said.after,
-            marks=_marks(items, asked, request.standing)._replace(ended=since.words),
-        )
-        said.tokens += deed_tokens
-        said.ids += [item for each in request.deeds for item, _ in each.items]
-        block = _block(text, packed, said, since, story.transcript, figures.scale, summary) if text else None
-        worthy = packed.afforded if found.judged else None
-        eta = (
-            efficiency(packed.chosen, packed.eligible, shares.memories, packed.tokens, worthy, found.beyond)
-            if scored
-            else _UNSCORED
-        )
-        added = story.tokens + live.tokens + (block.token_count if block else 0)
-        audit = Compiled(
-            budget=figures.report() | {"memory": shares.memories, "live": live.tokens, "history": story.tokens},
-            task=figures.task,
-            profile=profile.name,
-            placement=request.placement,
-            packed=packed,
-            efficiency=eta,
-            tokens=added,
-            history=_report(request, figures, story, summary),
-            rebased=live.rebased,
-            live_blocks=len(live.blocks),
-            sections=said.account
-            | {
-                "memories": {"budget": shares.memories, "tokens": packed.tokens + since.tokens},
-                "history": {"budget": figures.split.history, "tokens": story.tokens},
-                "tools": {"budget": figures.split.tools, "tokens": figures.tools},
-            },
-            widened=habits.words,
-            knowledge=known,
-            status="degraded" if found.reason else "ok",
-            reason=found.reason,
-        )
-        explained = explain(audit)
-        considered = [each.candidate for each in scored]
-        price = (request.price or self._price) if found.judged is not None else None
-        terms = Terms(self._cap, profile, self._diversity, self._budgets, self._questions, price, found.asked)
-        kept = keep(request, explained, considered, terms) | keep_notes(request, explained, layout.opened, live.blocks)
-        kept |= keep_ended(since.used)
-        if learned is not None:
-            kept |= keep_known(learned.known)
-        if found.cards is not None:
-            kept["cards"] = [str(each) for each in found.cards.ids]
-        return Compilation(
-            edits=plan(request.placement, story.transcript, live.blocks, block),
-            history=story.messages,
-            lead=story.lead,
-            new_block=block,
-            epoch=live.epoch,
-            memories=len(packed.chosen),
-            tokens=added,
-            budget=figures.available,
-            eta=eta.attainable,
-            audit=explained,
-            inputs=given(request, query, figures.scale, live.blocks) | kept,
-            reason=found.reason,
-            considered=considered,
-            claimed=learned.values if learned is not None else {},
-        )
+        profile, habits = self._profile(request.profile, asked), habits_for(request.standing, asked)
+        return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> TokenFigures:
-        """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
+        """Phase 1 of seed 000 §6.4. The counter has reading margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
         transcript = request.transcript
@@ -322,81 +230,61 @@ class Compiler:
         split = allocate(budget, task, self._budgets.history)
         return TokenFigures(window, system, reserve, schemas, budget, client, task, split, scale)
 
-    async def _find(
-        self,
-        request: CompileRequest,
-        asked: Asked,
-        profile: Profile,
-        habits: Habits,
-        story: Story,
-        layout: Layout,
-        reading: MessageTopics,
-    ) -> _Found:
+    async def _find(self, reading: Reading, layout: Layout) -> Finds:
         """Phase 3: candidates, and beside the search what is known of the things that the question names, and the cards that it
         asks for."""
-        inquiry, room = request.inquiry, layout.room
+        request, habits, inquiry = reading.request, reading.habits, reading.request.inquiry
         if inquiry is not None and not layout.blocked:
             inquiry.begin(habits.further, habits.rows)
-        retrieved = Retrieved([], {})
-        reason = None
-        if room > 0 and asked.text and request.search:
-            scope = replace(request.scope, history=reading.past)
+        retrieved, reason = Finds().retrieved, None
+        if layout.room > 0 and reading.asked.text and request.search:
+            scope = replace(request.scope, history=reading.topics.past)
             if request.path:
-                scope = replace(scope, visible_from=visible_from(request, story))
+                scope = replace(scope, visible_from=visible_from(request, reading.story))
             sought = Wanted(
-                room,
+                layout.room,
                 further=" ".join(habits.further),
                 claims=habits.claims,
-                price=self._price_of(request, profile),
+                price=self._price_of(request, reading.profile),
                 bears=bool(layout.opened.facts),
                 wait_s=self._vector_wait_s,
             )
             if inquiry is not None:
                 sought = sought._replace(related=lambda: inquiry.related)
             try:
-                retrieved = await self._retriever.candidates(asked, scope, sought, profile)
+                retrieved = await self._retriever.candidates(reading.asked, scope, sought, reading.profile)
             except NoVector:
-                retrieved = await self._retriever.candidates(asked, scope, sought._replace(wait_s=0), profile)
+                retrieved = await self._retriever.candidates(
+                    reading.asked, scope, sought._replace(wait_s=0), reading.profile
+                )
                 reason = "embeddings"
         cards = await request.cards.cards() if request.cards is not None and not layout.blocked else None
         if request.cards is not None and cards is None and not layout.blocked:
             reason = reason or "cards"
         if inquiry is None:
-            return _Found(
-                retrieved.candidates, reason, None, cards, retrieved.asked, retrieved.worths, retrieved.beyond
-            )
+            return Finds(retrieved, reason, None, cards)
         told = [each.id for each in retrieved.candidates if each.source == "memory"]
         told += [each.memory for each in layout.opened.facts if each.memory is not None]
         learned = await learn(inquiry, request.scope.user_id, told)
-        reason = reason or learned.known.reason
-        return _Found(retrieved.candidates, reason, learned, cards, retrieved.asked, retrieved.worths, retrieved.beyond)
+        return Finds(retrieved, reason or learned.known.reason, learned, cards)
 
-    def _choose(
-        self,
-        request: CompileRequest,
-        asked: Asked,
-        profile: Profile,
-        found: _Found,
-        story: Story,
-        layout: Layout,
-        summary: str | None,
-        counter: TokenCounter,
-    ) -> tuple[Packed, list[Scored]]:
+    def _choose(self, reading: Reading, found: Finds, layout: Layout) -> _Chosen:
         """Phase 3: scores, and the greedy choice within the room."""
-        room, items, learned = layout.shares.memories, found.candidates, found.learned
+        request, asked, counter, profile = reading.request, reading.asked, reading.counter, reading.profile
+        room, items, learned = layout.shares.memories, found.retrieved.candidates, found.learned
+        summary = _summary(request, reading.story, layout.live, room, counter)
         marks = _marks(items, asked, request.standing)
         meter = BlockMeter(counter.count, summary, request.summary_tokens if summary else 0, marks)
         if layout.room <= 0 or not asked.text or not request.search:
-            return Packed((), (), meter.used), []
+            return _Chosen(layout, summary, Packed((), (), meter.used))
         related = learned.known.related if learned is not None else frozenset[str]()
-        signals = QuerySignals.of(asked, related)
-        price = self._price_of(request, profile) if found.judged else None
-        scored = score(items, signals, profile, request.now, likely=price is not None)
-        said = _said([*request.messages, *story.messages])
+        price = self._price_of(request, profile) if found.retrieved.asked else None
+        scored = score(items, QuerySignals.of(asked, related), profile, request.now, likely=price is not None)
+        said = _said([*request.messages, *reading.story.messages])
         visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
-        # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
+        # Of reading own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
-        if opened.memories or opened.messages:  # a fact and its message are one
+        if opened.memories or opened.messages:  # a fact and reading message are one
             visible.update([each.id for each in items if opened.said_by(each)])
         packed = pack(
             scored,
@@ -412,18 +300,108 @@ class Compiler:
             price=price,
             told=layout.lines,
         )
-        return packed, scored
+        return _Chosen(layout, summary, packed, scored)
 
-    def _since(
-        self, request: CompileRequest, reading: MessageTopics, layout: Layout, packed: Packed, scale: float
-    ) -> tuple[Packed, Since]:
+    def _since(self, reading: Reading, chosen: _Chosen) -> _Chosen:
         """What was chosen, with what is so since where it says what is so no more."""
-        ended = doubtful(packed, reading.past)
+        scale, packed = reading.figures.scale, chosen.packed
+        ended = doubtful(packed, reading.topics.past)
         if not ended:
-            return packed, NOTHING_SINCE
-        return since_then(
-            packed, ended, layout.shares.memories - ceil(packed.tokens * scale), self._layouts.counted(scale)
+            return chosen
+        left = chosen.layout.shares.memories - ceil(packed.tokens * scale)
+        packed, since = since_then(packed, ended, left, self._layouts.counted(scale))
+        return chosen._replace(packed=packed, since=since)
+
+    def _write(self, reading: Reading, found: Finds, chosen: _Chosen) -> tuple[Block | None, NoteLines, dict[str, Any]]:
+        """Phase 4: the block, the lines in it beside memories, and what the account tells of what is known."""
+        request, packed, scale = reading.request, chosen.packed, reading.figures.scale
+        said, known = self._layouts.say(reading, found.learned, chosen.layout, packed)
+        items = [each.candidate for each in packed.chosen]
+        deeds = [each.sentence for each in request.deeds]
+        text = render(
+            session_nonce(self._nonce_key(), request.session_id),
+            items,
+            chosen.summary,
+            deeds=deeds,
+            wishes=said.wishes,
+            about=said.about,
+            before=said.before,
+            after=said.after,
+            marks=_marks(items, reading.asked, request.standing)._replace(ended=chosen.since.words),
         )
+        said.tokens += ceil(sum(map(reading.counter.count, deeds)) * scale)
+        said.ids += [item for each in request.deeds for item, _ in each.items]
+        return _block(text, chosen, said, reading.story.transcript, scale) if text else None, said, known
+
+    def _account(self, reading: Reading, found: Finds, chosen: _Chosen) -> Compilation:
+        """The block, and the account of it all."""
+        block, said, known = self._write(reading, found, chosen)
+        request, figures, story, learned = reading.request, reading.figures, reading.story, found.learned
+        packed, live, room = chosen.packed, chosen.layout.live, chosen.layout.shares.memories
+        eta = _UNSCORED
+        if chosen.scored:
+            worthy = packed.afforded if found.retrieved.asked else None
+            eta = efficiency(packed.chosen, packed.eligible, room, packed.tokens, worthy, found.retrieved.beyond)
+        tokens = story.tokens + live.tokens + (block.token_count if block else 0)
+        explained = explain(
+            Compiled(
+                budget=figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
+                task=figures.task,
+                profile=reading.profile.name,
+                placement=request.placement,
+                packed=packed,
+                efficiency=eta,
+                tokens=tokens,
+                history=_report(request, figures, story, chosen.summary),
+                rebased=live.rebased,
+                live_blocks=len(live.blocks),
+                sections=said.account
+                | {
+                    "memories": {"budget": room, "tokens": packed.tokens + chosen.since.tokens},
+                    "history": {"budget": figures.split.history, "tokens": story.tokens},
+                    "tools": {"budget": figures.split.tools, "tokens": figures.tools},
+                },
+                widened=reading.habits.words,
+                knowledge=known,
+                status="degraded" if found.reason else "ok",
+                reason=found.reason,
+            )
+        )
+        considered = [each.candidate for each in chosen.scored]
+        return Compilation(
+            edits=plan(request.placement, story.transcript, live.blocks, block),
+            history=story.messages,
+            lead=story.lead,
+            new_block=block,
+            epoch=live.epoch,
+            memories=len(packed.chosen),
+            tokens=tokens,
+            budget=figures.available,
+            eta=eta.attainable,
+            audit=explained,
+            inputs=self._inputs(reading, found, chosen, explained, considered),
+            reason=found.reason,
+            considered=considered,
+            claimed=learned.values if learned is not None else {},
+        )
+
+    def _inputs(
+        self, reading: Reading, found: Finds, chosen: _Chosen, audit: Mapping[str, Any], considered: Sequence[Candidate]
+    ) -> dict[str, Any]:
+        """What it was compiled from, for whoever compiles it again."""
+        request, judged, blocks = reading.request, found.retrieved.asked, chosen.layout.live.blocks
+        price = (request.price or self._price) if judged is not None else None
+        # Where memory is not asked, nothing was fetched.
+        terms = Terms(
+            self._cap, reading.profile, self._diversity, self._budgets, self._questions, price, judged is not False
+        )
+        kept = given(request, reading.query, reading.figures.scale, blocks) | keep(request, audit, considered, terms)
+        kept |= keep_notes(request, audit, chosen.layout.opened, blocks) | keep_ended(chosen.since.used)
+        if found.learned is not None:
+            kept |= keep_known(found.learned.known)
+        if found.cards is not None:
+            kept["cards"] = [str(each) for each in found.cards.ids]
+        return kept
 
 
 def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:
@@ -473,13 +451,11 @@ def _standing_there(items: Sequence[Candidate], said: Collection[str]) -> Collec
     return {*whole, *[each.content_hash for each in messages if each.span is not None and each.text in joined]}
 
 
-def _block(
-    text: str, packed: Packed, said: NoteLines, since: Since, full: Transcript, scale: float, summary: str | None
-) -> Block:
-    last = full.last_user()
+def _block(text: str, chosen: _Chosen, said: NoteLines, full: Transcript, scale: float) -> Block:
+    packed, since, last = chosen.packed, chosen.since, full.last_user()
     anchor = full.chains[last] if last is not None else None
     hashed = full.hashes[last] if last is not None else None
-    note = NOTE_TOKENS if said.before and not summary and all(map(states, packed.candidates)) else 0
+    note = NOTE_TOKENS if said.before and not chosen.summary and all(map(states, packed.candidates)) else 0
     old = {each.memory for each in since.used}
     ids = [each.candidate.id for each in packed.chosen if each.candidate.id not in old]
     # What they say goes with the block when it is forgotten, but that it is in force no more is what the line says (`shown`).

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from math import ceil
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -16,13 +15,26 @@ from msgspec.structs import replace
 from app.context.asked_cards import CardsRead, TellsCards
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.audit import told_known
-from app.context.bearing import NOTHING_READ, MessageTopics
+from app.context.bearing import MessageTopics
 from app.context.budget import Budgets, Shares, Split, TaskType, Wants, epoch_budget, memory_budget, share_out, wanted
 from app.context.facts_section import NOTHING_TO_TELL, FactsFound, Tellings, shown, stale, tell, tellings
-from app.context.notes import NO_OPENINGS, Count, NoteLines, Openings, VisibleTurns, due_now, fact_lines, openings, say
+from app.context.notes import (
+    NO_OPENINGS,
+    Count,
+    Habits,
+    NoteLines,
+    Openings,
+    VisibleTurns,
+    due_now,
+    fact_lines,
+    openings,
+    say,
+)
 from app.context.pack import Packed, history_suffix
 from app.context.question import Asked
 from app.context.request import CompileRequest, PathMessage
+from app.context.retrieve import Retrieved
+from app.context.score import Profile
 from app.context.transcript import SYSTEM_ROLES, Transcript, chain, text_of
 from app.context.working import WorkingTold, window, working_told
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
@@ -207,6 +219,30 @@ class Layout(NamedTuple):
         return 0 if self.opened.answers else self.shares.memories
 
 
+class Reading(NamedTuple):
+    """A request as it is understood, its figures, and its history: what is known before anything is looked for."""
+
+    request: CompileRequest
+    counter: TokenCounter
+    query: str
+    asked: Asked
+    profile: Profile
+    figures: TokenFigures
+    story: Story
+    topics: MessageTopics
+    habits: Habits
+
+
+class Finds(NamedTuple):
+    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question
+    names. `cards`: None where none are asked for, or they were not read in time."""
+
+    retrieved: Retrieved = Retrieved([], {})
+    reason: str | None = None
+    learned: FactsFound | None = None
+    cards: CardsRead | None = None
+
+
 class Layouts:
     """Lays blocks out by these rules."""
 
@@ -221,30 +257,19 @@ class Layouts:
         """Counts notes as the model may."""
         return lambda text: ceil(self._note_tokens(text) * scale)
 
-    def of(
-        self,
-        request: CompileRequest,
-        figures: TokenFigures,
-        story: Story,
-        learned: FactsFound | None,
-        cards: CardsRead | None = None,
-        *,
-        reading: MessageTopics = NOTHING_READ,
-        worths: Mapping[UUID, float] = MappingProxyType({}),
-        anew: bool = False,
-    ) -> Layout:
-        """Of a request. `learned`: what is known by now of the things that it names; `cards`: those that it asks for, as far as
-        they are read. `reading`, `worths`: see `bears_on`. `anew`: earlier blocks go where they leave no room."""
+    def of(self, reading: Reading, found: Finds, *, anew: bool = True) -> Layout:
+        """Of a request, by what is found by now. `anew`: earlier blocks go where they leave no room."""
+        request, figures, story, learned = reading.request, reading.figures, reading.story, found.learned
         gone = request.gone
         if learned is not None and (old := stale(learned, request.blocks)):
             gone = {*gone, *old}
         epoch = epoch_budget(figures.available, figures.client + story.tokens, self._cap)
-        live, spent = _stay(request, figures, story, epoch, gone, anew)
+        live, spent = _stay(reading, epoch, gone, anew)
         if _blocked(request, story.transcript, live.blocks):
             return Layout(live, True, NO_OPENINGS, NOTHING_TO_TELL, Shares(0, 0, 0, 0))
         told = tellings(learned, live.blocks) if learned is not None else NOTHING_TO_TELL
-        opened, wants = self._wants(request, figures, story, live, told, reading, worths)
-        own = cards.beside(live.blocks) if cards is not None else None
+        opened, wants = self._wants(reading, live, told, found.retrieved.worths)
+        own = found.cards.beside(live.blocks) if found.cards is not None else None
         if own is not None:
             wants = wants._replace(cards=own.wants(self.counted(figures.scale), self._budgets.cards))
         budgets = self._budgets
@@ -264,22 +289,15 @@ class Layouts:
         return Layout(live, False, opened, told, shares, own, spent, working)
 
     def _wants(
-        self,
-        request: CompileRequest,
-        figures: TokenFigures,
-        story: Story,
-        live: Live,
-        told: Tellings,
-        reading: MessageTopics,
-        worths: Mapping[UUID, float],
+        self, reading: Reading, live: Live, told: Tellings, worths: Mapping[UUID, float]
     ) -> tuple[Openings, Wants]:
         """What there is to say beside memories, and what all of it would take."""
-        count, opened = self.counted(figures.scale), NO_OPENINGS
+        request, count, opened = reading.request, self.counted(reading.figures.scale), NO_OPENINGS
         if request.standing is not NOTHING:
-            visible = visible_from(request, story) if request.path else request.scope.visible_from
+            visible = visible_from(request, reading.story) if request.path else request.scope.visible_from
             place = VisibleTurns(request.scope.session, visible, request.scope.ancestors)
             opened = openings(
-                request.standing, live.blocks, place, reading, worths, request.blocks if live.rebased else ()
+                request.standing, live.blocks, place, reading.topics, worths, request.blocks if live.rebased else ()
             )
         learns = request.learns and request.search
         asks = self._questions and (due_now(request.standing, learns=learns) or (learns and told.asks))
@@ -290,16 +308,11 @@ class Layouts:
         return opened, wants
 
     def say(
-        self,
-        request: CompileRequest,
-        asked: Asked,
-        learned: FactsFound | None,
-        layout: Layout,
-        packed: Packed,
-        scale: float,
+        self, reading: Reading, learned: FactsFound | None, layout: Layout, packed: Packed
     ) -> tuple[NoteLines, dict[str, Any]]:
         """The lines beside memories; and what the account tells of what is known."""
-        count, shares, learns = self.counted(scale), layout.shares, request.learns and request.search
+        request, count, shares = reading.request, self.counted(reading.figures.scale), layout.shares
+        learns = request.learns and request.search
         due = due_now(request.standing, learns=learns)
         outranked = learned.outranked if learned is not None else ()
         said = say(layout.opened, shares, packed, due, count, self._questions, outranked)
@@ -310,18 +323,17 @@ class Layouts:
             questions = self._questions - len(said.asked) if learns else 0
             asking = shares.question - said.account.get("questions", {}).get("tokens", 0)
             chosen = tell(said, layout.told, shares, request.now, count, questions=questions, asking=asking)
-            known = told_known(asked, learned, layout.told, chosen, self._budgets.domain, count)
+            known = told_known(reading.asked, learned, layout.told, chosen, self._budgets.domain, count)
         if layout.cards is not None:
             layout.cards.tell(said, shares.cards, count)
         return said, known
 
 
-def _stay(
-    request: CompileRequest, figures: TokenFigures, story: Story, epoch_room: int, gone: Collection[UUID], anew: bool
-) -> tuple[Live, bool]:
+def _stay(reading: Reading, epoch_room: int, gone: Collection[UUID], anew: bool) -> tuple[Live, bool]:
     """The blocks that stay in the prompt; none where they must go (a new epoch); and whether they leave no room.
     `gone`: what must not be shown any more. Where the budget is spent they stay as long as they fit the prompt: it is
     for the message to need something (`anew`), and in a tool loop no new block may follow."""
+    request, figures, story = reading.request, reading.figures, reading.story
     full, epoch = story.transcript, request.block_epoch
     blocks = [block for _, block in locate(request.blocks, full)] if request.placement == "tail" else []
     tokens = sum(block.token_count for block in blocks)
