@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -22,6 +23,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import STORED_COUNTS, CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store import arrival
+from app.store.erasure import Erasures, own_connection
 from app.store.migrate import migrate
 from app.store.pools import APP_ROLE, OWNER_ROLE, reach
 from app.store.queries import Queries
@@ -144,6 +146,15 @@ def process_of(
         space,
         path,
     )
+
+
+def hear_of_erasures(
+    core: Core, stack: AsyncExitStack, erased: Callable[[UUID], None], all_erased: Callable[[], None]
+) -> None:
+    """Have what is kept of users dropped when anybody erases them; until `stack` is left."""
+    own = own_connection(core.settings.direct(core.dsn), APP_ROLE)
+    listening = Erasures(own, core.pools.background, core.queries, erased, all_erased).listen()
+    stack.callback(core.tasks.spawn(listening, "erasures").cancel)
 
 
 def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:

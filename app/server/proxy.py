@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from secrets import token_bytes
@@ -48,14 +48,13 @@ from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.optional import imported, needed
 from app.providers.tokens import STORED_COUNTS
-from app.server.core import OPEN_AT_ONCE, Core, process_of
+from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, process_of
 from app.server.learning import learner
 from app.settings import Settings
 from app.store.commands import CommandStore
-from app.store.erasure import Erasures, own_connection
 from app.store.history import History
 from app.store.indexed import IndexStore
-from app.store.pools import APP_ROLE, NoPool
+from app.store.pools import NoPool
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
 from app.store.tenancy import Tenancy
@@ -140,7 +139,7 @@ async def open_proxy(
     async with AsyncExitStack() as stack:
         if outside is None:
             outside = await stack.enter_async_context(open_outside(core, metrics, features))
-        keeper, router, sealed = outside.keeper, outside.router, outside.sealed
+        sealed = outside.sealed
         tenancy = Tenancy(pools.history, core.queries, core.clock)
         authenticator = Authenticator(tenancy, settings, core.clock, sealed)
 
@@ -149,54 +148,27 @@ async def open_proxy(
             if sealed is not None:
                 sealed.erase(user)
 
-        listening = core.tasks.spawn(
-            Erasures(
-                own_connection(settings.direct(core.dsn), APP_ROLE),
-                pools.background,
-                core.queries,
-                erased,
-                indexes.drop_all,
-            ).listen(),
-            "erasures",
-        )
-        stack.callback(listening.cancel)
+        hear_of_erasures(core, stack, erased, indexes.drop_all)
         hearing, noting = (
             features.only(lambda each: each.hearing(process)),
             features.only(lambda each: each.noting(process)),
         )
         learning = await learner(core, hearing, core.helper, noting)
-        commit = _commit(core, metrics)
+        inline, commit = Inline(learning.learn, core.clock, metrics), _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
-        gateway = Gateway(
+        gateway = _gateway(core, metrics, features, outside, space)(
             authenticator=features.around.authenticator(authenticator),
-            router=router,
-            transports=features.around.transports(outside.transports),
             preparer=Preparer(core.turns, compiler, in_prompts, cards_in_prompts, indexes),
-            recorder=Recorder(
-                core.turns,
-                core.embedder,
-                core.counts,
-                core.counter,
-                commit,
-                at_once=Inline(learning.learn, core.clock, metrics),
-            ),
-            accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
-            discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-            limiter=features.only(lambda each: each.admits(process, pools.history, core.models)) or Admits(),
-            metrics=metrics,
-            settings=settings,
-            clock=core.clock,
-            tasks=core.tasks,
-            keeper=keeper,
+            recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit, at_once=inline),
             addon=addon,
-            commander=_commander(core, metrics, space),
             sharer=_sharer(core, space),
         )
         await _warm(core, in_prompts)
         if settings.index_items:
             await indexes.warm()
         await _rehearse(core, compiler)
-        stack.callback(keeper.drain(gateway.settle, partial(_writable, core), settings.capture_max_bytes, addon))
+        writable, most = partial(_writable, core), settings.capture_max_bytes
+        stack.callback(outside.keeper.drain(gateway.settle, writable, most, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
         answering = features.around.gateway(gateway)
         yield Proxy(
@@ -208,7 +180,7 @@ async def open_proxy(
                 knower=knower_aside,
                 cards=cards,
                 addon=addon_aside,
-                router=router,
+                router=outside.router,
                 sender=gateway.sender,
                 gateway=answering,
             ),
@@ -230,22 +202,10 @@ async def open_waiting(
     compiler = _compiler(core, core.turns, _indexes(core, metrics, None), token_bytes(), PROFILES)
     outside.keeper.unreachable()
     authenticator = Authenticator(Tenancy(absent, core.queries, core.clock), core.settings, core.clock, outside.sealed)
-    process = process_of(core, metrics, space=None)
-    gateway = Gateway(
+    gateway = _gateway(core, metrics, features, outside, None)(
         authenticator=features.around.authenticator(authenticator),
-        router=outside.router,
-        transports=features.around.transports(outside.transports),
         preparer=Preparer(core.turns, compiler),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
-        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
-        discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
-        limiter=features.only(lambda each: each.admits(process, absent, core.models)) or Admits(),
-        metrics=metrics,
-        settings=core.settings,
-        clock=core.clock,
-        tasks=core.tasks,
-        keeper=outside.keeper,
-        commander=_commander(core, metrics, None),
     )
     try:
         yield features.around.gateway(gateway)
@@ -258,6 +218,27 @@ def _router(settings: Settings) -> Router:
     for target in router.targets:
         log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
     return router
+
+
+def _gateway(
+    core: Core, metrics: Metrics, features: Features, outside: Outside, space: int | None
+) -> Callable[..., Gateway]:
+    """A gateway with what it has, be the database there or not."""
+    process = process_of(core, metrics, space=space)
+    return partial(
+        Gateway,
+        router=outside.router,
+        transports=features.around.transports(outside.transports),
+        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
+        discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
+        limiter=features.only(lambda each: each.admits(process, core.pools.history, core.models)) or Admits(),
+        metrics=metrics,
+        settings=core.settings,
+        clock=core.clock,
+        tasks=core.tasks,
+        keeper=outside.keeper,
+        commander=_commander(core, metrics, space),
+    )
 
 
 def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool, Transport]:

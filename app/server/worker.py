@@ -21,11 +21,10 @@ from app.jobs.schedule import (
 from app.jobs.worker import Worker, connector
 from app.memory.extract import read_rules
 from app.server import collector
-from app.server.core import database_dsn, open_core, process_of, until_prepared
+from app.server.core import database_dsn, hear_of_erasures, open_core, process_of, until_prepared
 from app.server.erasing import eraser_of
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.erasure import Erasures, own_connection
 from app.store.pools import APP_ROLE, OWNER_ROLE
 from app.store.queries import Queries
 from app.store.retention import GB, Retention, RetentionLimits
@@ -72,10 +71,7 @@ async def run_worker(settings: Settings) -> None:
                 attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
             )
-            own = own_connection(settings.direct(dsn), APP_ROLE)
-            erasures = Erasures(own, core.pools.background, core.queries, lambda _user: forget(), forget)
-            listening = core.tasks.spawn(erasures.listen(), "erasures")
-            stack.callback(listening.cancel)
+            hear_of_erasures(core, stack, lambda _user: forget(), forget)
             for name, feature in features:
                 core.tasks.spawn(feature.work(process, stop), name)
             collector.settle()
