@@ -30,8 +30,6 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
 """How a call ended; the names of `call_outcome`."""
 MemoryStatus = Literal["ok", "degraded", "bypass"]
-SpoolEvent = Literal["kept", "drained", "refused", "dead", "recovered", "unjournalled"]
-"""What may become of a call that Postgres does not have yet."""
 AttemptResult = Literal[
     "answered", "refused", "unreachable", "timeout", "failed", "suspended", "stale", "too_long", "no_tools"
 ]
@@ -113,9 +111,6 @@ class Metrics:
             "Share that a compile used of what was worth showing, and of the memory budget (seed 000 §8.4).",
             buckets=ETA_BUCKETS,
         )
-        self._domains = counter(
-            "mneme_domain_queries", "Queries of businesses' own databases, by what came of them.", ["domain", "result"]
-        )
         self._cost = counter("mneme_cost_dollars", "US dollars that calls came to, by upstream.", ["upstream"])
         self._unpriced = counter(
             "mneme_unpriced_calls", "Calls of models whose price is not known: they are in no sum.", ["upstream"]
@@ -164,14 +159,6 @@ class Metrics:
         )
         self._index_bytes = summed("mneme_index_bytes", "Bytes of the indexes that are kept, when last looked at.")
         self._commit_queue = summed("mneme_commit_queue", "Turns that wait to be written.")
-        self._spool_events = counter(
-            "mneme_spool_calls", "Calls that went through the spool, by what became of them.", ["event"]
-        )
-        self._spool = seen(
-            "mneme_spool",
-            "The spool when last looked at: calls, bytes, seconds that the oldest waits, dead letters.",
-            ["what"],
-        )
         # the worker
         self._queue = seen("mneme_queue_jobs", "Jobs, by state, when last looked at.", ["state"])
         self._ticks = seen("mneme_schedule_last_run_seconds", "Unix time of a scheduled task's last run.", ["task"])
@@ -236,10 +223,6 @@ class Metrics:
             self._breaker_states[upstream] = state
             self._breakers.labels(upstream).set(BREAKER_STATES.index(state))
 
-    def domain(self, name: str, result: str) -> None:
-        """A query of a domain (by its name in the settings) was answered, or why it was not (`DomainAway.reason`)."""
-        self._domains.labels(name, result).inc()
-
     def learned_inline(self, outcome: Literal["done", "late", "failed"], seconds: float) -> None:
         """A turn was learned from with its end, or is left to the worker."""
         self._inline.labels(outcome).inc()
@@ -282,16 +265,6 @@ class Metrics:
         """The queue as it stands."""
         for state, count in (("queued", queued), ("running", running), ("dead", dead)):
             self._queue.labels(state).set(count)
-
-    def spooled(self, event: SpoolEvent, calls: int = 1) -> None:
-        """Calls and the spool. kept: written there; drained: stored from there; refused: it was full, or its disk;
-        dead: set aside; recovered: found in a dead process' journal; unjournalled: running without a trace."""
-        self._spool_events.labels(event).inc(calls)
-
-    def spool(self, *, calls: int, size: int, oldest: float, dead: int) -> None:
-        """The spool as it stands."""
-        for what, value in (("calls", calls), ("bytes", size), ("oldest_seconds", oldest), ("dead", dead)):
-            self._spool.labels(what).set(value)
 
     def commit_batch(self, turns: int) -> None:
         """A transaction has written this many turns."""

@@ -185,7 +185,7 @@ class Feature:
         """In a server: who lets calls in, and settles them when they are over. `pool`: what it waits for before a call."""
         return None
 
-    def keeper(self, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
+    def keeper(self, redactor: Redactor, tasks: Supervisor) -> Keeper | None:
         """In a server: who keeps calls until Postgres has them. Asked in a thread, before the database is there."""
         return None
 

@@ -94,7 +94,7 @@ async def open_outside(core: Core, metrics: Metrics, features: Features) -> Asyn
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = _router(core.settings)
     async with AsyncExitStack() as stack:
-        own = await asyncio.to_thread(features.only, lambda each: each.keeper(redactor, metrics, core.tasks))
+        own = await asyncio.to_thread(features.only, lambda each: each.keeper(redactor, core.tasks))
         keeper = own or Keeper()
         stack.callback(keeper.close)
         await keeper.tidy()

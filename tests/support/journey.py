@@ -25,6 +25,7 @@ from app.features.knowledge.inquiry import Knower
 from app.features.limits import KeysHeld
 from app.features.limits.limiter import Limiter
 from app.features.paging.addon import PagingAddon
+from app.features.spool import CallsKept
 from app.features.spool.keeper import SpoolKeeper
 from app.features.spool.spool import open_spool
 from app.gateway.finalize import Accountant
@@ -376,9 +377,8 @@ def build_journey(
     keeper, redactor = None, Redactor(settings.redact_paths, settings.redact_headers)
     if spool is not None:
         opened = open_spool(spool, settings.spool_max_bytes)
-        keeper = SpoolKeeper(
-            opened, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
-        )
+        size, own = settings.spool_segment_bytes, CallsKept(settings).own_metrics(registry)
+        keeper = SpoolKeeper(opened, *own, segment_bytes=size, tasks=tasks, redactor=redactor)
     unused: Any = None
     addon = None
     if pager is not None:

@@ -112,7 +112,7 @@ async def test_the_base_leaves_the_core_as_it_is() -> None:
         base.noting(NOBODY),
         base.cards(NOBODY, NOBODY),
         base.addon(NOBODY, NOBODY),
-        base.keeper(NOBODY, NOBODY, NOBODY),
+        base.keeper(NOBODY, NOBODY),
     ]
     assert one == [None] * len(one)
     core: Any = object()

@@ -13,6 +13,7 @@ from app.features import Feature, Finding, Process
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
+    from prometheus_client import CollectorRegistry, Counter
 
     from app.api.scope import Gate
     from app.features.knowledge.inquiry import Knower
@@ -34,13 +35,21 @@ class Knowledge(Feature):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
         self._things: KnownThings | None = None
+        self._queries: Counter | None = None
+
+    def own_metrics(self, registry: CollectorRegistry) -> tuple[Counter]:
+        from prometheus_client import Counter
+
+        told = "Queries of businesses' own databases, by what came of them."
+        self._queries = Counter("mneme_domain_queries", told, ["domain", "result"], registry=registry)
+        return (self._queries,)
 
     def things(self, process: Process) -> KnownThings:
         """What this process knows of things: made once."""
         from app.features.knowledge.wiring import open_things
 
         if self._things is None:
-            self._things = open_things(self.settings, process)
+            self._things = open_things(self.settings, process, self._queries)
         return self._things
 
     @asynccontextmanager

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec.structs import replace
+from prometheus_client import Counter
 
 from app.clock import Clock
 from app.context.resolution import DomainFact, DomainQuery, Entity, RowValue
@@ -37,7 +38,6 @@ from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology import EntityType, Ontology
 from app.features.knowledge.render_facts import FactRow, Told, days, entity_id, facts, name_of, row_values, shown
 from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
-from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store.queries import Queries
 
@@ -223,12 +223,13 @@ class Domains:
         tenant_id: Callable[[str], Awaitable[UUID | None]],
         queries: Queries,
         clock: Clock,
-        metrics: Metrics | None = None,
+        asked: Counter | None = None,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`tenant_id`: the tenant of a name. `now`: seconds, for what is cached."""
-        self._pools = {name: DomainPool(name, each, queries, metrics, now=now) for name, each in sources.items()}
+        """`tenant_id`: the tenant of a name. `asked`: counts queries, by domain and result. `now`: seconds, for what
+        is cached."""
+        self._pools = {name: DomainPool(name, each, queries, asked, now=now) for name, each in sources.items()}
         self._ontologies = ontologies
         self._tenant_id = tenant_id
         self._clock = clock

@@ -14,11 +14,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import asyncpg
+from prometheus_client import Counter
 
 from app.breaker import Breaker
 from app.errors import AwayReason, DomainAway, StoreUnavailable
 from app.features.knowledge.domain_sql import DomainColumn, SelectStatement, Table, no_longer_than, split_table
-from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
 from app.store.queries import Queries
@@ -50,7 +50,7 @@ class DomainPool:
         name: str,
         source: DomainSource,
         queries: Queries,
-        metrics: Metrics | None = None,
+        asked: Counter | None = None,
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -58,7 +58,7 @@ class DomainPool:
         self.name = name
         self.source = source
         self._sql = queries
-        self._metrics = metrics
+        self._asked = asked
         self._now = now
         self._breaker = Breaker(FAILURES, OPEN_S)
         self._bursts = 0
@@ -209,8 +209,9 @@ class DomainPool:
         return DomainAway(self.name, reason, type(cause).__name__)
 
     def _count(self, result: str) -> None:
-        if self._metrics is not None:
-            self._metrics.domain(self.name, result)
+        """Of a query: that it was answered, or why it was not (`DomainAway.reason`)."""
+        if self._asked is not None:
+            self._asked.labels(self.name, result).inc()
 
 
 async def _nothing_to_reset(_: asyncpg.Connection[asyncpg.Record]) -> None:

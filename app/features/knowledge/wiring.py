@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from msgspec import Struct
+from prometheus_client import Counter
 
 from app.features import Process
 from app.features.knowledge.conflict_log import ConflictLog
@@ -28,12 +29,12 @@ class KnownThings(Struct, frozen=True):
     resolver: Resolver
 
 
-def open_things(settings: Settings, process: Process) -> KnownThings:
-    """Connections to the businesses' own databases are opened when they are needed."""
+def open_things(settings: Settings, process: Process, asked: Counter | None) -> KnownThings:
+    """Connections to the businesses' own databases are opened when they are needed. `asked`: counts what they are asked."""
     pool, queries, clock = process.pool, process.queries, process.clock
     ontologies = Ontologies(OntologyStore(pool, queries, clock))
     tenancy = Tenancy(pool, queries, clock)
-    domains = Domains(settings.domains, ontologies, tenancy.tenant, queries, clock, process.metrics)
+    domains = Domains(settings.domains, ontologies, tenancy.tenant, queries, clock, asked)
     return KnownThings(ontologies, domains, resolver(domains, process, pool))
 
 

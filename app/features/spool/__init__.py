@@ -10,13 +10,14 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
 from app.features import Feature, Finding
 
 if TYPE_CHECKING:
     from app.clock import Clock
     from app.gateway.keeper import Keeper
     from app.gateway.redact import Redactor
-    from app.metrics import Metrics
     from app.store.erasure import Elsewhere
     from app.store.queries import Queries
     from app.tasks import Supervisor
@@ -27,7 +28,17 @@ log = logging.getLogger("mneme.spool")
 class CallsKept(Feature):
     """Keeps a server's calls; erasures reach them."""
 
-    def keeper(self, redactor: Redactor, metrics: Metrics, tasks: Supervisor) -> Keeper | None:
+    _events: Counter
+    _standing: Gauge
+
+    def own_metrics(self, registry: CollectorRegistry) -> tuple[Counter, Gauge]:
+        calls = "Calls that went through the spool, by what became of them."
+        self._events = Counter("mneme_spool_calls", calls, ["event"], registry=registry)
+        spool = "The spool when last looked at: calls, bytes, seconds that the oldest waits, dead letters."
+        self._standing = Gauge("mneme_spool", spool, ["what"], registry=registry, multiprocess_mode="mostrecent")
+        return self._events, self._standing
+
+    def keeper(self, redactor: Redactor, tasks: Supervisor) -> Keeper | None:
         """None also where there can be no spool."""
         from app.features.spool.keeper import SpoolKeeper
         from app.features.spool.spool import open_spool
@@ -40,9 +51,8 @@ class CallsKept(Feature):
         except OSError as error:
             log.error("there is no spool", extra={"folder": str(settings.spool_folder), "error": str(error)})
             return None
-        return SpoolKeeper(
-            spool, segment_bytes=settings.spool_segment_bytes, metrics=metrics, tasks=tasks, redactor=redactor
-        )
+        size = settings.spool_segment_bytes
+        return SpoolKeeper(spool, self._events, self._standing, segment_bytes=size, tasks=tasks, redactor=redactor)
 
     def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Sequence[Elsewhere]:
         from app.features.spool.spool import erasing

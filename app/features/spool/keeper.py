@@ -10,15 +10,17 @@ only looked for when those before it are stored.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import logging
 import random
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from uuid import UUID
+
+from prometheus_client import Counter, Gauge
 
 from app.errors import SpoolUnavailable, StoreUnavailable, Unavailable
 from app.features.spool.journal import KeptCall
@@ -29,7 +31,6 @@ from app.gateway.call import Forwarded, Remembered
 from app.gateway.keeper import Keeper, Settle
 from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
-from app.metrics import Metrics
 from app.store.pools import REFUSALS
 from app.tasks import FailOpen, Supervisor
 
@@ -49,16 +50,19 @@ class SpoolKeeper(Keeper):
     def __init__(
         self,
         spool: Spool,
+        events: Counter,
+        standing: Gauge,
         *,
         segment_bytes: int,
-        metrics: Metrics,
         tasks: Supervisor,
         redactor: Redactor | None = None,
     ) -> None:
-        """`segment_bytes`: size of the journal's files."""
+        """`events`: of calls. kept: written to the spool; drained: stored from there; refused: it was full, or its disk; dead:
+        set aside; recovered: found in a dead process' journal; unjournalled: running without a trace. `standing`: of the spool,
+        by what it has. `segment_bytes`: size of the journal's files."""
         super().__init__(redactor)
         self.spool = spool
-        self.journal = Journal(spool.running, segment_bytes, lambda: metrics.spooled("unjournalled"))
+        self.journal = Journal(spool.running, segment_bytes, events.labels("unjournalled").inc)
         self.wanted = asyncio.Event()
         """Somebody waits for the drain."""
         self.failures = 0
@@ -67,7 +71,8 @@ class SpoolKeeper(Keeper):
         """Postgres took nothing when it was last asked: only the drain asks it, so that answers do not wait for that."""
         self.unreached = False
         """Postgres has not been there since the process began: nobody drains yet."""
-        self._metrics = metrics
+        self.events = events
+        self._standing = standing
         self._tasks = tasks
         self._queue: list[tuple[KeptCall, asyncio.Future[None]]] = []
         self._writing = False
@@ -136,9 +141,9 @@ class SpoolKeeper(Keeper):
         try:
             await waiting
         except (OSError, SpoolUnavailable) as error:
-            self._metrics.spooled("refused")
+            self.events.labels("refused").inc()
             raise SpoolUnavailable(str(error)) from error
-        self._metrics.spooled("kept")
+        self.events.labels("kept").inc()
         log.warning("the call waits in the spool", extra={"call_id": str(call.id)})
 
     async def _write(self) -> None:
@@ -184,12 +189,14 @@ class SpoolKeeper(Keeper):
             found = 0
             log.error("what a dead process left cannot be taken over", extra={"error": str(error)})
         if found:
-            self._metrics.spooled("recovered", found)
+            self.events.labels("recovered").inc(found)
             log.warning("calls of a process that was killed were found", extra={"calls": found})
         began = time.monotonic()
         if found or began >= self._next_look:
             usage = await asyncio.to_thread(self.spool.usage)
-            self._metrics.spool(calls=usage.calls, size=usage.size, oldest=usage.oldest, dead=usage.dead)
+            told = {"calls": usage.calls, "bytes": usage.size, "oldest_seconds": usage.oldest, "dead": usage.dead}
+            for what, value in told.items():
+                self._standing.labels(what).set(value)
             self._next_look = began + max(COUNT_S, COUNT_SHARE * (time.monotonic() - began))
 
     def unreachable(self) -> None:
@@ -198,9 +205,7 @@ class SpoolKeeper(Keeper):
     def drain(
         self, settle: Settle, writable: Callable[[], Awaitable[bool]], capture_max_bytes: int, addon: Addon | None
     ) -> Callable[[], None]:
-        drain = Drain(
-            self, settle, writable=writable, metrics=self._metrics, capture_max_bytes=capture_max_bytes, addon=addon
-        )
+        drain = Drain(self, settle, writable=writable, capture_max_bytes=capture_max_bytes, addon=addon)
         self._tasks.spawn(drain.run(), "drain")
         return drain.stop
 
@@ -230,7 +235,6 @@ class Drain:
         settle: Settle,
         *,
         writable: Callable[[], Awaitable[bool]],
-        metrics: Metrics,
         capture_max_bytes: int,
         addon: Addon | None = None,
     ) -> None:
@@ -240,9 +244,8 @@ class Drain:
         self._spool = keeper.spool
         self._settle = settle
         self._writable = writable
-        self._metrics = metrics
         self._capture_max_bytes = capture_max_bytes
-        self._tries = Counter[Path]()
+        self._tries = collections.Counter[Path]()
         self._first_try: dict[Path, float] = {}
         self._stored = 0
         self._lost = False
@@ -325,7 +328,7 @@ class Drain:
             self._keeper.away = False
             self._stored += 1
             await asyncio.to_thread(self._spool.remove, waiting)
-            self._metrics.spooled("drained")
+            self._keeper.events.labels("drained").inc()
         self._tries.pop(waiting.path, None)
         self._first_try.pop(waiting.path, None)
         return True
@@ -347,5 +350,5 @@ class Drain:
         return self._tries[waiting.path] >= TRIES and now - began >= PATIENCE_S
 
     async def _bury(self, waiting: WaitingCall) -> None:
-        self._metrics.spooled("dead")
+        self._keeper.events.labels("dead").inc()
         await asyncio.to_thread(self._spool.bury, waiting)

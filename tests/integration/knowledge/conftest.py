@@ -14,12 +14,13 @@ from prometheus_client import CollectorRegistry
 
 from app.clock import SystemClock
 from app.context.knower import Who
+from app.features.knowledge import Knowledge
 from app.features.knowledge.domain import Domains
 from app.features.knowledge.entities import EntityStore
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolve import Resolver
-from app.metrics import Metrics
+from app.settings import Settings
 from app.sources import DomainSource
 from app.store import ids
 from app.store.pools import Pool
@@ -50,14 +51,14 @@ class Bench:
         self.ontologies = Held()
         self.tenants = {"local": ids.LOCAL_TENANT, "acme": ACME}
         self.registry = CollectorRegistry()
-        metrics = Metrics(self.registry)
+        (asked,) = Knowledge(Settings()).own_metrics(self.registry)
         self.domains = Domains(
             sources,
             cast("Ontologies", self.ontologies),
             self._tenant,
             Queries.load(),
             SystemClock(),
-            metrics,
+            asked,
             now=lambda: self.seconds,
         )
 

@@ -72,7 +72,6 @@ class Stage:
             self.keeper,
             self.journey.gateway.settle,
             writable=self._writable,
-            metrics=self.journey.metrics,
             capture_max_bytes=self.journey.settings.capture_max_bytes,
         )
         self.ask = self.journey.ask
