@@ -7,8 +7,9 @@ import os
 import pytest
 
 from app import tasks as tasks_module
+from app.errors import StoreUnavailable
 from app.settings import SUPERVISOR
-from app.tasks import Supervisor, until_orphaned
+from app.tasks import FailOpen, Supervisor, until_orphaned
 from tests.support.sockets import eventually
 
 
@@ -139,3 +140,18 @@ async def test_while_the_supervisor_lives_it_goes_on_until_it_is_stopped(monkeyp
     monkeypatch.setattr(os, "getppid", parent)
     assert not await until_orphaned(stop)
     assert looks == 3
+
+
+async def test_what_fails_open_is_logged_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (StoreUnavailable(), TimeoutError(), ValueError("a bug")):
+        with FailOpen(tasks_module.log.warning, "left out", call_id="7") as tried:
+            raise error
+        assert tried.error is error
+    told = [(each.getMessage(), each.__dict__["call_id"], each.__dict__["error"]) for each in caplog.records]
+    assert told == [("left out", "7", name) for name in ("StoreUnavailable", "TimeoutError", "ValueError")]
+    assert [bool(each.exc_info) for each in caplog.records] == [False, False, True]
+    with FailOpen(tasks_module.log.warning, "left out") as tried:
+        pass
+    assert tried.error is None
+    with pytest.raises(asyncio.CancelledError), FailOpen(tasks_module.log.warning, "left out"):
+        raise asyncio.CancelledError
