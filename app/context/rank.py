@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from app.context.candidates import LEGS, LONG
 from app.context.question import TimeSpan
+from app.index.indexes import IndexScope
 from app.store.item_columns import (
     EPOCH,
     US_PER_DAY,
@@ -129,14 +130,14 @@ class Ranking(Struct, frozen=True):
         return len(self.at)
 
 
+_WHOLE = IndexScope()
+
+
 def rank(
     scan: Scan,
     query: str,
+    scope: IndexScope = _WHOLE,
     *,
-    confine: UUID | None = None,
-    session: UUID | None = None,
-    visible_from: int = 1,
-    ancestors: Sequence[UUID] = (),
     span: TimeSpan | None = None,
     recap: bool = False,
     here: bool = False,
@@ -163,8 +164,8 @@ def rank(
         near = smooth(counts, shares, part)
         text[those] = gains(scan, told) @ (near / (near + saturation(scan, lengths[those])))
     timely = timeliness(moments, span)
-    if here and session is not None:
-        timely[owner == key_of(session)] = 1.0
+    if here and scope.session is not None:
+        timely[owner == key_of(scope.session)] = 1.0
     legs[timely == 1.0] |= TIME_LEG
     if many > RECENT:
         legs[moments >= np.partition(moments, many - RECENT)[many - RECENT]] |= RECENT_LEG
@@ -179,8 +180,8 @@ def rank(
     told_whole = sums == OF_SESSION if recap else np.zeros(many, bool)
     digest = (sums >= OF_SESSION) & ~told_whole
     kept: NDArray[np.bool_] | slice = slice(None)
-    if confine is not None or session is not None or ancestors:
-        apart = memory | _apart(owner, turn, confine, session, visible_from, ancestors)
+    if scope.confine is not None or scope.session is not None or scope.ancestors:
+        apart = memory | _apart(owner, turn, scope)
         if not apart.all():  # a new conversation has nothing of its own: then no column need be copied
             kept = apart
     return Ranking(
@@ -290,21 +291,14 @@ def _merged(scan: Scan, columns: Columns) -> _Merged:
     return kept, columns.part(kept), sims, counts, legs
 
 
-def _apart(
-    owner: NDArray[np.uint64],
-    turn: NDArray[np.uint64],
-    confine: UUID | None,
-    session: UUID | None,
-    visible_from: int,
-    ancestors: Sequence[UUID],
-) -> NDArray[np.bool_]:
+def _apart(owner: NDArray[np.uint64], turn: NDArray[np.uint64], scope: IndexScope) -> NDArray[np.bool_]:
     """Which messages may come up."""
     kept = np.ones(len(owner), bool)
-    if confine is not None:
-        kept &= owner == key_of(confine)
-    if session is not None:
-        kept &= (owner != key_of(session)) | (turn < visible_from)
-    for each in ancestors:
+    if scope.confine is not None:
+        kept &= owner == key_of(scope.confine)
+    if scope.session is not None:
+        kept &= (owner != key_of(scope.session)) | (turn < scope.visible_from)
+    for each in scope.ancestors:
         kept &= owner != key_of(each)
     return kept
 

@@ -278,12 +278,15 @@ class Retriever:
             sought = [each._asdict() for each in wanted.claims]
             boosts = await self._store.claiming(scope.tenant_id, scope.user_id, sought, TIED)
             tied = [*tied, *boosts]
+        where = IndexScope(
+            scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine
+        )
         scan = await self._indexes.scan(
             scope.tenant_id,
             scope.user_id,
             query,
             vector,
-            IndexScope(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine),
+            where,
             vectors=limits.vectors,
             texts=limits.texts,
             also=Also(tied, _moments(asked.span), asked.recap or "summary" in profile.legs),
@@ -291,18 +294,8 @@ class Retriever:
             shared=[SharedPart(each.space_id, each.session) for each in scope.shared],
             shared_fresh={each.space_id: each.fresh for each in scope.shared if each.fresh is not None},
         )
-        ranking = rank(
-            scan,
-            query,
-            confine=scope.confine,
-            session=scope.session,
-            visible_from=scope.visible_from,
-            ancestors=scope.ancestors,
-            span=asked.span,
-            recap=asked.recap,
-            here=asked.turns is not None,
-            tied=tied,
-        )
+        here = asked.turns is not None
+        ranking = rank(scan, query, where, span=asked.span, recap=asked.recap, here=here, tied=tied)
         scores = ranked_by(ranking, profile) if profile.ranked else None
         judgement = None
         if wanted.price is not None and profile.priced and scores is not None:

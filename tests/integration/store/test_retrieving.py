@@ -74,7 +74,7 @@ async def retrieve(teller: Teller, query: str, **given: Any) -> list[Found]:
         asked["tenant"], asked["user"], query, asked["vector"], where, vectors=vectors, texts=texts
     )
     scope = {name: asked[name] for name in ("confine", "session", "ancestors")}
-    ranking = rank(scan, query, visible_from=asked["visible"], **scope)
+    ranking = rank(scan, query, where)
     rows = await teller.store.fetch_items(
         asked["tenant"], asked["user"], ranking.places(), visible=asked["visible"], history=asked["history"], **scope
     )

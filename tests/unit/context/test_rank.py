@@ -30,6 +30,7 @@ from app.context.rank import (
     Ranking,
     rank,
 )
+from app.index.indexes import IndexScope
 from app.store.item_columns import MEMORY_KIND, PLACE, US_PER_DAY, Scan, speaker_mark
 
 K1, B, MEAN = 1.2, 0.75, 20.0
@@ -168,17 +169,17 @@ def test_the_latest_are_told() -> None:
 
 def test_what_stands_in_the_prompt_is_context_and_no_candidate() -> None:
     seen = [(place(n), 1.0 if n == 4 else 0.0) for n in range(1, 6)] + [(place(9, S2), 0.1)]
-    ranking = rank(scan(seen), "", session=S1, visible_from=4)
+    ranking = rank(scan(seen), "", IndexScope(S1, 4))
     found = by_number(ranking, ranking.vector)
     assert set(found) == {1, 2, 3, 9}
     assert found[3] == 1.0, "it stands beside the answer"
-    for confined in (rank(scan(seen), "", ancestors=[S1]), rank(scan(seen), "", confine=S2)):
+    for confined in (rank(scan(seen), "", IndexScope(ancestors=[S1])), rank(scan(seen), "", IndexScope(confine=S2))):
         assert set(by_number(confined, confined.text)) == {9}
 
 
 def test_memories_are_judged_when_they_are_fetched() -> None:
     memory = place(7, S1, 9, kind=MEMORY_KIND)
-    assert len(rank(scan([(memory, 0.5)]), "", session=S1, visible_from=1, ancestors=[S1])) == 1
+    assert len(rank(scan([(memory, 0.5)]), "", IndexScope(S1, 1, [S1]))) == 1
 
 
 def test_a_name_in_the_question_is_who_spoke_and_not_of_what() -> None:
@@ -265,7 +266,7 @@ def test_the_order_of_what_was_found_does_not_matter(found: list[tuple[int, UUID
 def test_what_was_said_here_is_of_the_time_that_is_asked_for() -> None:
     said = [(place(1, S1), [1]), (place(2, S2), [1]), (place(3, S1), [1])]
     found = scan(said=said, words=["w"], holding=[3])
-    assert not rank(found, "", session=S1, visible_from=3).timely.any()
-    asked = rank(found, "", session=S1, visible_from=3, here=True)
+    assert not rank(found, "", IndexScope(S1, 3)).timely.any()
+    asked = rank(found, "", IndexScope(S1, 3), here=True)
     assert by_number(asked, asked.timely) == {1: 1.0, 2: 0.0}, "3 stands in the prompt"
     assert not rank(found, "", here=True).timely.any(), "there is no session to speak of"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from app.context.rank import rank
 from app.index import user_index
 from app.index.analyse import VERSION, Term, asked, pack
+from app.index.indexes import IndexScope
 from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Also, ItemRow, UserIndex
 from app.store.item_columns import PLACE, Scan
 from tests.support.properties import examples
@@ -145,8 +146,8 @@ def test_what_comes_in_order_is_ranked_as_if_it_came_in_any(
     scan = index.scan(
         asked(question), vector / np.linalg.norm(vector), vectors=1000, texts=1000, session=here, visible_from=turn
     )
-    one = rank(scan, question, session=here, visible_from=turn)
-    other = rank(scan._replace(ordered=None), question, session=here, visible_from=turn)
+    one = rank(scan, question, IndexScope(here, turn))
+    other = rank(scan._replace(ordered=None), question, IndexScope(here, turn))
     order = [np.lexsort(each.places()["id"].T) for each in (one, other)]
     assert one.places()[order[0]].tobytes() == other.places()[order[1]].tobytes()
     for name, column in one.signals().items():
