@@ -11,7 +11,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """The present moment, always with a time zone (UTC)."""
-        ...
 
 
 class SystemClock:

@@ -83,8 +83,6 @@ class KeepsCards(ReadsCards, Protocol):
     async def attaching(self, tenant: UUID, given: Mapping[UUID, Sequence[CardGiven]]) -> Attach:
         """Stores these, by the message that they are shown with, along with the messages; then raises Conflict where two are to
         stand in one place."""
-        ...
 
     async def of_messages(self, tenant: UUID, user: UUID, messages: Sequence[UUID]) -> Mapping[UUID, Sequence[CardOut]]:
         """By message, the cards that were shown with it, in their order."""
-        ...

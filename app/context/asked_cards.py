@@ -16,16 +16,13 @@ class TellsCards(Protocol):
     @property
     def new(self) -> bool:
         """Whether there is one that no earlier block tells."""
-        ...
 
     def wants(self, count: Count, budget: int) -> int:
         """Tokens that it would take, as far as they matter: beyond `budget` nothing is counted."""
-        ...
 
     def tell(self, said: NoteLines, budget: int, count: Count) -> None:
         """Add those that fit to what is said, and their figures to its account. After all other lines: see
         `facts_section.shown`."""
-        ...
 
 
 class CardsRead(Protocol):
@@ -34,11 +31,9 @@ class CardsRead(Protocol):
     @property
     def ids(self) -> Sequence[UUID]:
         """Theirs, whether they are told or not."""
-        ...
 
     def beside(self, blocks: Sequence[Block]) -> TellsCards:
         """Of them what is to be told beside the blocks that stay in the prompt."""
-        ...
 
 
 class AskedCards(Protocol):
@@ -46,11 +41,9 @@ class AskedCards(Protocol):
 
     async def cards(self) -> CardsRead | None:
         """They, in their order; None: they were not read in time."""
-        ...
 
     def close(self) -> None:
         """Nobody waits any more."""
-        ...
 
 
 class Read(NamedTuple):

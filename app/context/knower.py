@@ -33,21 +33,17 @@ class Knows(Protocol):
 
     def idle(self, who: Who) -> bool:
         """Whether it is known that there is nothing to know: then nobody need be asked."""
-        ...
 
     async def warm(self) -> None:
         """Ask what questions ask, of nobody, so that the first request need not wait for it. Raises StoreUnavailable."""
-        ...
 
     def inquiring(
         self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
     ) -> asyncio.Task[Inquiry | None]:
         """`inquire` beside other work; whoever begins it waits for it, or cancels it."""
-        ...
 
     async def inquire(
         self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
     ) -> Inquiry | None:
         """What the mentions of `text` mean, and on request more; None: nothing is known of anything. `deadline_s`: seconds for
         all of it. Raises nothing."""
-        ...

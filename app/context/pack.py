@@ -44,11 +44,9 @@ class TokenMeter(Protocol):
     @property
     def used(self) -> int:
         """The cost of all items added."""
-        ...
 
     def cost(self, candidate: Candidate) -> int:
         """What adding this item would add to `used`; at least its `token_count`."""
-        ...
 
     def add(self, candidate: Candidate) -> None: ...
 

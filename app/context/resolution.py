@@ -130,26 +130,20 @@ class Inquiry(Protocol):
     @property
     def resolutions(self) -> Sequence[Resolution]:
         """What the mentions of the request mean: known at once."""
-        ...
 
     @property
     def related(self) -> frozenset[str]:
         """Ids of the things that the ontology leads to, as far as they are known by now."""
-        ...
 
     def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         """Ask the business's own database and the log of conflicts, beside whatever else is done. `widened`: words that habits
         add to those of the request; `rows`: what else they have looked for there."""
-        ...
 
     async def known(self) -> Known:
         """All of it, in time, with what there is; of what was not begun, what the mentions mean."""
-        ...
 
     async def against(self, user: UUID, memories: Sequence[UUID]) -> Sequence[Clash]:
         """Which of these memories of a user what `known` brought contradicts."""
-        ...
 
     def close(self) -> None:
         """Nobody waits any more; what has come stays known."""
-        ...

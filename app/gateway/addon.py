@@ -35,7 +35,6 @@ class Joint(Protocol):
 
     async def end(self, ending: Ending) -> tuple[bool, Sequence[Leg]]:
         """Record what is not recorded yet: whether all of it could be stored, and what its legs took."""
-        ...
 
 
 class CallPart(Struct, kw_only=True):
@@ -103,27 +102,21 @@ class Addon(Protocol):
     async def compile(self, call: Parsed, chat: ChatRequest, place: Place) -> CallPart | str | None:
         """Its part in a call; why it has none though it is asked for; None: it is not. What it raises leaves it out, and the
         call goes on."""
-        ...
 
     async def repeated(self, call: Parsed, sent: bytes, place: Place) -> CallPart | None:
         """The same for a body that goes out once more as it was. Never raises."""
-        ...
 
     async def answered(self, call: Forwarded, forwarder: Forwarder, finalizer: Finalizer) -> Forwarded:
         """The answer that the client gets, as soon as its head is known. Raises UpstreamError, ClientGone; the call is recorded
         then."""
-        ...
 
     def thawed(self, frozen: Mapping[str, Any], tenant: UUID, user: UUID) -> CallPart:
         """The part of a call that has waited on disk. Raises ValueError, KeyError, TypeError for what no Mneme has written."""
-        ...
 
     def shown(self, explained: Mapping[str, Any]) -> dict[str, Any]:
         """`CallPart.explained` as the API shows it."""
-        ...
 
     async def again(
         self, tenant: UUID, user: UUID, session: UUID, chat: ChatRequest, model: str, explained: Mapping[str, Any]
     ) -> PartAgain | None:
         """The part of a captured call once more; None: it had none. Raises StoreUnavailable."""
-        ...

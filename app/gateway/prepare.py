@@ -64,11 +64,9 @@ class ReadsCards(Protocol):
     ) -> AskedCards | None:
         """What the last message asks for, waited for until `deadline_s` seconds from now (None: as long as it takes); None: it
         asks for nothing, or stands where nothing was shown yet."""
-        ...
 
     async def again(self, tenant: UUID, user: UUID, cards: Sequence[UUID]) -> CardsRead:
         """Those that were found before; one that was deleted since is left out. Raises StoreUnavailable."""
-        ...
 
 
 class Preparer:

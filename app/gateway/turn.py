@@ -61,7 +61,6 @@ class Authenticator(Protocol):
 
     async def check(self, headers: Mapping[str, str]) -> Principal:
         """Raises Unauthenticated, StoreUnavailable."""
-        ...
 
 
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]

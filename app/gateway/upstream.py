@@ -62,11 +62,9 @@ class Transport(Protocol):
 
     async def send(self, request: UpstreamRequest) -> UpstreamResponse:
         """Returns when the head of the answer is here. A cancelled call closes its connection at once."""
-        ...
 
     async def aclose(self) -> None:
         """Close all connections."""
-        ...
 
 
 def is_bodyless(method: str, status: int, headers: Headers) -> bool:

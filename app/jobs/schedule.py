@@ -168,12 +168,9 @@ class Schedule:
         try:
             # Another worker may have run it between the look and the lock.
             return await self._run(connection, tick, self._clock.now()) if await self._due(connection, tick) else None
-        except STORE_FAILURES as error:
-            if connection.is_closed():
+        except Exception as error:  # boundary: one tick must not stop the others
+            if isinstance(error, STORE_FAILURES) and connection.is_closed():
                 raise
-            log.error("a scheduled task failed", extra={"tick": tick.name, "error": type(error).__name__})
-            return None
-        except Exception as error:  # noqa: BLE001 - the boundary of a schedule tick: one must not stop the others
             log.error("a scheduled task failed", extra={"tick": tick.name, "error": type(error).__name__})
             return None
         finally:

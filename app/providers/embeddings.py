@@ -41,34 +41,28 @@ class Embedder(Protocol):
     @property
     def space(self) -> str:
         """Names the vectors: the same text has the same vector in the same space, always."""
-        ...
 
     @property
     def dimensions(self) -> int:
         """d; 0 when there are no vectors."""
-        ...
 
     @property
     def local(self) -> bool:
         """True when `embed` needs no network and takes well under a millisecond a text: it may run inside a turn."""
-        ...
 
     @property
     def duplicate_threshold(self) -> float | None:
         """Cosine above which two memories say the same (τ of seed 000 §5.4, which belongs to the space). None: of a space that
         was not measured; `system_config.dedup_threshold` holds."""
-        ...
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """(n, d) float32, rows of length 1; a row of zeros for a text without any word (see `blank`).
 
         Raises `Unavailable` when a remote embedder cannot answer.
         """
-        ...
 
     async def close(self) -> None:
         """Give back connections."""
-        ...
 
 
 def blank(vectors: Vectors) -> NDArray[np.bool_]:

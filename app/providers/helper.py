@@ -17,7 +17,6 @@ class Helper(Protocol):
 
     async def ask(self, shape: type[Shape], *, system: str, user: str, max_tokens: int) -> Shape:
         """One answer. `max_tokens` bounds it. Raises `HelperError` when there is none of that shape."""
-        ...
 
 
 class OpenHelper(Helper, Protocol):
@@ -25,7 +24,6 @@ class OpenHelper(Helper, Protocol):
 
     async def close(self) -> None:
         """Give back connections."""
-        ...
 
 
 def build_helper(settings: Settings) -> OpenHelper | None:

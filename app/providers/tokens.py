@@ -64,21 +64,17 @@ class TokenCounter(Protocol):
     @property
     def name(self) -> str:
         """Which tokenizer this is; part of cache keys."""
-        ...
 
     @property
     def exact(self) -> bool:
         """False when this is another model's tokenizer with a margin."""
-        ...
 
     @property
     def margin(self) -> float:
         """Share already added to every count; 0.0 when exact."""
-        ...
 
     def count(self, text: str) -> int:
         """Tokens of `text`, special tokens in it counted as the ordinary text that a user typed."""
-        ...
 
 
 class EncodingCounter:

@@ -204,20 +204,16 @@ class PartRecord(Protocol):
     @property
     def session_id(self) -> UUID:
         """Of what it changes: in the order of users and sessions, so that nobody waits for each other."""
-        ...
 
     @property
     def size(self) -> int:
         """Bytes, roughly: of what may be large."""
-        ...
 
     async def write(self, connection: PoolConnectionProxy[Any], sql: Queries, call: CallRecord) -> None:
         """In the transaction of the turn."""
-        ...
 
     def count(self, metrics: Metrics, *, legs: int) -> None:
         """It is stored, or needs not be. `legs`: requests to upstreams behind the call's first."""
-        ...
 
 
 class TurnRecord(Struct, frozen=True):
