@@ -32,7 +32,7 @@ NEEDED = {
     "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive", "chat_learn_wait_ms": "chat",
 }  # fmt: skip
 """Further settings, each with what it needs where it is given."""
-BY_NAME = ("responses", "commands", "helper", "minilm", "embedded", "simulated", "reembed")
+BY_NAME = ("responses", "helper", "minilm", "embedded", "simulated", "reembed")
 """Those that have no hook: what needs one finds it by its name."""
 
 
