@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 from app.capture.facts import CallFacts
-from app.errors import StoreUnavailable
+from app.errors import SpoolUnavailable, StoreUnavailable
 from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, Remembered
 from app.gateway.redact import Redactor
@@ -54,6 +54,7 @@ class Keeper:
     ) -> None:
         """Keep a call that has ended; returns when it is durable. `hashes`: of its answer's messages, where something is
         redacted. Raises SpoolUnavailable."""
+        raise SpoolUnavailable
 
     async def caught_up(self, user: UUID) -> None:
         """Wait until none of a user's calls waits any more. Raises StoreUnavailable when Postgres is away still."""
