@@ -30,7 +30,7 @@ from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_ended, keep_known, keep_notes
 from app.context.layout import Finds, Layout, Layouts, Live, Reading, Story, TokenFigures, tell_story, visible_from
-from app.context.notes import NOTHING_SINCE, NoteLines, Since, doubtful, habits_for, since_then
+from app.context.notes import NOTHING_SINCE, EndedSince, NoteLines, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
@@ -70,7 +70,7 @@ class _Chosen(NamedTuple):
     summary: str | None
     packed: Packed
     scored: Sequence[Scored] = ()
-    since: Since = NOTHING_SINCE
+    since: EndedSince = NOTHING_SINCE
 
 
 class Compiler:

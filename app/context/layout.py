@@ -16,14 +16,24 @@ from app.context.asked_cards import CardsRead, TellsCards
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.audit import told_known
 from app.context.bearing import MessageTopics
-from app.context.budget import Budgets, Shares, Split, TaskType, Wants, epoch_budget, memory_budget, share_out, wanted
-from app.context.facts_section import NOTHING_TO_TELL, FactsFound, Tellings, shown, stale, tell, tellings
+from app.context.budget import (
+    Budgets,
+    SectionNeeds,
+    Shares,
+    Split,
+    TaskType,
+    epoch_budget,
+    memory_budget,
+    share_out,
+    wanted,
+)
+from app.context.facts_section import NOTHING_TO_TELL, FactLines, FactsFound, shown, stale, tell, tellings
 from app.context.notes import (
     NO_OPENINGS,
     Count,
     Habits,
     NoteLines,
-    Openings,
+    NotesDue,
     VisibleTurns,
     due_now,
     fact_lines,
@@ -185,8 +195,8 @@ class Layout(NamedTuple):
 
     live: Live
     blocked: bool
-    opened: Openings
-    told: Tellings
+    opened: NotesDue
+    told: FactLines
     shares: Shares
     cards: TellsCards | None = None
     spent: bool = False
@@ -289,8 +299,8 @@ class Layouts:
         return Layout(live, False, opened, told, shares, own, spent, working)
 
     def _wants(
-        self, reading: Reading, live: Live, told: Tellings, worths: Mapping[UUID, float]
-    ) -> tuple[Openings, Wants]:
+        self, reading: Reading, live: Live, told: FactLines, worths: Mapping[UUID, float]
+    ) -> tuple[NotesDue, SectionNeeds]:
         """What there is to say beside memories, and what all of it would take."""
         request, count, opened = reading.request, self.counted(reading.figures.scale), NO_OPENINGS
         if request.standing is not NOTHING:

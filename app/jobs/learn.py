@@ -197,7 +197,7 @@ class Learner:
         note: Notes | None = None,
         answers: ValidationAnswers | None = None,
         hearing: Hearing | None = None,
-        taking_back: TakingBack | None = None,
+        taking_back: WishWithdrawal | None = None,
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
         text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each exchange, since
@@ -509,7 +509,7 @@ class ValidationAnswers:
 # --- wishes taken back -------------------------------------------------------------------------------------------------
 
 
-class TakingBack:
+class WishWithdrawal:
     """Ends standing wishes that the user took back where no request did it: in what is imported, or was said while memory was
     late. Each is a command that can be undone; one that says something else besides stays, for there is nobody to ask."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, TakingBack, ValidationAnswers
+from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, ValidationAnswers, WishWithdrawal
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import Pair, PairVerdict, judged
 from app.memory.extract import extract
@@ -56,7 +56,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
         refuses=refuses,
         note=Notes(core.queries, core.clock, noting),
         hearing=hearing,
-        taking_back=TakingBack(core.queries, core.clock),
+        taking_back=WishWithdrawal(core.queries, core.clock),
         answers=ValidationAnswers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,

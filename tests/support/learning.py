@@ -14,7 +14,7 @@ import orjson
 
 from app.clock import Clock
 from app.errors import Unavailable
-from app.jobs.learn import Comparing, Extract, Judge, Learner, TakingBack, ValidationAnswers
+from app.jobs.learn import Comparing, Extract, Judge, Learner, ValidationAnswers, WishWithdrawal
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 from app.memory.text import content_hash
@@ -132,7 +132,7 @@ def learner(
         helper=helper,
         comparing=comparing,
         answers=answers,
-        taking_back=TakingBack(SQL, clock),
+        taking_back=WishWithdrawal(SQL, clock),
     )
 
 

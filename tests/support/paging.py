@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.dialects.base import ChatRequest, Dialect
 from app.dialects.chat import CHAT
-from app.features.paging.faults import Faulter
+from app.features.paging.faults import FaultAnswers
 from app.features.paging.pager import Pager
 from app.features.paging.shrink import shrink
 from app.features.paging.state import Paging
@@ -138,7 +138,7 @@ def _as_read(made: SemanticObject) -> SemanticObject:
 
 
 @dataclass
-class Told(Faulter):
+class Told(FaultAnswers):
     """Answers every call with the same words; a restoration is a fault on the object of its handle."""
 
     asked: list[PhantomCall] = field(default_factory=list)

@@ -9,10 +9,10 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.dialects.base import ChatRequest
-from app.features.paging.again import PagedThen
-from app.features.paging.explaining import expanded
-from app.features.paging.faults import Faulter
+from app.features.paging.explanation import expanded
+from app.features.paging.faults import FaultAnswers
 from app.features.paging.pager import Pager, unpaged
+from app.features.paging.recorded import RecordedPager
 from app.features.paging.state import Paging
 from app.features.paging.tool_loop import Legs
 from app.gateway.addon import PartAgain
@@ -35,8 +35,8 @@ class PagingAddon:
     def __init__(
         self,
         pager: Pager,
-        answers: Faulter,
-        then: PagedThen,
+        answers: FaultAnswers,
+        then: RecordedPager,
         *,
         settings: Settings,
         metrics: Metrics,

@@ -25,7 +25,7 @@ from app.capture.facts import Leg
 from app.clock import Clock
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
-from app.features.paging.faults import Faulter
+from app.features.paging.faults import FaultAnswers
 from app.features.paging.forms import FORMS, PagedForm
 from app.features.paging.ledger import BLOCKS
 from app.features.paging.state import Paging
@@ -126,7 +126,7 @@ class Legs:
         self,
         forwarder: Forwarder,
         finalizer: Finalizer,
-        answers: Faulter,
+        answers: FaultAnswers,
         *,
         metrics: Metrics,
         clock: Clock,
