@@ -30,7 +30,7 @@ from app.memory.candidate import (
     with_doubts,
 )
 from app.memory.claims import single_valued
-from app.memory.commands import read_commands
+from app.memory.commands import commands
 from app.memory.extract_clauses import Clause, announced, clauses, masked, own_word
 from app.memory.extract_dates import FoundDate, find_date
 from app.memory.extract_grammar import (
@@ -296,7 +296,7 @@ def read_rules() -> None:
     """Reads and compiles the English rules, some 0.5 s of CPU, so that no message waits for it; those of another language are
     read with the first message in it, which takes that some 0.1 s."""
     rules()
-    read_commands("en")
+    commands("Forget that.")
     masked("")
 
 

@@ -48,7 +48,9 @@ def test_nobody_does_what_memory_is_told(mneme: MnemeServer) -> None:
     ask(mneme, "I live in Oslo.", headers=headers)
     answer = ask(mneme, "Forget that I live in Oslo.", headers=headers)
     assert (answer_of(answer), answer.headers["x-mneme-status"]) == ("All right.", "ok")
-    assert [each["text"] for each in Api(mneme, user="uma").get("/memories")["memories"]] == ["Lives in Oslo"]
+    api = Api(mneme, user="uma")
+    assert [each["text"] for each in api.get("/memories")["memories"]] == ["Lives in Oslo"]
+    assert (api.get("/me")["user"], api.get("/me")["commands"]) == ("uma", [])
 
 
 def test_responses_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
@@ -98,6 +100,7 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/conflicts",
         "/api/v1/overview",
         "/api/v1/users/ines/facts",
+        "/api/v1/commands",
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}

@@ -142,6 +142,7 @@ def test_settings_choose() -> None:
         "conflicts",
         "facts",
         "overview",
+        "commands",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
