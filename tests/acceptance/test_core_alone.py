@@ -53,10 +53,13 @@ def test_nobody_does_what_memory_is_told(mneme: MnemeServer) -> None:
     assert (api.get("/me")["user"], api.get("/me")["commands"]) == ("uma", [])
 
 
-def test_responses_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    asked = {"model": MODEL, "input": "Where do I live?"}
-    mneme.http.post("/v1/responses", json=asked, headers={"x-mneme-user": "ines"})
-    assert upstream.requests[-1].json() == asked
+def test_other_dialects_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    for path, asked in (
+        ("/v1/responses", {"model": MODEL, "input": "Where do I live?"}),
+        ("/v1/messages", {"model": MODEL, "max_tokens": 9, "messages": [user("Where do I live?")]}),
+    ):
+        mneme.http.post(path, json=asked, headers={"x-mneme-user": "ines"})
+        assert upstream.requests[-1].json() == asked
 
 
 def test_what_asks_to_be_paged_goes_on_whole(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
