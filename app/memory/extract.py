@@ -46,9 +46,9 @@ from app.memory.extract_grammar import (
     words,
 )
 from app.memory.extract_guesses import guess, placed
-from app.memory.extract_multilingual import statements
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, same_claim
+from app.optional import imported
 from app.store.kinds import LearnedKind
 
 # Reads `rules.txt`: from text to compiled patterns.
@@ -276,7 +276,11 @@ EVENT_CONFIDENCE = 0.85
 def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     """What the exchange says about its user, in the order in which it was said; each statement once."""
     code = language_of(masked(exchange.user_text))
-    stated = list(_in_english(exchange)) if code in ("", "en") else statements(exchange, code)
+    if code in ("", "en"):
+        stated = list(_in_english(exchange))
+    else:
+        others = imported("multilingual.statements")
+        stated = others.statements(exchange, code) if others is not None else []
     stated = [each for each in stated if each.kind != "instruction" or _may_order(exchange.user_text, each, code)]
     found: dict[bytes, MemoryCandidate] = {}
     for candidate in [*map(with_doubts, stated), *tool_candidates(exchange)]:

@@ -125,6 +125,7 @@ def test_its_worker_learns(mneme: MnemeServer) -> None:
     worker = start(["worker"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     try:
         api.post("/sessions/talk/messages", {"messages": [user("I live in Porto.")]})
+        api.post("/sessions/gerede/messages", {"messages": [user("Ich arbeite bei Siemens in Berlin.")]})
         api.wait_for_quiet()
     finally:
         worker.terminate()
