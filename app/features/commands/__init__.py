@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.api.scope import Gate
 
 
-class Commands(Feature):
+class ChatCommands(Feature):
     """Routes in a server."""
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
@@ -28,4 +28,4 @@ class Commands(Feature):
         return (commands_router(gate, CommandStore(process.pool, process.queries, process.clock), process.metrics),)
 
 
-FEATURE = Commands
+FEATURE = ChatCommands
