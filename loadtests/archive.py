@@ -22,7 +22,7 @@ import click
 from rich.console import Console
 
 from app.features.archive import archives
-from app.features.archive.archives import ArchiveRun, Archives, Keep
+from app.features.archive.archives import ArchivePolicy, ArchiveRun, Archives
 from app.features.embedded.server import EmbeddedPostgres
 from app.server.core import prepare_database
 from app.settings import Settings
@@ -95,7 +95,7 @@ async def timed(out: Console, what: str, work: Awaitable[T]) -> T:
 async def measure(out: Console, settings: Settings, dsn: str, messages: int, users: int) -> None:
     """Print what each step took."""
     await prepare_database(settings, dsn)
-    sql, keep = Queries.load(), Keep(settings.archive_folder, days=31)
+    sql, keep = Queries.load(), ArchivePolicy(settings.archive_folder, days=31)
     connection = await own_connection(dsn, OWNER_ROLE)()
     user = await timed(out, f"{messages:,} messages of {users} users written", filled(connection, messages, users))
     before = await connection.fetchval(SIZE)

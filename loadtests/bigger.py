@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.api.auth import Principal
-from app.api.intake import Scribe, Welcome
+from app.api.intake import IntakeCheck, IntakePreparer
 from app.api.scope import CallerScope
 from app.cli.evaluate import fill
 from app.clock import SystemClock
@@ -143,8 +143,8 @@ async def pad(core: Core, admin: Any, sheet: EvalFile, first: int, until: int, s
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    scribe = Scribe(core.embedder, core.counter, clock)
-    importer = Importer(sessions, history, scribe, SharedSpaces(pool, sql, clock), Welcome(lambda _: False))
+    scribe = IntakePreparer(core.embedder, core.counter, clock)
+    importer = Importer(sessions, history, scribe, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
     scope = CallerScope(
         ids.LOCAL_TENANT, None, None, None, Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
     )

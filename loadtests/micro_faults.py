@@ -11,7 +11,7 @@ from uuid import UUID
 
 import numpy as np
 
-from app.features.paging.answering import ANSWER_TOKENS, answer
+from app.features.paging.quotes import ANSWER_TOKENS, answer
 from app.features.paging.values import SEED_WEIGHTS, WEIGHTS, ContentKind
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers

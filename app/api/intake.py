@@ -72,7 +72,7 @@ def plain_text(message: MessageIn) -> str | None:
     return None if message.content is None else text_of({"content": message.content})
 
 
-class Scribe:
+class IntakePreparer:
     """Prepares messages and memories for the store: off the database's connections, and off the event loop where it is
     work."""
 
@@ -136,7 +136,7 @@ def _with_vector(message: NewMessage, vector: Vector | None) -> NewMessage:
     return message if vector is None else replace(message, vector=vector)
 
 
-class Welcome:
+class IntakeCheck:
     """Judges what clients state outright, before anything of it is stored."""
 
     def __init__(self, refuses: Callable[[str], bool]) -> None:

@@ -30,7 +30,7 @@ from app.api.common import (
     paged,
     parse_json,
 )
-from app.api.intake import Scribe, Welcome
+from app.api.intake import IntakeCheck, IntakePreparer
 from app.api.scope import Admitted, CallerScope, Gate, find_memory, session_of
 from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
 from app.memory.answers import validation_question
@@ -300,8 +300,8 @@ def memories_router(
     sessions: Sessions,
     validation: Validation,
     spaces: SharedSpaces,
-    scribe: Scribe,
-    welcome: Welcome,
+    scribe: IntakePreparer,
+    welcome: IntakeCheck,
 ) -> APIRouter:
     """The routes of /api/v1/memories, but for the search (`search`). `due` goes before `{memory_id}`, to which it would be an
     id."""
@@ -332,8 +332,8 @@ class _Routes:
         sessions: Sessions,
         validation: Validation,
         spaces: SharedSpaces,
-        scribe: Scribe,
-        welcome: Welcome,
+        scribe: IntakePreparer,
+        welcome: IntakeCheck,
     ) -> None:
         self._memories = memories
         self._spaces = spaces

@@ -53,7 +53,7 @@ def check_page(host: str | None, origin: str | None, allowed: frozenset[str], or
         raise _not_from_here()
 
 
-class Door:
+class OriginMiddleware:
     """Plain ASGI: `check_page` before everything else."""
 
     def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Iterable[str]) -> None:

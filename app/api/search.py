@@ -22,7 +22,7 @@ from app.api.memories import Source
 from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.clock import Clock
 from app.context import retrieve
-from app.context.candidates import Leg
+from app.context.candidates import Channel
 from app.context.compile import Compiler
 from app.context.knower import Knows, Who
 from app.context.request import SearchRequest, SearchResult
@@ -87,7 +87,7 @@ class Found(BaseModel):
     text: str
     score: float
     signals: dict[str, float]
-    via: list[Leg]
+    via: list[Channel]
     token_count: int
     created_at: datetime
     status: str
@@ -217,7 +217,7 @@ def _found(scored: Scored, statuses: Mapping[UUID, str]) -> Found:
         text=item.text,
         score=scored.score,
         signals=scored.signals,
-        via=sorted(item.legs),
+        via=sorted(item.channels),
         token_count=item.token_count,
         created_at=item.created_at,
         status=statuses.get(item.id, "active"),

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from app.api.card_models import CardGiven, CardOut, Given, KeepsCards
 from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, decode_cursor, paged
-from app.api.intake import IntakeMessage, MessageIn, Scribe, check_time
+from app.api.intake import IntakeMessage, IntakePreparer, MessageIn, check_time
 from app.api.scope import Admitted, CallerScope, Gate, find_session, session_of
 from app.errors import BadBody, BadRequest, Conflict, NotFound
 from app.gateway.identify import OnOff
@@ -263,7 +263,7 @@ def shown_message(row: HistoryMessage, cards: Sequence[CardOut] = ()) -> Message
 
 
 def sessions_router(
-    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: Scribe, deleter: Deleter
+    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: IntakePreparer, deleter: Deleter
 ) -> APIRouter:
     """The routes of /api/v1/sessions."""
     routes = _Routes(sessions, history, cards, scribe, deleter)
@@ -297,7 +297,7 @@ def sessions_router(
 
 
 def history_router(
-    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: Scribe, deleter: Deleter
+    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: IntakePreparer, deleter: Deleter
 ) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
@@ -308,7 +308,7 @@ def history_router(
 
 class _Routes:
     def __init__(
-        self, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: Scribe, deleter: Deleter
+        self, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: IntakePreparer, deleter: Deleter
     ) -> None:
         self._sessions = sessions
         self._history = history

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from app.capture.commit import GroupCommit
 from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange
-from app.capture.masking import masked
+from app.capture.mask import masked
 from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
 from app.index.analyse import pack

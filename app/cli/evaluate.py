@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from app.api.auth import Principal
-from app.api.intake import Scribe, Welcome
+from app.api.intake import IntakeCheck, IntakePreparer
 from app.api.scope import CallerScope
 from app.clock import SystemClock
 from app.console import database, failing_clearly, load_settings, show
@@ -75,8 +75,8 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    scribe = Scribe(core.embedder, core.counter, clock)
-    importer = Importer(sessions, history, scribe, SharedSpaces(pool, sql, clock), Welcome(lambda _: False))
+    scribe = IntakePreparer(core.embedder, core.counter, clock)
+    importer = Importer(sessions, history, scribe, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
     principal = Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
     scope = CallerScope(ids.LOCAL_TENANT, None, None, None, principal)
     for first in range(0, len(lines), PART_LINES):

@@ -21,9 +21,9 @@ import numpy as np
 import orjson
 from msgspec import Struct, field
 
-from app.context.candidates import LEGS, Candidate
-from app.context.facts_section import FactsFound, Tellings, fact_cost
-from app.context.inputs import KnownThen
+from app.context.candidates import CHANNELS, Candidate
+from app.context.facts_section import FactLines, FactsFound, fact_cost
+from app.context.inputs import KnownInput
 from app.context.notes import Count
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.question import Asked, query_type, temporal_scope
@@ -40,10 +40,11 @@ MAX_ITEMS = 100
 dropped) only the number for each reason is kept: a compile looks at up to 600."""
 
 
-_LEG_BITS: Mapping[frozenset[str], int] = {
-    frozenset(name for bit, name in enumerate(LEGS) if number >> bit & 1): number for number in range(2 ** len(LEGS))
+_CHANNEL_BITS: Mapping[frozenset[str], int] = {
+    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1): number
+    for number in range(2 ** len(CHANNELS))
 }
-"""As which number the legs that brought an item are stored: the sum of 2^n."""
+"""As which number the channels that brought an item are stored: the sum of 2^n."""
 
 
 class Explained(dict[str, Any]):
@@ -153,7 +154,7 @@ def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) ->
         columns.get("spans") or [None] * len(columns["id"]), columns.get("spaces") or [None] * len(columns["id"]), strict=True,
     )  # fmt: skip
     items = []
-    for identity, source, kind, tier, score, values, reason, because_of, tokens, legs, sources, span, space in rows:
+    for identity, source, kind, tier, score, values, reason, because_of, tokens, channels, sources, span, space in rows:
         item: dict[str, Any] = {
             "id": str(identity),
             "source": source,
@@ -164,7 +165,7 @@ def expand(stored: Mapping[str, Any], texts: Mapping[str, str] | None = None) ->
             "chosen": reason == Reason.CHOSEN,
             "reason": str(reason),
             "token_count": tokens,
-            "legs": [name for bit, name in enumerate(LEGS) if legs >> bit & 1],
+            "legs": [name for bit, name in enumerate(CHANNELS) if channels >> bit & 1],
             "provenance": [
                 {"session": sessions[session], "message_id": str(message or identity), "turn_index": turn}
                 for message, session, turn in sources
@@ -243,7 +244,7 @@ def _columns(told: Sequence[tuple[Scored, Reason, UUID | None]], sessions: dict[
         "reason": [reason for _, reason, _ in told],
         "because_of": [because for _, _, because in told],
         "tokens": [each.token_count for each in candidates],
-        "legs": [_LEG_BITS[each.legs] for each in candidates],
+        "legs": [_CHANNEL_BITS[each.channels] for each in candidates],
         "sources": [
             # No message: the item itself.
             [[None, sessions.setdefault(each.session_name or str(each.session_id), len(sessions)), each.turn_index]]
@@ -282,7 +283,7 @@ def _sources(memory: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[A
 
 
 def told_known(
-    asked: Asked, learned: FactsFound, told: Tellings, chosen: Mapping[str, int], budget: int, count: Count
+    asked: Asked, learned: FactsFound, told: FactLines, chosen: Mapping[str, int], budget: int, count: Count
 ) -> dict[str, Any]:
     """The keys that a compile with knowledge adds to its explanation. `chosen`: tokens of the facts that are told, by subject;
     `budget`: tokens that they may take at most. Of facts beyond it only the number is kept."""
@@ -327,7 +328,7 @@ def _query(asked: Asked, domain: bool) -> dict[str, Any]:
     return kind._asdict() | {"temporal_scope": temporal_scope(asked.span)}
 
 
-def _facts(told: Tellings, chosen: Mapping[str, int], budget: int, count: Count) -> dict[str, Any]:
+def _facts(told: FactLines, chosen: Mapping[str, int], budget: int, count: Count) -> dict[str, Any]:
     """As many of them as fill the budget, so that a compile as of then shares out the same, and those that earlier blocks tell:
     should one have to go, it is told again."""
     kept, room = [], budget
@@ -420,7 +421,7 @@ class Recalled:
         return None
 
 
-def recalled(audit: Mapping[str, Any], kept: KnownThen, values: Mapping[UUID, str]) -> tuple[Recalled, int]:
+def recalled(audit: Mapping[str, Any], kept: KnownInput, values: Mapping[UUID, str]) -> tuple[Recalled, int]:
     """What was known when this explanation was made, and how many conflicts are not told any more, because the words of their
     memory are gone. `values`: what memories say, by their ids."""
     clashes = [_clash_then(each, values) for each in audit["conflicts"]]

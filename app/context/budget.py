@@ -206,7 +206,7 @@ KNOWN_SECTIONS = ("domain", "conflicts", "unclear")
 """Those that only requests have that name things which are known."""
 
 
-class Wants(NamedTuple):
+class SectionNeeds(NamedTuple):
     """What the sections of a block would take, could they take all that they have to say."""
 
     profile: int = 0
@@ -220,7 +220,7 @@ class Wants(NamedTuple):
     working: int = 0
 
 
-NOTHING = Wants()
+NOTHING = SectionNeeds()
 
 
 class Shares(NamedTuple):
@@ -238,12 +238,12 @@ class Shares(NamedTuple):
     working: int = 0
 
 
-def wanted(wants: Wants, budgets: Budgets) -> Wants:
+def wanted(wants: SectionNeeds, budgets: Budgets) -> SectionNeeds:
     """What each wants, no more than its budget."""
-    return Wants(*map(min, wants, _limits(budgets)))
+    return SectionNeeds(*map(min, wants, _limits(budgets)))
 
 
-def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Shares:
+def share_out(room: int, wants: SectionNeeds, budgets: Budgets, memories: int) -> Shares:
     """`room` of a block shared out among its sections; `memories`: what these may take at most.
 
     With room for all, each has what it wants. With less, wishes and facts come first, each with a quarter of the room
@@ -255,9 +255,9 @@ def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Share
     if sum(own) + memories > room:
         facts, wishes = min(own.facts, room // FIRST), min(own.wishes, room // FIRST)
         left = room - facts - wishes
-        limits = Wants(*(limit if want else 0 for want, limit in zip(own, _limits(budgets), strict=True)))
+        limits = SectionNeeds(*(limit if want else 0 for want, limit in zip(own, _limits(budgets), strict=True)))
         whole = sum(limits._replace(facts=0, wishes=0)) + memories
-        own = Wants(*(min(want, left * limit // max(1, whole)) for want, limit in zip(own, limits, strict=True)))
+        own = SectionNeeds(*(min(want, left * limit // max(1, whole)) for want, limit in zip(own, limits, strict=True)))
         own = own._replace(facts=facts, wishes=wishes)
         if room - sum(own) < LEAST:
             own = NOTHING
@@ -276,8 +276,8 @@ def share_out(room: int, wants: Wants, budgets: Budgets, memories: int) -> Share
     )
 
 
-def _limits(budgets: Budgets) -> Wants:
-    return Wants(
+def _limits(budgets: Budgets) -> SectionNeeds:
+    return SectionNeeds(
         budgets.profile,
         budgets.facts,
         budgets.question,

@@ -13,9 +13,9 @@ from uuid import UUID
 from app.store.kinds import SUMMARIES
 from app.store.user_profile import EndedFact
 
-Leg = Literal["vector", "text", "entity", "time", "recent", "summary"]
-"""What brings a candidate: two retrieval legs of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
-LEGS: tuple[Leg, ...] = get_args(Leg)
+Channel = Literal["vector", "text", "entity", "time", "recent", "summary"]
+"""What brings a candidate: two retrieval channels of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
+CHANNELS: tuple[Channel, ...] = get_args(Channel)
 """As one number, several are the sum of 2^n."""
 
 
@@ -36,8 +36,8 @@ class Candidate(NamedTuple):
     """One item that could go into the prompt. A plain tuple, because a compile makes a hundred and more of them.
 
     `token_count` is the stored count of `text` (o200k), never counted again. `similarity` is a cosine in −1..1; None:
-    that leg did not see the item. `tier` is 0–4 for a memory (seed 000 §5.1); a message has no tier: None. `session_name` is
-    the external id of a message's session; `sources` are a memory's, as stored, and `origin` the only message that it comes
+    that channel did not see the item. `tier` is 0–4 for a memory (seed 000 §5.1); a message has no tier: None. `session_name`
+    is the external id of a message's session; `sources` are a memory's, as stored, and `origin` the only message that it comes
     from: None for a message, or for a memory with no source or several.
 
     `near_text`, `near_vector`: how well it and its neighbours answer, 1 the best of all that was looked at (`rank`); `named`: 1
@@ -63,7 +63,7 @@ class Candidate(NamedTuple):
     importance: float
     access_count: int
     content_hash: bytes
-    legs: frozenset[str]
+    channels: frozenset[str]
     similarity: float | None
     entity_ids: Sequence[str] = ()
     origin: UUID | None = None

@@ -32,7 +32,7 @@ from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, FactsFound, learn, naming, shown, told_id
 from app.context.inputs import Terms, given, keep, keep_ended, keep_known, keep_notes
 from app.context.layout import Layout, Layouts, Live, Story, TokenFigures, tell_story, visible_from
-from app.context.notes import NOTHING_SINCE, Habits, NoteLines, Since, doubtful, habits_for, since_then
+from app.context.notes import NOTHING_SINCE, EndedSince, Habits, NoteLines, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
@@ -416,7 +416,7 @@ class Compiler:
 
     def _since(
         self, request: CompileRequest, reading: MessageTopics, layout: Layout, packed: Packed, scale: float
-    ) -> tuple[Packed, Since]:
+    ) -> tuple[Packed, EndedSince]:
         """What was chosen, with what is so since where it says what is so no more."""
         ended = doubtful(packed, reading.past)
         if not ended:
@@ -474,7 +474,7 @@ def _standing_there(items: Sequence[Candidate], said: Collection[str]) -> Collec
 
 
 def _block(
-    text: str, packed: Packed, said: NoteLines, since: Since, full: Transcript, scale: float, summary: str | None
+    text: str, packed: Packed, said: NoteLines, since: EndedSince, full: Transcript, scale: float, summary: str | None
 ) -> Block:
     last = full.last_user()
     anchor = full.chains[last] if last is not None else None

@@ -18,7 +18,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.context.assemble import Block, neutralise
-from app.context.budget import Shares, Wants
+from app.context.budget import SectionNeeds, Shares
 from app.context.notes import QUESTION_LABEL, VALUE_CHARS, Count, NoteLines
 from app.context.pack import Reason
 from app.context.question import Asked
@@ -164,7 +164,7 @@ def _merged(known: Known, fresh: Sequence[Clash]) -> tuple[Clash, ...]:
     return tuple(found.values())
 
 
-class Tellings(Struct, frozen=True):
+class FactLines(Struct, frozen=True):
     """What there is to tell now, and of that what an earlier block tells already (`seen`)."""
 
     facts: Sequence[DomainFact] = ()
@@ -174,21 +174,21 @@ class Tellings(Struct, frozen=True):
     asks: Sequence[Clash] = ()
     """Contradictions that the user is to decide, and was not asked about in these blocks."""
 
-    def wants(self, now: datetime, count: Count) -> Wants:
+    def wants(self, now: datetime, count: Count) -> SectionNeeds:
         """What it would take."""
         facts = _label_cost(now, count) + sum(fact_cost(each, count) for each in self.facts) if self.facts else 0
         clashes = sum(_line_cost(clash_line(each), count) for each in self.clashes)
-        return Wants(
+        return SectionNeeds(
             domain=facts,
             conflicts=clashes,
             unclear=sum(_line_cost(unclear_line(each), count) for each in self.unclear),
         )
 
 
-NOTHING_TO_TELL = Tellings()
+NOTHING_TO_TELL = FactLines()
 
 
-def tellings(learned: FactsFound, blocks: Sequence[Block]) -> Tellings:
+def tellings(learned: FactsFound, blocks: Sequence[Block]) -> FactLines:
     """What is to be told beside the blocks that stay in the prompt."""
     said = {item.int >> 80: item for block in blocks for item in block.item_ids if not is_item(item)}
 
@@ -199,7 +199,7 @@ def tellings(learned: FactsFound, blocks: Sequence[Block]) -> Tellings:
     once = {_clash_id(each): each for each in reversed(learned.clashes)}  # of those that say the same, the latest
     clashes = [each for item, each in reversed(once.items()) if is_new(item)]
     unclear = {_unclear_id(each): each for each in known.resolutions if each.requires_disambiguation}
-    return Tellings(
+    return FactLines(
         facts=[each for each in known.facts if is_new(_fact_id(each))],
         clashes=clashes,
         unclear=[each for item, each in unclear.items() if is_new(item)],
@@ -219,7 +219,7 @@ def stale(learned: FactsFound, blocks: Sequence[Block]) -> set[UUID]:
 
 
 def tell(
-    said: NoteLines, told: Tellings, shares: Shares, now: datetime, count: Count, *, questions: int, asking: int
+    said: NoteLines, told: FactLines, shares: Shares, now: datetime, count: Count, *, questions: int, asking: int
 ) -> Mapping[str, int]:
     """Add the lines that fit their sections to what is said, and their figures to its account. `questions`: how many more may
     be put to the user, in `asking` tokens. Returns the tokens of each fact that is told, by its subject."""
@@ -241,7 +241,7 @@ def tell(
     return chosen
 
 
-def _tell_facts(said: NoteLines, told: Tellings, budget: int, now: datetime, count: Count) -> Mapping[str, int]:
+def _tell_facts(said: NoteLines, told: FactLines, budget: int, now: datetime, count: Count) -> Mapping[str, int]:
     """Whole facts while they fit, then as much of the next as does."""
     if not told.facts and not told.seen:
         return {}

@@ -29,7 +29,7 @@ from msgspec.structs import fields, replace
 from app.context.assemble import Block
 from app.context.budget import KNOWN_SECTIONS, Budgets
 from app.context.candidates import Candidate
-from app.context.notes import Openings, due_now
+from app.context.notes import NotesDue, due_now
 from app.context.request import CompileRequest
 from app.context.resolution import Known
 from app.context.score import PROFILES, Profile
@@ -90,7 +90,7 @@ class Terms(NamedTuple):
     asked: bool = True
 
 
-class FactThen(NamedTuple):
+class FactInput(NamedTuple):
     """A fact of the user's that bore on the message, or that stood in a live block: its id, its note's, the memory
     that said so last, since when it was so, and the messages that said it."""
 
@@ -101,7 +101,7 @@ class FactThen(NamedTuple):
     messages: tuple[UUID, ...] = ()
 
 
-class WishThen(NamedTuple):
+class WishInput(NamedTuple):
     """A standing wish that there was to say, or that stood in the prompt: the id of its memory, and the messages that
     said it."""
 
@@ -109,7 +109,7 @@ class WishThen(NamedTuple):
     messages: tuple[UUID, ...] = ()
 
 
-class EndedThen(NamedTuple):
+class EndedInput(NamedTuple):
     """Of an item that was shown, a memory that was so no more, since when, and which had taken its place."""
 
     item: UUID
@@ -118,29 +118,29 @@ class EndedThen(NamedTuple):
     heir: UUID | None
 
 
-class NotesThen(Struct, frozen=True):
+class NotesInput(Struct, frozen=True):
     """What there was to say beside memories. `profile`: text of the tenant's; None where it stood in a live block already.
     `due`: of what was found, memories to ask the user about; None: the user was not to be asked at all."""
 
     profile_note: UUID | None = None
     profile: str | None = None
-    facts: tuple[FactThen, ...] = ()
+    facts: tuple[FactInput, ...] = ()
     due: Mapping[UUID, datetime] | None = None
-    wishes: tuple[WishThen, ...] = ()
+    wishes: tuple[WishInput, ...] = ()
     borne: frozenset[UUID] = frozenset()
     """Notes of facts on which something bore that is not known again."""
     doubted: frozenset[UUID] = frozenset()
     """Of what was found, and behind the facts, memories in doubt."""
 
 
-class DeedThen(NamedTuple):
+class DeedInput(NamedTuple):
     """What the block said that Mneme had done: its own words, and the memories that they named."""
 
     words: str
     items: tuple[UUID, ...]
 
 
-class KnownThen(NamedTuple):
+class KnownInput(NamedTuple):
     """What was known beyond what the audit tells. `related`: ids of what the ontology led to."""
 
     related: frozenset[str] = frozenset()
@@ -169,7 +169,7 @@ class KeptInputs(Struct, frozen=True):
     questions: int
     weights: Mapping[str, float] | None
     learns: bool
-    notes: NotesThen
+    notes: NotesInput
     search: bool
     retrieval: UUID | None
     ancestors: tuple[UUID, ...]
@@ -177,13 +177,13 @@ class KeptInputs(Struct, frozen=True):
     summary: tuple[bytes, int] | None
     system: tuple[bytes, int] | None
     path: Mapping[str, Any] | None
-    known: KnownThen | None
+    known: KnownInput | None
     cards: tuple[UUID, ...] | None
-    ended: tuple[EndedThen, ...]
+    ended: tuple[EndedInput, ...]
     packed: Mapping[str, str]
     price: Price | None = None
     asked: bool = True
-    deeds: tuple[DeedThen, ...] = ()
+    deeds: tuple[DeedInput, ...] = ()
 
     def terms(self, taken: str) -> Terms:
         """How the compiler was set; `taken`: the name of the profile that was taken."""
@@ -283,7 +283,7 @@ def keep_ended(ended: Sequence[EndedFact]) -> dict[str, Any]:
 
 
 def keep_notes(
-    request: CompileRequest, audit: Mapping[str, Any], opened: Openings, blocks: Sequence[Block]
+    request: CompileRequest, audit: Mapping[str, Any], opened: NotesDue, blocks: Sequence[Block]
 ) -> dict[str, Any]:
     """What of the notes is kept: that which there was to say, and what stands in the blocks that stay (should they have to go,
     it would be said again)."""
@@ -387,15 +387,15 @@ def read(inputs: Mapping[str, Any]) -> KeptInputs | None:
         summary=_named(inputs.get("summary")),
         system=_named(inputs.get("system")),
         path=inputs.get("path"),
-        known=KnownThen(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
+        known=KnownInput(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
         cards=tuple(UUID(each) for each in inputs["cards"]) if "cards" in inputs else None,
         ended=tuple(
-            EndedThen(UUID(item), UUID(memory), _time(at), _uuid(heir))
+            EndedInput(UUID(item), UUID(memory), _time(at), _uuid(heir))
             for item, memory, at, heir in inputs.get("ended", ())
         ),
         price=inputs.get("price"),
         asked=inputs.get("asked", True),
-        deeds=tuple(DeedThen(words, _ids(items)) for words, items in inputs.get("deeds", ())),
+        deeds=tuple(DeedInput(words, _ids(items)) for words, items in inputs.get("deeds", ())),
         packed={name: inputs[name] for name in _COLUMNS if name in inputs},
     )
 
@@ -453,18 +453,18 @@ def _moment(micros: int) -> datetime | None:
     return _EPOCH + micros * _MICROSECOND if micros != _NEVER else None
 
 
-def _notes(kept: Mapping[str, Any]) -> NotesThen:
+def _notes(kept: Mapping[str, Any]) -> NotesInput:
     note, profile = kept.get("profile", (None, None))
     due = kept.get("due")
-    return NotesThen(
+    return NotesInput(
         _uuid(note),
         profile,
         tuple(
-            FactThen(UUID(fact), UUID(own), _uuid(memory), *(_time(since[0]), _ids(since[1])) if since else ())
+            FactInput(UUID(fact), UUID(own), _uuid(memory), *(_time(since[0]), _ids(since[1])) if since else ())
             for fact, own, memory, *since in kept.get("facts", ())
         ),
         {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
-        tuple(WishThen(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
+        tuple(WishInput(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
         frozenset(_ids(kept.get("borne", ()))),
         frozenset(_ids(kept.get("doubted", ()))),
     )

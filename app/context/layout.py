@@ -17,9 +17,19 @@ from app.context.asked_cards import CardsRead, TellsCards
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.audit import told_known
 from app.context.bearing import NOTHING_READ, MessageTopics
-from app.context.budget import Budgets, Shares, Split, TaskType, Wants, epoch_budget, memory_budget, share_out, wanted
-from app.context.facts_section import NOTHING_TO_TELL, FactsFound, Tellings, shown, stale, tell, tellings
-from app.context.notes import NO_OPENINGS, Count, NoteLines, Openings, VisibleTurns, due_now, fact_lines, openings, say
+from app.context.budget import (
+    Budgets,
+    SectionNeeds,
+    Shares,
+    Split,
+    TaskType,
+    epoch_budget,
+    memory_budget,
+    share_out,
+    wanted,
+)
+from app.context.facts_section import NOTHING_TO_TELL, FactLines, FactsFound, shown, stale, tell, tellings
+from app.context.notes import NO_OPENINGS, Count, NoteLines, NotesDue, VisibleTurns, due_now, fact_lines, openings, say
 from app.context.pack import Packed, history_suffix
 from app.context.question import Asked
 from app.context.request import CompileRequest, PathMessage
@@ -173,8 +183,8 @@ class Layout(NamedTuple):
 
     live: Live
     blocked: bool
-    opened: Openings
-    told: Tellings
+    opened: NotesDue
+    told: FactLines
     shares: Shares
     cards: TellsCards | None = None
     spent: bool = False
@@ -269,10 +279,10 @@ class Layouts:
         figures: TokenFigures,
         story: Story,
         live: Live,
-        told: Tellings,
+        told: FactLines,
         reading: MessageTopics,
         worths: Mapping[UUID, float],
-    ) -> tuple[Openings, Wants]:
+    ) -> tuple[NotesDue, SectionNeeds]:
         """What there is to say beside memories, and what all of it would take."""
         count, opened = self.counted(figures.scale), NO_OPENINGS
         if request.standing is not NOTHING:

@@ -18,7 +18,7 @@ from msgspec import Struct, field
 
 from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise, since_of
 from app.context.bearing import MessageTopics, Why, answers, bears_on, naming
-from app.context.budget import Shares, Wants
+from app.context.budget import SectionNeeds, Shares
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
 from app.context.question import Asked
@@ -75,7 +75,7 @@ class VisibleTurns(Struct, frozen=True):
     ancestors: Collection[UUID] = ()
 
 
-class Openings(Struct, frozen=True):
+class NotesDue(Struct, frozen=True):
     """What there is to say now: what stands in no earlier block, nor in the transcript. `facts`: those that bear on
     the message; `why`, by note. `aside`: those that do not. `seen`: facts, and `heard`: wishes, that stand there
     already. `memories`: those that a line, here or in an earlier block, speaks for; `messages`: what these were
@@ -93,11 +93,11 @@ class Openings(Struct, frozen=True):
     messages: Collection[UUID] = frozenset()
     answers: bool = False
 
-    def wants(self, count: Count, question: int) -> Wants:
+    def wants(self, count: Count, question: int) -> SectionNeeds:
         """What it would take. `question`: what a question may."""
         facts = ABOUT_TOKENS + sum(_fact_cost(each, count) for each in self.facts) if self.facts else 0
         wishes = WISHES_TOKENS + sum(_wish_cost(each, count) for each in self.wishes) if self.wishes else 0
-        return Wants(_profile_cost(self.profile, count), facts, question, wishes=wishes)
+        return SectionNeeds(_profile_cost(self.profile, count), facts, question, wishes=wishes)
 
     def said_by(self, item: Candidate) -> bool:
         """Whether a line says all that an item says: a memory of the same, or a brief message that it was learned from."""
@@ -106,7 +106,7 @@ class Openings(Struct, frozen=True):
         return item.id in self.messages and item.span is None and len(item.text) <= BRIEF_CHARS
 
 
-NO_OPENINGS = Openings()
+NO_OPENINGS = NotesDue()
 
 
 class NoteLines(Struct):
@@ -206,7 +206,7 @@ def openings(
     reading: MessageTopics,
     worths: Mapping[UUID, float] = MappingProxyType({}),
     dropped: Sequence[Block] = (),
-) -> Openings:
+) -> NotesDue:
     """What is to be said beside the blocks that stay in the prompt. `reading`: the message's; `worths`: as `bears_on`
     has them. `dropped`: blocks that had to go: the facts that they said are said again, as they are now."""
     if standing.profile is None and not standing.facts and not standing.wishes:
@@ -245,7 +245,7 @@ def openings(
         *[each for each in seen if each.note in live],
     ]
     said: list[StandingWish | StandingFact] = [*standing.wishes, *spoken]
-    return Openings(
+    return NotesDue(
         lines,
         standing.profile_note,
         facts,
@@ -261,7 +261,7 @@ def openings(
 
 
 def say(
-    opened: Openings,
+    opened: NotesDue,
     shares: Shares,
     packed: Packed,
     due: Mapping[UUID, datetime] | None,
@@ -280,7 +280,7 @@ def say(
     return said
 
 
-def _say_wishes(said: NoteLines, opened: Openings, budget: int, count: Count) -> None:
+def _say_wishes(said: NoteLines, opened: NotesDue, budget: int, count: Count) -> None:
     if not opened.wishes and not opened.heard:
         return
     chosen: list[StandingWish] = []
@@ -306,7 +306,7 @@ def _say_wishes(said: NoteLines, opened: Openings, budget: int, count: Count) ->
     }
 
 
-def _say_profile(said: NoteLines, opened: Openings, budget: int, count: Count) -> None:
+def _say_profile(said: NoteLines, opened: NotesDue, budget: int, count: Count) -> None:
     if not opened.profile:
         return
     # By halves: each look counts all that is kept, and a profile may have thousands of lines.
@@ -323,7 +323,7 @@ def _say_profile(said: NoteLines, opened: Openings, budget: int, count: Count) -
     )
 
 
-def _say_facts(said: NoteLines, opened: Openings, budget: int, count: Count, outranked: Collection[UUID]) -> None:
+def _say_facts(said: NoteLines, opened: NotesDue, budget: int, count: Count, outranked: Collection[UUID]) -> None:
     if not opened.facts and not opened.seen and not opened.aside:
         return
     chosen: list[StandingFact] = []
@@ -437,7 +437,7 @@ def _in_prompt(session: UUID | None, turn: int | None, place: VisibleTurns) -> b
 # --- what a line says behind something that is so no more -------------------------------------------------------------
 
 
-class Since(NamedTuple):
+class EndedSince(NamedTuple):
     """`words`: of items that say what is so no more, what stands behind them; `used`: what these words are of;
     `tokens`: what they cost."""
 
@@ -446,7 +446,7 @@ class Since(NamedTuple):
     tokens: int = 0
 
 
-NOTHING_SINCE = Since({}, ())
+NOTHING_SINCE = EndedSince({}, ())
 
 
 def doubtful(packed: Packed, past: bool) -> list[EndedFact]:
@@ -460,7 +460,7 @@ def doubtful(packed: Packed, past: bool) -> list[EndedFact]:
     ]
 
 
-def since_then(packed: Packed, ended: Iterable[EndedFact], room: int, count: Count) -> tuple[Packed, Since]:
+def since_then(packed: Packed, ended: Iterable[EndedFact], room: int, count: Count) -> tuple[Packed, EndedSince]:
     """The words behind the chosen items, and the choice without those for whose words there is no room: `room` tokens
     are left. An old thing is said with the new one beside it, or not at all."""
     texts = {each.id: each for each in packed.candidates}
@@ -485,7 +485,7 @@ def since_then(packed: Packed, ended: Iterable[EndedFact], room: int, count: Cou
         left = tuple(each for each in packed.chosen if each.candidate.id not in gone)
         out = tuple(Verdict(each, Reason.OVER_BUDGET) for each in packed.chosen if each.candidate.id in gone)
         packed = Packed(left, packed.dropped + out, packed.tokens if left else 0)
-    return packed, Since(words, used, tokens)
+    return packed, EndedSince(words, used, tokens)
 
 
 def _says(item: Candidate, ended: EndedFact) -> bool:

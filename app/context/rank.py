@@ -18,7 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from app.context.candidates import LEGS, LONG
+from app.context.candidates import LONG
 from app.context.question import TimeSpan
 from app.store.item_columns import (
     EPOCH,
@@ -56,7 +56,7 @@ KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 USER_ROLE = 1
 OF_SESSION, OF_OTHERS = 10, 11
 """The role in the place of a memory that sums up a session, or anything else (`agent_data.summary_mark`)."""
-VECTOR_LEG, TEXT_LEG, ENTITY_LEG, TIME_LEG, RECENT_LEG, SUMMARY_LEG = (1 << n for n in range(len(LEGS)))
+VECTOR_CHANNEL, TEXT_CHANNEL, ENTITY_CHANNEL, TIME_CHANNEL, RECENT_CHANNEL, SUMMARY_CHANNEL = (1 << n for n in range(6))
 RECENT = 20
 """Items that count as the latest (seed 000 §6.4 asks for so many by use)."""
 TOLD_DAYS = 7.0
@@ -73,7 +73,7 @@ class Ranking(Struct, frozen=True):
 
     `at`: where it is among the scan's places. `text`, `vector`: smoothed, 1 the best of this question's (vector: as low as
     −1 or less). `counts`: how often each word stands in the item itself, shape (words, n). `similarity`: the item's own cosine,
-    NaN where no leg knew it. `legs`: the sum of 2^n of `LEGS`.
+    NaN where no channel knew it. `channels`: the sum of 2^n of `CHANNELS`.
     """
 
     scan: Scan
@@ -89,7 +89,7 @@ class Ranking(Struct, frozen=True):
     digest: Column
     recap: Column
     counts: Column
-    legs: NDArray[np.uint8]
+    channels: NDArray[np.uint8]
     near_text: Column
     """BM25 smoothed over the neighbours, in units of `gains`; `attainable` is the most."""
     near_vector: Column
@@ -146,14 +146,14 @@ def rank(
     or asks for a `recap` of a conversation; what stands in the prompt already (see `UserIndex.scan`) is context for the
     rest, and then left out. `tied`: memories that are about what it names."""
     if scan.ordered is not None:
-        at, columns, sims, counts, legs = _in_order(scan, scan.ordered)
+        at, columns, sims, counts, channels = _in_order(scan, scan.ordered)
     else:
-        at, columns, sims, counts, legs = _merged(scan, columns_of(scan.places))
+        at, columns, sims, counts, channels = _merged(scan, columns_of(scan.places))
     owner, turn, memory, speaker, moments = columns.owner, columns.turn, columns.memory, columns.speaker, columns.at
     many, lengths = len(at), columns.tokens.astype(np.float32)
     told, marks = _speakers(speaker, query)
     shares = _shares(owner, turn, lengths)
-    # Where the vector leg did not see an item, it is no nearer than the last that was seen.
+    # Where the vector channel did not see an item, it is no nearer than the last that was seen.
     rows = np.where(np.isnan(sims), np.float32(scan.sims.min()), sims) if len(scan.sims) else np.zeros(many, np.float32)
     vector = smooth(rows[None], shares)[0]
     text = np.zeros(many, np.float32)
@@ -165,17 +165,17 @@ def rank(
     timely = timeliness(moments, span)
     if here and session is not None:
         timely[owner == key_of(session)] = 1.0
-    legs[timely == 1.0] |= TIME_LEG
+    channels[timely == 1.0] |= TIME_CHANNEL
     if many > RECENT:
-        legs[moments >= np.partition(moments, many - RECENT)[many - RECENT]] |= RECENT_LEG
+        channels[moments >= np.partition(moments, many - RECENT)[many - RECENT]] |= RECENT_CHANNEL
     else:
-        legs |= RECENT_LEG
+        channels |= RECENT_CHANNEL
     named = np.isin(speaker, marks) if marks else np.zeros(many, bool)
     own = (columns.role == USER_ROLE) & ~memory
     sums = np.where(memory, columns.role, 0)
-    legs[sums >= OF_SESSION] |= SUMMARY_LEG
+    channels[sums >= OF_SESSION] |= SUMMARY_CHANNEL
     if tied:
-        legs[memory & np.isin(columns.item, [key_of(each) for each in tied])] |= ENTITY_LEG
+        channels[memory & np.isin(columns.item, [key_of(each) for each in tied])] |= ENTITY_CHANNEL
     told_whole = sums == OF_SESSION if recap else np.zeros(many, bool)
     digest = (sums >= OF_SESSION) & ~told_whole
     kept: NDArray[np.bool_] | slice = slice(None)
@@ -186,7 +186,7 @@ def rank(
     return Ranking(
         scan, at[kept], _normalised(text[kept]), _normalised(vector[kept]), sims[kept], named[kept].astype(np.float32),
         timely[kept], lengths[kept], own[kept].astype(np.float32), memory[kept].astype(np.float32),
-        digest[kept].astype(np.float32), told_whole[kept].astype(np.float32), counts[:, kept], legs[kept], text[kept],
+        digest[kept].astype(np.float32), told_whole[kept].astype(np.float32), counts[:, kept], channels[kept], text[kept],
         vector[kept], told, )  # fmt: skip
 
 
@@ -255,7 +255,7 @@ def saturation(scan: Scan, tokens: Column) -> Column:
 
 _Merged = tuple[NDArray[np.intp], Columns, Column, Column, NDArray[np.uint8]]
 """Each item once, session by session in the order of its turns: where its place is, its columns, cosine (NaN: unknown), word
-counts (words, n) and legs."""
+counts (words, n) and channels."""
 
 
 def _in_order(scan: Scan, ordered: Ordered) -> _Merged:
@@ -264,9 +264,9 @@ def _in_order(scan: Scan, ordered: Ordered) -> _Merged:
     many = len(columns.item)
     counts = np.zeros((len(scan.words), many), np.float32)
     counts[:, ordered.said] = scan.counts[:, : len(scan.words)].T
-    legs = np.full(many, VECTOR_LEG, np.uint8)
-    legs[ordered.said] |= TEXT_LEG
-    return np.arange(many), columns, scan.sims, counts, legs
+    channels = np.full(many, VECTOR_CHANNEL, np.uint8)
+    channels[ordered.said] |= TEXT_CHANNEL
+    return np.arange(many), columns, scan.sims, counts, channels
 
 
 def _merged(scan: Scan, columns: Columns) -> _Merged:
@@ -284,10 +284,10 @@ def _merged(scan: Scan, columns: Columns) -> _Merged:
     sims[rank_of[:n]] = scan.sims
     counts = np.zeros((len(scan.words), len(kept)), np.float32)
     counts[:, rank_of[n:]] = scan.counts[:, : len(scan.words)].T
-    legs = np.zeros(len(kept), np.uint8)
-    legs[rank_of[:n]] = VECTOR_LEG
-    legs[counts.any(axis=0)] |= TEXT_LEG
-    return kept, columns.part(kept), sims, counts, legs
+    channels = np.zeros(len(kept), np.uint8)
+    channels[rank_of[:n]] = VECTOR_CHANNEL
+    channels[counts.any(axis=0)] |= TEXT_CHANNEL
+    return kept, columns.part(kept), sims, counts, channels
 
 
 def _apart(

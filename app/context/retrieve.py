@@ -18,16 +18,16 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.bearing import BEARS_WORTH
-from app.context.candidates import LEGS, Candidate
+from app.context.candidates import CHANNELS, Candidate
 from app.context.notes import SoughtClaim
 from app.context.question import Asked, TimeSpan
 from app.context.rank import (
-    ENTITY_LEG,
-    RECENT_LEG,
-    SUMMARY_LEG,
-    TEXT_LEG,
-    TIME_LEG,
-    VECTOR_LEG,
+    ENTITY_CHANNEL,
+    RECENT_CHANNEL,
+    SUMMARY_CHANNEL,
+    TEXT_CHANNEL,
+    TIME_CHANNEL,
+    VECTOR_CHANNEL,
     Column,
     Ranking,
     gains,
@@ -38,9 +38,9 @@ from app.context.score import Profile
 from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.index.analyse import UNSPACED
-from app.index.indexes import Fresh, Indexes, IndexScope
-from app.index.together import SharedPart
-from app.index.user_index import NEVER, Also
+from app.index.indexes import CurrentIndex, Indexes, IndexScope
+from app.index.merged import SharedPart
+from app.index.user_index import NEVER, FurtherItems
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of
@@ -79,7 +79,7 @@ class Passage(NamedTuple):
     tokens: int
 
 
-class Cutter:
+class PassageCutter:
     """Cuts messages for one question. `words`: its stems, `gains`: what each is worth; `count`: tokens of a text."""
 
     def __init__(self, words: Sequence[str], gains: Sequence[float], count: Callable[[str], int]) -> None:
@@ -156,18 +156,18 @@ def _end(text: str, starts: Sequence[int], start: int, width: int) -> int:
     return space if space > start else start + width
 
 
-class LegLimits(NamedTuple):
-    """How much each leg may bring: vectors (all of them, while there are no more), texts (words are looked up until so many
+class ChannelLimits(NamedTuple):
+    """How much each channel may bring: vectors (all of them, while there are no more), texts (words are looked up until so many
     documents, four times, have one)."""
 
     vectors: int
     texts: int
 
 
-LIMITS = LegLimits(vectors=12_000, texts=50)
+LIMITS = ChannelLimits(vectors=12_000, texts=50)
 """Of prompts and searches alike. Whoever has more vectors gets the nearest. Evidence is often found by its neighbours: with 300
-candidates for each leg chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more; with 60 documents
-work loses .015."""
+candidates for each channel chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more; with 60
+documents work loses .015."""
 SLACK = 1.1
 """How many times the tokens of the budget are fetched: what repeats something, or may not come up, is left out only then. (In a
 prompt the lines around the texts make it 1.4 times.)"""
@@ -191,7 +191,7 @@ class SharedScope(NamedTuple):
     space_id: UUID
     name: str
     session: UUID | None = None
-    fresh: Fresh | None = None
+    fresh: CurrentIndex | None = None
 
 
 class Scope(Struct, frozen=True):
@@ -204,7 +204,7 @@ class Scope(Struct, frozen=True):
     visible_from: int = 1
     ancestors: Sequence[UUID] = ()
     history: bool = False
-    fresh: Fresh | None = None
+    fresh: CurrentIndex | None = None
     """The user's index, where it was read with the request's place."""
     shared: tuple[SharedScope, ...] = ()
     """Spaces whose memory is asked together with the user's."""
@@ -262,7 +262,7 @@ class Retriever:
         """The number of the embedder's space; None: not known yet."""
 
     async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: LegLimits = LIMITS
+        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: ChannelLimits = LIMITS
     ) -> Retrieved:
         """The candidates most likely to be chosen.
 
@@ -286,7 +286,7 @@ class Retriever:
             IndexScope(scope.session, scope.visible_from, scope.ancestors, scope.history, wanted.only, scope.confine),
             vectors=limits.vectors,
             texts=limits.texts,
-            also=Also(tied, _moments(asked.span), asked.recap or "summary" in profile.legs),
+            also=FurtherItems(tied, _moments(asked.span), asked.recap or "summary" in profile.channels),
             fresh=scope.fresh,
             shared=[SharedPart(each.space_id, each.session) for each in scope.shared],
             shared_fresh={each.space_id: each.fresh for each in scope.shared if each.fresh is not None},
@@ -309,7 +309,7 @@ class Retriever:
             judgement = judge(ranking, asked, scores, bears=wanted.bears)
         if judgement is not None and not judgement.passes:
             return Retrieved([], {}, False)
-        cutter = Cutter(scan.words, gains(scan).tolist(), self._count)
+        cutter = PassageCutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
         names = {each.space_id: each.name for each in scope.shared}
@@ -344,7 +344,7 @@ class Retriever:
     async def _tied(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Sequence[UUID]:
         """Memories that are about what the question names, whatever their words are; looked for where that is a known thing,
         or the profile asks for it."""
-        if wanted.only == 0 or not (asked.things or "entity" in profile.legs):
+        if wanted.only == 0 or not (asked.things or "entity" in profile.channels):
             return ()
         about = sorted(each.replace("\0", "") for each in asked.about | wanted.related())
         whose = [scope.user_id, *(each.space_id for each in scope.shared)]
@@ -406,7 +406,7 @@ def _parts(
     order = _order(ranking, profile, scores)
     if judgement is not None and wanted.price is not None:
         order = order[_affordable(ranking, judgement, wanted.price)[order]]
-    if things and profile.ranked and len(tied := _nearest(ranking, ENTITY_LEG, TIED)):
+    if things and profile.ranked and len(tied := _nearest(ranking, ENTITY_CHANNEL, TIED)):
         rest = _parts_of(ranking, order[~np.isin(order, tied)], profile, wanted)
         yield np.concatenate([tied, next(rest, tied[:0])])
         yield from rest
@@ -463,28 +463,28 @@ def _beyond(ranking: Ranking, judgement: Judgement, fetched: Sequence[NDArray[np
 
 
 def _order(ranking: Ranking, profile: Profile, scores: Column | None) -> NDArray[np.intp]:
-    """The likeliest first; without scores, for a profile of the seeds, what each leg brings, in any order."""
+    """The likeliest first; without scores, for a profile of the seeds, what each channel brings, in any order."""
     if scores is not None:
         return highest(scores, ROUNDS * MOST)
-    said = np.flatnonzero(ranking.legs & TEXT_LEG)
-    texts = said[np.argsort(-ranking.bm25(said), kind="stable")[: profile.legs.get("text", 0)]]
-    found = [_nearest(ranking, bit, profile.legs.get(name, 0)) for name, bit in NEAREST_OF.items()]
+    said = np.flatnonzero(ranking.channels & TEXT_CHANNEL)
+    texts = said[np.argsort(-ranking.bm25(said), kind="stable")[: profile.channels.get("text", 0)]]
+    found = [_nearest(ranking, bit, profile.channels.get(name, 0)) for name, bit in NEAREST_OF.items()]
     return np.unique(np.concatenate([texts, *found]))
 
 
 NEAREST_OF = {
-    "vector": VECTOR_LEG,
-    "entity": ENTITY_LEG,
-    "time": TIME_LEG,
-    "recent": RECENT_LEG,
-    "summary": SUMMARY_LEG,
+    "vector": VECTOR_CHANNEL,
+    "entity": ENTITY_CHANNEL,
+    "time": TIME_CHANNEL,
+    "recent": RECENT_CHANNEL,
+    "summary": SUMMARY_CHANNEL,
 }
 """Legs of a profile that bring the nearest of theirs."""
 
 
-def _nearest(ranking: Ranking, leg: int, most: int) -> NDArray[np.intp]:
-    """What a leg brings: the nearest of its items; of those without a vector any."""
-    those = np.flatnonzero(ranking.legs & leg)
+def _nearest(ranking: Ranking, channel: int, most: int) -> NDArray[np.intp]:
+    """What a channel brings: the nearest of its items; of those without a vector any."""
+    those = np.flatnonzero(ranking.channels & channel)
     similarity = ranking.similarity[those]
     order = np.argsort(-np.where(np.isnan(similarity), np.float32(-1.0), similarity), kind="stable")
     return those[order[:most]]
@@ -515,37 +515,37 @@ def ranked_by(ranking: Ranking, profile: Profile) -> Column:
 
 
 _Numbers = tuple[int, float, float, float, float, float, float | None]
-"""Of one item: `legs`, `similarity`, `text`, `vector`, `speaker`, `timely` of `Ranking`, and its log-odds."""
+"""Of one item: `channels`, `similarity`, `text`, `vector`, `speaker`, `timely` of `Ranking`, and its log-odds."""
 
 
 def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | None) -> list[_Numbers]:
     """What the ranking knows of these. (Column by column: one number at a time, numpy takes ten times as long.)"""
-    columns = (ranking.legs, ranking.similarity, ranking.text, ranking.vector, ranking.speaker, ranking.timely)
+    columns = (ranking.channels, ranking.similarity, ranking.text, ranking.vector, ranking.speaker, ranking.timely)
     odds = judgement.odds[part].tolist() if judgement is not None else [None] * len(part)
     return list(zip(*(each[part].tolist() for each in columns), odds, strict=True))
 
 
-_LEGS: tuple[frozenset[str], ...] = tuple(
-    frozenset(name for bit, name in enumerate(LEGS) if number >> bit & 1) for number in range(2 ** len(LEGS))
+_CHANNELS: tuple[frozenset[str], ...] = tuple(
+    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1) for number in range(2 ** len(CHANNELS))
 )
-"""Which legs brought an item, by number."""
+"""Which channels brought an item, by number."""
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}
 
 
-def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: frozenset[str]) -> Candidate:
+def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: PassageCutter, about: frozenset[str]) -> Candidate:
     (
         _, item_kind, item_id, kind, content, role_number, name, session_id, external_id, turn_index, tier, provenance_type,
         confidence, importance, access_count, last_accessed_at, created_at, token_count, content_hash, _, entity_ids, origin,
         sources, metadata, reinforcements, sure_since, ended, _,
     ) = row  # fmt: skip
-    legs, similarity, text, vector, speaker, timely, odds = numbers
+    channels, similarity, text, vector, speaker, timely, odds = numbers
     memory = item_kind == MEMORY_KIND
     role = ROLE_NAMES.get(role_number) if role_number is not None else None
     span, whole = None, token_count
     if entity_ids and not about.isdisjoint(entity_ids):
-        legs |= ENTITY_LEG
+        channels |= ENTITY_CHANNEL
     if kind in SUMMARIES:
-        legs |= SUMMARY_LEG
+        channels |= SUMMARY_CHANNEL
     if not memory and (passage := cutter.cut(content, token_count)) is not None:
         kind, span, token_count = "passage", (passage.start, passage.stop), passage.tokens
         content = content[passage.start : passage.stop]
@@ -567,7 +567,7 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: Cutter, about: froz
         importance,
         access_count,
         content_hash or b"",
-        _LEGS[legs],
+        _CHANNELS[channels],
         similarity if similarity == similarity else None,  # NaN is not itself
         entity_ids or (),
         origin,

@@ -30,8 +30,8 @@ class Profile(Struct, frozen=True):
     decay_per_hour: float = 0.005
     order: Literal["efficiency", "score"] = "efficiency"
     ranked: bool = False
-    """Candidates are the best of all by these weights; else so many of each leg as `legs` says."""
-    legs: Mapping[str, int] = field(default_factory=dict)
+    """Candidates are the best of all by these weights; else so many of each channel as `channels` says."""
+    channels: Mapping[str, int] = field(default_factory=dict)
     boosts: Mapping[str, float] = field(default_factory=dict)
     """What the score of a kind of item is multiplied by, where it is not 1."""
     priced: bool = False
@@ -48,9 +48,9 @@ PREFILL = Profile(
     "prefill",
     MappingProxyType({"similarity": 0.45, "freshness": 0.20, "frequency": 0.15, "authority": 0.20}),
     decay_per_hour=0.005,
-    legs=MappingProxyType({"vector": 50, "text": 30}),
+    channels=MappingProxyType({"vector": 50, "text": 30}),
 )
-"""Seed 000 §6.2; of the legs its §6.4 names 50 and 20; the third, of what is used most, is left out: it is weighed
+"""Seed 000 §6.2; of the channels its §6.4 names 50 and 20; the third, of what is used most, is left out: it is weighed
 (`frequency`), and what is near neither by vector nor by words answers no question."""
 
 TRI_LAYER = Profile(
@@ -59,7 +59,7 @@ TRI_LAYER = Profile(
         {"similarity": 0.40, "recency": 0.25, "importance": 0.20, "access_frequency": 0.10, "entity_match": 0.05}
     ),
     order="score",
-    legs=PREFILL.legs,
+    channels=PREFILL.channels,
     least_importance=0.1,
 )
 """Seed 001 §3.2, in the order of the score itself (its step 4 ranks by score, not by score per token), of
@@ -115,7 +115,7 @@ STRATEGY_WEIGHTS: Mapping[str, Mapping[str, float]] = MappingProxyType(
 """Seed 004, stage 1, as `system_config` has them. It gives all five weights of the first strategy only; what it leaves open of
 the others is shared out to a sum of 1: `importance` of the second (0.15) and `reinforcement` of the third (0.05) alone, both
 of the fourth as 2 to 1, which is how the first has them."""
-STRATEGY_LEGS: Mapping[str, int] = MappingProxyType(
+STRATEGY_CHANNELS: Mapping[str, int] = MappingProxyType(
     {"vector": 50, "entity": 30, "time": 30, "recent": 10, "summary": 5}
 )
 """Seed 004, stage 2: 50, 30, 30, and 5 summaries; the latest beside them."""
@@ -132,8 +132,8 @@ def of_things(profile: Profile) -> Profile:
     return replace(profile, weights=MappingProxyType({**profile.weights, "entity_overlap": THING_WEIGHT}))
 
 
-def strategies(weights: Any = STRATEGY_WEIGHTS, legs: Mapping[str, int] = STRATEGY_LEGS) -> dict[str, Profile]:
-    """The four profiles of seed 004 by these weights: {strategy: {signal: weight}}; `legs`: most items of each way of
+def strategies(weights: Any = STRATEGY_WEIGHTS, channels: Mapping[str, int] = STRATEGY_CHANNELS) -> dict[str, Profile]:
+    """The four profiles of seed 004 by these weights: {strategy: {signal: weight}}; `channels`: most items of each way of
     finding. Raises ValueError for weights that are none."""
     if not isinstance(weights, Mapping):
         raise ValueError(f"they are an object that has {', '.join(STRATEGY_WEIGHTS)}")
@@ -152,7 +152,7 @@ def strategies(weights: Any = STRATEGY_WEIGHTS, legs: Mapping[str, int] = STRATE
             name,
             MappingProxyType({signal: float(given[signal]) for signal in STRATEGY_SIGNALS}),
             order="score",
-            legs=legs,
+            channels=channels,
             boosts=STRATEGY_BOOSTS,
             standing=True,
         )
@@ -260,7 +260,7 @@ Signal = Callable[[Sequence[Candidate], _Context], Column]
 
 
 def _similarity(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """cos(e_q, e_m), −1..1 (seed 000 §6.2 w1, seed 001 §3.2); 0 where the vector leg did not see the item."""
+    """cos(e_q, e_m), −1..1 (seed 000 §6.2 w1, seed 001 §3.2); 0 where the vector channel did not see the item."""
     return [each.similarity or 0.0 for each in candidates]
 
 

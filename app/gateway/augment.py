@@ -123,7 +123,7 @@ class _Recall(Struct):
         )
 
 
-class Recaller:
+class Augmenter:
     """Places a request in its conversation and compiles its context."""
 
     def __init__(

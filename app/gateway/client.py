@@ -29,7 +29,7 @@ class ClientGone(MnemeError):
     status = 499
 
 
-class Gone:
+class DisconnectEvent:
     """Becomes set when the client goes away; what is waiting inside `interrupts()` is then interrupted at once."""
 
     __slots__ = ("_waiting", "is_set")
@@ -92,7 +92,7 @@ class Inbound:
         self.size = 0
         """Bytes of the body that have come."""
         self._whole = asyncio.Event()
-        self.gone = Gone()
+        self.gone = DisconnectEvent()
         self.gone.then(self._whole.set)
 
     async def read(self, limit: int) -> bytes:

@@ -19,13 +19,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.breaker import Breaker
-from app.capture.masking import keyless
+from app.capture.mask import keyless
 from app.clock import Clock
 from app.dialects.registry import api_of
 from app.dialects.splice import with_value
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.addon import CallPart
-from app.gateway.augment import Recaller
+from app.gateway.augment import Augmenter
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.client import ClientGone
 from app.gateway.finalize import Finalizer
@@ -108,7 +108,7 @@ Build = Callable[[Target], UpstreamRequest]
 """Makes the request for an upstream; asked again for each attempt."""
 
 
-class Errand(Struct):
+class Outgoing(Struct):
     """What is to be sent, and how often it has been."""
 
     call_id: UUID
@@ -148,7 +148,7 @@ class Sender:
         for name, breaker in self._breakers.items():
             metrics.breaker(name, breaker.state)
 
-    async def send(self, errand: Errand) -> tuple[Target, UpstreamResponse]:
+    async def send(self, errand: Outgoing) -> tuple[Target, UpstreamResponse]:
         """Who answered, and the head of the answer. Raises what the errand's own upstream failed with (UpstreamError)."""
         held: tuple[Target, UpstreamResponse] | None = None
         failure: UpstreamError | None = None
@@ -178,7 +178,7 @@ class Sender:
             self._metrics.attempt(held[0].name, "answered")
         return held
 
-    async def _ask(self, target: Target, errand: Errand) -> UpstreamResponse:
+    async def _ask(self, target: Target, errand: Outgoing) -> UpstreamResponse:
         """The answer of one upstream, of the last attempt at it."""
         breaker = self._breakers[target.name]
         done = 0
@@ -210,10 +210,10 @@ class Sender:
                 self._note(target, "refused", errand, status=response.status, wait_s=pause)
             await asyncio.sleep(pause)
 
-    def _pause(self, errand: Errand, done: int, asked_s: float | None) -> float | None:
+    def _pause(self, errand: Outgoing, done: int, asked_s: float | None) -> float | None:
         return self._policy.wait_s(done, asked_s, self._chance()) if errand.repeatable else None
 
-    def _succeeded(self, target: Target, response: UpstreamResponse, errand: Errand) -> None:
+    def _succeeded(self, target: Target, response: UpstreamResponse, errand: Outgoing) -> None:
         breaker = self._breakers[target.name]
         if breaker.state != "closed":
             log.warning("the upstream answers again", extra={"upstream": target.name})
@@ -223,7 +223,7 @@ class Sender:
             self._note(target, "stale", errand)
             errand.attempts += 1
 
-    def _failed(self, target: Target, error: UpstreamError, errand: Errand, done: int) -> float | None:
+    def _failed(self, target: Target, error: UpstreamError, errand: Outgoing, done: int) -> float | None:
         """Counts a failure; the seconds until the next attempt at this upstream, None where there is none."""
         unreachable = isinstance(error, UpstreamUnreachable)
         result: AttemptResult = "failed"
@@ -239,7 +239,7 @@ class Sender:
         self._note(target, result, errand, error=error.message, wait_s=pause)
         return pause
 
-    def _note(self, target: Target, result: AttemptResult, errand: Errand, **more: object) -> None:
+    def _note(self, target: Target, result: AttemptResult, errand: Outgoing, **more: object) -> None:
         """An attempt that was not the last word."""
         self._metrics.attempt(target.name, result)
         said = {"call_id": str(errand.call_id), "upstream": target.name, "result": result, "attempt": errand.attempts}
@@ -322,7 +322,7 @@ class Forwarder:
             query = keyless(call.query) if target.stands_in else call.query
             return UpstreamRequest(call.method, target.url(call.raw_path, query), headers, sent_to(target))
 
-        errand = Errand(call.id, asked, call.model, request, isinstance(body, bytes))
+        errand = Outgoing(call.id, asked, call.model, request, isinstance(body, bytes))
         began = time.perf_counter_ns()
         target, response = await self._sender.send(errand)
         waited_ns = time.perf_counter_ns() - began
@@ -391,7 +391,7 @@ TOOL_WORDS = (b"tool", b"function call")
 class SecondTry:
     """Asks once more."""
 
-    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, recaller: Recaller, metrics: Metrics) -> None:
+    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, recaller: Augmenter, metrics: Metrics) -> None:
         self._forwarder = forwarder
         self._finalizer = finalizer
         self._recaller = recaller

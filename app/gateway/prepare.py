@@ -33,7 +33,7 @@ from app.gateway.identify import Identity, Switches
 from app.gateway.inject import outgoing, weave
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
-from app.index.indexes import Fresh, HeldIndex, Indexes
+from app.index.indexes import CurrentIndex, HeldIndex, Indexes
 from app.sources import Price
 from app.store import ids
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk
@@ -137,7 +137,7 @@ class Preparer:
             shared = (_fresh(each, spaces_held.get(each.space_id), reads.get(each.space_id)) for each in place.shared)
             place = replace(place, shared=tuple(shared))
         read = place.recognised.index if place.recognised is not None else None
-        return replace(place, fresh=Fresh(held, read)) if held is not None and read is not None else place
+        return replace(place, fresh=CurrentIndex(held, read)) if held is not None and read is not None else place
 
     def _note_spaces(self, user: UUID, spaces: Sequence[UUID]) -> None:
         """Whose indexes are asked for with the next request's place. (Whether they may be read, that says.)"""
@@ -216,7 +216,7 @@ class Preparer:
 
 
 def _fresh(scope: SharedScope, held: HeldIndex | None, read: IndexRead | None) -> SharedScope:
-    return scope._replace(fresh=Fresh(held, read)) if held is not None and read is not None else scope
+    return scope._replace(fresh=CurrentIndex(held, read)) if held is not None and read is not None else scope
 
 
 def shared_scopes(

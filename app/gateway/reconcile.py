@@ -22,7 +22,7 @@ from app.context.retrieve import SharedScope
 from app.context.transcript import SYSTEM_ROLES, Transcript, chain, mark_of_answer, tail_hash, text_of
 from app.errors import NotFound
 from app.gateway.identify import Identity
-from app.index.indexes import Fresh
+from app.index.indexes import CurrentIndex
 from app.store import ids
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, SharedRead, SpacesAsk
 from app.store.turns import Recognised, StoredMessage, TurnStore
@@ -191,7 +191,7 @@ class Place(Struct, frozen=True):
     standing: Standing = NOTHING
     config: Mapping[str, Any] = field(default_factory=dict)
     """The session's own settings."""
-    fresh: Fresh | None = None
+    fresh: CurrentIndex | None = None
     """The user's index, where the server has one."""
     spaces: tuple[SharedRead, ...] = ()
     """The shared spaces that the user may read."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from app.capture.masking import parse_path, without
+from app.capture.mask import parse_path, without
 from app.dialects.splice import ByteSpan, Insertion, entries, splice
 from app.dialects.sse import DONE, EventParser, data_of
 from app.gateway.headers import Headers

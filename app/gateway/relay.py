@@ -24,7 +24,7 @@ from starlette.requests import ClientDisconnect
 from app.dialects.base import Guard
 from app.dialects.sse import EndGuard, EventParser
 from app.errors import UpstreamError
-from app.gateway.client import ClientGone, Gone, Message, Send
+from app.gateway.client import ClientGone, DisconnectEvent, Message, Send
 from app.gateway.headers import Headers, find, response_headers
 from app.gateway.upstream import UpstreamResponse
 from app.store.records import StreamRecord
@@ -136,7 +136,7 @@ async def relay(
     send: Send,
     *,
     head: Headers,
-    gone: Gone,
+    gone: DisconnectEvent,
     tape: Tape | None = None,
     seal: Seal | None = None,
     end: Callable[[], Guard] = EndGuard,

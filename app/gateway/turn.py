@@ -30,7 +30,7 @@ from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.addon import Addon
 from app.gateway.admission import Admits
-from app.gateway.augment import Recaller
+from app.gateway.augment import Augmenter
 from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, grown, nobody, own_headers
 from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
 from app.gateway.commands import Obeys
@@ -120,7 +120,7 @@ class Gateway:
             keeper=keeper,
             sharer=sharer,
         )
-        self._recaller = Recaller(preparer, keeper, metrics, settings, addon, commander)
+        self._recaller = Augmenter(preparer, keeper, metrics, settings, addon, commander)
         self.settle = self._finalizer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)

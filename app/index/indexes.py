@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
-from app.index.together import SharedPart, joined, without
-from app.index.user_index import NOTHING_ELSE, Also, ItemRow, UserIndex
+from app.index.merged import SharedPart, joined, without
+from app.index.user_index import NOTHING_ELSE, FurtherItems, ItemRow, UserIndex
 from app.patience import patiently
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore, SpacesAsk
 from app.store.item_columns import MEMORY_KIND, Scan
@@ -191,7 +191,7 @@ class HeldIndex(Struct, frozen=True):
     since: int | None = None
 
 
-class Fresh(NamedTuple):
+class CurrentIndex(NamedTuple):
     """What a server has of a user's index, and what the database said of it."""
 
     held: HeldIndex
@@ -258,8 +258,8 @@ class Indexes:
 
     async def scan(
         self, tenant: UUID, user: UUID, query: str, vector: NDArray[np.float32] | None, scope: IndexScope, *, vectors: int,
-        texts: int, also: Also = NOTHING_ELSE, fresh: Fresh | None = None, shared: Sequence[SharedPart] = (),
-        shared_fresh: Mapping[UUID, Fresh] = MappingProxyType({}),
+        texts: int, also: FurtherItems = NOTHING_ELSE, fresh: CurrentIndex | None = None, shared: Sequence[SharedPart] = (),
+        shared_fresh: Mapping[UUID, CurrentIndex] = MappingProxyType({}),
     ) -> Scan:  # fmt: skip
         """What answers a question, as the database has it now, or had it at `fresh`; the others as of `UserIndex.scan`.
         `shared`: of spaces, together with the user's own (`shared_fresh`: as `fresh`, by space). Raises StoreUnavailable."""
@@ -298,7 +298,8 @@ class Indexes:
 
     async def _together(
         self, tenant: UUID, own: UserIndex, query: str, vector: NDArray[np.float32] | None, scope: IndexScope,
-        shared: Sequence[SharedPart], fresh: Mapping[UUID, Fresh], *, vectors: int, texts: int, also: Also, now: int,
+        shared: Sequence[SharedPart], fresh: Mapping[UUID, CurrentIndex], *, vectors: int, texts: int, also: FurtherItems,
+        now: int,
     ) -> Scan:  # fmt: skip
         spaces = await asyncio.gather(
             *(self._current(tenant, each.space_id, fresh.get(each.space_id)) for each in shared)
@@ -350,10 +351,10 @@ class Indexes:
             self._cache.drop(user)
         forget()
 
-    async def _current(self, tenant: UUID, user: UUID, fresh: Fresh | None) -> tuple[UserIndex, int | None, int]:
+    async def _current(self, tenant: UUID, user: UUID, fresh: CurrentIndex | None) -> tuple[UserIndex, int | None, int]:
         """The index as it is now, since when it has messages (`HeldIndex`), and when now is."""
         if fresh is None and (held := self._cache.held(user)) is not None:
-            fresh = Fresh(held, await self._store.read(tenant, user, self.ask(held)))
+            fresh = CurrentIndex(held, await self._store.read(tenant, user, self.ask(held)))
         if fresh is not None:
             if not fresh.read.whole:
                 return await self._later(tenant, user, *fresh), fresh.held.since, fresh.read.at
@@ -368,7 +369,9 @@ class Indexes:
         if told:  # it was this question that began the load: nothing older is in it
             self._told("loaded")
             return held.index, held.since, told[0].at
-        return await self._current(tenant, user, Fresh(held, await self._store.read(tenant, user, self.ask(held))))
+        return await self._current(
+            tenant, user, CurrentIndex(held, await self._store.read(tenant, user, self.ask(held)))
+        )
 
     async def _later(self, tenant: UUID, user: UUID, held: HeldIndex, read: IndexRead) -> UserIndex:
         """The index with what changed since."""

@@ -74,7 +74,7 @@ class ItemRow(NamedTuple):
     """When it ends, microseconds since 2000."""
 
 
-class Also(NamedTuple):
+class FurtherItems(NamedTuple):
     """What a question wants beside the nearest: these `items`; what is of a time (`span`: from and to, microseconds since
     2000); memories that sum up much (`summaries`)."""
 
@@ -83,7 +83,7 @@ class Also(NamedTuple):
     summaries: bool = False
 
 
-NOTHING_ELSE = Also()
+NOTHING_ELSE = FurtherItems()
 
 
 class _Rows(NamedTuple):
@@ -208,7 +208,7 @@ class UserIndex(Struct, frozen=True):
         ancestors: Sequence[UUID] = (),
         history: bool = False,
         now: int = 0,
-        also: Also = NOTHING_ELSE,
+        also: FurtherItems = NOTHING_ELSE,
     ) -> Scan:
         """What could answer a question.
 
@@ -229,7 +229,7 @@ class UserIndex(Struct, frozen=True):
         words, holding, counts = self._counted(terms if texts > 0 else (), documents)
         said = _said(holding, counts, wanted, lines, texts)
         # What has no vector is brought by nothing else.
-        rest = _also(also if vector is None else Also(also.items), numbers, lines.without(wanted), places["at"])
+        rest = _also(also if vector is None else FurtherItems(also.items), numbers, lines.without(wanted), places["at"])
         if len(rest):
             said = np.union1d(said, np.setdiff1d(rest, near))
         table = np.zeros((len(said), WORDS), np.uint8)
@@ -268,7 +268,12 @@ class UserIndex(Struct, frozen=True):
         return shown
 
     def _near(
-        self, vector: NDArray[np.float32] | None, limit: int, wanted: NDArray[np.bool_], lines: _Lines, also: Also
+        self,
+        vector: NDArray[np.float32] | None,
+        limit: int,
+        wanted: NDArray[np.bool_],
+        lines: _Lines,
+        also: FurtherItems,
     ) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
         """Which items have the nearest vectors (with what is wanted `also`), or all while there are no more than `limit`; and
         their cosines."""
@@ -420,7 +425,9 @@ def _said(
     return _highest(gains @ (counts[:, found] > 0), found, CROWD * limit, at=np.arange(len(found)))
 
 
-def _also(also: Also, numbers: NDArray[np.uint64], wanted: NDArray[np.bool_], worth: NDArray[Any]) -> NDArray[np.intp]:
+def _also(
+    also: FurtherItems, numbers: NDArray[np.uint64], wanted: NDArray[np.bool_], worth: NDArray[Any]
+) -> NDArray[np.intp]:
     """What is wanted beside the nearest, of each kind the `worth` (n,) highest."""
     places = _places(numbers)
     found = []

@@ -169,7 +169,7 @@ class Noting(Protocol):
         """Within the job's effect: it comes to be with it, once."""
 
 
-TakingBack = Callable[[LearnJob, Effect, Sequence[Told], Sequence[Draft]], Awaitable[None]]
+WishWithdrawal = Callable[[LearnJob, Effect, Sequence[Told], Sequence[Draft]], Awaitable[None]]
 """Ends the standing wishes that a job's messages take back: told within its effect, after what they state is taken in."""
 
 
@@ -192,7 +192,7 @@ class Learner:
         note: Notes | None = None,
         answers: ValidationAnswers | None = None,
         hearing: Hearing | None = None,
-        taking_back: TakingBack | None = None,
+        taking_back: WishWithdrawal | None = None,
     ) -> None:
         """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
         text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each exchange, since

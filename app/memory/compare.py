@@ -24,7 +24,7 @@ from app.memory.extract_guesses import guessed, vouched
 from app.memory.text import Gist, gist, injected_spans, normalise, same_claim, singular
 from app.providers.helper import Helper, Words
 from app.store.kinds import DOUBTABLE
-from app.store.learning import Changes, Contradiction, Doubted, HistoryEvent, KnownMemory, Member
+from app.store.learning import Changes, Contradiction, DoubtedMemory, HistoryEvent, KnownMemory, Member
 
 # --- texts: whether one denies the other, in any of the six languages -------------------------------------------------
 #
@@ -310,7 +310,7 @@ def contradictions(
     """What verdicts come to. `known`: the memories that are in force by now: what was forgotten, ended or said otherwise while
     the helper thought makes no contradiction, nor does what was noticed meanwhile (`logged`). `message`: where it was."""
     conflicts: list[Contradiction] = []
-    doubted: dict[UUID, Doubted] = {}
+    doubted: dict[UUID, DoubtedMemory] = {}
     for pair, verdict in said:
         now = [known.get(each.memory_id) for each in pair]
         if any(each is None or each.content_text != was.content_text for each, was in zip(now, pair, strict=True)):
@@ -320,7 +320,7 @@ def contradictions(
         conflict = _contradiction(pair, verdict, new_id(), message, session)
         conflicts.append(conflict)
         earlier = pair.earlier.memory_id
-        doubted.setdefault(earlier, Doubted(earlier, conflict.conflict_id, message))
+        doubted.setdefault(earlier, DoubtedMemory(earlier, conflict.conflict_id, message))
     events = [
         HistoryEvent(each, "aging", {"status": "active"}, {"status": "aging", "doubted_by": message})
         for each in doubted

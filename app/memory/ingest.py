@@ -54,7 +54,7 @@ from app.store.learning import (
     MAX_SOURCES,
     Changes,
     Contradiction,
-    Doubted,
+    DoubtedMemory,
     HistoryEvent,
     KnownMemory,
     Member,
@@ -103,7 +103,7 @@ class Ingest:
         self._conflicts: list[Contradiction] = []
         self._superseded: dict[UUID, Superseded] = {}
         self._ended: list[UUID] = []
-        self._doubted: dict[UUID, Doubted] = {}
+        self._doubted: dict[UUID, DoubtedMemory] = {}
         self._near = near
         self._items: dict[UUID, IngestItem] = {each.memory_id: known_item(each) for each in known}
         for each in members:
@@ -348,7 +348,7 @@ class Ingest:
                 continue
             if item.stated_at < draft.stated_at:
                 conflict = self._log(draft, kept, item, "ask_user", None)
-                self._doubted[item.id] = Doubted(item.id, conflict, draft.message.message_id)
+                self._doubted[item.id] = DoubtedMemory(item.id, conflict, draft.message.message_id)
                 self._tell(
                     item, "aging", {"status": "active"}, {"status": "aging", "doubted_by": draft.message.message_id}
                 )

@@ -37,7 +37,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
         assert helper is not None, "chosen only where there is one"
         return await judged(helper, pairs)
 
-    commands = imported("commands.taking_back")
+    commands = imported("commands.withdrawal")
     space = await core.turns.space_of(core.embedder.space)
     refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
     pool = core.pools.background
@@ -58,7 +58,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
         refuses=refuses,
         note=Notes(core.queries, core.clock, noting),
         hearing=hearing,
-        taking_back=partial(commands.take_back, core.queries, core.clock) if commands is not None else None,
+        taking_back=partial(commands.withdraw, core.queries, core.clock) if commands is not None else None,
         answers=ValidationAnswers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,

@@ -20,7 +20,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import logs
-from app.api.origin import Door
+from app.api.origin import OriginMiddleware
 from app.api.probes import PROBES, Probes
 from app.clock import Clock, SystemClock
 from app.errors import MnemeError
@@ -31,7 +31,7 @@ from app.server import collector
 from app.server.away import Away
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
 from app.server.health import embedder_check, open_probes
-from app.server.proxy import Outside, Proxy, open_outside, open_proxy, open_waiting
+from app.server.proxy import Proxy, UpstreamSide, open_outside, open_proxy, open_waiting
 from app.settings import Settings
 from app.store.arrival import pause
 from app.store.pools import AGAIN_S
@@ -60,7 +60,7 @@ class Later:
         await self._made(scope, receive, send)
 
 
-class Doors(Struct, frozen=True):
+class Mounts(Struct, frozen=True):
     """Who answers what. `mounts`: by path, that path with a slash behind it, and who answers there and below; `rest`: all that
     is neither below one of them nor a probe."""
 
@@ -69,7 +69,7 @@ class Doors(Struct, frozen=True):
     rest: ASGIApp
 
     @classmethod
-    def of(cls, apps: Mapping[str, ASGIApp], probes: ASGIApp, rest: ASGIApp) -> Doors:
+    def of(cls, apps: Mapping[str, ASGIApp], probes: ASGIApp, rest: ASGIApp) -> Mounts:
         return cls(tuple((at, f"{at}/", app) for at, app in apps.items()), probes, rest)
 
     def behind(self, method: str, path: str) -> ASGIApp:
@@ -90,7 +90,7 @@ class _Opening(Struct, frozen=True):
     features: Features
 
 
-class Application:
+class ServerApplication:
     """One ASGI application: `/v1` is the gateway, plain; what others there are is made when it is asked for: `/api/v1`, and the
     applications that features have under paths of their own."""
 
@@ -100,7 +100,7 @@ class Application:
         self._clock = clock
         self._started = started
         self._life = Router(lifespan=self._lifespan)
-        self._doors = Doors((), None, self._life)
+        self._doors = Mounts((), None, self._life)
         self._guarded = guarded(self._answer, settings)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -147,7 +147,7 @@ class Application:
             open_waiting(core, opening.metrics, opening.features, outside) as gateway,
         ):
             probes = Probes({"database": away.check, "embedder": embedder_check(core)}, opening.exposition)
-            with self._behind(Doors.of({"/v1": gateway}, probes, away)):
+            with self._behind(Mounts.of({"/v1": gateway}, probes, away)):
                 arriving = core.tasks.spawn(self._arrive(opening, outside, away, stop), "arrival of the database")
                 try:
                     yield
@@ -155,7 +155,7 @@ class Application:
                     stop.set()
                     await arriving
 
-    async def _arrive(self, opening: _Opening, outside: Outside, away: Away, stop: asyncio.Event) -> None:
+    async def _arrive(self, opening: _Opening, outside: UpstreamSide, away: Away, stop: asyncio.Event) -> None:
         core = opening.core
         while not stop.is_set():
             try:
@@ -177,7 +177,7 @@ class Application:
             await pause(stop, AGAIN_S)
 
     @asynccontextmanager
-    async def _open(self, opening: _Opening, outside: Outside | None = None) -> AsyncIterator[None]:
+    async def _open(self, opening: _Opening, outside: UpstreamSide | None = None) -> AsyncIterator[None]:
         core, metrics, features = opening.core, opening.metrics, opening.features
         space = await core.turns.space_of(core.embedder.space)
         process = process_of(core, metrics, space=space)
@@ -191,11 +191,11 @@ class Application:
             async with features.within(lambda each: each.mounts(proxy.authenticator, inside)) as mounts:
                 apps: dict[str, ASGIApp] = {"/v1": proxy.gateway}
                 apps |= {at: Later(make) for own in mounts for at, make in own.items()}
-                with self._behind(Doors.of(apps, probes, inside)):
+                with self._behind(Mounts.of(apps, probes, inside)):
                     yield
 
     @contextmanager
-    def _behind(self, doors: Doors) -> Iterator[None]:
+    def _behind(self, doors: Mounts) -> Iterator[None]:
         """What answers, until the end of the block."""
         before, self._doors = self._doors, doors
         try:
@@ -229,7 +229,7 @@ def routes_inside(
 def guarded(app: ASGIApp, settings: Settings) -> ASGIApp:
     """What answers through the port: for pages of which origins, and in `open` mode by which names it may be asked."""
     if settings.auth_mode == "open":
-        app = Door(app, [settings.host, *settings.hosts], settings.cors_origins)
+        app = OriginMiddleware(app, [settings.host, *settings.hosts], settings.cors_origins)
     if not settings.cors_origins:
         return app
     from starlette.middleware.cors import CORSMiddleware
@@ -245,8 +245,8 @@ async def _end_when_orphaned(stop: asyncio.Event) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def create_app() -> Application:
+def create_app() -> ServerApplication:
     """What uvicorn runs, once in every server process; the settings come from the environment."""
     settings = Settings()
     logs.set_up(settings.log_level, settings.log_format)
-    return Application(settings, SystemClock(), started=collector.settle)
+    return ServerApplication(settings, SystemClock(), started=collector.settle)

@@ -79,7 +79,7 @@ REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week abou
 log = logging.getLogger("mneme")
 
 
-class Outside(Struct, frozen=True):
+class UpstreamSide(Struct, frozen=True):
     """What a gateway has that is no database's: it stays when one gateway takes the place of another."""
 
     router: Router
@@ -90,7 +90,7 @@ class Outside(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_outside(core: Core, metrics: Metrics, features: Features) -> AsyncIterator[Outside]:
+async def open_outside(core: Core, metrics: Metrics, features: Features) -> AsyncIterator[UpstreamSide]:
     """The upstreams, the journal and the spool, the keys that were seen before."""
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = _router(core.settings)
@@ -99,7 +99,7 @@ async def open_outside(core: Core, metrics: Metrics, features: Features) -> Asyn
         if keeper is not None:
             stack.callback(keeper.close)
             await keeper.tidy()
-        yield Outside(router, redactor, _transports(core, router, stack), keeper, sealed_keys(core.settings))
+        yield UpstreamSide(router, redactor, _transports(core, router, stack), keeper, sealed_keys(core.settings))
 
 
 class Proxy(Struct, frozen=True):
@@ -114,7 +114,7 @@ class Proxy(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_proxy(
-    core: Core, metrics: Metrics, features: Features, outside: Outside | None = None
+    core: Core, metrics: Metrics, features: Features, outside: UpstreamSide | None = None
 ) -> AsyncIterator[Proxy]:
     """Wire the path of a request; what is opened last is closed first. `features`: opened for this process. `outside`: where
     another gateway had it before; None: it is opened."""
@@ -220,7 +220,7 @@ async def open_proxy(
 
 @asynccontextmanager
 async def open_waiting(
-    core: Core, metrics: Metrics, features: Features, outside: Outside
+    core: Core, metrics: Metrics, features: Features, outside: UpstreamSide
 ) -> AsyncIterator[Application]:
     """What answers under /v1 until the database is there: as while it is away, with nothing asked of it. What is said waits in
     the spool for the gateway that takes its place; calls that run then end here."""

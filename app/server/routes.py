@@ -6,7 +6,7 @@ from functools import partial
 
 from fastapi import APIRouter
 
-from app.api.intake import Scribe, Welcome
+from app.api.intake import IntakeCheck, IntakePreparer
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
@@ -52,8 +52,8 @@ def open_routes(
     memories = Memories(pool, sql, clock, space=space)
     spaces = SharedSpaces(pool, sql, clock)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
-    scribe = Scribe(core.embedder, core.counter, clock)
-    welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+    scribe = IntakePreparer(core.embedder, core.counter, clock)
+    welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
     eraser = eraser_of(settings, features, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)

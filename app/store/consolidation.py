@@ -165,7 +165,7 @@ async def keep_working(
 # --- what is derived ----------------------------------------------------------------------------------------------------
 
 
-class NewDrawn(Struct, frozen=True):
+class NewConsolidated(Struct, frozen=True):
     """A memory to be drawn. `facts`, `messages`: what from; `confirms`: those of the facts that it confirms; `previous`: what
     it takes the place of."""
 
@@ -189,19 +189,19 @@ class Derivation:
     @contextlib.asynccontextmanager
     async def effect(
         self, tenant: UUID, user: UUID, job_key: str, *, alone: UUID, epoch: int | None, now: datetime
-    ) -> AsyncIterator[Drawing | None]:
+    ) -> AsyncIterator[ConsolidationWrite | None]:
         """The transaction of a job's effect; None where it had its effect before, or its user was erased (`epoch` None, or
         another by now). `alone`: see `LearningStore.effect`."""
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["learning.lock"], alone)
             here = epoch is not None and await connection.fetchval(self._sql["learning.epoch"], user) == epoch
             if here and await connection.fetchval(self._sql["learning.claim"], user, tenant, job_key, now):
-                yield Drawing(connection, self._sql, tenant, user, now, self._space)
+                yield ConsolidationWrite(connection, self._sql, tenant, user, now, self._space)
             else:
                 yield None
 
 
-class Drawing(Struct, frozen=True):
+class ConsolidationWrite(Struct, frozen=True):
     """What a job writes for its user, within its transaction. `space`: of the vectors."""
 
     connection: PoolConnectionProxy[Any]
@@ -216,7 +216,9 @@ class Drawing(Struct, frozen=True):
         """What may be done to the user's memories."""
         return Effect(self.connection, self.sql, self.tenant, self.user, self.now)
 
-    async def add(self, new: Sequence[NewDrawn], key: bytes, space: int | None, *, scope: UUID = ids.NIL) -> list[UUID]:
+    async def add(
+        self, new: Sequence[NewConsolidated], key: bytes, space: int | None, *, scope: UUID = ids.NIL
+    ) -> list[UUID]:
         """Write memories, but for those whose words are in force already, within `scope` (a session, for its summary: two
         sessions may come to the same words); which. `key`: of this database's keyed hashes."""
         effect = self.effect

@@ -190,7 +190,7 @@ class Contradiction(NamedTuple):
     entity_id: str | None = None
 
 
-class Doubted(NamedTuple):
+class DoubtedMemory(NamedTuple):
     """A memory that a message puts in doubt: it stays in force, and the user is asked about it."""
 
     memory_id: UUID
@@ -215,7 +215,7 @@ class Changes(Struct, frozen=True):
     superseded: Sequence[Superseded] = ()
     events: Sequence[HistoryEvent] = ()
     conflicts: Sequence[Contradiction] = ()
-    doubted: Sequence[Doubted] = ()
+    doubted: Sequence[DoubtedMemory] = ()
     ended: Sequence[UUID] = ()
     """Of what is superseded, memories of which nothing else is so instead."""
 

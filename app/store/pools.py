@@ -104,7 +104,7 @@ _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
 
 
-class Warmth(Struct):
+class WarmUp(Struct):
     """What each new connection of a pool is asked before anybody gets it: queries, with arguments that find nothing."""
 
     noting: bool = False
@@ -124,12 +124,12 @@ class Pool:
     """Connections that are alike: same server, same role. Made by `open_pool`."""
 
     def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, timeout_s: float, warmth: Warmth | None = None
+        self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, timeout_s: float, warmth: WarmUp | None = None
     ) -> None:
         self._pool = pool
         self._set_tenant = queries["pool.set_tenant"]
         self._timeout_s = timeout_s
-        self._warmth = warmth or Warmth()
+        self._warmth = warmth or WarmUp()
         self._opening = Supervisor()
         self._open = max(1, pool.get_size())
         self._free = asyncio.Semaphore(self._open)
@@ -371,7 +371,7 @@ async def open_pool(
     """
     queries = Queries.load()
     sessions_are_ours = statement_cache_size > 0
-    warmth = Warmth()
+    warmth = WarmUp()
 
     async def prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
         await _prepare(connection, queries, role, sessions_are_ours=sessions_are_ours)

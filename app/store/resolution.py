@@ -25,7 +25,7 @@ class Claim(NamedTuple):
     confidence: float
 
 
-class KnowingStore:
+class ResolutionStore:
     """Hot reads, one look-up each."""
 
     def __init__(self, pool: Pool, queries: Queries) -> None:

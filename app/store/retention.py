@@ -92,7 +92,7 @@ class StoredTables(Struct, frozen=True):
     rows: int
 
 
-class Ran(Struct, frozen=True):
+class TaskRun(Struct, frozen=True):
     """A task of the schedule, when it last ran."""
 
     name: str
@@ -199,10 +199,10 @@ class Storage:
             rows = await connection.fetch(self._sql["retention.storage"])
         return [_stored(row) for row in rows]
 
-    async def ticks(self) -> list[Ran]:
+    async def ticks(self) -> list[TaskRun]:
         """When each task of the schedule last ran."""
         async with self._pool.acquire() as connection:
-            return [Ran(**dict(row)) for row in await connection.fetch(self._sql["retention.ticks"])]
+            return [TaskRun(**dict(row)) for row in await connection.fetch(self._sql["retention.ticks"])]
 
 
 async def storage_of(connection: Connection[Any], sql: Queries) -> list[StoredTables]:

@@ -130,4 +130,4 @@ def test_a_vector_that_is_late_leaves_a_search_by_words(own_server: OwnServers, 
     assert "Estrela" in prompt_of(asked[-1])
     account = Api(server).get(f"/calls/{answer.headers['x-mneme-call-id']}/context")
     assert (account["status"], account["reason"]) == ("degraded", "embeddings")
-    assert {leg for each in account["items"] for leg in each["legs"]} >= {"text"}
+    assert {channel for each in account["items"] for channel in each["legs"]} >= {"text"}

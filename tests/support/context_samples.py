@@ -35,7 +35,7 @@ def memory(number: int, text: str = "", /, **given: Any) -> Candidate:
         "importance": 0.5,
         "access_count": 0,
         "content_hash": hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest(),
-        "legs": frozenset({"vector"}),
+        "channels": frozenset({"vector"}),
         "similarity": None,
     }
     given = dict(given)

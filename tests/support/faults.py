@@ -11,7 +11,7 @@ from uuid import UUID
 
 from app.dialects.base import ChatRequest
 from app.features.paging.state import Paging
-from app.features.paging.tools import Names, Offer, PhantomCall, offer
+from app.features.paging.tools import Names, PhantomCall, ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, FaultType, PagingRecord, Zone
 from app.gateway.call import Parsed
 from app.gateway.reconcile import Place
@@ -31,9 +31,9 @@ class StubPager:
 
     async def page(self, call: Parsed, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
         made = offer(chat)
-        names = made.names if isinstance(made, Offer) else None
+        names = made.names if isinstance(made, ToolInsertion) else None
         paging = self._paging(call, place, names)
-        if isinstance(made, Offer):
+        if isinstance(made, ToolInsertion):
             paging.insertions = made.insertions
         else:
             paging.declined = made.reason

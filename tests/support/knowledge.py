@@ -16,7 +16,7 @@ from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
 from app.features.knowledge.inquiry import Knower, Sources
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
-from app.features.knowledge.resolve import Study
+from app.features.knowledge.resolve import ResolvedText
 from app.metrics import Metrics
 from app.store.resolution import Claim
 from app.tasks import Supervisor
@@ -140,11 +140,11 @@ class Business:
         *,
         now: datetime,
         until: float | None = None,
-    ) -> Study:
+    ) -> ResolvedText:
         self.heard.append((who, tuple(recent)))
         await self._step("resolve")
         found = [each for name, each in self.names.items() if name in text]
-        return Study(tuple(found[:1]), away=self.away)
+        return ResolvedText(tuple(found[:1]), away=self.away)
 
     def plan(
         self,

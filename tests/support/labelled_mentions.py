@@ -17,7 +17,7 @@ from app.context.knower import EarlierMessage
 from app.context.resolution import Entity
 from app.features.knowledge.mentions import normalise
 from app.features.knowledge.ontology import EntityType, Ontology
-from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
+from app.features.knowledge.resolution import FoundEntities, FoundRow, RowQuery
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SETS = ("tuning", "heldout")
@@ -136,10 +136,10 @@ class Rows:
         self.asked: list[RowQuery] = []
         self.away = False
 
-    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought:
+    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> FoundEntities:
         self.asked += mentions
         if self.away:
-            return Sought(away=True)
+            return FoundEntities(away=True)
         found = [
             _found(each, *row)
             for each in mentions
@@ -147,7 +147,7 @@ class Rows:
             if (row[0] in each.types and row[1].casefold() == each.mention.casefold())
             or (not each.types and normalise(each.mention) in normalise(row[2]))
         ]
-        return Sought(found)
+        return FoundEntities(found)
 
 
 def _found(wanted: RowQuery, kind: str, key: str, name: str) -> FoundRow:

@@ -15,7 +15,7 @@ import orjson
 
 from app.clock import Clock
 from app.errors import Unavailable
-from app.features.commands.taking_back import take_back
+from app.features.commands.withdrawal import withdraw
 from app.jobs.learn import Comparing, Extract, Judge, Learner, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
@@ -134,7 +134,7 @@ def learner(
         helper=helper,
         comparing=comparing,
         answers=answers,
-        taking_back=partial(take_back, SQL, clock),
+        taking_back=partial(withdraw, SQL, clock),
     )
 
 

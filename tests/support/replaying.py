@@ -16,10 +16,10 @@ from app.features.cards.keeper import CardReader
 from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.features.paging.addon import PagingAddon
-from app.features.paging.again import PagedThen
 from app.features.paging.pager import Pager
+from app.features.paging.recorded import RecordedPager
 from app.features.paging.store import PagingStore
-from app.features.replay.recompile import Again, Mode, Recompiler
+from app.features.replay.recompile import Mode, Recompiled, Recompiler
 from app.features.replay.store import ReplayStore
 from app.gateway.upstream import Router
 from app.providers.models import ModelRegistry
@@ -30,7 +30,7 @@ from app.store.captures import Captures
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.spaces import SharedSpaces
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
@@ -109,7 +109,7 @@ class ReplayStage:
             counts,
             self.clock,
             nonce_key=lambda: b"a test's secret",
-            knowing=KnowingStore(self.pool, self.sql),
+            knowing=ResolutionStore(self.pool, self.sql),
             spaces=SharedSpaces(self.pool, self.sql, self.clock),
             cards=CardReader(Cards(self.pool, self.sql), Supervisor()),
             knower=knower,
@@ -119,12 +119,12 @@ class ReplayStage:
     def _addon(self, counts: CountCache) -> PagingAddon:
         unused: Any = None
         store = PagingStore(self.pool, self.sql, self.clock)
-        then = PagedThen(store, TOKENIZERS, counts, nonce_key=lambda: b"a test's secret")
+        then = RecordedPager(store, TOKENIZERS, counts, nonce_key=lambda: b"a test's secret")
         return PagingAddon(
             unused, unused, then, settings=self.settings, metrics=unused, clock=self.clock, tasks=self.tasks
         )
 
-    async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Again:
+    async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Recompiled:
         call = UUID(answer.headers["x-mneme-call-id"])
         return await self.recompiler(**changed).run(TENANT, call, ANA, mode)
 

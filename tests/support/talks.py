@@ -9,7 +9,7 @@ from uuid import UUID
 
 from app.features.facts.store import Facts
 from app.features.replay.compare import compare
-from app.features.replay.recompile import Again
+from app.features.replay.recompile import Recompiled
 from app.memory.text import content_hash
 from app.store.memories import MemoryChange, MemoryText
 from app.store.tenancy import UserRef
@@ -63,7 +63,7 @@ class Talk:
             assert again.notes == []
 
 
-def difference(again: Again) -> dict[str, Any]:
+def difference(again: Recompiled) -> dict[str, Any]:
     return compare(again.before, json.loads(json.dumps(again.compilation.audit, default=str)), again.fates)
 
 

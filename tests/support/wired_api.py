@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from app.api.auth import Authenticator
 from app.api.common import ApiMiddleware, add_routes, install_errors
-from app.api.intake import Scribe, Welcome
+from app.api.intake import IntakeCheck, IntakePreparer
 from app.api.memories import memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
@@ -53,7 +53,7 @@ from app.features.consolidation.routes import consolidation_router
 from app.features.consolidation.store import ConsolidationStore
 from app.features.facts.routes import facts_router
 from app.features.facts.store import Facts
-from app.features.insights.asking import DomainAsker as DomainAsker
+from app.features.insights.domain_query import DomainAsker as DomainAsker
 from app.features.insights.routes import insights_router
 from app.features.insights.store import InsightStore
 from app.features.knowledge.entities import EntityStore
@@ -91,7 +91,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
@@ -250,7 +250,7 @@ class WiredApi:
     memories: Memories
     captures: Captures
     queue: Queue
-    scribe: Scribe
+    scribe: IntakePreparer
     metrics: Metrics
     searcher: StubSearcher
     previewer: StubPreviewer
@@ -304,8 +304,8 @@ async def build_api(
     memories = Memories(pool, queries, clock, space=space)
     captures, queue, cards = Captures(pool, queries), Queue(pool, queries), Cards(pool, queries)
     keeper = CardKeeper(cards, queries, Supervisor(), WordCounter().count, clock)
-    scribe = Scribe(HashEmbedder(), WordCounter(), clock)
-    welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+    scribe = IntakePreparer(HashEmbedder(), WordCounter(), clock)
+    welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
     deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
     entities = EntityStore(pool, queries, clock)
@@ -393,7 +393,7 @@ async def build_api(
         ),
         lambda: working_router(gate, sessions, WorkingMemory(pool, queries, clock)),
         lambda: consolidation_router(gate, sessions, ConsolidationStore(pool, queries)),
-        lambda: calls_router(gate, captures, sessions, KnowingStore(pool, queries)),
+        lambda: calls_router(gate, captures, sessions, ResolutionStore(pool, queries)),
         lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         lambda: importer_router(gate, Importer(sessions, history, scribe, SharedSpaces(pool, queries, clock), welcome)),

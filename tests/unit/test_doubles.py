@@ -13,7 +13,7 @@ from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.resolve import Resolver
 from app.features.paging.store import PagingStore
 from app.features.preview.routes import Previewer
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.turns import TurnStore
 from tests.support import knowing
 from tests.support.knowledge import Business
@@ -27,7 +27,7 @@ from tests.unit.paging.test_faulting import Shelf as Searched
 @pytest.mark.parametrize(
     ("double", "real"),
     [
-        (Business, Resolver), (Business, Ontologies), (Business, KnowingStore), (Business, ConflictLog), (Business, Domains),
+        (Business, Resolver), (Business, Ontologies), (Business, ResolutionStore), (Business, ConflictLog), (Business, Domains),
         (knowing.Names, Resolver), (knowing.Ontologies, Ontologies), (knowing.Table, Domains), (MemoryShelf, PagingStore),
         (Unshrunk, PagingStore), (Searched, PagingStore), (Gate, TurnStore), (StubSearcher, Compiler),
         (StubPreviewer, Previewer),

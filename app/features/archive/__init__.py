@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import asyncpg
 
     from app.clock import Clock
-    from app.features.archive.archives import Archives, Keep
+    from app.features.archive.archives import ArchivePolicy, Archives
     from app.jobs.schedule import Tick
     from app.store.erasure import Elsewhere
     from app.store.queries import Queries
@@ -63,10 +63,10 @@ class HistoryArchives(Feature):
 
         return Archives(queries, self._keep())
 
-    def _keep(self) -> Keep:
-        from app.features.archive.archives import Keep
+    def _keep(self) -> ArchivePolicy:
+        from app.features.archive.archives import ArchivePolicy
 
-        return Keep(self.settings.archive_folder, self.settings.history_days, self.settings.archive_days)
+        return ArchivePolicy(self.settings.archive_folder, self.settings.history_days, self.settings.archive_days)
 
 
 FEATURE = HistoryArchives

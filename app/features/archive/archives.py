@@ -204,7 +204,7 @@ CSV: Mapping[str, Any] = {"format": "csv", "delimiter": "\x01", "quote": "\x02",
 """COPY's form in which JSON stands as it is: it has no control characters."""
 
 
-class Keep(Struct, frozen=True):
+class ArchivePolicy(Struct, frozen=True):
     """How long history stays. `folder`: where archives are. `days`: from this age on whole months are archived; `archive_days`:
     from this age on archives are dropped; None: never."""
 
@@ -213,7 +213,7 @@ class Keep(Struct, frozen=True):
     archive_days: int | None = None
 
 
-class Part(Struct, frozen=True):
+class ArchivePart(Struct, frozen=True):
     """A month of one hash partition, as `history_archives` has it."""
 
     part: str
@@ -250,7 +250,7 @@ class ArchiveRun(Struct):
 class Archives:
     """Archives, restores and drops months of history. Each as mneme_owner, one at a time."""
 
-    def __init__(self, sql: Queries, keep: Keep) -> None:
+    def __init__(self, sql: Queries, keep: ArchivePolicy) -> None:
         self._sql = sql
         self._keep = keep
 
@@ -268,7 +268,7 @@ class Archives:
                     await self._write(connection, each, now, done)
             last = month or self._last(now, self._keep.days)
             for row in await connection.fetch(self._sql["archives.due"], last, month) if last else []:
-                if dry or await self._archive(connection, Part(**row, **_NEW, changed_at=now), now, done):
+                if dry or await self._archive(connection, ArchivePart(**row, **_NEW, changed_at=now), now, done):
                     _add(done.months, row["month"])
             if (before := self._last(now, self._keep.archive_days)) is not None:
                 for each in await self._parts(connection, "archived", None):
@@ -305,7 +305,7 @@ class Archives:
         _add(done.months, month)
         return done
 
-    async def known(self, connection: Connection[Any], *, check: bool = False) -> list[tuple[Part, str]]:
+    async def known(self, connection: Connection[Any], *, check: bool = False) -> list[tuple[ArchivePart, str]]:
         """Every part that ever left, with what is wrong with its file, if anything is. `check`: its checksum is compared."""
         folder = await self.folder(connection)
         found = await self._parts(connection, None, None)
@@ -323,7 +323,7 @@ class Archives:
 
     # --- steps ---------------------------------------------------------------------------------------------------------
 
-    async def _archive(self, connection: Connection[Any], part: Part, now: datetime, done: ArchiveRun) -> bool:
+    async def _archive(self, connection: Connection[Any], part: ArchivePart, now: datetime, done: ArchiveRun) -> bool:
         """False: its lock was not to be had."""
         folder = await self.folder(connection)
         await asyncio.to_thread(
@@ -335,7 +335,7 @@ class Archives:
         await self._write(connection, part, now, done)
         return True
 
-    async def _write(self, connection: Connection[Any], part: Part, now: datetime, done: ArchiveRun) -> None:
+    async def _write(self, connection: Connection[Any], part: ArchivePart, now: datetime, done: ArchiveRun) -> None:
         """Write a part that stands by itself into its file, and drop it."""
         user: UUID | None = ids.NIL
         message: UUID | None = ids.NIL
@@ -349,7 +349,7 @@ class Archives:
         done.size += written.size
         _add(done.months, part.month)
 
-    async def _write_file(self, connection: Connection[Any], part: Part, now: datetime) -> Written:
+    async def _write_file(self, connection: Connection[Any], part: ArchivePart, now: datetime) -> Written:
         folder = await self.folder(connection) / part.month
         async with connection.transaction():
             # Nobody erases from it until it is in the file; then from there.
@@ -367,7 +367,14 @@ class Archives:
         return written
 
     async def _restore(
-        self, connection: Connection[Any], folder: Path, part: Part, now: datetime, done: ArchiveRun, *, active: bool
+        self,
+        connection: Connection[Any],
+        folder: Path,
+        part: ArchivePart,
+        now: datetime,
+        done: ArchiveRun,
+        *,
+        active: bool,
     ) -> None:
         first = datetime.strptime(part.month, "%Y%m").date()  # noqa: DTZ007 - a month
         if not await self._briefly(connection, "months_anew", first):
@@ -378,7 +385,7 @@ class Archives:
             )
         async with _month(connection, self._sql, part.month):
             async with connection.transaction():
-                held = Part(**await self._row(connection, "held", part.part))
+                held = ArchivePart(**await self._row(connection, "held", part.part))
                 if held.file is None:
                     return
                 lines = lines_of(folder / held.file)
@@ -389,12 +396,12 @@ class Archives:
             await self._tidy(connection, part)
         done.size += part.size or 0
 
-    async def _drop(self, connection: Connection[Any], part: Part, now: datetime) -> None:
+    async def _drop(self, connection: Connection[Any], part: ArchivePart, now: datetime) -> None:
         async with _month(connection, self._sql, part.month):
             await connection.execute(self._sql["archives.no_file"], part.part, "dropped", now)
             await self._tidy(connection, part)
 
-    async def _tidy(self, connection: Connection[Any], part: Part) -> None:
+    async def _tidy(self, connection: Connection[Any], part: ArchivePart) -> None:
         await tidy(connection, self._sql, await self.folder(connection), part)
 
     async def _briefly(self, connection: Connection[Any], name: str, *arguments: object) -> bool:
@@ -417,10 +424,10 @@ class Archives:
         assert row is not None, "a function has one row, and parts stay known"
         return row
 
-    async def _parts(self, connection: Connection[Any], state: str | None, month: str | None) -> list[Part]:
+    async def _parts(self, connection: Connection[Any], state: str | None, month: str | None) -> list[ArchivePart]:
         return await parts_in(connection, self._sql, state, month)
 
-    async def _archived(self, connection: Connection[Any], month: str) -> list[Part]:
+    async def _archived(self, connection: Connection[Any], month: str) -> list[ArchivePart]:
         if found := await self._parts(connection, "archived", month):
             return found
         raise NotFound(f"Nothing of {spelled(month)} is archived.")
@@ -444,7 +451,7 @@ class Archives:
 
 
 def erasing(
-    keep: Keep, connect: Callable[[], Awaitable[Connection[Any]]], sql: Queries, clock: Clock
+    keep: ArchivePolicy, connect: Callable[[], Awaitable[Connection[Any]]], sql: Queries, clock: Clock
 ) -> Callable[[UUID, UUID], Awaitable[Mapping[str, int]]]:
     """Erases a user from archives, for `Eraser`. `connect`: as mneme_eraser. Raises NotReady where a file cannot be had: the
     erasure goes on where the folder is."""
@@ -458,7 +465,7 @@ def erasing(
                 async with _month(connection, sql, row["month"]):
                     held = await connection.fetchrow(sql["archives.held"], row["part"])
                     assert held is not None, "parts stay known"
-                    part = Part(**held)
+                    part = ArchivePart(**held)
                     if part.state == "detached":
                         rows += await _from_table(connection, sql, part, tenant, user)
                     elif part.state == "archived":
@@ -475,7 +482,7 @@ def erasing(
     return erase
 
 
-async def _from_table(connection: Connection[Any], sql: Queries, part: Part, tenant: UUID, user: UUID) -> int:
+async def _from_table(connection: Connection[Any], sql: Queries, part: ArchivePart, tenant: UUID, user: UUID) -> int:
     total = 0
     while gone := await connection.fetchval(sql["erasure.rows"], tenant, user, part.part, BATCH, timeout=STATEMENT_S):
         total += gone
@@ -483,7 +490,13 @@ async def _from_table(connection: Connection[Any], sql: Queries, part: Part, ten
 
 
 async def _from_file(
-    connection: Connection[Any], sql: Queries, keep: Keep, part: Part, tenant: UUID, user: UUID, now: datetime
+    connection: Connection[Any],
+    sql: Queries,
+    keep: ArchivePolicy,
+    part: ArchivePart,
+    tenant: UUID,
+    user: UUID,
+    now: datetime,
 ) -> int:
     folder = keep.folder / await connection.fetchval(sql["archives.folder"])
     hidden: list[bytes] = []
@@ -491,7 +504,7 @@ async def _from_file(
     async with connection.transaction():
         row = await connection.fetchrow(sql["archives.held"], part.part)
         assert row is not None, "parts stay known"
-        held = Part(**row)
+        held = ArchivePart(**row)
         if held.state == "archived":
             path = folder / held.written.file
             if wrong := await asyncio.to_thread(_wrong_with, folder, held, True):
@@ -522,7 +535,7 @@ async def _month(connection: Connection[Any], sql: Queries, month: str) -> Async
             await connection.execute(sql["archives.unlock_month"], month)
 
 
-async def tidy(connection: Connection[Any], sql: Queries, folder: Path, part: Part) -> None:
+async def tidy(connection: Connection[Any], sql: Queries, folder: Path, part: ArchivePart) -> None:
     """Take away what is no part's file any more, and tell in the manifest what is. Within `_month`."""
     rows = await parts_in(connection, sql, "archived", part.month)
     now = next((each.file for each in rows if each.part == part.part), None)
@@ -533,9 +546,11 @@ async def tidy(connection: Connection[Any], sql: Queries, folder: Path, part: Pa
     await asyncio.to_thread(write_manifest, place, spelled(part.month), TABLE, [each.written for each in rows])
 
 
-async def parts_in(connection: Connection[Any], sql: Queries, state: str | None, month: str | None) -> list[Part]:
+async def parts_in(
+    connection: Connection[Any], sql: Queries, state: str | None, month: str | None
+) -> list[ArchivePart]:
     """Parts in a state, or all."""
-    return [Part(**row) for row in await connection.fetch(sql["archives.in_state"], state, month)]
+    return [ArchivePart(**row) for row in await connection.fetch(sql["archives.in_state"], state, month)]
 
 
 def spelled(month: str) -> str:
@@ -543,12 +558,12 @@ def spelled(month: str) -> str:
     return f"{month[:4]}-{month[4:]}"
 
 
-def _check(folder: Path, part: Part) -> None:
+def _check(folder: Path, part: ArchivePart) -> None:
     if wrong := _wrong_with(folder, part, True):
         raise Conflict(f"{folder / part.written.file} {wrong}: nothing was restored.")
 
 
-def _wrong_with(folder: Path, part: Part, whole: bool) -> str:
+def _wrong_with(folder: Path, part: ArchivePart, whole: bool) -> str:
     if part.state != "archived":
         return ""
     path = folder / part.written.file

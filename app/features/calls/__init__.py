@@ -20,13 +20,13 @@ class Calls(Feature):
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.features.calls.routes import calls_router
         from app.store.captures import Captures
-        from app.store.resolution import KnowingStore
+        from app.store.resolution import ResolutionStore
         from app.store.sessions import Sessions
 
         assert process.path is not None, "a server with routes has one"
         pool, sql, ttl = process.pool, process.queries, timedelta(days=self.settings.session_ttl_days)
         sessions = Sessions(pool, sql, process.clock, ttl=ttl)
-        return (calls_router(gate, Captures(pool, sql), sessions, KnowingStore(pool, sql), process.path.addon),)
+        return (calls_router(gate, Captures(pool, sql), sessions, ResolutionStore(pool, sql), process.path.addon),)
 
 
 FEATURE = Calls

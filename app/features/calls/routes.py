@@ -41,7 +41,7 @@ from app.store.captures import (
     StreamEvent,
     text_of_item,
 )
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.sessions import Sessions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -182,7 +182,7 @@ class StreamEventPage(BaseModel):
 
 
 def calls_router(
-    gate: Gate, captures: Captures, sessions: Sessions, knowing: KnowingStore, addon: Addon | None = None
+    gate: Gate, captures: Captures, sessions: Sessions, knowing: ResolutionStore, addon: Addon | None = None
 ) -> APIRouter:
     """The routes of /api/v1/calls. `addon`: whose part in a call is explained with it."""
     routes = _Routes(captures, sessions, knowing, addon)
@@ -207,7 +207,7 @@ def calls_router(
 
 
 class _Routes:
-    def __init__(self, captures: Captures, sessions: Sessions, knowing: KnowingStore, addon: Addon | None) -> None:
+    def __init__(self, captures: Captures, sessions: Sessions, knowing: ResolutionStore, addon: Addon | None) -> None:
         self._captures = captures
         self._sessions = sessions
         self._knowing = knowing

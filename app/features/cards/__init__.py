@@ -1,7 +1,7 @@
 """The cards that an application shows beside its answers (docs/reference/cards.md).
 
-They are kept with messages (`keeper`), read for prompts (`reader`), taken from the results of tools (`taker`), and found again
-by what is said of them (`navigation`, `finder`).
+They are kept with messages (`keeper`), read for prompts (`reader`), taken from the results of tools (`extract`), and found
+again by what is said of them (`navigation`, `finder`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
+    from app.features.cards.extract import CardExtractor
     from app.features.cards.keeper import CardKeeper
-    from app.features.cards.taker import CardTaker
     from app.store.pools import Pool
 
 
@@ -31,11 +31,11 @@ class CardsShown(Feature):
         cards = Cards(pool, process.queries)
         return CardKeeper(cards, process.queries, process.tasks, process.count, process.clock)
 
-    def noting(self, process: Process) -> CardTaker | None:
-        from app.features.cards.taker import CardTaker
+    def noting(self, process: Process) -> CardExtractor | None:
+        from app.features.cards.extract import CardExtractor
 
         tools = self.settings.card_tools
-        return CardTaker(process.queries, tools, process.count, process.clock) if tools else None
+        return CardExtractor(process.queries, tools, process.count, process.clock) if tools else None
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.features.cards.routes import cards_router

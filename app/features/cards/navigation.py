@@ -124,7 +124,7 @@ class CardRequest(NamedTuple):
     anywhere: bool = False
 
 
-class Picked(NamedTuple):
+class CardChoice(NamedTuple):
     """What was found: cards in their order and the question that they were shown with (None: several); or `why` nothing was."""
 
     cards: tuple[Indexed, ...]
@@ -321,33 +321,33 @@ def kind_of(words: str | None) -> tuple[str, ...]:
     return tuple(each for each in named if each not in _PLAIN) or named
 
 
-def pick(wanted: CardRequest, shown: Iterable[Indexed], questions: int) -> Picked:
+def pick(wanted: CardRequest, shown: Iterable[Indexed], questions: int) -> CardChoice:
     """What is asked for among the cards of a conversation, in which `questions` were asked, the present one among them. Of
     answers to one question, given anew, the newest that showed cards counts."""
     cards = _newest(shown)
     if not cards:
-        return Picked((), None, "No card was shown in this conversation.")
+        return CardChoice((), None, "No card was shown in this conversation.")
     alike = [each for each in cards if _is_kind(each, wanted.kind)]
     what = f"{' '.join(wanted.kind)} card" if wanted.kind else "card"
     if wanted.anywhere:
         chosen = _nth(alike, wanted)
         asked = {each.question for each in chosen}
-        return Picked(
+        return CardChoice(
             chosen,
             asked.pop() if len(asked) == 1 else None,
             "" if chosen else _too_few("This conversation", alike, what),
         )
     question = _asked(wanted, cards, alike, questions)
     if isinstance(question, str):
-        return Picked((), None, question)
+        return CardChoice((), None, question)
     own = [each for each in alike if each.question == question]
     chosen = _nth(own, wanted)
     if chosen:
-        return Picked(chosen, question)
+        return CardChoice(chosen, question)
     others = sum(each.question == question for each in cards)
     if not own and others:
-        return Picked((), question, f"Question {question} showed {_counted(others, 'card')}, but no {what}.")
-    return Picked((), question, _too_few(f"Question {question}", own, what))
+        return CardChoice((), question, f"Question {question} showed {_counted(others, 'card')}, but no {what}.")
+    return CardChoice((), question, _too_few(f"Question {question}", own, what))
 
 
 def _newest(shown: Iterable[Indexed]) -> list[Indexed]:

@@ -33,7 +33,7 @@ from app.dialects.base import ChatRequest
 from app.errors import MnemeError, StoreUnavailable
 from app.features.commands.grammar import (
     WITHDRAWS,
-    Aim,
+    CommandTarget,
     StoredMemory,
     aim_of,
     commands,
@@ -461,7 +461,7 @@ class Commander:
             candidates=await turn.doing.near(vector, NEAR) if vector is not None else ()
         )
 
-    async def _untold(self, turn: _Turn, aim: Aim) -> _Meant | None:
+    async def _untold(self, turn: _Turn, aim: CommandTarget) -> _Meant | None:
         """What no memory says: messages that have all the words, and what was learned from those words."""
         said = [
             each
@@ -474,7 +474,7 @@ class Commander:
         meant = [memory for memory, quotes in learned if says_all(aim, quotes)]
         return _Meant(meant, said, whole=False, sure=len(aim.words) > 1 or len(said) == 1)
 
-    def _aim(self, turn: _Turn, order: Command) -> Aim:
+    def _aim(self, turn: _Turn, order: Command) -> CommandTarget:
         found: list[Triple] = []
         for each in extract(SourceExchange(order.about, turn.now)):
             found += [each.triple] if each.triple is not None else []

@@ -268,7 +268,7 @@ class StoredMemory(Struct, frozen=True):
     kind: str = ""
 
 
-class Aim(Struct, frozen=True):
+class CommandTarget(Struct, frozen=True):
     """What a command is about. `names`: its words that name somebody or something; `words`: all that say something, by their
     stems, `spelled`: as they stand; `triples`: what the rules read out of it; `of_self`: it speaks of the user; `language`: as
     `language_of` gives it; `subjects`: whom it names, as memories call them ("wife")."""
@@ -303,7 +303,7 @@ class Matched(Struct, frozen=True):
     unlike: bool = False
 
 
-def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> Aim:
+def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> CommandTarget:
     """What the user's words `about` are about. `triples`: what the rules read out of them; `code`: their language."""
     found = _words(about)
     names = {
@@ -318,7 +318,7 @@ def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> Aim:
     words = words or [word for word in low if len(word) >= STEM and word not in _ASKING]
     pairs = [run[i : i + 2] for run in _HAN.findall(about) for i in range(len(run) - 1)]
     spoken = [each for each in pairs if "我" not in each]
-    return Aim(
+    return CommandTarget(
         frozenset(names),
         frozenset([*map(_stem, words), *spoken]),
         tuple(triples),
@@ -328,7 +328,7 @@ def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> Aim:
     )
 
 
-def matched(aim: Aim, stored: Sequence[StoredMemory]) -> Matched:
+def matched(aim: CommandTarget, stored: Sequence[StoredMemory]) -> Matched:
     """What of what is stored is meant."""
     aim = _of_whom(aim, stored)
     about = [each for each in stored if _subject_fits(aim, each, _spoken_of(aim, stored))]
@@ -344,7 +344,7 @@ def matched(aim: Aim, stored: Sequence[StoredMemory]) -> Matched:
     return Matched(tuple(clear), frozenset(keys), unlike)
 
 
-def _of_whom(aim: Aim, stored: Sequence[StoredMemory]) -> Aim:
+def _of_whom(aim: CommandTarget, stored: Sequence[StoredMemory]) -> CommandTarget:
     """The aim with the names of people whom memories call otherwise as its subjects: Maria is the wife. What says nothing but a
     name stays as it is, and so does what speaks of the user alone."""
     called = {
@@ -361,19 +361,19 @@ def _of_whom(aim: Aim, stored: Sequence[StoredMemory]) -> Aim:
     return replace(aim, names=aim.names - called.keys(), words=rest, subjects=subjects, triples=triples)
 
 
-def _says_it(aim: Aim, each: StoredMemory) -> bool:
+def _says_it(aim: CommandTarget, each: StoredMemory) -> bool:
     """Beside what says the very same: what has all the words, and what says nothing but that it ended ("Left Acme")."""
     return says_all(aim, each.text) or (each.kind == "correction" and each.predicate is None)
 
 
-class TakenBack(NamedTuple):
+class WithdrawnWishes(NamedTuple):
     """Standing wishes that a message takes back. `clear`: they say nothing else."""
 
     wishes: tuple[StoredMemory, ...]
     clear: bool
 
 
-def taken_back(about: str, wishes: Sequence[StoredMemory], code: str, *, allows: bool) -> TakenBack:
+def taken_back(about: str, wishes: Sequence[StoredMemory], code: str, *, allows: bool) -> WithdrawnWishes:
     """Which of the user's wishes say what `about` says: all of its words. `allows`: those that forbid it are meant, else those
     that ask for it: who says "no more emojis" does not take back "never use emojis"."""
     words = aim_of(about, (), code).words
@@ -384,7 +384,7 @@ def taken_back(about: str, wishes: Sequence[StoredMemory], code: str, *, allows:
         if words and _has(each.text, words) and _forbids(each.text, code) == allows and _inflected(spelled, each.text)
     ]
     several = len(found) > 1 and len(words) < 2
-    return TakenBack(tuple(found), not several and not any(_JOINED.search(each.text) for each in found))
+    return WithdrawnWishes(tuple(found), not several and not any(_JOINED.search(each.text) for each in found))
 
 
 def _forbids(wish: str, code: str) -> bool:
@@ -414,12 +414,12 @@ def says(keys: Collection[str], text: str) -> bool:
     return bool(keys) and _names_all(text, keys)
 
 
-def says_all(aim: Aim, text: str) -> bool:
+def says_all(aim: CommandTarget, text: str) -> bool:
     """Whether a text has all words of a command, in any form, and these are more than names."""
     return bool(aim.more) and _has(text, aim.words)
 
 
-def may_say(aim: Aim, text: str) -> bool:
+def may_say(aim: CommandTarget, text: str) -> bool:
     """Whether a message that has the words of a command may mean what it means: of the user, it speaks of the user, and of no
     relative whom the command does not name ("my father's cancer")."""
     if not aim.of_self:
@@ -449,7 +449,7 @@ def _said_in(phrase: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _said_by(aim: Aim, each: StoredMemory) -> bool:
+def _said_by(aim: CommandTarget, each: StoredMemory) -> bool:
     if _read_out(aim, each):
         return True
     if aim.names:
@@ -459,7 +459,7 @@ def _said_by(aim: Aim, each: StoredMemory) -> bool:
     return bool(aim.words) and _has(each.text, aim.words)
 
 
-def _read_out(aim: Aim, each: StoredMemory) -> bool:
+def _read_out(aim: CommandTarget, each: StoredMemory) -> bool:
     """Whether a rule read the same of the same subject out of both, or what belongs to it: "a data engineer at Acme"."""
     return each.value is not None and any(
         triple.subject == each.subject
@@ -476,14 +476,14 @@ def _within(value: str, stored: str) -> bool:
     return bool(words) and _names_all(stored, words)
 
 
-def _names_within(aim: Aim, clear: Sequence[StoredMemory]) -> frozenset[str]:
+def _names_within(aim: CommandTarget, clear: Sequence[StoredMemory]) -> frozenset[str]:
     """Words of the command that stand as names in what it fits: "acme", however the user writes it."""
     texts = [_WORD.findall(each.text) for each in clear]
     named = {found[n].casefold() for found in texts for n in range(1, len(found)) if _is_name(found, n, aim.language)}
     return frozenset(each for each in named if _stem(each) in aim.words)
 
 
-def _spoken_of(aim: Aim, stored: Sequence[StoredMemory]) -> frozenset[str]:
+def _spoken_of(aim: CommandTarget, stored: Sequence[StoredMemory]) -> frozenset[str]:
     """The subjects that the command names, other than the user: "my wife"."""
     subjects = aim.subjects or {triple.subject for triple in aim.triples}
     others = {each.subject for each in stored if each.subject not in (None, "user")}
@@ -493,7 +493,7 @@ def _spoken_of(aim: Aim, stored: Sequence[StoredMemory]) -> frozenset[str]:
     )
 
 
-def _subject_fits(aim: Aim, each: StoredMemory, spoken_of: Collection[str]) -> bool:
+def _subject_fits(aim: CommandTarget, each: StoredMemory, spoken_of: Collection[str]) -> bool:
     """ "I worked at Acme" is not about a wife who does."""
     if spoken_of:
         return each.subject in spoken_of or (

@@ -34,7 +34,7 @@ from app.features.consolidation.compaction import (
 )
 from app.features.consolidation.patterns import (
     THEME_EPISODES,
-    DrawnPattern,
+    Pattern,
     outcome_patterns,
     pattern_confidence,
     patterns,
@@ -46,9 +46,9 @@ from app.features.consolidation.store import (
     SESSION_END,
     CompactionOut,
     Consolidated,
+    ConsolidatedMemory,
+    ConsolidationReads,
     ConsolidationStore,
-    DrawingStore,
-    DrawnMemory,
     SessionMessage,
     SessionState,
     Stale,
@@ -85,7 +85,7 @@ from app.memory.text import content_hash, normalise, sentences
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
 from app.store import ids
-from app.store.consolidation import NewDrawn
+from app.store.consolidation import NewConsolidated
 from app.store.learning import MAX_SOURCES, MemoryRow
 from app.store.queries import Queries
 from app.store.records import Vector
@@ -310,7 +310,7 @@ def lines_of(state: SessionState, told: Sequence[SessionMessage]) -> list[Summar
 
 def remembered(
     job: SessionJob, state: SessionState, summary: Summary, vector: Vector | None, now: datetime
-) -> NewDrawn:
+) -> NewConsolidated:
     """The summary of a session as a memory of its user: it stands at the time of the session's end, so that a question about
     that time finds it, and takes the place of the one before."""
     at = {each.message_id: each for each in state.messages}
@@ -366,7 +366,7 @@ def remembered(
             },
         },
     )
-    return NewDrawn(
+    return NewConsolidated(
         row,
         summary_key(job.session),
         tuple(each.memory_id for each in facts),
@@ -386,7 +386,7 @@ def consolidation_jobs(process: Process) -> dict[str, Handler]:
     keeper = SessionKeeper(store, embedder=embedder, count=count, clock=clock, helper=helper)
     users = Consolidator(
         store,
-        DrawingStore(process.pool, process.queries),
+        ConsolidationReads(process.pool, process.queries),
         embedder=embedder,
         space=process.space,
         count=count,
@@ -458,7 +458,7 @@ class Consolidator:
     def __init__(
         self,
         store: ConsolidationStore,
-        drawing: DrawingStore,
+        drawing: ConsolidationReads,
         *,
         embedder: Embedder,
         space: int | None,
@@ -525,10 +525,10 @@ class Consolidator:
             await work.done(began, more=len(due_now) > EACH_RUN)
         log.info("a user's memories were drawn together", extra={"user": str(job.user), "new": len(made)})
 
-    def _repeated(self, state: UserState, now: datetime) -> list[NewDrawn]:
+    def _repeated(self, state: UserState, now: datetime) -> list[NewConsolidated]:
         """Patterns and procedures that are new, or were seen much more often than they say."""
         known = {each.key: each for each in state.drawn}
-        found: list[NewDrawn] = []
+        found: list[NewConsolidated] = []
         drawn_of = (
             ("pattern", patterns(state.episodes)),
             ("pattern", outcome_patterns(state.episodes, state.worth)),
@@ -547,8 +547,8 @@ class Consolidator:
         return found
 
     def _pattern(
-        self, state: UserState, kind: str, drawn: DrawnPattern, previous: DrawnMemory | None, now: datetime
-    ) -> NewDrawn:
+        self, state: UserState, kind: str, drawn: Pattern, previous: ConsolidatedMemory | None, now: datetime
+    ) -> NewConsolidated:
         messages = drawn.sources[-MAX_DERIVED_FROM:]
         where = {each.message_id: each.session_id for each in state.episodes}
         sources = [
@@ -560,11 +560,11 @@ class Consolidator:
         row = self._row(
             kind, tier, drawn.text, details, messages, sources, drawn.confidence, drawn.importance, drawn.entities, now
         )
-        return NewDrawn(row, drawn.key, (), messages, previous=(previous.memory_id,) if previous else ())
+        return NewConsolidated(row, drawn.key, (), messages, previous=(previous.memory_id,) if previous else ())
 
     async def _profile(
         self, job: UserJob, due: DueSummary, topic: KnownSummary | None, now: datetime
-    ) -> NewDrawn | None:
+    ) -> NewConsolidated | None:
         """`topic`: the summary of it as a topic, whose place it takes: an entity may have been one before."""
         texts = await self._drawing.texts(job.tenant, job.user, due.episodes)
         lines = profile_lines(due, texts)
@@ -601,7 +601,7 @@ class Consolidator:
         )  # fmt: skip
         before = due.previous.facts if due.previous else frozenset()
         ids_of_facts = tuple(each.memory_id for each in facts)
-        return NewDrawn(
+        return NewConsolidated(
             row,
             due.key,
             ids_of_facts,
@@ -662,7 +662,7 @@ class Consolidator:
             details=dict(details),
         )
 
-    async def _embedded(self, new: Sequence[NewDrawn]) -> list[NewDrawn]:
+    async def _embedded(self, new: Sequence[NewConsolidated]) -> list[NewConsolidated]:
         if self._space is None or not new:
             return list(new)
         vectors = await self._embedder.embed([each.row.text for each in new])
@@ -710,7 +710,7 @@ def _speaks_of(sentence: str, due: DueSummary) -> bool:
     return any(all(word in sentence.casefold() for word in own.split("-")) for own in due.slugs or (due.of,))
 
 
-def _summaries(drawn: Sequence[DrawnMemory], scope: SummaryScope) -> dict[str, KnownSummary]:
+def _summaries(drawn: Sequence[ConsolidatedMemory], scope: SummaryScope) -> dict[str, KnownSummary]:
     found: dict[str, KnownSummary] = {}
     for each in drawn:
         if each.kind == "summary" and each.details.get("scope_type") == scope:

@@ -38,7 +38,7 @@ AUGMENT_BOOST = 0.2
 """Seed 004's `importance_boost` of what a habit looks for."""
 
 
-class DrawnPattern(Struct, frozen=True):
+class Pattern(Struct, frozen=True):
     """A pattern or procedure: one for each `key`. `sources`: its episodes, newest last. `count`: how often it was seen."""
 
     key: str
@@ -54,13 +54,13 @@ class DrawnPattern(Struct, frozen=True):
 # --- patterns ---
 
 
-def patterns(episodes: Sequence[Episode]) -> list[DrawnPattern]:
+def patterns(episodes: Sequence[Episode]) -> list[Pattern]:
     """What five or more episodes have in common (seed 001 §4.4), the most frequent first."""
     found = numeric_patterns(episodes) + habits(episodes)
     return sorted(found, key=lambda each: (-each.importance, -each.count, each.key))[:MAX_PATTERNS]
 
 
-def numeric_patterns(episodes: Sequence[Episode]) -> list[DrawnPattern]:
+def numeric_patterns(episodes: Sequence[Episode]) -> list[Pattern]:
     """Figures of one kind in five or more episodes: their mean, or how two sorts of them differ (seed 001 §4.4's recipe posts
     against news posts)."""
     themes: dict[tuple[str, str], list[Episode]] = defaultdict(list)
@@ -68,14 +68,14 @@ def numeric_patterns(episodes: Sequence[Episode]) -> list[DrawnPattern]:
         if each.measure is not None:
             unit = str(each.measure["unit"])
             themes[(each.measure["label"][-1], (terms(unit) or [unit])[0])].append(each)
-    found: list[DrawnPattern] = []
+    found: list[Pattern] = []
     for (head, unit), own in themes.items():
         if len(own) < THEME_EPISODES:
             continue
         shown = Counter(str(each.measure["unit"]) for each in own if each.measure is not None).most_common(1)[0][0]
         text, ratio = _compare(head, shown, own)
         found.append(
-            DrawnPattern(
+            Pattern(
                 f"measure:{head}:{unit}",
                 text,
                 tuple(each.message_id for each in own),
@@ -120,15 +120,15 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def habits(episodes: Sequence[Episode]) -> list[DrawnPattern]:
+def habits(episodes: Sequence[Episode]) -> list[Pattern]:
     """What a user asks about again and again."""
     asked = [each for each in episodes if each.event_type in ("question", "request")]
     called = {str(thing["canonical_id"]): str(thing["canonical_name"]) for each in asked for thing in each.things}
-    found: list[DrawnPattern] = []
+    found: list[Pattern] = []
     for theme, own in themes(asked):
         sessions = {each.session_id for each in own}
         found.append(
-            DrawnPattern(
+            Pattern(
                 f"asks:{theme}",
                 f"Often asks about {called.get(theme, theme.replace('-', ' '))} ({len(own)} times in {len(sessions)} sessions)",
                 tuple(each.message_id for each in own),
@@ -176,13 +176,13 @@ def pattern_confidence(count: int) -> float:
 # --- procedures -------------------------------------------------------------------------------------------------------
 
 
-def procedures(episodes: Sequence[Episode]) -> list[DrawnPattern]:
+def procedures(episodes: Sequence[Episode]) -> list[Pattern]:
     """What follows what, five times or more (seed 004, transformation 4): questions within three messages, and tools."""
     found = _asked_after(episodes) + _called_after(episodes)
     return sorted(found, key=lambda each: (-each.count, each.key))[:MAX_PROCEDURES]
 
 
-def _asked_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
+def _asked_after(episodes: Sequence[Episode]) -> list[Pattern]:
     by_session: dict[UUID, list[Episode]] = defaultdict(list)
     for each in episodes:
         by_session[each.session_id].append(each)
@@ -199,7 +199,7 @@ def _asked_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
                     where[a, b].add(session)
     common = len(episodes) * COMMON_SHARE if len(episodes) > FEW else len(episodes)
     named = {each.message_id: types_of(str(thing["canonical_id"]) for thing in each.things) for each in episodes}
-    found: list[DrawnPattern] = []
+    found: list[Pattern] = []
     seen: list[frozenset[UUID]] = []
     # Of words that come together ("open invoices") the longer one says more.
     for (a, b), sources in sorted(followed.items(), key=lambda item: (-len(item[1]), -len("".join(item[0])), item[0])):
@@ -232,7 +232,7 @@ def _facts_about(topic: str, named: Sequence[set[str]]) -> list[dict[str, Any]]:
     ]
 
 
-def _called_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
+def _called_after(episodes: Sequence[Episode]) -> list[Pattern]:
     times: Counter[str] = Counter()
     followed: dict[tuple[str, str], list[UUID]] = defaultdict(list)
     for each in episodes:
@@ -252,9 +252,9 @@ def _called_after(episodes: Sequence[Episode]) -> list[DrawnPattern]:
     return found
 
 
-def _procedure(key: str, text: str, sources: Sequence[UUID], count: int, details: Mapping[str, Any]) -> DrawnPattern:
+def _procedure(key: str, text: str, sources: Sequence[UUID], count: int, details: Mapping[str, Any]) -> Pattern:
     confidence = pattern_confidence(count)
-    return DrawnPattern(
+    return Pattern(
         key,
         text,
         tuple(dict.fromkeys(sources)),
@@ -278,7 +278,7 @@ MAX_WORDS = 3
 """Words that name a theme."""
 
 
-def outcome_patterns(episodes: Sequence[Episode], worth: Mapping[UUID, float]) -> list[DrawnPattern]:
+def outcome_patterns(episodes: Sequence[Episode], worth: Mapping[UUID, float]) -> list[Pattern]:
     """Themes and tools whose answers were rated good, or bad, three times or more; the most often rated first. `worth`: of
     episodes, by their message, from −1 to 1; neutral ones say nothing."""
     rated = [each for each in episodes if worth.get(each.message_id)]
@@ -302,7 +302,7 @@ def _said_by(episodes: Sequence[Episode], word: str) -> int:
     return sum(word in each.topics for each in episodes)
 
 
-def _drawn(kind: str, words: Sequence[str], own: tuple[UUID, ...], worth: Mapping[UUID, float]) -> DrawnPattern | None:
+def _drawn(kind: str, words: Sequence[str], own: tuple[UUID, ...], worth: Mapping[UUID, float]) -> Pattern | None:
     good = sum(worth[each] > 0 for each in own)
     share = good / len(own)
     if max(share, 1 - share) < AGREEING:
@@ -310,7 +310,7 @@ def _drawn(kind: str, words: Sequence[str], own: tuple[UUID, ...], worth: Mappin
     told, times = ("good", good) if share >= AGREEING else ("bad", len(own) - good)
     named = " ".join(words[:MAX_WORDS])
     subject = f"Answers about {named}" if kind == "topic" else f"Answers that used {named}"
-    return DrawnPattern(
+    return Pattern(
         f"outcome:{kind}:{words[0]}",
         f"{subject} were rated {told} {times} of {len(own)} times",
         own,

@@ -13,7 +13,7 @@ import orjson
 from msgspec import Struct, field, json
 from pydantic import BaseModel
 
-from app.store.consolidation import Derivation, Drawing, Episode, key_hmac
+from app.store.consolidation import ConsolidationWrite, Derivation, Episode, key_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of
@@ -170,7 +170,7 @@ class ConsolidationStore(Derivation):
 class Consolidated(Struct, frozen=True):
     """What a job writes of a user and its sessions, within the transaction of `drawing`."""
 
-    drawing: Drawing
+    drawing: ConsolidationWrite
 
     async def hold_session(self, session: UUID, version: int) -> None:
         """Nothing of the session is forgotten from here on. Raises `Stale` where something was since `version`."""
@@ -359,7 +359,7 @@ class KnownFact(Struct, frozen=True):
         return frozenset(UUID(each["session_id"]) for each in self.sources if each.get("session_id"))
 
 
-class DrawnMemory(Struct, frozen=True):
+class ConsolidatedMemory(Struct, frozen=True):
     """A pattern, procedure or summary in force; `key` says which."""
 
     memory_id: UUID
@@ -409,7 +409,7 @@ class UserState(Struct, frozen=True):
     hmac_key: bytes
     episodes: tuple[Episode, ...]
     facts: tuple[KnownFact, ...]
-    drawn: tuple[DrawnMemory, ...]
+    drawn: tuple[ConsolidatedMemory, ...]
     forgotten: frozenset[bytes]
     worth: Mapping[UUID, float] = field(default_factory=dict)
     triggers: Triggers = SHIPPED_TRIGGERS
@@ -418,7 +418,7 @@ class UserState(Struct, frozen=True):
         return key_hmac(self.hmac_key, key) not in self.forgotten
 
 
-class DrawingStore:
+class ConsolidationReads:
     """Reads what there is to draw together."""
 
     def __init__(self, pool: Pool, sql: Queries) -> None:
@@ -505,8 +505,8 @@ def _fact(row: Any) -> KnownFact:
     )
 
 
-def _drawn(row: Any) -> DrawnMemory:
-    return DrawnMemory(
+def _drawn(row: Any) -> ConsolidatedMemory:
+    return ConsolidatedMemory(
         row["memory_id"],
         row["kind"],
         row["content_text"],

@@ -17,13 +17,13 @@ class UserFacts(Feature):
     """Routes in a server."""
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.api.intake import Welcome
+        from app.api.intake import IntakeCheck
         from app.features.facts.routes import facts_router
         from app.features.facts.store import Facts
         from app.memory.secrets import unwelcome
 
         settings = self.settings
-        welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+        welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
         return (facts_router(gate, Facts(process.pool, process.queries, process.clock), welcome),)
 
 

@@ -23,7 +23,7 @@ from app.api.common import (
     paged,
     parse_json,
 )
-from app.api.intake import Welcome
+from app.api.intake import IntakeCheck
 from app.api.scope import Admitted, Gate
 from app.errors import BadBody, BadRequest, NotFound
 from app.features.facts.store import Fact, Facts
@@ -109,7 +109,7 @@ class Profile(BaseModel):
     profile: dict[str, dict[str, Any]]
 
 
-def facts_router(gate: Gate, facts: Facts, welcome: Welcome) -> APIRouter:
+def facts_router(gate: Gate, facts: Facts, welcome: IntakeCheck) -> APIRouter:
     """The routes of facts and of the profile."""
     routes = _Routes(facts, welcome)
     router = gate.router("facts")
@@ -125,7 +125,7 @@ def facts_router(gate: Gate, facts: Facts, welcome: Welcome) -> APIRouter:
 
 
 class _Routes:
-    def __init__(self, facts: Facts, welcome: Welcome) -> None:
+    def __init__(self, facts: Facts, welcome: IntakeCheck) -> None:
         self._facts = facts
         self._welcome = welcome
 

@@ -1,7 +1,7 @@
 """Insights: the business's own tables are asked again and again, and what they say becomes memory (docs/how-to/insights.md).
 
-A definition is one SELECT (`asking`), put by the tenant (`routes`, `store`); the schedule asks it, a job writes what it says
-(`engine`, `telling`).
+A definition is one SELECT (`domain_query`), put by the tenant (`routes`, `store`); the schedule asks it, a job writes what it
+says (`engine`, `render`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
-    from app.features.insights.asking import DomainAsker
+    from app.features.insights.domain_query import DomainAsker
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.store.queries import Queries
@@ -44,7 +44,7 @@ class Insights(Feature):
         return insight_ticks(queries)
 
     def _asker(self, process: Process) -> DomainAsker:
-        from app.features.insights.asking import DomainAsker
+        from app.features.insights.domain_query import DomainAsker
         from app.store.tenancy import Tenancy
 
         tenancy = Tenancy(process.pool, process.queries, process.clock)

@@ -12,15 +12,15 @@ import orjson
 
 from app.errors import BadBody, BadRequest, DomainAway
 from app.features import Process
-from app.features.insights.asking import DomainAsker
+from app.features.insights.domain_query import DomainAsker
+from app.features.insights.render import Bounds, InsightText, bounds_of, said
 from app.features.insights.store import InsightStore, StoredInsight
-from app.features.insights.telling import Bounds, InsightText, bounds_of, said
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
 from app.memory.drafts import SEMANTIC
 from app.memory.text import content_hash
 from app.store import ids
-from app.store.consolidation import Derivation, NewDrawn, key_hmac
+from app.store.consolidation import Derivation, NewConsolidated, key_hmac
 from app.store.learning import MemoryRow
 from app.store.queries import Queries
 
@@ -111,14 +111,14 @@ class Engine:
                     sql["insights.said_before"], job.tenant, job.user, stored.memory_id
                 )
                 if before is not None:
-                    new = NewDrawn(new.row, new.key, (), (), previous=(before,))
+                    new = NewConsolidated(new.row, new.key, (), (), previous=(before,))
                 made = await drawing.add([new], key, self._process.space)
             await drawing.connection.execute(
                 sql["insights.ran"], job.tenant, job.user, job.name, now, due_at, made[0] if made else None, None
             )
         log.info("an insight was asked", extra={"insight": job.name, "domain": stored.domain, "new": len(made)})
 
-    async def _drawn(self, stored: StoredInsight, told: InsightText, bounds: Bounds, now: datetime) -> NewDrawn:
+    async def _drawn(self, stored: StoredInsight, told: InsightText, bounds: Bounds, now: datetime) -> NewConsolidated:
         embedder, memory = self._process.embedder, ids.uuid7(now)
         vector = (await embedder.embed([told.text]))[0] if embedder.dimensions else None
         row = MemoryRow(
@@ -161,7 +161,7 @@ class Engine:
                 },
             },
         )
-        return NewDrawn(row, key_of(stored.name), (), ())
+        return NewConsolidated(row, key_of(stored.name), (), ())
 
 
 def key_of(name: str) -> str:

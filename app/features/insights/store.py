@@ -8,7 +8,7 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.errors import Conflict
-from app.features.insights.telling import Insight
+from app.features.insights.render import Insight
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.tenancy import UserRef, ensure_user

@@ -72,7 +72,7 @@ class Knowledge(Feature):
         )
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.api.intake import Welcome
+        from app.api.intake import IntakeCheck
         from app.features.knowledge.entities import EntityStore
         from app.features.knowledge.entity_routes import entities_router
         from app.features.knowledge.ontology_routes import ontology_router
@@ -83,7 +83,7 @@ class Knowledge(Feature):
         pool, sql, clock, settings = process.pool, process.queries, process.clock, self.settings
         things, entities = self.things(process), EntityStore(pool, sql, clock)
         sessions = Sessions(pool, sql, clock, ttl=timedelta(days=settings.session_ttl_days))
-        welcome = Welcome(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+        welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
         return (
             entities_router(gate, entities, things.resolver, sessions, clock, welcome, things.ontologies.of),
             ontology_router(gate, OntologyStore(pool, sql, clock)),

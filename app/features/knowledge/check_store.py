@@ -30,7 +30,7 @@ class RowClash(Struct, frozen=True):
     outcome: dict[str, Any] | None
 
 
-class Settled(NamedTuple):
+class CheckedMemories(NamedTuple):
     """What came of a check: memories by what became of them."""
 
     logged: int = 0
@@ -118,11 +118,11 @@ class Checking(Struct, frozen=True):
         clashes: Sequence[RowClash],
         agreeing: Sequence[Claim],
         same: Callable[[str, str], bool],
-    ) -> Settled:
+    ) -> CheckedMemories:
         """Log what a row contradicts and do what follows; confirm what it agrees with; what had lost to a memory that the row
         ends, and says what the row says (`same`), comes back. Twice is as good as once."""
         held = await self._held([each.claim for each in clashes] + list(agreeing))
-        counts = dict.fromkeys(Settled._fields, 0)
+        counts = dict.fromkeys(CheckedMemories._fields, 0)
         for each in clashes:
             status = held.get(each.claim.memory_id)
             if status is None or await self._known(thing, each):
@@ -142,7 +142,7 @@ class Checking(Struct, frozen=True):
             if claim.memory_id in held:
                 await self._agree(thing, claim)
                 counts["confirmed"] += 1
-        return Settled(**counts)
+        return CheckedMemories(**counts)
 
     async def _held(self, claims: Sequence[Claim]) -> dict[UUID, str]:
         values = [each.value for each in claims]

@@ -12,10 +12,10 @@ import click
 from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import NotFound
-from app.features.knowledge.checking import check
+from app.features.knowledge.check import check
 from app.features.knowledge.domain_pool import DomainPool
 from app.features.knowledge.domain_sql import DomainColumn
-from app.features.knowledge.drafting import CatalogTable, ForeignKey, draft
+from app.features.knowledge.draft import CatalogTable, ForeignKey, draft
 from app.features.knowledge.ontologies import rows_of
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.ontology_yaml import OntologyDraft, read

@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.context.resolution import DomainFact, DomainQuery, Entity, RowValue
 from app.errors import DomainAway, StoreUnavailable
-from app.features.knowledge.breaches import findings
 from app.features.knowledge.domain_pool import AT_ONCE, DomainPool
 from app.features.knowledge.domain_sql import (
     MAX_KEY_CHARS,
@@ -32,11 +31,21 @@ from app.features.knowledge.domain_sql import (
     sendable,
     wanted_columns,
 )
-from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.graph_traversal import TraversalQuery
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology import EntityType, Ontology
-from app.features.knowledge.render_facts import FactRow, Told, days, entity_id, facts, name_of, row_values, shown
-from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
+from app.features.knowledge.render_facts import (
+    FactRow,
+    QueryOutcome,
+    days,
+    entity_id,
+    facts,
+    name_of,
+    row_values,
+    shown,
+)
+from app.features.knowledge.resolution import FoundEntities, FoundRow, RowQuery
+from app.features.knowledge.violations import findings
 from app.metrics import Metrics
 from app.sources import DomainSource
 from app.store.queries import Queries
@@ -100,7 +109,7 @@ class Run:
         self._ontology = ontology
         self._until = until
 
-    async def one(self, ask: Ask) -> Told:
+    async def one(self, ask: TraversalQuery) -> QueryOutcome:
         """A thing's own row, and what is asked for from it: at the same time, since its key is known."""
         key = key_of(ask.entity)
         own, *below = await asyncio.gather(
@@ -108,11 +117,11 @@ class Run:
         )
         return replace(own, onward=tuple(below))
 
-    async def _own(self, ask: Ask, key: str) -> Told:
+    async def _own(self, ask: TraversalQuery, key: str) -> QueryOutcome:
         kind = ask.type
         return await self._asked(ask, {kind.key: key}, lambda tables: by_key(kind, tables[kind.table], [key]))
 
-    async def _below(self, source: EntityType, ask: Ask, keys: Sequence[str]) -> Told:
+    async def _below(self, source: EntityType, ask: TraversalQuery, keys: Sequence[str]) -> QueryOutcome:
         """What a relation leads to from these rows, and onward from there."""
         relation, kind = ask.relation, ask.type
         assert relation is not None, "only a thing's own row is asked for without one"
@@ -146,11 +155,11 @@ class Run:
 
     async def _asked(
         self,
-        ask: Ask,
+        ask: TraversalQuery,
         filters: Mapping[str, Any],
         make: Callable[[Mapping[str, Table]], SelectStatement],
         needed: Sequence[tuple[str, str]] = (),
-    ) -> Told:
+    ) -> QueryOutcome:
         """One query, and the note of it. What is late or away is left out."""
         kind, began = ask.type, time.monotonic()
         error: str | None = None
@@ -174,7 +183,7 @@ class Run:
         if ask.listed and total <= len(rows):
             rows = tuple({each.key: each for each in rows}.values())  # one that several rows lead to is told once
             total = len(rows)
-        return Told(ask, rows, total, part.families, error=error if not rows else None, query=query)
+        return QueryOutcome(ask, rows, total, part.families, error=error if not rows else None, query=query)
 
 
 def _names(key: str | None) -> bool:
@@ -257,18 +266,18 @@ class Domains:
 
     # --- finding ------------------------------------------------------------------------------------------------------
 
-    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought:
+    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> FoundEntities:
         """The rows that mentions may mean, those of a whole name or key first (seed 004, lazy discovery). Nothing is found in a
         domain that is away, or late."""
         fit = [each for each in mentions if each.mention.strip() and len(each.mention) <= MOST_NAME_CHARS]
         fit = [each for each in fit[:MAX_WANTED] if sendable(each.mention)]
         if not fit or not self._pools:
-            return Sought()
+            return FoundEntities()
         try:
             ontology = await self._ontologies.of(tenant)
             mine = await self._mine(tenant)
         except StoreUnavailable:
-            return Sought(away=True)
+            return FoundEntities(away=True)
         types = [each for each in ontology.types.values() if each.domain in mine]
         names = [each.mention for each in fit if not each.types]
         jobs: list[Coroutine[Any, Any, list[FoundRow] | None]] = []
@@ -288,7 +297,7 @@ class Domains:
             )
             found += [each for some in within for each in some or ()]
             parts += within
-        return Sought(tuple(found), away=None in parts)
+        return FoundEntities(tuple(found), away=None in parts)
 
     async def _by_key(self, kind: EntityType, ontology: Ontology, keys: Sequence[str]) -> list[FoundRow] | None:
         """Keys as they were written, in upper and in lower case."""
@@ -330,12 +339,14 @@ class Domains:
             raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
         key, pool = key_of(entity), self._pools[kind.domain]
         part = await read(pool, kind, ontology, lambda tables: by_key(kind, tables[kind.table], [key]), pool.patience_s)
-        told = Told(Ask(kind, entity), part.rows, part.total, part.families)
+        told = QueryOutcome(TraversalQuery(kind, entity), part.rows, part.total, part.families)
         return row_values([told], self._clock.now()).get(entity_id(kind, key), {})
 
     # --- plans --------------------------------------------------------------------------------------------------------
 
-    async def ask(self, tenant: UUID, plan: Sequence[Ask], ontology: Ontology, *, deadline_s: float) -> PlanResult:
+    async def ask(
+        self, tenant: UUID, plan: Sequence[TraversalQuery], ontology: Ontology, *, deadline_s: float
+    ) -> PlanResult:
         """Run a plan (`walk.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is left
         out. Raises nothing."""
         if not plan:

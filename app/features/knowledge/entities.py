@@ -91,7 +91,7 @@ class Thing(NamedTuple):
     properties: Mapping[str, Any]
 
 
-class Taught(NamedTuple):
+class UsedAlias(NamedTuple):
     """An alias that was used. `own`: the user's, else the whole tenant's."""
 
     own: bool
@@ -103,17 +103,17 @@ class Taught(NamedTuple):
     metadata: Mapping[str, Any]
 
 
-class Lessons(NamedTuple):
+class LearnedNames(NamedTuple):
     """What a text teaches; written once, by whoever owns the transaction. `spoken`: ids of all things that it is about."""
 
     things: tuple[Thing, ...] = ()
-    aliases: tuple[Taught, ...] = ()
+    aliases: tuple[UsedAlias, ...] = ()
     spoken: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.things or self.aliases or self.spoken)
 
-    def learned_from(self, session: UUID) -> Lessons:
+    def learned_from(self, session: UUID) -> LearnedNames:
         """The same with the session on what are the user's own aliases; what everybody has names nobody's session."""
         said = {"learned_from": f"session:{session}"}
         marked = (each._replace(metadata={**each.metadata, **said}) if each.own else each for each in self.aliases)
@@ -216,14 +216,19 @@ class EntityStore:
 
     # --- learning ----------------------------------------------------------------------------------------------------
 
-    async def teach(self, tenant: UUID, user: UUID | None, lessons: Lessons, now: datetime) -> None:
+    async def teach(self, tenant: UUID, user: UUID | None, lessons: LearnedNames, now: datetime) -> None:
         """Write what a text teaches, in a transaction of its own."""
         if lessons:
             async with self._pool.transaction(tenant) as connection:
                 await self.teach_in(connection, tenant, user, lessons, now)
 
     async def teach_in(
-        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID | None, lessons: Lessons, now: datetime
+        self,
+        connection: PoolConnectionProxy[Any],
+        tenant: UUID,
+        user: UUID | None,
+        lessons: LearnedNames,
+        now: datetime,
     ) -> None:
         """The same within the caller's transaction, which is the tenant's. Of two who teach what a user calls things, one
         waits; rows of everybody are taken in one order, so that none gives way."""
@@ -334,7 +339,7 @@ class EntityStore:
             )
         return [StoredAlias(**dict(row)) for row in rows]
 
-    async def state(self, tenant: UUID, user: UserRef | None, alias: Taught) -> StoredAlias | None:
+    async def state(self, tenant: UUID, user: UserRef | None, alias: UsedAlias) -> StoredAlias | None:
         """Write an alias that was stated outright: of a user, or (None) of the whole tenant. None: they see no such thing."""
         now = self._clock.now()
         owner = user.id if user is not None else NIL
@@ -343,7 +348,7 @@ class EntityStore:
                 return None
             if user is not None:
                 await ensure_user(connection, self._sql, tenant, user, now)
-            await self.teach_in(connection, tenant, user.id if user else None, Lessons(aliases=(alias,)), now)
+            await self.teach_in(connection, tenant, user.id if user else None, LearnedNames(aliases=(alias,)), now)
             row = await connection.fetchrow(self._sql["entities.alias_of"], tenant, owner, alias.entity_id, alias.norm)
         return StoredAlias(**dict(row)) if row is not None else None
 

@@ -13,13 +13,13 @@ from fastapi import APIRouter, Query
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, clean, decode_cursor, paged
-from app.api.intake import Welcome
+from app.api.intake import IntakeCheck
 from app.api.scope import Admitted, CallerScope, Gate, session_of
 from app.clock import Clock
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.errors import BadRequest, Forbidden, NotFound
-from app.features.knowledge.entities import EntityStore, StoredAlias, StoredEntity, Taught
+from app.features.knowledge.entities import EntityStore, StoredAlias, StoredEntity, UsedAlias
 from app.features.knowledge.mentions import MAX_MENTION_CHARS, normalise
 from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
 from app.features.knowledge.resolution import WINDOW, chosen, stated
@@ -182,7 +182,7 @@ def entities_router(
     resolver: Resolver,
     sessions: Sessions,
     clock: Clock,
-    welcome: Welcome,
+    welcome: IntakeCheck,
     ontology_of: OntologyOf = without_ontology,
 ) -> APIRouter:
     """The routes of /api/v1/entities."""
@@ -211,7 +211,7 @@ class _Routes:
         resolver: Resolver,
         sessions: Sessions,
         clock: Clock,
-        welcome: Welcome,
+        welcome: IntakeCheck,
         ontology_of: OntologyOf,
     ) -> None:
         self._entities = entities
@@ -349,7 +349,7 @@ class _Routes:
         )
 
     async def _state(
-        self, scope: CallerScope, user: UserRef | None, taught: Taught, param: str | None = None
+        self, scope: CallerScope, user: UserRef | None, taught: UsedAlias, param: str | None = None
     ) -> AliasOut:
         found = await self._entities.state(scope.tenant, user, taught)
         if found is None:

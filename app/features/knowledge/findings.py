@@ -5,7 +5,7 @@ from __future__ import annotations
 from app.clock import SystemClock
 from app.errors import DomainAway, MnemeError
 from app.features import Finding
-from app.features.knowledge.checking import check
+from app.features.knowledge.check import check
 from app.features.knowledge.domain_pool import DomainPool
 from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.ontology_yaml import read

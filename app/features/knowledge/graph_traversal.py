@@ -44,7 +44,7 @@ class WalkLimits(Struct, frozen=True):
 USUAL_LIMITS = WalkLimits()
 
 
-class Ask(Struct, frozen=True):
+class TraversalQuery(Struct, frozen=True):
     """Rows of `type` that belong to `entity`: its own (no `relation`), or those that `relation` leads to from the rows of the
     ask above (`backwards`: from its target to its source). `listed`: told row by row, else counted beside the rows above.
     `onward`: what is asked for from these rows. `where`: what their columns are to say, where a habit asks for them."""
@@ -56,7 +56,7 @@ class Ask(Struct, frozen=True):
     span: TimeSpan | None = None
     limit: int = 1
     listed: bool = True
-    onward: tuple[Ask, ...] = ()
+    onward: tuple[TraversalQuery, ...] = ()
     where: tuple[tuple[str, str], ...] = ()
 
 
@@ -92,7 +92,7 @@ def plan(
     limits: WalkLimits = USUAL_LIMITS,
     widened: Sequence[str] = (),
     rows: Sequence[SoughtRows] = (),
-) -> Sequence[Ask]:
+) -> Sequence[TraversalQuery]:
     """What to ask the domains. `span`: the time that the question speaks of. `widened`, `rows`: what procedures add to look
     for; rows that the question itself asks for are not narrowed."""
     text = _without(question[:QUESTION_CHARS], resolutions)
@@ -211,8 +211,10 @@ def _way(start: str, end: str, ontology: Ontology, hops: int) -> tuple[Edge, ...
     return None
 
 
-def _ask(node: _Node, entity: Entity, ontology: Ontology, where: Mapping[str, tuple[tuple[str, str], ...]]) -> Ask:
-    return Ask(
+def _ask(
+    node: _Node, entity: Entity, ontology: Ontology, where: Mapping[str, tuple[tuple[str, str], ...]]
+) -> TraversalQuery:
+    return TraversalQuery(
         ontology.types[node.type],
         entity,
         node.edge.relation if node.edge else None,

@@ -28,7 +28,7 @@ from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
 from app.features.knowledge.resolve import Resolver
 from app.memory.episodes import SoughtRows
 from app.metrics import Metrics
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.knowledge")
@@ -67,7 +67,7 @@ class Sources(Struct, frozen=True):
 
     resolver: Resolver
     ontologies: Ontologies
-    store: KnowingStore
+    store: ResolutionStore
     conflicts: ConflictLog
     against: Against
     plan: Plan

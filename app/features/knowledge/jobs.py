@@ -32,7 +32,7 @@ from app.features.knowledge.domain import Domains
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import ALIAS_DECAY
-from app.features.knowledge.resolve import Resolver, Study
+from app.features.knowledge.resolve import ResolvedText, Resolver
 from app.jobs.learn import LearnJob
 from app.jobs.schedule import REMOVAL_EVERY, Connection, Tick, in_batches
 from app.memory.candidate import MemoryCandidate, SourceExchange
@@ -71,7 +71,7 @@ class NamedThings(Struct, frozen=True):
     clock: Clock
     ontology: Ontology
     epoch: int | None
-    studies: Mapping[UUID, Study]
+    studies: Mapping[UUID, ResolvedText]
     day_of: Mapping[str, str]
 
     def about(
@@ -127,7 +127,7 @@ class ResolutionHearing:
         turn = exchanges[0][1][0].turn_index
         before = await self._store.said_before(job.tenant, job.user, job.session, turn, RECENT)
         recent = [EarlierMessage(*each) for each in before]
-        studies: dict[UUID, Study] = {}
+        studies: dict[UUID, ResolvedText] = {}
         for exchange, own in exchanges:
             studies[own[0].message_id] = await self._resolver.study(
                 _who(job), exchange.user_text, recent[-RECENT:], ontology, now=exchange.now

@@ -16,15 +16,15 @@ from typing import Any, Literal, get_args
 import yaml
 from msgspec import Struct
 
-from app.features.knowledge.breaches import decimal
 from app.features.knowledge.ontology import LABEL_FIELD, Cardinality, EntityType, Relation, Strategy
+from app.features.knowledge.violations import decimal
 from app.features.knowledge.yaml_nodes import (
     LOADER,
     MAX_COLUMNS,
     NodeReader,
     Path,
-    Unfit,
     YamlFinding,
+    YamlMismatch,
     check_shape,
     in_order,
     is_column,
@@ -159,7 +159,7 @@ def read(text: str) -> ParsedOntology:
     try:
         check_shape(text)
         root = yaml.compose(text, Loader=LOADER)
-    except Unfit as error:
+    except YamlMismatch as error:
         return _one(*error.args)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

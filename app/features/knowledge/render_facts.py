@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from app.context.question import TimeSpan
 from app.context.resolution import DomainFact, DomainQuery, RowValue
-from app.features.knowledge.breaches import breached
 from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
-from app.features.knowledge.graph_traversal import Ask, plural, to_one
+from app.features.knowledge.graph_traversal import TraversalQuery, plural, to_one
 from app.features.knowledge.ontology import EntityType, Strategy, label_columns
+from app.features.knowledge.violations import breached
 
 GROUPS = 5
 """Different values that rows are counted by; the others are counted together."""
@@ -41,15 +41,15 @@ class FactRow(Struct, frozen=True):
     values: Mapping[str, str | None]
 
 
-class Told(Struct, frozen=True):
+class QueryOutcome(Struct, frozen=True):
     """What an ask came to. `total`: rows that there are, up to COUNTED + 1; `families`: of the columns; `error`: why there is
     nothing; `query`: as it is noted."""
 
-    ask: Ask
+    ask: TraversalQuery
     rows: tuple[FactRow, ...] = ()
     total: int = 0
     families: Mapping[str, Family] | None = None
-    onward: tuple[Told, ...] = ()
+    onward: tuple[QueryOutcome, ...] = ()
     error: str | None = None
     query: DomainQuery | None = None
 
@@ -58,7 +58,7 @@ class Told(Struct, frozen=True):
         """Whether these are all the rows that there are."""
         return self.error is None and self.total <= len(self.rows)
 
-    def each(self) -> Iterator[Told]:
+    def each(self) -> Iterator[QueryOutcome]:
         """It and all below it."""
         yield self
         for below in self.onward:
@@ -99,12 +99,12 @@ def entity_id(kind: EntityType, key: str) -> str:
     return f"{kind.name}:{key}"
 
 
-def facts(told: Sequence[Told]) -> tuple[DomainFact, ...]:
+def facts(told: Sequence[QueryOutcome]) -> tuple[DomainFact, ...]:
     """The lines, each thing's own first."""
     return tuple(fact for root in told for part in root.each() if (fact := _fact(part)) is not None)
 
 
-def row_values(told: Sequence[Told], queried_at: datetime) -> dict[str, dict[str, RowValue]]:
+def row_values(told: Sequence[QueryOutcome], queried_at: datetime) -> dict[str, dict[str, RowValue]]:
     """What rows say where memories may say something, by thing and predicate. An empty field says nothing; a value that
     is not as the ontology says decides nothing: the user is asked."""
     found: dict[str, dict[str, RowValue]] = {}
@@ -133,7 +133,7 @@ def changed_at(value: str | None, family: Family | None) -> datetime | None:
         return None
 
 
-def _fact(told: Told) -> DomainFact | None:
+def _fact(told: QueryOutcome) -> DomainFact | None:
     ask = told.ask
     if told.error is not None or not ask.listed:
         return None
@@ -147,7 +147,7 @@ def _fact(told: Told) -> DomainFact | None:
     return DomainFact(subject, ask.entity.id, ask.type.name, text)
 
 
-def _own(told: Told) -> str | None:
+def _own(told: QueryOutcome) -> str | None:
     if not told.rows:
         return None
     kind, row = told.ask.type, told.rows[0]
@@ -158,7 +158,7 @@ def _own(told: Told) -> str | None:
     return f"{called} ({entity_id(kind, row.key)}){f': {said}' if said else ''}"
 
 
-def _list(told: Told) -> str:
+def _list(told: QueryOutcome) -> str:
     ask, noun = told.ask, told.ask.type.name.replace("_", " ")
     single = ask.relation is not None and to_one(ask.relation, ask.backwards) and told.whole and len(told.rows) < 2
     nouns = (noun if single else plural(noun)).capitalize()
@@ -170,7 +170,7 @@ def _list(told: Told) -> str:
     return f"{head}: {'; '.join(_line(told, row) for row in told.rows)}{tail}"
 
 
-def _line(told: Told, row: FactRow) -> str:
+def _line(told: QueryOutcome, row: FactRow) -> str:
     kind = told.ask.type
     title = row.values.get(kind.title) or row.key
     at = row.values.get(kind.time) if kind.time else None
@@ -180,7 +180,7 @@ def _line(told: Told, row: FactRow) -> str:
     return f"{line} — {', '.join(counted)}" if counted else line
 
 
-def _beside(told: Told, parent: str) -> str | None:
+def _beside(told: QueryOutcome, parent: str) -> str | None:
     """What a row has, counted by the first column that its type shows."""
     rows = [each for each in told.rows if each.parent == parent]
     if not rows or not told.whole:
@@ -197,14 +197,14 @@ def _beside(told: Told, parent: str) -> str | None:
     return f"{plural(noun)}: {', '.join(said)}"
 
 
-def _tail(told: Told) -> str:
+def _tail(told: QueryOutcome) -> str:
     more = told.total - len(told.rows)
     if more > 0:
         return f"and {'more than ' if told.total > COUNTED else ''}{more - (told.total > COUNTED)} more"
     return f"{len(told.rows)} in all{_sums(told, told.rows)}"
 
 
-def _sums(told: Told, rows: Sequence[FactRow]) -> str:
+def _sums(told: QueryOutcome, rows: Sequence[FactRow]) -> str:
     """The sums of what is shown and is a number of something, where every row has one; of what rows share there is none."""
     kind, families, relation = told.ask.type, told.families or {}, told.ask.relation
     found: list[str] = []

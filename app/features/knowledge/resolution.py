@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from app.context.resolution import Alternative, Entity, Method
-from app.features.knowledge.entities import SHIPPED, Confidences, Lessons, Match, Taught, Thing
+from app.features.knowledge.entities import SHIPPED, Confidences, LearnedNames, Match, Thing, UsedAlias
 from app.features.knowledge.mentions import Pointer, TextSpan, count_words, find, normalise, plain
 from app.features.knowledge.ontology import Ontology
 
@@ -38,7 +38,7 @@ class FoundRow(NamedTuple):
     exact: bool
 
 
-class Sought(NamedTuple):
+class FoundEntities(NamedTuple):
     """What a search came to. `away`: not everything was searched in time, so that what is not here may be there."""
 
     found: Sequence[FoundRow] = ()
@@ -48,7 +48,7 @@ class Sought(NamedTuple):
 class Finder(Protocol):
     """The business's own database. Raises nothing: one that is away has nothing, and says so."""
 
-    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought: ...
+    async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> FoundEntities: ...
 
 
 # What a mention most likely means, by what was looked up: stages 1 to 3 of seed 004 and what the domain found. Pure.
@@ -259,7 +259,7 @@ class Antecedent(NamedTuple):
     here: bool = False
 
 
-class Pick(NamedTuple):
+class PickedAlternative(NamedTuple):
     """An alternative that a message picks, by these of its words."""
 
     choice: Alternative
@@ -293,21 +293,21 @@ def may_pick(text: str) -> bool:
     return len(text) <= PICK_CHARS and count_words(text) <= PICK_WORDS
 
 
-def pick(text: str, options: Sequence[Alternative]) -> Pick | None:
+def pick(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
     """The one of `options` that a text picks: by id, by its name or words of it that no other has, or by its place."""
     if not may_pick(text) or len(options) < 2:
         return None
     return _by_id(text, options) or _by_name(text, options) or _by_place(text, options)
 
 
-def _by_id(text: str, options: Sequence[Alternative]) -> Pick | None:
+def _by_id(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
     low = text.casefold()
     for option in options:
         for name in (option.entity.id, option.entity.id.partition(":")[2]):
             # A key may be a single digit, which is a place first.
             at = low.find(name.casefold()) if len(name) > 2 else -1
             if at >= 0 and len(low) == len(text) and _stands_alone(low, at, at + len(name)):
-                return Pick(option, _cut(text, at, at + len(name)))
+                return PickedAlternative(option, _cut(text, at, at + len(name)))
     return None
 
 
@@ -315,23 +315,23 @@ def _stands_alone(text: str, start: int, end: int) -> bool:
     return not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum())
 
 
-def _by_name(text: str, options: Sequence[Alternative]) -> Pick | None:
+def _by_name(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
     grams = {each.norm: each for each in reversed(find(text).grams)}
     names = [normalise(each.entity.name) for each in options]
     whole = [n for n, name in enumerate(names) if name in grams]
     if len(whole) == 1:
-        return Pick(options[whole[0]], grams[names[whole[0]]])
+        return PickedAlternative(options[whole[0]], grams[names[whole[0]]])
     words = [set(re.findall(r"\w+", name)) for name in names]
     found = []
     for n, own in enumerate(words):
         others = set().union(*(each for m, each in enumerate(words) if m != n))
         hits = [grams[word] for word in own - others if word in grams]
         if hits:
-            found.append(Pick(options[n], min(hits, key=lambda piece: piece.start)))
+            found.append(PickedAlternative(options[n], min(hits, key=lambda piece: piece.start)))
     return found[0] if len(found) == 1 else None
 
 
-def _by_place(text: str, options: Sequence[Alternative]) -> Pick | None:
+def _by_place(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
     match = _ORDINAL.search(text)
     if match is None:
         return None
@@ -339,7 +339,7 @@ def _by_place(text: str, options: Sequence[Alternative]) -> Pick | None:
         n = len(options) - 1 if nth.casefold() in ("last", "latter") else _NTH[nth.casefold()]
     else:
         n = _NUMBER[(match["number"] or match["bare"]).casefold()]
-    return Pick(options[n], _cut(text, *match.span())) if n < len(options) else None
+    return PickedAlternative(options[n], _cut(text, *match.span())) if n < len(options) else None
 
 
 def _cut(text: str, start: int, end: int) -> TextSpan:
@@ -348,14 +348,14 @@ def _cut(text: str, start: int, end: int) -> TextSpan:
 
 def stated(
     mention: str, entity: str, *, own: bool, confidence: float, metadata: Mapping[str, Any] | None = None
-) -> Taught:
+) -> UsedAlias:
     """An alias that somebody said outright: for a user (`own`), or for the whole tenant."""
-    return Taught(own, normalise(mention), plain(mention), entity, "user_stated", confidence, metadata or {})
+    return UsedAlias(own, normalise(mention), plain(mention), entity, "user_stated", confidence, metadata or {})
 
 
 def chosen(
     mention: str, entity: str, alternatives: Sequence[str], now: datetime, sure: Confidences = SHIPPED
-) -> Taught:
+) -> UsedAlias:
     """What a user's choice among alternatives teaches; its metadata are as in seed 004, table 3."""
     metadata = {
         "disambiguation_context": {"alternative_entities": list(alternatives), "preferred_for_user": True},
@@ -370,10 +370,10 @@ def lessons_of(
     pointed: Sequence[str],
     now: datetime,
     sure: Confidences = SHIPPED,
-) -> Lessons:
+) -> LearnedNames:
     """What was found in a text, and was chosen by it; `pointed`: ids of what it points back to."""
     things: list[Thing] = []
-    aliases: list[Taught] = []
+    aliases: list[UsedAlias] = []
     for piece, outcome in hits:
         things += map(_thing, outcome.found)
         text = plain(piece.text)
@@ -382,15 +382,16 @@ def lessons_of(
             # what this user meant: another business of just that name may yet come.
             own = outcome.clear and not any(each.exact for each in outcome.found)
             aliases += [
-                Taught(own, piece.norm, text, each.entity.id, "domain_db", sure.domain_name, {})
+                UsedAlias(own, piece.norm, text, each.entity.id, "domain_db", sure.domain_name, {})
                 for each in outcome.options
                 if normalise(each.entity.name) != piece.norm
             ]
         elif outcome.method == "fuzzy" and outcome.clear:
             best = outcome.best
-            aliases.append(Taught(True, piece.norm, text, best.entity.id, "fuzzy", best.confidence, {}))
+            aliases.append(UsedAlias(True, piece.norm, text, best.entity.id, "fuzzy", best.confidence, {}))
         aliases += [
-            Taught(each.own, each.norm, text, each.entity_id, "learned", each.confidence, {}) for each in outcome.alias
+            UsedAlias(each.own, each.norm, text, each.entity_id, "learned", each.confidence, {})
+            for each in outcome.alias
         ]
     if choice is not None:
         asked, picked = choice.asked, choice.option.entity.id
@@ -398,7 +399,7 @@ def lessons_of(
         others = [each.entity.id for each in asked.outcome.options if each.entity.id != picked]
         aliases.append(chosen(asked.piece.text, picked, others, now, sure))
     spoken = [each.outcome.best.entity.id for each in hits if each.outcome.clear]
-    return Lessons(tuple(things), tuple(aliases), tuple(dict.fromkeys([*spoken, *pointed])))
+    return LearnedNames(tuple(things), tuple(aliases), tuple(dict.fromkeys([*spoken, *pointed])))
 
 
 def _thing(found: FoundRow) -> Thing:

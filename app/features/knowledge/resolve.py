@@ -22,7 +22,7 @@ from app.clock import Clock
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.features.knowledge import resolution as rank
-from app.features.knowledge.entities import Confidences, EntityStore, Lessons, Match
+from app.features.knowledge.entities import Confidences, EntityStore, LearnedNames, Match
 from app.features.knowledge.mentions import MAX_NAMES, Mentions, TextSpan, find, plain, whole
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import (
@@ -30,11 +30,11 @@ from app.features.knowledge.resolution import (
     Antecedent,
     ChosenAlternative,
     Finder,
+    FoundEntities,
     FoundRow,
     Meaning,
     Occurrence,
     RowQuery,
-    Sought,
     lessons_of,
     may_pick,
     pick,
@@ -64,7 +64,7 @@ class Discovery:
         self._clock = clock
         self._known: OrderedDict[_Key, tuple[tuple[FoundRow, ...], datetime]] = OrderedDict()
         self._tasks = Supervisor()
-        self._searches: dict[_Key, asyncio.Task[Sought]] = {}
+        self._searches: dict[_Key, asyncio.Task[FoundEntities]] = {}
 
     async def find(
         self, tenant: UUID, version: int, wanted: Sequence[RowQuery], *, until: float | None = None
@@ -91,12 +91,12 @@ class Discovery:
             await asyncio.wait(set(searches.values()), timeout=left_s)
         away = False
         for each, search in searches.items():
-            sought = search.result() if search.done() else Sought(away=True)
+            sought = search.result() if search.done() else FoundEntities(away=True)
             found[each] = tuple(row for row in sought.found if row.mention == each.mention)
             away = away or sought.away
         return found, away
 
-    async def _search(self, finder: Finder, tenant: UUID, version: int, wanted: Sequence[RowQuery]) -> Sought:
+    async def _search(self, finder: Finder, tenant: UUID, version: int, wanted: Sequence[RowQuery]) -> FoundEntities:
         """What a database that was away did not say is not remembered."""
         try:
             sought = await finder.find(tenant, wanted)
@@ -112,19 +112,19 @@ class Discovery:
         return sought
 
 
-__all__ = ["EarlierMessage", "Finder", "FoundRow", "Resolver", "RowQuery", "Study", "Who", "things_of"]
+__all__ = ["EarlierMessage", "Finder", "FoundRow", "ResolvedText", "Resolver", "RowQuery", "Who", "things_of"]
 MAX_EARLIER_CHARS = 600
 """Of each earlier message: what a thing is named by stands there, not the whole of a paste."""
 MAX_EARLIER_GRAMS = 2000
 """Stretches of words of all earlier messages together, the latest first."""
 
 
-class Study(NamedTuple):
+class ResolvedText(NamedTuple):
     """What a text's mentions mean, and what that teaches. `away`: the business's own database did not say all that it was
     asked."""
 
     resolutions: tuple[Resolution, ...] = ()
-    lessons: Lessons = Lessons()
+    lessons: LearnedNames = LearnedNames()
     away: bool = False
 
 
@@ -199,7 +199,7 @@ class Resolver:
         *,
         now: datetime,
         until: float | None = None,
-    ) -> Study:
+    ) -> ResolvedText:
         """As `resolve_text`, with what the text teaches, for `teach`. `until`: monotonic seconds, how long the business's own
         database may be waited for; what is known without it is told all the same."""
         return await self._study(who, text, find(text, ontology), recent, ontology, now, until)
@@ -208,7 +208,7 @@ class Resolver:
         self,
         connection: PoolConnectionProxy[Any],
         who: Who,
-        lessons: Lessons,
+        lessons: LearnedNames,
         now: datetime,
         session: UUID | None = None,
     ) -> None:
@@ -225,7 +225,7 @@ class Resolver:
         ontology: Ontology,
         now: datetime,
         until: float | None = None,
-    ) -> Study:
+    ) -> ResolvedText:
         text = _Text(said, mentions)
         earlier = _earlier(text, recent, ontology)
         texts = [text, *earlier]
@@ -243,7 +243,7 @@ class Resolver:
             each for each in _pointing(text, earlier, ontology, sure) if each.entity and each.entity.id not in named
         ]
         resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
-        return Study(
+        return ResolvedText(
             tuple(sorted(resolutions, key=lambda each: each.start)),
             lessons_of(text.hits, choice, [each.entity.id for each in pointing if each.entity], now, sure),
             away,

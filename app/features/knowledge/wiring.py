@@ -16,7 +16,7 @@ from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.resolve import Resolver
 from app.settings import Settings
 from app.store.pools import Pool
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.tenancy import Tenancy
 
 
@@ -48,7 +48,7 @@ def knower(things: KnownThings, process: Process, pool: Pool, domain_deadline_s:
     sources = Sources(
         resolver=resolver(things.domains, process, pool),
         ontologies=things.ontologies,
-        store=KnowingStore(pool, process.queries),
+        store=ResolutionStore(pool, process.queries),
         conflicts=ConflictLog(pool, process.queries),
         against=against_rows,
         plan=lambda named, question, span, ontology, widened, rows: plan(

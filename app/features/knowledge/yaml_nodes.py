@@ -44,7 +44,7 @@ def in_order(findings: Sequence[YamlFinding]) -> tuple[YamlFinding, ...]:
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Unfit(Exception):
+class YamlMismatch(Exception):
     """Line, column, message."""
 
 
@@ -55,15 +55,15 @@ def check_shape(text: str) -> None:
         mark = event.start_mark
         place = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise Unfit(*place, "anchors and aliases (& and *) are not taken: write it out")
+            raise YamlMismatch(*place, "anchors and aliases (& and *) are not taken: write it out")
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise Unfit(*place, "a second document begins here: one file has one domain")
+                raise YamlMismatch(*place, "a second document begins here: one file has one domain")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise Unfit(*place, f"this is nested deeper than {MAX_DEPTH}")
+                raise YamlMismatch(*place, f"this is nested deeper than {MAX_DEPTH}")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 

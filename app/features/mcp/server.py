@@ -27,7 +27,17 @@ from app.api.auth import Authenticator
 from app.api.common import error_response
 from app.api.origin import check_origin, known_hosts
 from app.errors import MnemeError
-from app.features.mcp.tools import MAX_LISTED, TOOLS, USER, Asker, Refused, Told, Tool, check_sayable, transcript
+from app.features.mcp.tools import (
+    MAX_LISTED,
+    TOOLS,
+    USER,
+    CallerApi,
+    Told,
+    Tool,
+    ToolRefused,
+    check_sayable,
+    transcript,
+)
 
 PATH = "/mcp"
 MAX_BODY_BYTES = 1024 * 1024
@@ -86,11 +96,11 @@ class McpApp:
             return
         await self._manager.handle_request(scope, receive, send)
 
-    def _asker(self, context: Context) -> Asker:
+    def _asker(self, context: Context) -> CallerApi:
         request = context.request
         if request is None:  # else the API would see a caller without a key, whom `open` mode lets in
             raise RuntimeError("a request over HTTP without its headers")
-        return Asker(self._client, [(name, value) for name, value in request.headers.raw if name.lower() in _WHO])
+        return CallerApi(self._client, [(name, value) for name, value in request.headers.raw if name.lower() in _WHO])
 
 
 INSTRUCTIONS = (
@@ -104,7 +114,7 @@ JSON = "application/json"
 TIMEOUT_S = 30.0
 """Seconds for one answer of the server: it waits at most five for a connection, and as long again for a statement."""
 Context = ServerRequestContext[dict[str, Any]]
-AskerOf = Callable[[Context], Asker]
+AskerOf = Callable[[Context], CallerApi]
 """Who asks, of a request."""
 
 
@@ -122,7 +132,7 @@ def build_server(asker_of: AskerOf) -> Server[dict[str, Any]]:
             return _failed(f"There is no tool of this name; there are {', '.join(tools)}.")
         try:
             told = await tool.call(asker_of(context), params.arguments or {})
-        except Refused as refused:
+        except ToolRefused as refused:
             return _failed(refused.message)
         return types.CallToolResult(content=[types.TextContent(text=_json(told))], structured_content=told)
 
@@ -146,7 +156,7 @@ def build_server(asker_of: AskerOf) -> Server[dict[str, Any]]:
         uri = str(params.uri)
         try:
             told = await _read(asker_of(context), uri)
-        except Refused as refused:
+        except ToolRefused as refused:
             raise MCPError(types.INVALID_PARAMS, refused.message) from refused
         text = types.TextResourceContents(uri=uri, text=_json(told), mime_type=JSON)
         return types.ReadResourceResult(contents=[text])
@@ -164,13 +174,13 @@ def build_server(asker_of: AskerOf) -> Server[dict[str, Any]]:
     )
 
 
-async def _read(asker: Asker, uri: str) -> Told:
+async def _read(asker: CallerApi, uri: str) -> Told:
     check_sayable(uri)
     if uri == PROFILE:
         return await asker.ask("GET", "users", USER, "profile")
     session = unquote(uri.removeprefix(SESSION))
     if not uri.startswith(SESSION) or not session:
-        raise Refused(f"There is no such resource; there are {PROFILE} and {SESSION}{{session}}.", 404)
+        raise ToolRefused(f"There is no such resource; there are {PROFILE} and {SESSION}{{session}}.", 404)
     return await transcript(asker, session, MAX_LISTED)
 
 
@@ -206,6 +216,6 @@ def run(base: str, key: str | None, user: str | None) -> None:
 async def _serve(base: str, key: str | None, user: str | None) -> None:
     headers = [(b"x-mneme-key", key.encode())] if key is not None else []
     async with httpx.AsyncClient(base_url=base, timeout=TIMEOUT_S) as client:
-        server = build_server(lambda _: Asker(client, headers, user))
+        server = build_server(lambda _: CallerApi(client, headers, user))
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())

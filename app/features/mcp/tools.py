@@ -41,7 +41,7 @@ Told = dict[str, Any]
 # --- asking /api/v1 ------------------------------------------------------------------------------------------------------
 
 
-class Refused(Exception):
+class ToolRefused(Exception):
     """Mneme said no, or nothing: the message is for the model to read. `status`: of the answer; 0: there was none."""
 
     def __init__(self, message: str, status: int = 0) -> None:
@@ -55,10 +55,10 @@ def check_sayable(value: object) -> None:
     try:
         orjson.dumps(value)
     except TypeError as error:
-        raise Refused(f"This cannot be said in JSON: {error}.", 400) from error
+        raise ToolRefused(f"This cannot be said in JSON: {error}.", 400) from error
 
 
-class Asker:
+class CallerApi:
     """Mneme's API as one caller sees it: with their key, about one user.
 
     The user is the connection's, never an argument of a tool: a model that could name another user would be talked into it.
@@ -74,7 +74,7 @@ class Asker:
         """The user that this is about. Raises Refused where nobody is named: a whole tenant's memory is no one's to show."""
         told = await self._send("GET", ("me",), {"user": self._user}, None)
         if told["user"] is None:
-            raise Refused(NOBODY, 400)
+            raise ToolRefused(NOBODY, 400)
         return str(told["user"])
 
     async def ask(
@@ -99,13 +99,13 @@ class Asker:
             answer = await self._client.request(method, url, params=given, headers=headers, content=content)
         except httpx.HTTPError as error:
             reason = str(error) or type(error).__name__
-            raise Refused(
+            raise ToolRefused(
                 f"Mneme at {self._client.base_url} cannot be reached: {reason}. Is `mneme serve` running?"
             ) from error
         if answer.is_success:
             told: dict[str, Any] = orjson.loads(answer.content)
             return told
-        raise Refused(_reason(answer), answer.status_code)
+        raise ToolRefused(_reason(answer), answer.status_code)
 
 
 def _reason(answer: httpx.Response) -> str:
@@ -131,7 +131,7 @@ class Tool(Struct, frozen=True):
     title: str
     description: str
     arguments: type[Arguments]
-    run: Callable[[Asker, Any], Awaitable[Told]]
+    run: Callable[[CallerApi, Any], Awaitable[Told]]
     reads: bool = True
     destroys: bool = False
 
@@ -143,13 +143,13 @@ class Tool(Struct, frozen=True):
         required = {"required": schema["required"]} if "required" in schema else {}
         return {"type": "object", "properties": properties, **required, "additionalProperties": False}
 
-    async def call(self, asker: Asker, given: Mapping[str, Any]) -> Told:
+    async def call(self, asker: CallerApi, given: Mapping[str, Any]) -> Told:
         """Raises Refused, also for arguments that it does not take."""
         check_sayable(dict(given))
         try:
             arguments = self.arguments.model_validate(dict(given))
         except ValidationError as error:
-            raise Refused(_wrong(error), 400) from error
+            raise ToolRefused(_wrong(error), 400) from error
         return await self.run(asker, arguments)
 
 
@@ -170,7 +170,7 @@ class Search(Arguments):
     space: InSpace = None
 
 
-async def _search(asker: Asker, given: Search) -> Told:
+async def _search(asker: CallerApi, given: Search) -> Told:
     body = {"query": given.query, "k": given.limit, "session": given.session, "history": given.outdated}
     body["space"] = given.space
     found = await asker.ask("POST", "memories", "search", body=body)
@@ -184,7 +184,7 @@ class Memories(Arguments):
     cursor: Page = None
 
 
-async def _memories(asker: Asker, given: Memories) -> Told:
+async def _memories(asker: CallerApi, given: Memories) -> Told:
     query = {"kind": given.kind, "tag": given.tag, "limit": given.limit, "cursor": given.cursor}
     page = await asker.ask("GET", "memories", query=query)
     return {"memories": [_memory(each) for each in page["memories"]], "next": page["next"]}
@@ -196,11 +196,11 @@ class Facts(Arguments):
     cursor: Page = None
 
 
-async def _facts(asker: Asker, given: Facts) -> Told:
+async def _facts(asker: CallerApi, given: Facts) -> Told:
     query = {"category": given.category, "limit": given.limit, "cursor": given.cursor}
     try:
         page = await asker.ask("GET", "users", USER, "facts", query=query)
-    except Refused as refused:
+    except ToolRefused as refused:
         if refused.status != 404:
             raise
         page = {"facts": [], "next": None}  # a user of whom nothing is known yet
@@ -213,7 +213,7 @@ class Sessions(Arguments):
     cursor: Page = None
 
 
-async def _sessions(asker: Asker, given: Sessions) -> Told:
+async def _sessions(asker: CallerApi, given: Sessions) -> Told:
     query = {"query": given.query, "limit": given.limit, "cursor": given.cursor}
     page = await asker.ask("GET", "sessions", query=query)
     return {"sessions": [_session(each) for each in page["sessions"]], "next": page["next"]}
@@ -224,7 +224,7 @@ class SpacesShared(Arguments):
     cursor: Page = None
 
 
-async def _spaces(asker: Asker, given: SpacesShared) -> Told:
+async def _spaces(asker: CallerApi, given: SpacesShared) -> Told:
     page = await asker.ask("GET", "spaces", query={"limit": given.limit, "cursor": given.cursor})
     shown = [{"space": each["name"], "kind": each["kind"], "title": each["title"]} for each in page["spaces"]]
     return {"spaces": shown, "next": page["next"]}
@@ -235,7 +235,7 @@ class Recent(Arguments):
     limit: int = Field(20, ge=1, le=MAX_LISTED, description="How many messages, counted from the end.")
 
 
-async def _recent(asker: Asker, given: Recent) -> Told:
+async def _recent(asker: CallerApi, given: Recent) -> Told:
     session = given.session
     if session is None:
         page = await asker.ask("GET", "sessions", query={"limit": RECENT_SESSIONS})
@@ -245,7 +245,7 @@ async def _recent(asker: Asker, given: Recent) -> Told:
     return await transcript(asker, session, given.limit)
 
 
-async def transcript(asker: Asker, session: str, limit: int) -> Told:
+async def transcript(asker: CallerApi, session: str, limit: int) -> Told:
     """The last messages of a session, oldest first."""
     page = await asker.ask("GET", "sessions", session, "history", query={"last": limit})
     return {"session": session, "messages": [_message(each) for each in page["messages"]]}
@@ -263,7 +263,7 @@ class Remember(Arguments):
     space: InSpace = None
 
 
-async def _remember(asker: Asker, given: Remember) -> Told:
+async def _remember(asker: CallerApi, given: Remember) -> Told:
     made = await asker.ask("POST", "memories", body=given.model_dump())
     return _memory(made) | {"created": made["created"]}
 
@@ -278,7 +278,7 @@ class Correct(Arguments):
     category: Category = None
 
 
-async def _correct(asker: Asker, given: Correct) -> Told:
+async def _correct(asker: CallerApi, given: Correct) -> Told:
     _one_of(given, "memory", "fact")
     _only_with(given, "memory", "text")
     _only_with(given, "fact", "value", "category")
@@ -301,14 +301,14 @@ class Forget(Arguments):
     space: InSpace = None
 
 
-async def _forget(asker: Asker, given: Forget) -> Told:
+async def _forget(asker: CallerApi, given: Forget) -> Told:
     _one_of(given, "memory", "fact", "message", "item")
     _only_with(given, "fact", "category")
     _only_with(given, "message", "session")
     _only_with(given, "item", "space")
     if given.item is not None:
         if given.space is None:
-            raise Refused("Say which `space` the item is in.", 400)
+            raise ToolRefused("Say which `space` the item is in.", 400)
         gone = await asker.ask("DELETE", "spaces", given.space, "items", given.item)
         return {"forgotten": {"item": given.item, "space": given.space, "stays": gone["stays"]}}
     if given.memory is not None:
@@ -318,19 +318,19 @@ async def _forget(asker: Asker, given: Forget) -> Told:
         await asker.ask("DELETE", "users", USER, "facts", given.fact, query={"category": given.category})
         return {"forgotten": {"fact": given.fact}}
     if given.session is None:
-        raise Refused("Say which `session` the message is in.", 400)
+        raise ToolRefused("Say which `session` the message is in.", 400)
     gone = await asker.ask("DELETE", "sessions", given.session, "messages", str(given.message))
     return {"forgotten": {"message": given.message, "memories": gone["forgotten"]}}
 
 
 def _one_of(given: Arguments, *names: str) -> None:
     if sum(getattr(given, name) is not None for name in names) != 1:
-        raise Refused(f"Name one of these, and only one: {', '.join(f'`{name}`' for name in names)}.", 400)
+        raise ToolRefused(f"Name one of these, and only one: {', '.join(f'`{name}`' for name in names)}.", 400)
 
 
 def _only_with(given: Arguments, name: str, *others: str) -> None:
     if getattr(given, name) is None and (odd := [each for each in others if getattr(given, each) is not None]):
-        raise Refused(f"`{odd[0]}` goes with `{name}`.", 400)
+        raise ToolRefused(f"`{odd[0]}` goes with `{name}`.", 400)
 
 
 # --- what is shown --------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ _LAYER = re.compile(r"encoder\.layer\.(\d+)\.")
 _NUMBERS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 
-class Norm(NamedTuple):
+class LayerNorm(NamedTuple):
     """A layer norm: gain and shift, shape (d,)."""
 
     gain: Floats
@@ -68,10 +68,10 @@ class Layer(NamedTuple):
 
     asked: Dense
     answered: Dense
-    settled: Norm
+    settled: LayerNorm
     wide: Dense
     narrow: Dense
-    ended: Norm
+    ended: LayerNorm
 
 
 class Bert(Struct, frozen=True):
@@ -79,7 +79,7 @@ class Bert(Struct, frozen=True):
 
     words: Floats
     places: Floats
-    begun: Norm
+    begun: LayerNorm
     layers: Sequence[Layer]
     heads: int
     epsilon: float
@@ -126,7 +126,7 @@ class Bert(Struct, frozen=True):
             out[span] = (scores @ value).transpose(1, 0, 2).reshape(long, self.dimensions)
         return out
 
-    def _norm(self, rows: Floats, norm: Norm) -> None:
+    def _norm(self, rows: Floats, norm: LayerNorm) -> None:
         rows -= rows.mean(axis=1, keepdims=True)
         rows /= np.sqrt((rows * rows).mean(axis=1, keepdims=True) + np.float32(self.epsilon))
         rows *= norm.gain
@@ -238,8 +238,8 @@ class _Reading:
         weight = self._tensor(f"{name}.weight", out, into)
         return Dense(np.ascontiguousarray(weight.T), self._tensor(f"{name}.bias", out))
 
-    def _norm(self, name: str, wide: int) -> Norm:
-        return Norm(self._tensor(f"{name}.weight", wide), self._tensor(f"{name}.bias", wide))
+    def _norm(self, name: str, wide: int) -> LayerNorm:
+        return LayerNorm(self._tensor(f"{name}.weight", wide), self._tensor(f"{name}.bias", wide))
 
     def _tensor(self, name: str, *shape: int | None) -> Floats:
         """A tensor as float32. `shape`: None for an extent that may be any."""

@@ -1,7 +1,7 @@
 """Paging: old tool results of a long session shown shorter, and what its model asks of them (docs/explanation/paging.md).
 
 `addon` takes part in chats by `pager` (`segment`, `shrink*`, `fidelity`, `plan`, `prompt`) and `tool_loop` (`tools`, `stream`,
-`body`, `ledger`, `faults`); the worker's jobs are in `shrinking` and `remembering`; `store` has what is kept of it.
+`body`, `ledger`, `faults`); the worker's jobs are in `shrink_job` and `object_memories`; `store` has what is kept of it.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class PagingFeature(Feature):
 
     def addon(self, process: Process, pool: Pool) -> PagingAddon:
         from app.features.paging.addon import PagingAddon
-        from app.features.paging.again import PagedThen
-        from app.features.paging.faults import Faulter
+        from app.features.paging.faults import FaultAnswers
         from app.features.paging.pager import Pager
+        from app.features.paging.recorded import RecordedPager
         from app.features.paging.store import PagingStore
 
         assert process.metrics is not None, "a server's"
         sql, clock, embedder, count = process.queries, process.clock, process.embedder, process.count
         store = PagingStore(pool, sql, clock)
-        answers = Faulter(store, embedder, self._space, count, clock, process.helper, meter=process.metrics)
+        answers = FaultAnswers(store, embedder, self._space, count, clock, process.helper, meter=process.metrics)
         pager = Pager(
             store,
             answers,
@@ -63,7 +63,7 @@ class PagingFeature(Feature):
             memory_cap=self.settings.memory_budget_tokens,
             deadline_s=self.settings.paging_deadline_ms / 1000,
         )
-        then = PagedThen(store, process.tokenizers, process.counts, nonce_key=lambda: self._secret)
+        then = RecordedPager(store, process.tokenizers, process.counts, nonce_key=lambda: self._secret)
         return PagingAddon(
             pager, answers, then, settings=self.settings, metrics=process.metrics, clock=clock, tasks=process.tasks
         )
@@ -82,9 +82,9 @@ class PagingFeature(Feature):
         return (objects_router(gate, sessions, objects, keeper, writer, clock, process.metrics),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.paging.lasting_store import LastingStore
-        from app.features.paging.remembering import Rememberer
-        from app.features.paging.shrinking import Shrinker
+        from app.features.paging.object_memories import ObjectRememberer
+        from app.features.paging.persistence_store import PersistenceReads
+        from app.features.paging.shrink_job import Shrinker
         from app.features.paging.store import PagingStore
         from app.memory.secrets import unwelcome
         from app.store.learning import LearningStore
@@ -94,9 +94,9 @@ class PagingFeature(Feature):
         shrinker = Shrinker(
             PagingStore(pool, sql, clock), embedder=embedder, space=space, count=count, helper=process.helper
         )
-        rememberer = Rememberer(
+        rememberer = ObjectRememberer(
             LearningStore(pool, sql),
-            LastingStore(pool, sql),
+            PersistenceReads(pool, sql),
             sql,
             clock,
             embedder=embedder,
@@ -107,7 +107,7 @@ class PagingFeature(Feature):
         return shrinker.handlers() | rememberer.handlers()
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
-        from app.features.paging.remembering import object_ticks
+        from app.features.paging.object_memories import object_ticks
 
         return object_ticks(queries)
 

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from app.clock import Clock
 from app.dialects.base import ChatRequest
-from app.features.paging.again import PagedThen
-from app.features.paging.explaining import expanded
+from app.features.paging.explanation import expanded
 from app.features.paging.pager import Pager, unpaged
+from app.features.paging.recorded import RecordedPager
 from app.features.paging.state import Answering, Paging
 from app.features.paging.tool_loop import Legs
 from app.gateway.addon import PartAgain
@@ -35,7 +35,7 @@ class PagingAddon:
         self,
         pager: Pager,
         answers: Answering,
-        then: PagedThen,
+        then: RecordedPager,
         *,
         settings: Settings,
         metrics: Metrics,

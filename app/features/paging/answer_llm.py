@@ -17,9 +17,9 @@ from typing import Annotated, NamedTuple
 from pydantic import AfterValidator, BaseModel
 
 from app.errors import HelperError
-from app.features.paging.answering import AnswerSource, Quote, QuotedAnswer
-from app.features.paging.answering import answer as extract
 from app.features.paging.preview import defused
+from app.features.paging.quotes import AnswerSource, Quote, QuotedAnswer
+from app.features.paging.quotes import answer as extract
 from app.features.paging.values import Counter
 from app.features.paging.words import overlap, terms
 from app.providers.helper import Helper

@@ -122,7 +122,7 @@ def _object(body: bytes) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-class Whole(NamedTuple):
+class WholeBody(NamedTuple):
     """The body for the client."""
 
     data: bytes
@@ -141,19 +141,19 @@ class PhantomBody:
         self._before: dict[str, Any] | None = None
         self._said: dict[str, str] = {}
 
-    def feed(self, body: bytes) -> Whole | NeedsLeg:
+    def feed(self, body: bytes) -> WholeBody | NeedsLeg:
         """The whole body of the next leg. What cannot be read is passed on as it is."""
         self.leg += 1
         try:
             document = orjson.loads(body)
         except orjson.JSONDecodeError:
-            return Whole(body)
+            return WholeBody(body)
         if not isinstance(document, dict) or not isinstance(document.get("choices"), list) or document.get("error"):
-            return Whole(body)
+            return WholeBody(body)
         chunk = ChatChunk(body, body, document)
         message = chunk.part.get("message")
         if not isinstance(message, dict):
-            return Whole(body)
+            return WholeBody(body)
         leg, part = self._read(message)
         usage = document.get("usage")
         whole = bool(leg.ours) and chunk.reason in FOLLOWED and self.leg <= self._rounds + 1
@@ -174,7 +174,7 @@ class PhantomBody:
         if isinstance(usage, dict) and self._before is not None:
             top["usage"] = dump(summed(self._before, usage))
         changes = self._prefixes(body, chunk.at) + edits(body, top, chunk.at, part)
-        return Whole(splice(body, changes) if changes else body, pending)
+        return WholeBody(splice(body, changes) if changes else body, pending)
 
     def _read(self, message: Mapping[str, Any]) -> tuple[LegStream, PartEdit]:
         """The message as a leg that came in one delta."""

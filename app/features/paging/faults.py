@@ -23,13 +23,13 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.errors import MnemeError
 from app.features.paging.answer_llm import answer_with_helper
-from app.features.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer
-from app.features.paging.choosing import choose, likeliest, standing, superseded
+from app.features.paging.object_choice import choose, likeliest, standing, superseded
 from app.features.paging.outline import count_bounded
 from app.features.paging.preview import defused, handle_of
+from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer
 from app.features.paging.state import Paging
 from app.features.paging.store import ObjectHit, PagingStore
-from app.features.paging.tools import Names, PhantomCall, Query, Restore, Wrong, read_call, unknown_object
+from app.features.paging.tools import InvalidCall, Names, PhantomCall, Query, Restore, read_call, unknown_object
 from app.features.paging.values import WINDOW_TURNS, Counter, Fault, FaultRecord, FaultType, SemanticObject
 from app.features.paging.words import overlap, terms
 from app.metrics import Metrics
@@ -173,7 +173,7 @@ class _Told(NamedTuple):
     fault: Fault | None = None
 
 
-class Faulter:
+class FaultAnswers:
     """Runs what a model calls (`paging/state.py`: Answering)."""
 
     def __init__(
@@ -209,7 +209,7 @@ class Faulter:
             text = json.dumps(said, ensure_ascii=False)
             self._spend(paging, await asyncio.to_thread(count_bounded, text, self._count))
         wishes = [read_call(each, names) for each in calls]
-        told = {at: each.result for at, each in enumerate(wishes) if isinstance(each, Wrong)}
+        told = {at: each.result for at, each in enumerate(wishes) if isinstance(each, InvalidCall)}
         self._take(paging, told.values())
         told |= await self._queries(paging, {at: each for at, each in enumerate(wishes) if isinstance(each, Query)})
         wanted = {at: each for at, each in enumerate(wishes) if isinstance(each, Restore)}

@@ -26,7 +26,7 @@ from app.dialects.splice import (
     splice,
 )
 from app.dialects.sse import payloads
-from app.features.paging.body import Whole, without_tools
+from app.features.paging.body import WholeBody, without_tools
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.stream import (
     MAX_TEXT_CHARS,
@@ -238,15 +238,15 @@ class MessagesBody:
         self._shown: list[bytes] = []
         """The blocks of the legs before, but for our calls."""
 
-    def feed(self, body: bytes) -> Whole | NeedsLeg:
+    def feed(self, body: bytes) -> WholeBody | NeedsLeg:
         """The whole body of the next leg. What cannot be read is passed on as it is."""
         self.leg += 1
         document = parse_object(body)
         content = document.get("content") if document is not None else None
         if document is None or not isinstance(content, list) or document.get("error"):
-            return Whole(body)
+            return WholeBody(body)
         if not all(isinstance(each, dict) for each in content):
-            return Whole(body)
+            return WholeBody(body)
         members = dict(entries(body, body.index(b"{")))
         spans = [span for _, span in entries(body, members["content"].start)]
         uses = [each.get("type") == CALLED for each in content]
@@ -280,7 +280,7 @@ class MessagesBody:
             changes.append(Insertion(members["content"].start + 1, before))
         changes += without(body, members["content"].start, spans, ours)
         pending = PendingCalls(tuple(calls.values())) if whole else None
-        return Whole(splice(body, changes) if changes else body, pending)
+        return WholeBody(splice(body, changes) if changes else body, pending)
 
     def _calls(self, content: Sequence[Any], uses: Sequence[bool], ours: Sequence[bool]) -> dict[int, PhantomCall]:
         """Our calls, by the index of their block."""

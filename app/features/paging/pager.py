@@ -25,7 +25,7 @@ from app.dialects.splice import parse_object
 from app.errors import StoreUnavailable
 from app.features.paging.fidelity import applied
 from app.features.paging.ledger import HiddenLegs, keys_of
-from app.features.paging.plan import LEFT_OUT, Beside, TranscriptObjects, fill, plan
+from app.features.paging.plan import LEFT_OUT, FixedTokens, TranscriptObjects, fill, plan
 from app.features.paging.preview import handle_of
 from app.features.paging.prompt import (
     PagedRequest,
@@ -42,7 +42,7 @@ from app.features.paging.prompt import (
 from app.features.paging.segment import Segmentation, segment
 from app.features.paging.state import Answering, Paging
 from app.features.paging.store import PagingStore
-from app.features.paging.tools import PAGED, Names, Offer, offer
+from app.features.paging.tools import PAGED, Names, ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject
 from app.gateway.call import Parsed
 from app.gateway.prepare import live_blocks
@@ -140,7 +140,7 @@ class Pager:
         if Names().query.encode() not in sent:  # which any name of ours has in it: most bodies need not be read
             return None
         own, document = call.chat, parse_object(sent)
-        if own is None or document is None or not isinstance(made := offer(own), Offer):
+        if own is None or document is None or not isinstance(made := offer(own), ToolInsertion):
             return None
         chat = own.dialect.read(sent, document)
         if chat is None or not all(each in document.get("tools", ()) for each in made.tools):
@@ -246,9 +246,9 @@ class Pager:
         """Which objects are shown how, and the bytes of it."""
         counts, counter = self._counts, run.counter
         offered = offer(run.chat)
-        beside = Beside(
+        beside = FixedTokens(
             REPLY_TOKENS + sum(counts.tools(each, counter) for each in run.chat.schemas if each),
-            counts.tools(offered.tools, counter) if isinstance(offered, Offer) else 0,
+            counts.tools(offered.tools, counter) if isinstance(offered, ToolInsertion) else 0,
             self._memory(run),
         )
         nonce = session_nonce(self._nonce_key(), run.place.session_id)

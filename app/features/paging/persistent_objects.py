@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
-from app.features.paging.answering import AnswerSource, answer
 from app.features.paging.content_types import PASTED, SAID
 from app.features.paging.keys import Family, base_key
-from app.features.paging.lasting_store import Content, ObjectEvidence, Origin
 from app.features.paging.outline import fitting
+from app.features.paging.persistence_store import Content, ObjectEvidence, Origin
+from app.features.paging.quotes import AnswerSource, answer
 from app.features.paging.shrink import shrink
 from app.features.paging.values import ContentKind, Counter
 from app.memory.text import normalise
@@ -34,7 +34,7 @@ QUOTED_TOKENS = 100
 _WRITES = frozenset({Family.EDIT.value, Family.WRITE.value})
 
 
-class Lasting(NamedTuple):
+class PersistentObject(NamedTuple):
     """A content that is to be remembered. `reading`: its last one; `evidence`: what speaks for it, over all `readings` of it in
     the session; `fresh`: as much of it as is no memory yet."""
 
@@ -85,13 +85,13 @@ def latest(readings: Iterable[ObjectEvidence]) -> dict[str, ObjectEvidence]:
     return found
 
 
-def lasting(readings: Sequence[ObjectEvidence]) -> list[Lasting]:
+def lasting(readings: Sequence[ObjectEvidence]) -> list[PersistentObject]:
     """Contents for which more speaks than is known yet, those first for which most does; at most `MOST`."""
     last, order = latest(readings), {each.object_id: n for n, each in enumerate(readings)}
     alike: dict[tuple[str | None, bytes], list[ObjectEvidence]] = {}
     for each in readings:
         alike.setdefault((place_of(each), each.content_hash), []).append(each)
-    found: list[Lasting] = []
+    found: list[PersistentObject] = []
     for (place, content_hash), same in alike.items():
         edit = last.get(file_of(same[-1]) or "")
         edited = edit is not None and order[edit.object_id] > order[same[-1].object_id]
@@ -99,7 +99,7 @@ def lasting(readings: Sequence[ObjectEvidence]) -> list[Lasting]:
             continue
         speaks, fresh = sum(map(evidence, same)), sum(max(0, evidence(each) - each.remembered) for each in same)
         if fresh:
-            found.append(Lasting(same[-1], tuple(same), speaks, fresh))
+            found.append(PersistentObject(same[-1], tuple(same), speaks, fresh))
     return sorted(found, key=lambda each: -each.evidence)[:MOST]
 
 

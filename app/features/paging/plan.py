@@ -9,12 +9,12 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.features.paging.explaining import explained
+from app.features.paging.explanation import explained
 from app.features.paging.fidelity import Decision, Moment, decide
 from app.features.paging.prompt import PagedRequest, ReceivedRequest, Where, heard
 from app.features.paging.segment import Segmentation
 from app.features.paging.state import Paging
-from app.features.paging.tools import Declined, Offer
+from app.features.paging.tools import Declined, ToolInsertion
 from app.features.paging.values import Fault, FaultType, Fidelity, Paged, Relationship, SemanticObject
 
 LEFT_OUT = "left_out"
@@ -31,7 +31,7 @@ class TranscriptObjects(NamedTuple):
     costs: Sequence[int]
 
 
-class Beside(NamedTuple):
+class FixedTokens(NamedTuple):
     """Tokens of a prompt beside its messages. `schemas`: the client's, and what opens the answer; `tools`: ours; `memory`: the
     room that is left for it."""
 
@@ -70,7 +70,7 @@ def plan(
     taken: TranscriptObjects,
     faults: Sequence[Fault],
     budget: int,
-    beside: Beside,
+    beside: FixedTokens,
     measured: Mapping[UUID, int],
 ) -> Plan:
     """The first decision. `faults`: of calls that were answered just now."""
@@ -112,15 +112,15 @@ def fill(
     taken: TranscriptObjects,
     shown: Sequence[SemanticObject],
     drawn: PagedRequest,
-    offered: Offer | Declined,
-    beside: Beside,
+    offered: ToolInsertion | Declined,
+    beside: FixedTokens,
     window: int,
 ) -> None:
     """What was decided, as the rest of the call needs it. `shown`: the objects whose place may change, as they are shown."""
     page, decision, moment = made.page, made.decision, made.moment
     needed = paging.state.offered or any(each.fidelity > Fidelity.FULL for each in shown)
     insertions, ours = list(drawn.insertions), 0
-    if isinstance(offered, Offer) and needed:
+    if isinstance(offered, ToolInsertion) and needed:
         insertions += offered.insertions
         paging.names, paging.schemas, ours = offered.names, [offered.tools], beside.tools
     elif isinstance(offered, Declined) and needed:

@@ -18,7 +18,6 @@ from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.api.sessions import Owner
 from app.clock import Clock
 from app.errors import BadRequest, NotFound, Unavailable
-from app.features.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer
 from app.features.paging.faults import Writer, judged, result_of
 from app.features.paging.object_store import (
     ObjectEdge,
@@ -32,6 +31,7 @@ from app.features.paging.object_store import (
     Wish,
 )
 from app.features.paging.preview import handle_of
+from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer
 from app.features.paging.store import PagingStore
 from app.features.paging.tools import MAX_QUESTION_CHARS
 from app.features.paging.values import (

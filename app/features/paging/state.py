@@ -20,7 +20,7 @@ from app.features.paging.body import without_tools
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.segment import marks
 from app.features.paging.store import write
-from app.features.paging.tools import Names, Offer, PhantomCall, offer
+from app.features.paging.tools import Names, PhantomCall, ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, Paged, PagingRecord, SemanticObject
 from app.gateway.addon import CallPart, Joint
 from app.gateway.redact import Redactor
@@ -143,7 +143,7 @@ class Paging(CallPart):
     shown shorter, and exchanges of the ledger; the tools are with them. `saved`: tokens that this takes from the client's
     messages (less than 0: exchanges cost more). `names`: of the phantom tools; None: they are not offered, for `declined`.
     `record`: without `faults` and the exchange of this very call, which come from `faults` and `hidden`. `scale`: tokens of the
-    model for one as they are stored (o200k). `explained`: see `explaining`.
+    model for one as they are stored (o200k). `explained`: see `explanation`.
     """
 
     name: ClassVar[str] = "paging"
@@ -183,7 +183,7 @@ class Paging(CallPart):
     def without_tools(self, chat: ChatRequest, sent: bytes) -> bytes:
         assert self.names is not None, "it has tools"
         made, names = offer(chat), self.names
-        ours = made.insertions if isinstance(made, Offer) else ()
+        ours = made.insertions if isinstance(made, ToolInsertion) else ()
         self.insertions = [each for each in self.insertions if each not in ours]
         self.names, self.declined = None, "refused"
         self.explained = {**self.explained, "tools": None, "declined": self.declined}

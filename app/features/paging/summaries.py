@@ -72,7 +72,7 @@ def _storable(text: str) -> str:
 Words = Annotated[str, AfterValidator(_storable)]
 
 
-class RetoldLevel(BaseModel):
+class HelperLevel(BaseModel):
     """One level, as a helper tells it."""
 
     text: Words
@@ -80,11 +80,11 @@ class RetoldLevel(BaseModel):
     can_answer: list[Words]
 
 
-class Retold(BaseModel):
+class HelperSummary(BaseModel):
     """What the helper answers."""
 
-    detailed: RetoldLevel
-    compact: RetoldLevel
+    detailed: HelperLevel
+    compact: HelperLevel
     fault_when: list[Words]
 
 
@@ -115,7 +115,7 @@ def steers(text: str) -> bool:
     return _STEERING.search(text) is not None
 
 
-def checked(answer: Retold, made: SemanticObject, count: Counter) -> Levels | None:
+def checked(answer: HelperSummary, made: SemanticObject, count: Counter) -> Levels | None:
     """The levels of an answer, if both hold; None: they are to be made by structure."""
     source = _Source(f"{made.stub}\n{made.content}")
     texts: list[Shrunk] = []

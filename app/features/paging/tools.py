@@ -66,7 +66,7 @@ class Names(Struct, frozen=True):
         return iter((self.query, self.restore))
 
 
-class Offer(NamedTuple):
+class ToolInsertion(NamedTuple):
     """What adds the tools to a request's own bytes. `tools`: as the request names them."""
 
     insertions: list[Insertion]
@@ -80,7 +80,7 @@ class Declined(NamedTuple):
     reason: Reason
 
 
-def offer(chat: ChatRequest) -> Offer | Declined:
+def offer(chat: ChatRequest) -> ToolInsertion | Declined:
     """Add the tools behind the client's own, so that these keep their place in the upstream's prefix; nothing else changes.
 
     `required` stays satisfiable by the client's tools alone, because it stands in every leg: a call of ours only puts off the
@@ -97,13 +97,13 @@ def offer(chat: ChatRequest) -> Offer | Declined:
     ours = b",".join(dump(each) for each in made_tools)
     span = chat.envelope.members.get("tools")
     if span is None:
-        return Offer([Insertion(chat.envelope.array_end, b',"tools":[' + ours + b"]")], names, made_tools)
+        return ToolInsertion([Insertion(chat.envelope.array_end, b',"tools":[' + ours + b"]")], names, made_tools)
     if not tools:
         made = replace_value(chat.envelope, "tools", [])
         assert made is not None, "it is a member"
-        return Offer([made._replace(data=b"[" + ours + b"]")], names, made_tools)
+        return ToolInsertion([made._replace(data=b"[" + ours + b"]")], names, made_tools)
     *_, (_, last) = entries(chat.body, span.start)
-    return Offer([Insertion(last.end, b"," + ours)], names, made_tools)
+    return ToolInsertion([Insertion(last.end, b"," + ours)], names, made_tools)
 
 
 def _declined(chat: ChatRequest) -> Reason | None:
@@ -252,29 +252,29 @@ class Restore(NamedTuple):
     object_id: str
 
 
-class Wrong(NamedTuple):
+class InvalidCall(NamedTuple):
     """A call that cannot be run; `result` tells the model what is wrong with it."""
 
     result: str
 
 
-def read_call(call: PhantomCall, names: Names) -> Query | Restore | Wrong:
+def read_call(call: PhantomCall, names: Names) -> Query | Restore | InvalidCall:
     """What a call asks for. Never raises: a model may write anything."""
     parameter, limit = ("question", MAX_QUESTION_CHARS)
     if call.name == names.restore:
         parameter, limit = ("object_id", MAX_OBJECT_ID_CHARS)
     example = f'Call {call.name} with {{"{parameter}": "…"}}.'
     if call.cut:
-        return Wrong(f"The arguments are longer than {MAX_ARGUMENTS_CHARS} characters. {example}")
+        return InvalidCall(f"The arguments are longer than {MAX_ARGUMENTS_CHARS} characters. {example}")
     given = _parsed(call)
     if not isinstance(given, dict):
-        return Wrong(f"The arguments are not a JSON object: {_quoted(call.arguments)}. {example}")
+        return InvalidCall(f"The arguments are not a JSON object: {_quoted(call.arguments)}. {example}")
     value = given.get(parameter)
     if not isinstance(value, str) or not value.strip():
-        return Wrong(f"The argument {parameter} is missing, empty or not a text. {example}")
+        return InvalidCall(f"The argument {parameter} is missing, empty or not a text. {example}")
     value = value.strip()
     if len(value) > limit:
-        return Wrong(f"The argument {parameter} has {len(value)} characters; at most {limit} are read. {example}")
+        return InvalidCall(f"The argument {parameter} has {len(value)} characters; at most {limit} are read. {example}")
     return Restore(value) if parameter == "object_id" else Query(value)
 
 

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadBody, NotReady, Unavailable
-from app.features.reembed.store import ItemRef, Lacking, ReembedStore, VectorSpace, VectorSpaces, open_spaces
+from app.features.reembed.store import ItemRef, MissingVectors, ReembedStore, VectorSpace, VectorSpaces, open_spaces
 from app.jobs.worker import Worker, connector
 from app.providers.embeddings import Embedder, blank, build_embedder
 from app.settings import Settings
@@ -64,7 +64,7 @@ class ReembedResult(Struct, frozen=True):
     spaces: list[VectorSpace]
 
 
-class Watch(Struct):
+class RunProgress(Struct):
     """Told how it goes: `step` says what is being done, `more` how many items there are to do, `done` how many were."""
 
     step: Callable[[str], None] = lambda _: None
@@ -78,7 +78,7 @@ async def spaces_of(dsn: str) -> list[VectorSpace]:
         return await spaces.all()
 
 
-async def drop_space(settings: Settings, dsn: str, name: str, watch: Watch) -> int:
+async def drop_space(settings: Settings, dsn: str, name: str, watch: RunProgress) -> int:
     """Drop a space that is not the settings' own; how many vectors went. Raises NotFound, Conflict, StoreUnavailable."""
     embedder = build_embedder(settings)
     try:
@@ -89,7 +89,7 @@ async def drop_space(settings: Settings, dsn: str, name: str, watch: Watch) -> i
         await embedder.close()
 
 
-async def bring_over(settings: Settings, dsn: str, watch: Watch) -> ReembedResult:
+async def bring_over(settings: Settings, dsn: str, watch: RunProgress) -> ReembedResult:
     """Give everything a vector in the space of the settings' embedder. Raises NotReady where that is none, Conflict where
     somebody else is at it, Unavailable where users are left, StoreUnavailable."""
     sql, embedder = Queries.load(), build_embedder(settings)
@@ -126,7 +126,7 @@ class _Run:
         spaces: VectorSpaces,
         pool: Pool,
         embedder: Embedder,
-        watch: Watch,
+        watch: RunProgress,
     ) -> None:
         self._settings = settings
         self._dsn = dsn
@@ -180,13 +180,13 @@ class _Run:
             concurrency=CONCURRENCY,
         )
 
-    async def _lacking(self, space: int, doing: Reembedder) -> list[Lacking]:
+    async def _lacking(self, space: int, doing: Reembedder) -> list[MissingVectors]:
         """The users with items that lack a vector, but for those that are known to have no words."""
         found = await self._spaces.lacking(space)
         known = [each._replace(items=each.items - len(doing.wordless.get(each.user_id, ()))) for each in found]
         return [each for each in known if each.items > 0]
 
-    async def _pass(self, space: int, lacking: list[Lacking], working: asyncio.Task[None]) -> None:
+    async def _pass(self, space: int, lacking: list[MissingVectors], working: asyncio.Task[None]) -> None:
         """Have the jobs of these users done. Raises Unavailable where some failed for good, or nobody works on them."""
         queue = Queue(self._pool, self._sql)
         for at in range(0, len(lacking), ENQUEUE_AT_ONCE):
@@ -296,7 +296,7 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
             total += items
             progress.update(bar, total=total)
 
-        watch = Watch(
+        watch = RunProgress(
             step=lambda text: progress.update(bar, description=text),
             more=more,
             done=lambda items: progress.advance(bar, items),

@@ -51,7 +51,7 @@ class VectorSpace(NamedTuple):
     vectors: int
 
 
-class Lacking(NamedTuple):
+class MissingVectors(NamedTuple):
     """How many items of a user have no vector in the space."""
 
     user_id: UUID
@@ -108,15 +108,17 @@ class VectorSpaces:
         await self._connection.execute(self._sql["turns.ensure_space"], name, dimensions, timeout=STATEMENT_S)
         return number
 
-    async def lacking(self, space: int) -> list[Lacking]:
+    async def lacking(self, space: int) -> list[MissingVectors]:
         """The users who have items without a vector in the space."""
-        found: list[Lacking] = []
+        found: list[MissingVectors] = []
         after: UUID | None = None
         while True:
             rows = await self._connection.fetch(
                 self._sql["reembed.users_lacking"], space, after, USERS_AT_ONCE, timeout=STATEMENT_S
             )
-            found += [Lacking(row["user_id"], row["tenant_id"], row["lacking"]) for row in rows if row["lacking"]]
+            found += [
+                MissingVectors(row["user_id"], row["tenant_id"], row["lacking"]) for row in rows if row["lacking"]
+            ]
             if len(rows) < USERS_AT_ONCE:
                 return found
             after = rows[-1]["user_id"]

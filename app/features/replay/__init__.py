@@ -22,7 +22,7 @@ class Replays(Feature):
         from app.features.replay.routes import replay_router
         from app.features.replay.store import ReplayStore
         from app.store.captures import Captures
-        from app.store.resolution import KnowingStore
+        from app.store.resolution import ResolutionStore
         from app.store.spaces import SharedSpaces
 
         path = process.path
@@ -39,7 +39,7 @@ class Replays(Feature):
             process.counts,
             process.clock,
             nonce_key=lambda: path.nonce_key,
-            knowing=KnowingStore(pool, sql),
+            knowing=ResolutionStore(pool, sql),
             spaces=SharedSpaces(pool, sql, process.clock),
             cards=path.cards,
             knower=path.knower,

@@ -20,10 +20,10 @@ from app.dialects.registry import answer_of
 from app.dialects.splice import with_value
 from app.dialects.sse import UpstreamAnswer
 from app.errors import UpstreamError
-from app.features.replay.recompile import Again
+from app.features.replay.recompile import Recompiled
 from app.features.replay.store import Cost, ReplayStore
 from app.gateway.finalize import token_count
-from app.gateway.forward import Errand, Sender
+from app.gateway.forward import Outgoing, Sender
 from app.gateway.headers import Headers, request_headers
 from app.gateway.upstream import Target, UpstreamRequest
 from app.providers.models import ModelRegistry
@@ -72,7 +72,7 @@ class Replayer:
         self._clock = clock
         self._max_bytes = max_bytes
 
-    async def ask(self, tenant: UUID, again: Again, headers: Headers, key: UUID | None) -> dict[str, Any]:
+    async def ask(self, tenant: UUID, again: Recompiled, headers: Headers, key: UUID | None) -> dict[str, Any]:
         """The captured answer and the one of now, compared. `headers`: of whoever asks for the replay: their Authorization goes
         upstream where Mneme has no key of its own for it, unless it is a Mneme key. An upstream that fails is a finding, no
         error. Raises StoreUnavailable."""
@@ -94,7 +94,7 @@ class Replayer:
             await self._replays.note_spend(tenant, call.user_id, call.call_id, replay, key, at, cost)
         return {"upstream": target.name} | difference(was, now)
 
-    async def _heard(self, replay: UUID, again: Again, headers: Headers) -> tuple[ReplayedAnswer, Target]:
+    async def _heard(self, replay: UUID, again: Recompiled, headers: Headers) -> tuple[ReplayedAnswer, Target]:
         given = [(b"content-type", b"application/json"), (b"accept", b"*/*")]
         given += [each for each in headers if each[0].lower() == b"authorization"]
 
@@ -107,7 +107,7 @@ class Replayer:
                 body = with_value(body, "model", target.model_alias or again.chat.model)
             return UpstreamRequest("POST", target.url(path, b""), request_headers(own, api_key=target.api_key), body)
 
-        errand = Errand(replay, again.target, again.chat.model or None, request, True)
+        errand = Outgoing(replay, again.target, again.chat.model or None, request, True)
         began = time.perf_counter_ns()
         parts: list[bytes] = []
         status, target, error = None, again.target, None
@@ -133,7 +133,7 @@ class Replayer:
             again, ReplayedAnswer(status, answer_of(body, again.chat.dialect) if body else None, latency, error=error)
         ), target
 
-    def _counted(self, again: Again, heard: ReplayedAnswer) -> ReplayedAnswer:
+    def _counted(self, again: Recompiled, heard: ReplayedAnswer) -> ReplayedAnswer:
         """With its tokens: the upstream's own figures, else counted here."""
         answer = heard.answer
         if answer is None:
@@ -150,7 +150,7 @@ class Replayer:
             completion, cached = sum(counter.count(each.content or "") for each in answer.choices), None
         return ReplayedAnswer(heard.status, answer, heard.latency_ms, prompt, completion, cached, error)
 
-    def _cost(self, again: Again, heard: ReplayedAnswer) -> Cost:
+    def _cost(self, again: Recompiled, heard: ReplayedAnswer) -> Cost:
         model = (heard.answer.model if heard.answer else None) or again.chat.model
         figures = (heard.prompt or 0, heard.completion or 0, heard.cached or 0)
         return Cost(

@@ -25,7 +25,7 @@ from app.clock import Clock
 from app.context.asked_cards import Read
 from app.context.assemble import Block
 from app.context.audit import quoted_memories, recalled
-from app.context.candidates import LEGS, Candidate
+from app.context.candidates import CHANNELS, Candidate
 from app.context.compile import Compiler
 from app.context.facts_section import came_with, is_item, shown
 from app.context.inputs import KeptInputs, Numbers, digest, read, unpack
@@ -41,7 +41,7 @@ from app.dialects.base import ChatRequest, Dialect
 from app.dialects.registry import dialect_of
 from app.dialects.splice import Insertion, parse_object, with_value
 from app.errors import Conflict, MnemeError, NotFound
-from app.features.replay.store import ItemThen, ReplayStore
+from app.features.replay.store import RecordedItem, ReplayStore
 from app.gateway.addon import Addon
 from app.gateway.inject import outgoing
 from app.gateway.prepare import ReadsCards, recent_of, shared_scopes, with_costs, woven
@@ -52,7 +52,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.captures import CallDetail, Captures
 from app.store.records import ROLE_NAMES
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.spaces import Shared, SharedSpaces
 from app.store.turns import Recognised, TurnStore
 from app.store.user_profile import NOTHING, EndedFact, Standing, StandingFact, StandingWish
@@ -73,7 +73,7 @@ class RecordedRetriever(Retriever):
         return Retrieved(list(self._found), {}, self._asked)
 
 
-class ModelThen(ModelRegistry):
+class RecordedModel(ModelRegistry):
     """A model with the window and the reserve of then."""
 
     def __init__(self, window: int, reserve: int) -> None:
@@ -87,7 +87,7 @@ class ModelThen(ModelRegistry):
         return self._then[1]
 
 
-def ended_of(kept: KeptInputs, items: Mapping[UUID, ItemThen]) -> list[EndedFact]:
+def ended_of(kept: KeptInputs, items: Mapping[UUID, RecordedItem]) -> list[EndedFact]:
     """What was said to be so no more, as far as it may still be shown."""
     found = []
     for item, memory, at, heir in kept.ended:
@@ -97,7 +97,7 @@ def ended_of(kept: KeptInputs, items: Mapping[UUID, ItemThen]) -> list[EndedFact
     return found
 
 
-def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUID, ItemThen]) -> list[Candidate]:
+def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUID, RecordedItem]) -> list[Candidate]:
     """The candidates of then, as far as they may still be shown. Raises Conflict for numbers that do not belong to them."""
     columns = audit["items"]
     try:
@@ -110,15 +110,15 @@ def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUI
         numbers, strict=True,
     )  # fmt: skip
     found = []
-    for identity, kind, tier, tokens, legs, sources, span, own in rows:
+    for identity, kind, tier, tokens, channels, sources, span, own in rows:
         item = items.get(UUID(str(identity)))
         if item is not None:
-            found.append(_candidate(item, kind, tier, tokens, legs, sources, span, own))
+            found.append(_candidate(item, kind, tier, tokens, channels, sources, span, own))
     return found
 
 
 def _candidate(
-    item: ItemThen, kind: str, tier: int | None, tokens: int, legs: int, sources: Any, span: Any, own: Numbers
+    item: RecordedItem, kind: str, tier: int | None, tokens: int, channels: int, sources: Any, span: Any, own: Numbers
 ) -> Candidate:
     role = ROLE_NAMES.get(item.role) if item.role is not None else None
     text = item.text[slice(*span)] if span is not None else item.text
@@ -143,7 +143,7 @@ def _candidate(
         own.importance,
         own.access_count,
         item.content_hash or b"",
-        frozenset(name for bit, name in enumerate(LEGS) if legs >> bit & 1),
+        frozenset(name for bit, name in enumerate(CHANNELS) if channels >> bit & 1),
         own.similarity,
         item.entity_ids or (),
         origin,
@@ -164,7 +164,7 @@ def _candidate(
     )
 
 
-def fate(item: ItemThen | None) -> str | None:
+def fate(item: RecordedItem | None) -> str | None:
     """What became of an item of then; None: it is as it was."""
     if item is None:
         return "forgotten"
@@ -174,7 +174,7 @@ def fate(item: ItemThen | None) -> str | None:
 Mode = Literal["today", "as_of"]
 
 
-class Again(Struct, frozen=True):
+class Recompiled(Struct, frozen=True):
     """What came of it. `body`: what would go upstream; `identical`: to the byte what went then. `before`: the explanation of
     then, as stored. `fates`: what became since of items of then that are not what they were (forgotten, not_in_force).
     `notes`: what else could not be had again."""
@@ -216,7 +216,7 @@ class _Captured(Struct):
     kept: KeptInputs
     audit: Mapping[str, Any]
     eta: float | None
-    items: Mapping[UUID, ItemThen] = field(default_factory=dict)
+    items: Mapping[UUID, RecordedItem] = field(default_factory=dict)
     quoted: set[UUID] = field(default_factory=set)
     """What the live blocks quote."""
     lost: set[UUID] = field(default_factory=set)
@@ -239,7 +239,7 @@ class Recompiler:
         clock: Clock,
         *,
         nonce_key: Callable[[], bytes],
-        knowing: KnowingStore,
+        knowing: ResolutionStore,
         spaces: SharedSpaces,
         cards: ReadsCards | None,
         knower: Knows | None = None,
@@ -262,7 +262,7 @@ class Recompiler:
         self._knower = knower
         self._addon = addon
 
-    async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Again:
+    async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Recompiled:
         """Compile a call again; `user`: only that user's. Raises NotFound, Conflict (it cannot be: `code` says why),
         StoreUnavailable, Unavailable."""
         captured = await self._read(tenant, call, user)
@@ -305,7 +305,7 @@ class Recompiler:
         compiled = await compiler.compile(request)
         body = woven(chat, compiled, place, target.model_alias, insertions)
         fates = {str(each): told for each in wanted if (told := fate(captured.items.get(each))) is not None}
-        again = Again(
+        again = Recompiled(
             mode, captured.call, chat, target, body, compiled, captured.audit, captured.eta, kept.mneme, fates,
             captured.notes,
         )  # fmt: skip
@@ -521,7 +521,7 @@ class Recompiler:
                 captured.kept.asked if captured.kept.price is not None else None,
                 ended_of(captured.kept, captured.items),
             ),
-            ModelThen(budget["window"], budget["reserve"]),
+            RecordedModel(budget["window"], budget["reserve"]),
             self._tokenizers,
             self._counts,
             nonce_key=self._nonce_key,
@@ -541,7 +541,7 @@ class Recompiler:
         alias = kept.model if kept.model != chat.model else None
         return replace(target, model_alias=alias, placement=captured.audit["placement"])
 
-    async def _as_answered(self, tenant: UUID, again: Again) -> Again:
+    async def _as_answered(self, tenant: UUID, again: Recompiled) -> Recompiled:
         """What went to an upstream that stood in for another named the model as that one does."""
         if again.identical:
             return again

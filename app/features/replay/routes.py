@@ -14,7 +14,7 @@ from app.api.scope import Admitted, CallerScope, Gate, find_call
 from app.errors import Forbidden
 from app.features.replay.ask_again import Replayer
 from app.features.replay.compare import compare
-from app.features.replay.recompile import Again, Mode, Recompiler
+from app.features.replay.recompile import Mode, Recompiled, Recompiler
 from app.store.captures import Captures, text_of_item
 
 
@@ -109,7 +109,7 @@ class _ReplayRoutes:
             )
         return told
 
-    async def _with_texts(self, tenant: UUID, again: Again, items: list[dict[str, Any]]) -> None:
+    async def _with_texts(self, tenant: UUID, again: Recompiled, items: list[dict[str, Any]]) -> None:
         said, known = (
             [UUID(each["id"]) for each in items if each["source"] == source] for source in ("message", "memory")
         )

@@ -26,7 +26,7 @@ class StoredInputs(Struct, frozen=True):
     eta: float | None
 
 
-class ItemThen(NamedTuple):
+class RecordedItem(NamedTuple):
     """A message or memory as it was. `in_force`: it is today. `origin`: the only message that a memory comes from today."""
 
     id: UUID
@@ -84,18 +84,18 @@ class ReplayStore:
 
     async def items(
         self, tenant: UUID, user: UUID, wanted: Collection[UUID], then: datetime, spaces: Sequence[Shared] = ()
-    ) -> dict[UUID, ItemThen]:
+    ) -> dict[UUID, RecordedItem]:
         """Those of these items that may still be shown, as they were: the user's own, and those of these spaces. Raises
         StoreUnavailable."""
         if not wanted:
             return {}
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["replays.items"], tenant, user, list(wanted), then)
-            found = {row["id"]: ItemThen(**dict(row)) for row in rows}
+            found = {row["id"]: RecordedItem(**dict(row)) for row in rows}
             missing = [each for each in wanted if each not in found]
             for space, name in spaces:
                 rows = await connection.fetch(self._sql["replays.items"], tenant, space, missing, then)
-                found |= {row["id"]: ItemThen(**dict(row), space=name, space_id=space) for row in rows}
+                found |= {row["id"]: RecordedItem(**dict(row), space=name, space_id=space) for row in rows}
         return found
 
     async def facts(
@@ -141,9 +141,9 @@ class ReplayStore:
             rows = await connection.fetch(self._sql["replays.summaries"], tenant, user, session)
         return [row["text"] for row in rows]
 
-    def messages_at(self, then: datetime) -> MessagesThen:
+    def messages_at(self, then: datetime) -> RecordedMessages:
         """Stored messages as they were shown at a moment."""
-        return MessagesThen(self._pool, self._sql, then)
+        return RecordedMessages(self._pool, self._sql, then)
 
     async def note_spend(
         self, tenant: UUID, user: UUID, call: UUID, replay: UUID, key: UUID | None, at: datetime, cost: Cost
@@ -158,7 +158,7 @@ class ReplayStore:
             )  # fmt: skip
 
 
-class MessagesThen:
+class RecordedMessages:
     """A `gateway.reconcile.Messages` of a moment: what was compacted later is shown, what was forgotten is not."""
 
     def __init__(self, pool: Pool, queries: Queries, then: datetime) -> None:

@@ -56,7 +56,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Begin(Struct, frozen=True):
+class CallBegin(Struct, frozen=True):
     """A call that goes upstream. `at_us`: when it came, microseconds since 1970. `body`: as it came, None where it is not
     kept; `sent`: as it went on, where that is another."""
 
@@ -74,7 +74,7 @@ class Begin(Struct, frozen=True):
         return [head, self.notes, _LENGTH.pack(len(self.body)), self.body, self.sent]
 
     @classmethod
-    def of(cls, payload: bytes) -> Begin:
+    def of(cls, payload: bytes) -> CallBegin:
         user, at_us, length = _BEGIN.unpack_from(payload)
         at = _BEGIN.size + length
         notes = payload[_BEGIN.size : at]
@@ -89,7 +89,7 @@ class KeptCall(Struct):
     none is missing; `end`: None where it did not end."""
 
     call: UUID
-    begin: Begin
+    begin: CallBegin
     head: bytes | None = None
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
     end: bytes | None = None
@@ -156,7 +156,7 @@ def gather(frames: Iterable[Frame]) -> list[KeptCall]:
     calls: dict[UUID, KeptCall] = {}
     for kind, call, payload in frames:
         if kind is Kind.BEGIN:
-            begin = Begin.of(payload)
+            begin = CallBegin.of(payload)
             if call in calls:
                 calls[call].begin = begin
             else:

@@ -38,7 +38,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.errors import NotReady, SpoolUnavailable
-from app.features.spool.journal import HEAD_BYTES, Begin, Codec, KeptCall, Kind, frames_of, gather
+from app.features.spool.journal import HEAD_BYTES, CallBegin, Codec, KeptCall, Kind, frames_of, gather
 
 log = logging.getLogger("mneme.journal")
 
@@ -131,7 +131,7 @@ class JournalEntry:
         self._open = True
         self._whole = True
 
-    def begin(self, begin: Begin) -> None:
+    def begin(self, begin: CallBegin) -> None:
         """It goes upstream; again, where it goes once more."""
         self._frame(Kind.BEGIN, begin.parts())
 
@@ -180,7 +180,7 @@ class Journal:
         self._on_failure = on_failure
         self._current: JournalSegment | None = None
 
-    def begin(self, call: UUID, begin: Begin) -> JournalEntry | None:
+    def begin(self, call: UUID, begin: CallBegin) -> JournalEntry | None:
         """Note a call; None where it cannot be noted."""
         try:
             segment = self._segment()
@@ -238,7 +238,7 @@ class Journal:
             segment.close()
 
 
-class Abandoned:
+class AbandonedSegment:
     """A segment whose process is dead, locked by us while we read it."""
 
     def __init__(self, path: Path) -> None:
@@ -254,7 +254,7 @@ class Abandoned:
         self._path.unlink(missing_ok=True)
 
 
-def abandoned(folder: Path) -> Iterator[Abandoned]:
+def abandoned(folder: Path) -> Iterator[AbandonedSegment]:
     """The segments of dead processes, one after the other, each held while it is looked at. Blocks; raises OSError."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -265,7 +265,7 @@ def abandoned(folder: Path) -> Iterator[Abandoned]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = os.fstat(fd)
             if found.st_nlink and (found.st_size or time.time() - found.st_mtime > EMPTY_LIFE_S):
-                yield Abandoned(path)
+                yield AbandonedSegment(path)
         except BlockingIOError:
             continue  # its process lives
         finally:
@@ -294,7 +294,7 @@ def wipe(folder: Path, user: UUID) -> None:
 def _wipe(fd: int, codec: Codec, user: UUID) -> None:
     data = os.pread(fd, os.fstat(fd).st_size, 0)
     frames = list(codec.located(data))
-    whose = {frame.call: Begin.of(frame.payload).user for frame, _, _ in frames if frame.kind is Kind.BEGIN}
+    whose = {frame.call: CallBegin.of(frame.payload).user for frame, _, _ in frames if frame.kind is Kind.BEGIN}
     for frame, start, end in frames:
         if whose.get(frame.call, user) == user and os.pread(fd, HEAD_BYTES, start) == data[start : start + HEAD_BYTES]:
             os.pwrite(fd, bytes(end - start), start)

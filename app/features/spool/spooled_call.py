@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import Leg, Usage
-from app.capture.masking import masked
+from app.capture.mask import masked
 from app.context.assemble import Block
 from app.context.audit import written
 from app.context.request import Compilation
@@ -27,7 +27,7 @@ from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
-from app.features.spool.journal import Begin, KeptCall
+from app.features.spool.journal import CallBegin, KeptCall
 from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, LegOf, Remembered
 from app.gateway.client import Inbound, Message
@@ -78,7 +78,7 @@ class Revived(Struct, frozen=True):
 # --- in -------------------------------------------------------------------------------------------------------------------
 
 
-def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> Begin:
+def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> CallBegin:
     """What is known of a call before it goes upstream."""
     principal, chat = call.principal, call.chat
     body = redactor.body(call.body) if call.body is not None else None
@@ -110,7 +110,7 @@ def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> Begin:
     }
     if call.part is not None and chat is not None:
         notes[call.part.name] = call.part.frozen(chat, redactor)
-    return Begin(
+    return CallBegin(
         user=call.identity.user_id,
         at_us=(call.at - _EPOCH) // _MICROSECOND,
         notes=_dumped(notes),

@@ -18,7 +18,7 @@ class Transfer(Feature):
     """Routes in a server."""
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.api.intake import Scribe, Welcome
+        from app.api.intake import IntakeCheck, IntakePreparer
         from app.capture.record import Recorder
         from app.context.transcript import chain, tail_hash
         from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
@@ -37,11 +37,11 @@ class Transfer(Feature):
         sessions = Sessions(pool, sql, clock, ttl=ttl, space=space)
         history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=ttl, space=space)
         refuses = unwelcome(self.settings.store_secrets, self.settings.refuse_pii, self.settings.refuse_patterns)
-        scribe, spaces = Scribe(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)
+        scribe, spaces = IntakePreparer(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)
         recorder = Recorder(TurnStore(pool, sql), process.embedder, process.counts, counter)
         return (
             cassettes_router(gate, Captures(pool, sql), CassetteStore(pool, sql), sessions, recorder, clock),
-            importer_router(gate, Importer(sessions, history, scribe, spaces, Welcome(refuses))),
+            importer_router(gate, Importer(sessions, history, scribe, spaces, IntakeCheck(refuses))),
             export_router(gate, Export(pool, sql), Tenancy(pool, sql, clock), clock),
         )
 

@@ -39,7 +39,7 @@ from app.api.common import (
     Word,
     parse_json,
 )
-from app.api.intake import IntakeMessage, MessageIn, Role, Scribe, Welcome, check_time, plain_text
+from app.api.intake import IntakeCheck, IntakeMessage, IntakePreparer, MessageIn, Role, check_time, plain_text
 from app.api.scope import Admitted, CallerScope, Gate, find_call, owner_and_session
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.capture.recipe import rebuild
@@ -276,7 +276,7 @@ class Importer:
     """Checks and stores an import."""
 
     def __init__(
-        self, sessions: Sessions, history: History, scribe: Scribe, spaces: SharedSpaces, welcome: Welcome
+        self, sessions: Sessions, history: History, scribe: IntakePreparer, spaces: SharedSpaces, welcome: IntakeCheck
     ) -> None:
         """`welcome`: of what is said to spaces, which others read."""
         self._welcome = welcome

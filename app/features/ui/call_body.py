@@ -77,7 +77,7 @@ def dump(data: bytes) -> str:
 # --- a stream ------------------------------------------------------------------------------------------------------------
 
 
-class Event(NamedTuple):
+class BodyEvent(NamedTuple):
     """`text`: what it adds to the answer; `kind`: text, thought, call, end, or other. `size`: bytes."""
 
     seq: int
@@ -112,7 +112,7 @@ class Timeline(NamedTuple):
     thinned: int
 
 
-def events_of(given: Sequence[Mapping[str, Any]], whole: int | None, before_us: int | None = None) -> list[Event]:
+def events_of(given: Sequence[Mapping[str, Any]], whole: int | None, before_us: int | None = None) -> list[BodyEvent]:
     """Events of the route. `whole`: bytes of the body, where these are the last; `before_us`: when the one before them came."""
     made = []
     last = before_us
@@ -125,7 +125,7 @@ def events_of(given: Sequence[Mapping[str, Any]], whole: int | None, before_us: 
         kind, text = ("other", "") if binary else said(data)
         t_us = int(each["t_us"])
         gap = t_us - last if last is not None else 0
-        made.append(Event(int(each["seq"]), t_us, start, max(0, end - start), data[:DATA_CHARS], text, kind, gap))
+        made.append(BodyEvent(int(each["seq"]), t_us, start, max(0, end - start), data[:DATA_CHARS], text, kind, gap))
         last = t_us
     return made
 
@@ -192,7 +192,7 @@ def _called(call: Mapping[str, Any]) -> str:
     return f"{name}(" * isinstance(name, str) + (arguments if isinstance(arguments, str) else "")
 
 
-def timeline(events: Sequence[Event]) -> Timeline | None:
+def timeline(events: Sequence[BodyEvent]) -> Timeline | None:
     """The drawing of these events; None: there are none. Time begins with the request, or where these events do not begin the
     answer, with the first of them."""
     if not events:

@@ -136,7 +136,7 @@ def segments(sections: Sequence[Section], width: float = BAR) -> list[Segment]:
     return made
 
 
-class Part(NamedTuple):
+class SignalPart(NamedTuple):
     """A signal of a candidate. `share`: of a bar, 0..1. `adds`: to the score; None where the weights of then are not known."""
 
     name: str
@@ -146,16 +146,16 @@ class Part(NamedTuple):
     adds: float | None
 
 
-class Row(Struct, frozen=True):
+class CandidateRow(Struct, frozen=True):
     """A candidate, to be shown."""
 
     item: Mapping[str, Any]
-    reason: words.Meaning
-    parts: Sequence[Part]
+    reason: words.WordMeaning
+    parts: Sequence[SignalPart]
     text: str | None
     rest: int
     """Characters that are not shown."""
-    legs: Sequence[str]
+    channels: Sequence[str]
 
     @property
     def chosen(self) -> bool:
@@ -166,7 +166,7 @@ class Row(Struct, frozen=True):
         return self.text is not None and len(self.text) > TEXT_CHARS
 
 
-def rows(items: Sequence[Mapping[str, Any]], strategy: str, highest: float) -> list[Row]:
+def rows(items: Sequence[Mapping[str, Any]], strategy: str, highest: float) -> list[CandidateRow]:
     """Candidates as they are shown. `highest`: the largest value of any signal, at least 1."""
     return [_row(each, strategy, highest) for each in items]
 
@@ -176,10 +176,10 @@ def highest(items: Sequence[Mapping[str, Any]]) -> float:
     return max((abs(value) for each in items for value in each["signals"].values()), default=1.0) or 1.0
 
 
-def _row(item: Mapping[str, Any], strategy: str, scale: float) -> Row:
+def _row(item: Mapping[str, Any], strategy: str, scale: float) -> CandidateRow:
     weights = weights_of(item, strategy)
     parts = [
-        Part(
+        SignalPart(
             words.signal(name).name,
             words.signal(name).words,
             value,
@@ -192,8 +192,13 @@ def _row(item: Mapping[str, Any], strategy: str, scale: float) -> Row:
     text = item.get("text")
     shown = None if text is None else text[:LONGEST_CHARS]
     rest = 0 if text is None else len(text) - len(shown or "")
-    return Row(
-        item, words.reason(item["reason"]), parts, shown, rest, [words.LEGS.get(each, each) for each in item["legs"]]
+    return CandidateRow(
+        item,
+        words.reason(item["reason"]),
+        parts,
+        shown,
+        rest,
+        [words.CHANNELS.get(each, each) for each in item["legs"]],
     )
 
 

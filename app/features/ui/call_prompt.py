@@ -28,20 +28,20 @@ _MEMORY = re.compile(r"- \[[a-z_]+\] (.*) \(\d{4}-\d\d-\d\d(?:, confidence [\d.]
 _TURN = re.compile(r"[^:\n]{1,32}: (.*)\Z")
 
 
-class Line(NamedTuple):
+class PromptLine(NamedTuple):
     """A line of what was added; `item`: id of the candidate that it quotes."""
 
     text: str
     item: str | None = None
 
 
-class Piece(Struct, frozen=True):
+class PromptPiece(Struct, frozen=True):
     """A part of a message. `removed`: the client sent it, the upstream did not get it. `chars`: with what is not shown."""
 
     mark: Mark
     text: str
     chars: int
-    lines: list[Line] = field(default_factory=list)
+    lines: list[PromptLine] = field(default_factory=list)
 
     @property
     def folded(self) -> bool:
@@ -59,7 +59,7 @@ class Shown(Struct, frozen=True):
     place: int
     role: str
     mark: Mark
-    pieces: Sequence[Piece]
+    pieces: Sequence[PromptPiece]
     calls: str = ""
 
     @property
@@ -213,7 +213,7 @@ def _gone(was: _Message) -> Shown:
     return Shown(0, was.role, "removed", [_piece("removed", was.text, {})], was.calls[:SHOWN_CHARS])
 
 
-def _differing(was: str, now: str, quoted: Mapping[str, str]) -> list[Piece]:
+def _differing(was: str, now: str, quoted: Mapping[str, str]) -> list[PromptPiece]:
     """`now`, cut into what it was and what was added; between a common beginning and end what was removed."""
     if was == now:
         parts: list[tuple[Mark, str]] = [("own", now)]
@@ -261,10 +261,10 @@ def _common(one: str, other: str) -> int:
     return low
 
 
-def _piece(mark: Mark, text: str, quoted: Mapping[str, str]) -> Piece:
+def _piece(mark: Mark, text: str, quoted: Mapping[str, str]) -> PromptPiece:
     cut = text if len(text) <= SHOWN_CHARS else text[:SHOWN_CHARS]
-    lines = [Line(each, _quotes(each, quoted)) for each in cut.strip("\n").split("\n")] if mark == "added" else []
-    return Piece(mark, cut, len(text), lines)
+    lines = [PromptLine(each, _quotes(each, quoted)) for each in cut.strip("\n").split("\n")] if mark == "added" else []
+    return PromptPiece(mark, cut, len(text), lines)
 
 
 def _each_once(made: Sequence[Shown]) -> None:
@@ -273,7 +273,7 @@ def _each_once(made: Sequence[Shown]) -> None:
     for piece in (piece for each in made for piece in each.pieces):
         for n, line in enumerate(piece.lines):
             if line.item is not None and line.item in seen:
-                piece.lines[n] = Line(line.text)
+                piece.lines[n] = PromptLine(line.text)
             elif line.item is not None:
                 seen.add(line.item)
 

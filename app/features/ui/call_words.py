@@ -6,29 +6,29 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 
-class Meaning(NamedTuple):
+class WordMeaning(NamedTuple):
     """`name`: two or three words for a list; `words`: a sentence for who asks why."""
 
     name: str
     words: str
 
 
-REASONS: Mapping[str, Meaning] = {
+REASONS: Mapping[str, WordMeaning] = {
     # `context.pack.Reason`
-    "chosen": Meaning("In the prompt", "Chosen: it scored high enough and there was room for it."),
-    "over_budget": Meaning("No room", "It did not fit what was left of the budget; what scored better came first."),
-    "duplicate": Meaning("Said already", "Another item in the prompt has the same words."),
-    "visible": Meaning(
+    "chosen": WordMeaning("In the prompt", "Chosen: it scored high enough and there was room for it."),
+    "over_budget": WordMeaning("No room", "It did not fit what was left of the budget; what scored better came first."),
+    "duplicate": WordMeaning("Said already", "Another item in the prompt has the same words."),
+    "visible": WordMeaning(
         "There already", "It stands in the prompt already: in the conversation, or in an earlier block."
     ),
-    "below_floor": Meaning("Scored too low", "Its score is below the least that is taken."),
-    "suppressed": Meaning("Not valid", "It was forgotten, erased or superseded."),
-    "not_asked": Meaning("Not asked for", "Nothing that the message says bears on it."),
-    "outranked": Meaning("Outranked", "The business's own database says otherwise, and is the authority."),
+    "below_floor": WordMeaning("Scored too low", "Its score is below the least that is taken."),
+    "suppressed": WordMeaning("Not valid", "It was forgotten, erased or superseded."),
+    "not_asked": WordMeaning("Not asked for", "Nothing that the message says bears on it."),
+    "outranked": WordMeaning("Outranked", "The business's own database says otherwise, and is the authority."),
     # those that a replay adds
-    "forgotten": Meaning("Forgotten", "It was forgotten, deleted or erased since, so it cannot come back."),
-    "not_in_force": Meaning("No longer so", "It was superseded or invalidated, or it expired."),
-    "not_found": Meaning("Not found", "This compile did not find it at all."),
+    "forgotten": WordMeaning("Forgotten", "It was forgotten, deleted or erased since, so it cannot come back."),
+    "not_in_force": WordMeaning("No longer so", "It was superseded or invalidated, or it expired."),
+    "not_found": WordMeaning("Not found", "This compile did not find it at all."),
 }
 """Why an item is in the prompt, or is not."""
 
@@ -43,10 +43,10 @@ WHY: Mapping[str, str] = {
 }
 """Why a fact was said (`context.bearing.Why`)."""
 
-MEMORY: Mapping[str, Meaning] = {
-    "ok": Meaning("ok", "Memory did all that it was asked for."),
-    "degraded": Meaning("degraded", "The call was answered, but with less of memory than it should have had."),
-    "bypass": Meaning("bypass", "The call passed through without memory."),
+MEMORY: Mapping[str, WordMeaning] = {
+    "ok": WordMeaning("ok", "Memory did all that it was asked for."),
+    "degraded": WordMeaning("degraded", "The call was answered, but with less of memory than it should have had."),
+    "bypass": WordMeaning("bypass", "The call passed through without memory."),
 }
 """What memory had to do with a call."""
 
@@ -85,38 +85,38 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
 }
 """How a call ended, and how that looks."""
 
-SIGNALS: Mapping[str, Meaning] = {
-    "text": Meaning(
+SIGNALS: Mapping[str, WordMeaning] = {
+    "text": WordMeaning(
         "words", "How well its words, and those of its neighbours, match the question (BM25; 1 is the best)."
     ),
-    "vector": Meaning(
+    "vector": WordMeaning(
         "meaning", "How near its meaning, and its neighbours', is to the question (cosine; 1 is the best)."
     ),
-    "own_words": Meaning("own words", "The user said it, not a model."),
-    "remembered": Meaning("remembered", "It is a memory: confidence, times the authority of where it comes from."),
-    "speaker": Meaning("speaker", "The question names who said it."),
-    "timely": Meaning("time", "It is of the time that the question speaks of, or near it."),
-    "excess": Meaning("length", "How much longer than 60 tokens the message is; it counts against it."),
-    "digest": Meaning("sums up", "It sums up much where one thing is asked for; it counts against it."),
-    "recap": Meaning("recap", "A session's summary, and the question asks what a conversation was about."),
-    "freshness": Meaning("freshness", "How lately it was used or made."),
-    "entity_match": Meaning("same things", "It is about something that the question is about."),
-    "entity_overlap": Meaning("things shared", "The share of things that it and the question have in common."),
-    "similarity": Meaning("meaning", "How near its meaning is to the question's (cosine)."),
-    "semantic_similarity": Meaning("meaning", "How near its meaning is to the question's (cosine)."),
-    "frequency": Meaning("use", "How often it was used, against what is used most."),
-    "authority": Meaning("authority", "Confidence, times the authority of where it comes from."),
-    "recency": Meaning("recency", "1 today, 0 after a year without use."),
-    "importance": Meaning("importance", "The memory's importance at that time."),
-    "access_frequency": Meaning("use", "Uses, of 20."),
-    "temporal_relevance": Meaning("time", "How recent it is, or whether it is of the time that is asked for."),
-    "reinforcement": Meaning("said again", "How often it was said again."),
+    "own_words": WordMeaning("own words", "The user said it, not a model."),
+    "remembered": WordMeaning("remembered", "It is a memory: confidence, times the authority of where it comes from."),
+    "speaker": WordMeaning("speaker", "The question names who said it."),
+    "timely": WordMeaning("time", "It is of the time that the question speaks of, or near it."),
+    "excess": WordMeaning("length", "How much longer than 60 tokens the message is; it counts against it."),
+    "digest": WordMeaning("sums up", "It sums up much where one thing is asked for; it counts against it."),
+    "recap": WordMeaning("recap", "A session's summary, and the question asks what a conversation was about."),
+    "freshness": WordMeaning("freshness", "How lately it was used or made."),
+    "entity_match": WordMeaning("same things", "It is about something that the question is about."),
+    "entity_overlap": WordMeaning("things shared", "The share of things that it and the question have in common."),
+    "similarity": WordMeaning("meaning", "How near its meaning is to the question's (cosine)."),
+    "semantic_similarity": WordMeaning("meaning", "How near its meaning is to the question's (cosine)."),
+    "frequency": WordMeaning("use", "How often it was used, against what is used most."),
+    "authority": WordMeaning("authority", "Confidence, times the authority of where it comes from."),
+    "recency": WordMeaning("recency", "1 today, 0 after a year without use."),
+    "importance": WordMeaning("importance", "The memory's importance at that time."),
+    "access_frequency": WordMeaning("use", "Uses, of 20."),
+    "temporal_relevance": WordMeaning("time", "How recent it is, or whether it is of the time that is asked for."),
+    "reinforcement": WordMeaning("said again", "How often it was said again."),
 }
 """The parts of a score (`context.score.SIGNALS`)."""
 
 TIERS = ("working", "session", "episodic", "semantic", "procedural")
 """Tiers 0 to 4 (docs/explanation/memory.md)."""
-LEGS: Mapping[str, str] = {
+CHANNELS: Mapping[str, str] = {
     "text": "words",
     "vector": "meaning",
     "entity": "the things it is about",
@@ -158,14 +158,14 @@ CHANGES: Mapping[str, tuple[str, str]] = {
 }
 
 
-def reason(word: str) -> Meaning:
+def reason(word: str) -> WordMeaning:
     """Of one that is not known, the word itself."""
-    return REASONS.get(word) or Meaning(word.replace("_", " "), "")
+    return REASONS.get(word) or WordMeaning(word.replace("_", " "), "")
 
 
-def signal(name: str) -> Meaning:
+def signal(name: str) -> WordMeaning:
     """As `reason`."""
-    return SIGNALS.get(name) or Meaning(name.replace("_", " "), "")
+    return SIGNALS.get(name) or WordMeaning(name.replace("_", " "), "")
 
 
 def memory(status: str, why: str | None) -> tuple[str, str, str]:

@@ -25,7 +25,7 @@ MOMENTS = 9
 DAY_S = 86_400
 
 
-class Tick(Struct, frozen=True):
+class AxisTick(Struct, frozen=True):
     """A mark on an axis: where, and what it says."""
 
     at: float
@@ -50,8 +50,8 @@ class Column(Struct, frozen=True):
 class Chart(Struct, frozen=True):
     """`lines`: of each series the points of each stretch without a gap, as SVG has them; `dots`: points that stand alone."""
 
-    xs: tuple[Tick, ...]
-    ys: tuple[Tick, ...]
+    xs: tuple[AxisTick, ...]
+    ys: tuple[AxisTick, ...]
     columns: tuple[Column, ...] = ()
     lines: tuple[tuple[str, ...], ...] = ()
     dots: tuple[tuple[tuple[float, float], ...], ...] = ()
@@ -114,26 +114,26 @@ def lines(
     return Chart(moments(since, step_s, len(titles)), ticks, hovers, tuple(stretches), tuple(dots))
 
 
-def scale(highest: float, label: Callable[[float], str], least: float = 0.0) -> tuple[tuple[Tick, ...], float]:
+def scale(highest: float, label: Callable[[float], str], least: float = 0.0) -> tuple[tuple[AxisTick, ...], float]:
     """Marks from 0 up to at least `highest`, at steps of 1, 2 or 5 times a power of ten, of at least `least`; and the value at
     the top."""
     if not highest > 0:
-        return (Tick(_up(0, 1), label(0)),), 1.0
+        return (AxisTick(_up(0, 1), label(0)),), 1.0
     raw = max(highest / TICKS, least)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(each * power for each in (1, 2, 5, 10) if each * power >= raw * (1 - 1e-9))
     many = max(math.ceil(highest / step - 1e-9), 1)
     top = step * many
-    return tuple(Tick(_up(step * n, top), label(step * n)) for n in range(many + 1)), top
+    return tuple(AxisTick(_up(step * n, top), label(step * n)) for n in range(many + 1)), top
 
 
-def moments(since: datetime, step_s: int, many: int) -> tuple[Tick, ...]:
+def moments(since: datetime, step_s: int, many: int) -> tuple[AxisTick, ...]:
     """Marks on the axis of time, where clocks strike: hours of a day, or days."""
     apart = next((each for each in MOMENTS_S if step_s * many / each <= MOMENTS), MOMENTS_S[-1])
     form, began = "%H:%M" if apart < DAY_S else "%-d %b", since.timestamp()
     first = math.ceil(began / apart) * apart
     return tuple(
-        Tick(_round(_x((at - began) / step_s, many)), datetime.fromtimestamp(at, UTC).strftime(form))
+        AxisTick(_round(_x((at - began) / step_s, many)), datetime.fromtimestamp(at, UTC).strftime(form))
         for at in range(first, math.ceil(began + step_s * many), apart)
     )
 

@@ -48,7 +48,7 @@ DECIDED = {
 """By what is kept: what the notice says."""
 
 
-class Side(Struct, frozen=True):
+class ConflictSide(Struct, frozen=True):
     """One side of a contradiction. `memory`: its id; None: a row of the business's own. `stands`: None: nobody has decided."""
 
     title: str
@@ -59,7 +59,7 @@ class Side(Struct, frozen=True):
     stands: bool | None
 
 
-class Choice(Struct, frozen=True):
+class ConflictChoice(Struct, frozen=True):
     """A way to decide. `keep`: as the route takes it; `effect`: what follows."""
 
     keep: str
@@ -67,7 +67,7 @@ class Choice(Struct, frozen=True):
     effect: str
 
 
-def sides(conflict: Mapping[str, Any]) -> list[Side]:
+def sides(conflict: Mapping[str, Any]) -> list[ConflictSide]:
     """Both sides as they were when it was noticed."""
     data, outcome = conflict["data"], conflict["outcome"] or {}
     decided = conflict["status"] == "resolved" and outcome.get("action") != "row_changed"
@@ -77,7 +77,7 @@ def sides(conflict: Mapping[str, Any]) -> list[Side]:
     for n, each in enumerate(told):
         memory = str(each.get("memory_id"))
         made.append(
-            Side(
+            ConflictSide(
                 title="The memory"
                 if len(told) == 1
                 else ("The first memory", "The second memory", "Another")[min(n, 2)],
@@ -90,7 +90,7 @@ def sides(conflict: Mapping[str, Any]) -> list[Side]:
         )
     if row:
         made.append(
-            Side(
+            ConflictSide(
                 title="The business's own row",
                 value=_word(row.get("value")),
                 memory=None,
@@ -102,21 +102,21 @@ def sides(conflict: Mapping[str, Any]) -> list[Side]:
     return made
 
 
-def choices(conflict: Mapping[str, Any]) -> list[Choice]:
+def choices(conflict: Mapping[str, Any]) -> list[ConflictChoice]:
     """All ways in which an open one can be decided, each with what is said then."""
     said = {each.memory: f": {_shortened(each.value)}" for each in sides(conflict)}
     first, *others = [said.get(each, "") for each in conflict["memory_ids"]] or [""]
     two, row = bool(others), "db_source" in conflict["data"]
     loser = "the second one is superseded by it" if two else "the row is not followed"
     name = f"The {'first ' * two}memory{first}"
-    made = [Choice("memory", name, f"It is in force and confirmed; {loser}.")]
+    made = [ConflictChoice("memory", name, f"It is in force and confirmed; {loser}.")]
     if two:
         name = f"The second memory{others[0]}"
-        made.append(Choice("other", name, "It is in force and confirmed; the first is superseded by it."))
+        made.append(ConflictChoice("other", name, "It is in force and confirmed; the first is superseded by it."))
     if row:
         name = f"The business's row{said.get(None, '')}"
-        made.append(Choice("domain", name, "The memory is invalidated, and no prompt quotes it any more."))
-    made.append(Choice("both", "Both", "Both stay as they are, and are in doubt for this reason no more."))
+        made.append(ConflictChoice("domain", name, "The memory is invalidated, and no prompt quotes it any more."))
+    made.append(ConflictChoice("both", "Both", "Both stay as they are, and are in doubt for this reason no more."))
     return made
 
 

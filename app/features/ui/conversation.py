@@ -18,7 +18,7 @@ _PICTURES = frozenset({"image_url", "input_image", "image"})
 _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 
 
-class Piece(Struct, frozen=True):
+class ContentPiece(Struct, frozen=True):
     """A part of a content. `kind` "" is plain text, else what it is (“Image”); `note`: which; `text`: what can be unfolded."""
 
     kind: str
@@ -26,7 +26,7 @@ class Piece(Struct, frozen=True):
     text: str
 
 
-class ToolCall(Struct, frozen=True):
+class ShownToolCall(Struct, frozen=True):
     name: str
     arguments: str
 
@@ -35,8 +35,8 @@ class Said(Struct, frozen=True):
     """A message. `row`: as the API has it; `tool`: of a result, which tool; `went_on`: the conversation went on from it."""
 
     row: Mapping[str, Any]
-    pieces: Sequence[Piece]
-    calls: Sequence[ToolCall]
+    pieces: Sequence[ContentPiece]
+    calls: Sequence[ShownToolCall]
     tool: str | None
     went_on: bool = False
 
@@ -101,14 +101,14 @@ def whole(messages: Sequence[Mapping[str, Any]], limit: int) -> tuple[list[Mappi
     return page, page[0]["turn_index"]
 
 
-def pieces(content: object) -> list[Piece]:
+def pieces(content: object) -> list[ContentPiece]:
     """The parts of a content; pictures and files by name, never by loading them."""
     if content is None or content == "":
         return []
     if isinstance(content, str):
-        return [Piece("", "", content)]
+        return [ContentPiece("", "", content)]
     if not isinstance(content, list):
-        return [Piece("Content", "", pretty(content))]
+        return [ContentPiece("Content", "", pretty(content))]
     return [_piece(each) for each in content]
 
 
@@ -142,7 +142,7 @@ def _word(value: object) -> str:
 
 
 def _said(row: Mapping[str, Any], names: Mapping[str, str], *, went_on: bool) -> Said:
-    calls = [ToolCall(_name(each), pretty(_arguments(each))) for each in _calls(row)]
+    calls = [ShownToolCall(_name(each), pretty(_arguments(each))) for each in _calls(row)]
     tool = None
     if row["role"] in ("tool", "function"):
         tool = names.get(str(row["tool_call_id"])) or row["name"] or "a tool"
@@ -168,32 +168,32 @@ def _told(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else call
 
 
-def _piece(part: object) -> Piece:
+def _piece(part: object) -> ContentPiece:
     if isinstance(part, str):
-        return Piece("", "", part)
+        return ContentPiece("", "", part)
     if not isinstance(part, Mapping):
-        return Piece("Part", "", pretty(part))
+        return ContentPiece("Part", "", pretty(part))
     kind = str(part.get("type", "part"))
     if kind in _TEXTS:
-        return Piece("", "", str(part.get("text", "")))
+        return ContentPiece("", "", str(part.get("text", "")))
     if kind in _PICTURES:
         inner = part.get("image_url", part.get("source", ""))
         place = inner.get("url", inner.get("file_id", "")) if isinstance(inner, Mapping) else inner
-        return Piece("Image", _where(str(place or part.get("file_id") or "")), "")
+        return ContentPiece("Image", _where(str(place or part.get("file_id") or "")), "")
     if kind == "input_audio":
         inner = part.get("input_audio")
         inner = inner if isinstance(inner, Mapping) else {}
         told = (str(inner.get("format") or ""), _weight(str(inner.get("data") or "")))
-        return Piece("Audio", ", ".join(filter(None, told)), "")
+        return ContentPiece("Audio", ", ".join(filter(None, told)), "")
     if kind in ("file", "input_file"):
         inner = part.get("file", part)
         inner = inner if isinstance(inner, Mapping) else {}
-        return Piece("File", str(inner.get("filename") or inner.get("file_id") or ""), "")
+        return ContentPiece("File", str(inner.get("filename") or inner.get("file_id") or ""), "")
     if kind == "refusal":
-        return Piece("Refusal", "", str(part.get("refusal", "")))
+        return ContentPiece("Refusal", "", str(part.get("refusal", "")))
     if kind in _THOUGHTS:
-        return Piece("Reasoning", "", str(part.get("thinking") or part.get("text") or pretty(part)))
-    return Piece(kind.replace("_", " ").capitalize(), str(part.get("name", "")), pretty(part))
+        return ContentPiece("Reasoning", "", str(part.get("thinking") or part.get("text") or pretty(part)))
+    return ContentPiece(kind.replace("_", " ").capitalize(), str(part.get("name", "")), pretty(part))
 
 
 def _where(place: str) -> str:

@@ -27,7 +27,7 @@ MODELS = "/v1/models"
 OnOff = Literal["on", "off"]
 
 
-class Side(Struct, frozen=True):
+class LookAnswer(Struct, frozen=True):
     """One of the two answers. `call`: None where there is none to look at."""
 
     memory: OnOff
@@ -83,18 +83,18 @@ class Look(Struct, frozen=True):
         except (ValueError, LookupError, TypeError) as error:
             raise Refused(502, "The upstream names no model: write the name of one.", "model") from error
 
-    async def _side(self, visit: Visit, body: Mapping[str, Any], memory: OnOff) -> Side:
+    async def _side(self, visit: Visit, body: Mapping[str, Any], memory: OnOff) -> LookAnswer:
         status, headers, content = await self._whole(
             _scope(_who(visit), "POST", CHAT, body, memory), orjson.dumps(body)
         )
         call = headers.get("x-mneme-call-id")
         if status >= 300:
-            return Side(memory, problem=_problem(content), call=call)
+            return LookAnswer(memory, problem=_problem(content), call=call)
         try:
             text = str(orjson.loads(content)["choices"][0]["message"]["content"] or "")
         except (ValueError, LookupError, TypeError):
-            return Side(memory, problem="The upstream's answer is no chat completion.", call=call)
-        return Side(memory, text, None, call, await _why(visit, call) if call and memory == "on" else None)
+            return LookAnswer(memory, problem="The upstream's answer is no chat completion.", call=call)
+        return LookAnswer(memory, text, None, call, await _why(visit, call) if call and memory == "on" else None)
 
     async def _whole(self, scope: Scope, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
         started: dict[str, Any] = {}

@@ -73,7 +73,7 @@ _SHAPES: dict[str, Shape] = {
 
 async def listed(visit: Visit) -> Response:
     """GET /ui/memories."""
-    wanted = Wanted.of(visit)
+    wanted = MemoryQuery.of(visit)
     user = visit.query("user") or (visit.principal.user_external_id if visit.principal else None)
     return visit.render(
         "memories.html",
@@ -136,7 +136,7 @@ def _form(visit: Visit, problem: Refused | None, given: Mapping[str, str]) -> Re
 # --- which are wanted ----------------------------------------------------------------------------------------------------
 
 
-class Wanted(Struct, frozen=True):
+class MemoryQuery(Struct, frozen=True):
     """The filters as they were typed; an empty one is none. `tags`: several, with commas between. `said`: messages, too."""
 
     q: str = ""
@@ -148,7 +148,7 @@ class Wanted(Struct, frozen=True):
     said: str = ""
 
     @classmethod
-    def of(cls, visit: Visit) -> Wanted:
+    def of(cls, visit: Visit) -> MemoryQuery:
         """What the request asks for."""
         return cls(**{name: visit.query(name) or "" for name in cls.__struct_fields__})
 
@@ -160,7 +160,7 @@ class Wanted(Struct, frozen=True):
     @property
     def narrowed(self) -> bool:
         """Whether anything is left out that is in force."""
-        return self != Wanted() and self != Wanted(status=ALL)
+        return self != MemoryQuery() and self != MemoryQuery(status=ALL)
 
     def listing(self) -> dict[str, Any]:
         """The query of GET /memories."""
@@ -191,7 +191,7 @@ class Wanted(Struct, frozen=True):
         return self.status in ("", ALL, status)
 
 
-class Found(Struct, frozen=True):
+class MemoryList(Struct, frozen=True):
     """`memories`: of a list; `items`: of a search, which has no further pages. `problem`: why there is nothing."""
 
     memories: list[dict[str, Any]]
@@ -201,28 +201,28 @@ class Found(Struct, frozen=True):
     problem: str | None = None
 
 
-async def find(visit: Visit, user: str | None, wanted: Wanted) -> Found:
+async def find(visit: Visit, user: str | None, wanted: MemoryQuery) -> MemoryList:
     """List what is wanted, or search among it. `user` None: of all users, where the key may."""
     try:
         if not wanted.q:
             page = await visit.api.get(
                 "memories", user=user, limit=PAGE, cursor=visit.query("cursor"), **wanted.listing()
             )
-            return Found(page["memories"], [], page["next"])
+            return MemoryList(page["memories"], [], page["next"])
         if user is None:
-            return Found([], [], problem="A search looks among the memories of one user: say whose.")
+            return MemoryList([], [], problem="A search looks among the memories of one user: say whose.")
         body = {"user": user, **wanted.searching()}
         found = await visit.api.send("POST", "memories", "search", body=body)
     except Refused as refused:
         if refused.status != 400:
             raise
-        return Found([], [], problem=refused.message)
+        return MemoryList([], [], problem=refused.message)
     kept = [
         {**each, "signals": told(each["signals"]), "raw": each["kind"] not in KINDS}
         for each in found["items"]
         if wanted.keeps(each["status"])
     ]
-    return Found([], kept, took_ms=found["took_ms"])
+    return MemoryList([], kept, took_ms=found["took_ms"])
 
 
 def told(signals: dict[str, float]) -> list[tuple[str, float, bool]]:
@@ -277,7 +277,7 @@ class Change(Struct, frozen=True):
     after: str | None
 
 
-class Event(Struct, frozen=True):
+class TimelineEvent(Struct, frozen=True):
     """An entry of the timeline."""
 
     at: str
@@ -287,7 +287,7 @@ class Event(Struct, frozen=True):
     changes: list[Change]
 
 
-def event(told: Mapping[str, Any]) -> Event:
+def event(told: Mapping[str, Any]) -> TimelineEvent:
     """An entry of the route's history, for people."""
     title, tone = MEMORY_EVENTS.get(told["event"], (str(told["event"]), ""))
     if told["event"] == "created" and told["actor"] == "api":
@@ -298,7 +298,7 @@ def event(told: Mapping[str, Any]) -> Event:
         Change(name.replace("_", " "), _SHAPES.get(name, "plain"), _said(before, name), _said(after, name))
         for name in names
     ]
-    return Event(
+    return TimelineEvent(
         told["at"],
         title,
         tone,

@@ -24,7 +24,7 @@ STAGES = (("overhead_ms", "Our overhead"), ("first_byte_ms", "First byte"), ("wh
 DEAD_JOBS = 50
 
 
-class Drawn(Struct, frozen=True):
+class ChartView(Struct, frozen=True):
     """A chart of the page, as `charts.html` takes it."""
 
     id: str
@@ -87,19 +87,19 @@ def _storage(told: Mapping[str, Any] | None) -> list[tuple[str, int, float]] | N
     return [(name, many, part) for (name, many), part in zip(groups, parts, strict=True)]
 
 
-def draw(figures: Mapping[str, Any]) -> list[Drawn]:
+def draw(figures: Mapping[str, Any]) -> list[ChartView]:
     """The charts of what /api/v1/overview told."""
     return [_traffic(figures), _tokens(figures), *(_latency(figures, *each) for each in STAGES), *_degraded(figures)]
 
 
-def _traffic(figures: Mapping[str, Any]) -> Drawn:
+def _traffic(figures: Mapping[str, Any]) -> ChartView:
     buckets, totals = figures["buckets"], figures["totals"]
     values = [[each["calls"] - each["errors"] for each in buckets], [each["errors"] for each in buckets]]
     summary = f"{number(totals['calls'])} calls, {number(totals['errors'])} of them failed"
     return _columns("traffic", "Calls", figures, [("answered", "s1"), ("failed", "s-bad")], values, summary)
 
 
-def _tokens(figures: Mapping[str, Any]) -> Drawn:
+def _tokens(figures: Mapping[str, Any]) -> ChartView:
     buckets, totals = figures["buckets"], figures["totals"]
     series = [("memory", "s1"), ("rest of the prompt", "s2"), ("answer", "s3")]
     values = [
@@ -114,7 +114,7 @@ def _tokens(figures: Mapping[str, Any]) -> Drawn:
     return _columns("tokens", "Tokens", figures, series, values, summary)
 
 
-def _degraded(figures: Mapping[str, Any]) -> list[Drawn]:
+def _degraded(figures: Mapping[str, Any]) -> list[ChartView]:
     """Nothing where nothing was degraded: the page says so."""
     told: dict[str, int] = figures["totals"]["degraded"]
     if not told:
@@ -136,7 +136,7 @@ def _columns(
     series: Sequence[tuple[str, str]],
     values: Sequence[Sequence[int]],
     summary: str,
-) -> Drawn:
+) -> ChartView:
     since, step, times = _axis(figures)
     told = [
         f"{when}: " + ", ".join(f"{number(each)} {label}" for (label, _), each in zip(series, at, strict=True))
@@ -144,10 +144,10 @@ def _columns(
     ]
     chart = charts.columns(values, since, step, told, charts.compact)
     rows = [(when, [number(each) for each in at]) for when, at in zip(times, zip(*values, strict=True), strict=True)]
-    return Drawn(name, title, chart, series, rows, "", summary)
+    return ChartView(name, title, chart, series, rows, "", summary)
 
 
-def _latency(figures: Mapping[str, Any], stage: str, title: str) -> Drawn:
+def _latency(figures: Mapping[str, Any], stage: str, title: str) -> ChartView:
     since, step, times = _axis(figures)
     found = [each["latency"][stage] for each in figures["buckets"]]
     values = [[each[name] for each in found] for name in ("p95", "p50")]
@@ -159,7 +159,7 @@ def _latency(figures: Mapping[str, Any], stage: str, title: str) -> Drawn:
     rows = [(when, [number(each["p95"], 1), number(each["p50"], 1)]) for when, each in zip(times, found, strict=True)]
     whole = figures["totals"]["latency"][stage]
     summary = f"95th percentile {milliseconds(whole['p95'])}, median {milliseconds(whole['p50'])}"
-    return Drawn(stage.removesuffix("_ms"), title, chart, [("p95", "s3"), ("median", "s1")], rows, "ms", summary)
+    return ChartView(stage.removesuffix("_ms"), title, chart, [("p95", "s3"), ("median", "s1")], rows, "ms", summary)
 
 
 def _axis(figures: Mapping[str, Any]) -> tuple[datetime, int, list[str]]:

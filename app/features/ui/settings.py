@@ -39,7 +39,7 @@ _NAMED = re.compile(r"([\w-]*(?:password|passwd|secret|token|api[_-]?key)[\w-]*\
 _KEYS = re.compile(FORMATS, re.VERBOSE)
 
 
-class Row(Struct, frozen=True):
+class SettingRow(Struct, frozen=True):
     """`changed`: it is not as it comes."""
 
     name: str
@@ -48,16 +48,16 @@ class Row(Struct, frozen=True):
     meaning: str
 
 
-def rows(settings: Settings) -> list[tuple[str, list[Row]]]:
+def rows(settings: Settings) -> list[tuple[str, list[SettingRow]]]:
     """Every setting under its heading, as it may be shown."""
     starts = {first: title for title, first in GROUPS}
-    found: list[tuple[str, list[Row]]] = []
+    found: list[tuple[str, list[SettingRow]]] = []
     for name, field in Settings.model_fields.items():
         if name in starts:
             found.append((starts[name], []))
         value = getattr(settings, name)
         found[-1][1].append(
-            Row(
+            SettingRow(
                 str(field.validation_alias or PREFIX + name.upper()),
                 written(value),
                 value != field.get_default(call_default_factory=True),

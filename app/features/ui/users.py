@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.common import encode_cursor
-from app.features.ui.memories import PAGE, STATUSES, TIERS, Wanted, find, json_object, written
+from app.features.ui.memories import PAGE, STATUSES, TIERS, MemoryQuery, find, json_object, written
 from app.features.ui.rendering import url
 from app.features.ui.visit import Entry, Refused, Visit, or_none
 from app.store.erasure import NOTE
@@ -107,7 +107,7 @@ async def _facts(visit: Visit, user: str) -> dict[str, Any]:
 
 
 async def _memories(visit: Visit, user: str) -> dict[str, Any]:
-    wanted = Wanted.of(visit)
+    wanted = MemoryQuery.of(visit)
     return {
         "wanted": wanted,
         "found": await find(visit, user, wanted),

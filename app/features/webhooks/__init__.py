@@ -74,12 +74,12 @@ class Webhooks(Feature):
 
     async def work(self, process: Process, stop: asyncio.Event) -> None:
         """Tell others, until `stop`."""
-        from app.features.webhooks.delivery import Deliverer, Poster
+        from app.features.webhooks.delivery import Deliverer, WebhookSender
         from app.features.webhooks.outbox import Outbox
         from app.jobs.worker import PROBE_S, QueueDriver
 
         driver = QueueDriver(process.owner("mneme webhooks"), process.queries, timeout_s=STATEMENT_S, probe_s=PROBE_S)
-        post = Poster()
+        post = WebhookSender()
         try:
             await Deliverer(
                 Outbox(driver, process.queries),

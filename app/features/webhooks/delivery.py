@@ -107,7 +107,7 @@ Post = Callable[[WebhookTarget, Mapping[str, str], bytes], Awaitable[Failed | No
 """Delivers; None: it was taken. Raises nothing but cancellation."""
 
 
-class Poster:
+class WebhookSender:
     """Sends messages by HTTP."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:

@@ -30,7 +30,7 @@ from app.store.captures import Captures
 from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.sessions import Sessions
 from app.store.tenancy import Tenancy
 from tests.support.journey import TOKENIZERS, UPSTREAM, Reply, ScriptedTransport, completion, error, stream, user
@@ -65,7 +65,7 @@ class Desk:
         self.app = FastAPI()
         install_errors(self.app)
         sessions = Sessions(pool, sql, stage.clock, ttl=TTL)
-        add_routes(self.app, calls_router(gate, captures, sessions, KnowingStore(pool, sql)))
+        add_routes(self.app, calls_router(gate, captures, sessions, ResolutionStore(pool, sql)))
         add_routes(self.app, replay_router(gate, captures, stage.recompiler(), asker))
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.features.paging.faults import NOTHING, Faulter, FaultTimeouts
+from app.features.paging.faults import NOTHING, FaultAnswers, FaultTimeouts
 from app.features.paging.preview import handle_of
 from app.features.paging.state import Paging
 from app.features.paging.store import PagingStore
@@ -82,7 +82,7 @@ async def test_nothing_of_another_session_user_or_tenant_is_found_or_restored(
     others = [(ELSEWHERE, ANA, TENANT), (HIS, BO, TENANT), (FOREIGN, ANA, OTHER_TENANT)]
     for session, user, tenant in others:
         await keep(store, [made(session, "theirs", SECRET)], session, user, tenant)
-    answers = Faulter(store, HashEmbedder(), space, COUNT, SystemClock(), limits=PATIENT)
+    answers = FaultAnswers(store, HashEmbedder(), space, COUNT, SystemClock(), limits=PATIENT)
     paging = await paging_of(store, MINE)
     (told,) = await answers.answer(paging, [query("What is the code of the vault?")])
     assert "1234" in told
@@ -105,7 +105,7 @@ async def test_faults_reach_the_next_request(store: PagingStore) -> None:
     objects = [made(MINE, each, f"{each} alpha beta gamma delta\n" * 30) for each in names]
     await keep(store, objects, MINE)
     whole, raised, pinned = objects
-    answers = Faulter(store, HashEmbedder(), None, COUNT, SystemClock(), limits=PATIENT)
+    answers = FaultAnswers(store, HashEmbedder(), None, COUNT, SystemClock(), limits=PATIENT)
     paging = await paging_of(store, MINE)
     asked = ["raised alpha?", "raised beta?", "raised gamma?", "pinned delta?"]
     texts = await answers.answer(paging, [*map(query, asked), restore(handle_of(whole.id))])
@@ -149,7 +149,7 @@ async def test_the_labelled_questions_are_answered_from_the_store(
         embedder.embed_now([f"{each.source_key or each.stub}\n{each.content[:8000]}" for each in objects])
     )
     await store.store_levels(TENANT, ANA, [], dict(zip([each.id for each in objects], vectors, strict=True)), space)
-    answers = Faulter(store, embedder, space, COUNT, SystemClock(), limits=PATIENT)
+    answers = FaultAnswers(store, embedder, space, COUNT, SystemClock(), limits=PATIENT)
     right = 0
     for each in questions():
         (told,) = await answers.answer(await paging_of(store, MINE), [query(each.text)])

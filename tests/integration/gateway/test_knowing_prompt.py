@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.knower import EarlierMessage, Who
-from app.context.rank import ENTITY_LEG, TEXT_LEG, VECTOR_LEG
+from app.context.rank import ENTITY_CHANNEL, TEXT_CHANNEL, VECTOR_CHANNEL
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.score import ProfileName
@@ -23,7 +23,7 @@ from app.features.preview.routes import Previewer, PreviewRequest
 from app.gateway.upstream import Router
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import KnowingStore
+from app.store.resolution import ResolutionStore
 from app.store.tenancy import UserRef
 from app.tasks import Supervisor
 from tests.integration.api.test_replay import Desk
@@ -75,7 +75,7 @@ class Told:
 
 async def told_by(pool: Pool, admin: asyncpg.Connection[Any], business: Business, **settings: Any) -> Told:
     tasks = Supervisor()
-    business.store = business.store or KnowingStore(pool, SQL)
+    business.store = business.store or ResolutionStore(pool, SQL)
     deadline = settings.pop("domain_deadline_s", 5.0)
     return Told(await make_stage(pool, admin, knower=business.knower(tasks, deadline), **settings), business, tasks)
 
@@ -117,7 +117,7 @@ async def test_what_is_tied_to_a_thing_is_found_without_its_words(told: Told) ->
     assert "Their accountant is on leave in May" in told.prompt
     account = await told.audit()
     place = account["items"]["id"].index(str(leave))
-    assert account["items"]["legs"][place] & (VECTOR_LEG | TEXT_LEG | ENTITY_LEG) == ENTITY_LEG
+    assert account["items"]["legs"][place] & (VECTOR_CHANNEL | TEXT_CHANNEL | ENTITY_CHANNEL) == ENTITY_CHANNEL
     told.business.names = {}
     told.transcript.clear()
     await told.ask("Who does the books at Gai Media?")
@@ -154,7 +154,7 @@ async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) ->
     await told.ask(question, session="with the habit")
     account = await told.audit()
     place = account["items"]["id"].index(str(sought))
-    assert account["items"]["legs"][place] & ENTITY_LEG
+    assert account["items"]["legs"][place] & ENTITY_CHANNEL
     asked = SearchRequest(Scope(TENANT, ANA), question, told.stage.clock.now(), token_budget=8000)
     found = await told.stage.recompiler()._compiler.search(
         replace(

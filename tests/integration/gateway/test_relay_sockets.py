@@ -14,7 +14,7 @@ import pytest
 
 from app.dialects.sse import EventParser
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.client import ClientGone, Gone, Inbound, Receive, Send
+from app.gateway.client import ClientGone, DisconnectEvent, Inbound, Receive, Send
 from app.gateway.headers import HOP_BY_HOP, request_headers
 from app.gateway.relay import Ending, Tape, relay
 from app.gateway.transport import AiohttpTransport
@@ -93,7 +93,7 @@ class Proxy:
             finally:
                 watch.cancel()
 
-    async def _answer(self, scope: dict[str, Any], body: bytes, gone: Gone, send: Send) -> None:
+    async def _answer(self, scope: dict[str, Any], body: bytes, gone: DisconnectEvent, send: Send) -> None:
         started = time.perf_counter_ns()
         if self._transport is None:
             self._transport = AiohttpTransport(connect_timeout_s=10, head_timeout_s=10, idle_timeout_s=self.idle_s)

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from app.clock import SystemClock
 from app.errors import UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
-from app.gateway.forward import Errand, Sender
+from app.gateway.forward import Outgoing, Sender
 from app.gateway.relay import collect
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
@@ -70,14 +70,14 @@ class Bench:
         )
         self.asked: list[str] = []
 
-    def errand(self, model: str | None = "m", body: bytes | AsyncIterator[bytes] = b"{}") -> Errand:
+    def errand(self, model: str | None = "m", body: bytes | AsyncIterator[bytes] = b"{}") -> Outgoing:
         def build(target: Target) -> UpstreamRequest:
             self.asked.append(target.name)
             return UpstreamRequest("POST", target.url(b"/v1/x", b""), [], body)
 
-        return Errand(UUID(int=1), self.router.route(model), model, build, isinstance(body, bytes))
+        return Outgoing(UUID(int=1), self.router.route(model), model, build, isinstance(body, bytes))
 
-    async def send(self, errand: Errand | None = None) -> tuple[str, UpstreamResponse, Errand]:
+    async def send(self, errand: Outgoing | None = None) -> tuple[str, UpstreamResponse, Outgoing]:
         errand = errand or self.errand()
         target, response = await self.sender.send(errand)
         return target.name, response, errand

@@ -15,7 +15,7 @@ import pytest
 
 from app.errors import Conflict, NotFound, NotReady, Unavailable
 from app.features.reembed import command as reembed
-from app.features.reembed.command import Reembedder, Watch, bring_over, drop_space, spaces_of
+from app.features.reembed.command import Reembedder, RunProgress, bring_over, drop_space, spaces_of
 from app.features.reembed.store import ReembedStore
 from app.memory.text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
@@ -112,7 +112,7 @@ async def test_everything_gets_a_vector_in_the_new_space_and_keeps_the_old_one(
     await talk.say(pool, "Hello", "?!", "What is my name?")
     await talk.say(pool, "You are a pirate", role="system")
     seen: list[tuple[str, Any]] = []
-    watch = Watch(
+    watch = RunProgress(
         lambda text: seen.append(("step", text)), lambda n: seen.append(("more", n)), lambda n: seen.append(("done", n))
     )
 
@@ -126,7 +126,7 @@ async def test_everything_gets_a_vector_in_the_new_space_and_keeps_the_old_one(
     assert [(each.name, each.vectors) for each in await spaces_of(database)] == [(SPACE, 3), (NEW, 5)]
     # Doing it again does nothing, and the wordless one is asked for once a run.
     embedder.asked.clear()
-    again = await bring_over(settings(), database, Watch())
+    again = await bring_over(settings(), database, RunProgress())
     assert (again.embedded, again.left) == (0, 0)
     assert len(embedder.asked) == 2  # the trial, and what has no words
     assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 0
@@ -136,7 +136,7 @@ async def test_the_indexes_are_those_that_a_start_would_make(
     embedder: NewEmbedder, memories: Memories, database: str, admin: asyncpg.Connection[Any]
 ) -> None:
     await remember(memories, "Lives in Lisbon")
-    await bring_over(settings(), database, Watch())
+    await bring_over(settings(), database, RunProgress())
     number = await admin.fetchval("SELECT space FROM agent_data.embedding_spaces WHERE name = $1", NEW)
     found = await admin.fetch(
         "SELECT c.relname, x.indisvalid, pg_get_indexdef(c.oid) AS def,"
@@ -175,7 +175,7 @@ async def test_an_index_that_was_left_half_built_is_built_anew(
         "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass",
         f"agent_data.embeddings_p0_hnsw_{number}",
     )
-    assert (await bring_over(settings(), database, Watch())).embedded == 1
+    assert (await bring_over(settings(), database, RunProgress())).embedded == 1
     valid = await admin.fetch(
         "SELECT indisvalid FROM pg_index WHERE indexrelid::regclass::text LIKE $1", f"%hnsw\\_{number}"
     )
@@ -210,7 +210,7 @@ async def test_what_is_said_meanwhile_gets_both_and_what_is_forgotten_gets_none(
             assert await deleter.delete(TENANT, ref, UUID(bytes=row["message_id"].bytes)) is not None
 
     embedder.before = meanwhile
-    result = await bring_over(settings(), database, Watch())
+    result = await bring_over(settings(), database, RunProgress())
     assert result.left == 0
     found = await vectors(admin, NEW)
     assert found["A new turn"] == found["Edited"] == 1
@@ -232,7 +232,7 @@ async def test_an_erasure_meanwhile_leaves_nothing(
             await eraser.erase(TENANT, talk.user)
 
     embedder.before = meanwhile
-    result = await bring_over(settings(), database, Watch())
+    result = await bring_over(settings(), database, RunProgress())
     assert result.left == 0
     assert await vectors(admin, NEW) == {"Has a boat": 1}
     assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE user_id = $1", talk.user) == 0
@@ -249,13 +249,13 @@ async def test_what_fails_or_is_stopped_goes_on(
 
     embedder.before = fail
     with pytest.raises(Unavailable, match="1 users could not be embedded"):
-        await bring_over(settings(job_attempts=1), database, Watch())
+        await bring_over(settings(job_attempts=1), database, RunProgress())
     assert len(await vectors(admin, NEW)) == 256
     embedder.before, embedder.away = None, False
     embedder.asked.clear()
     # As if a process that was killed had left its job behind, in the middle of it.
     await admin.execute("UPDATE agent_data.pgqueuer SET status = 'picked', heartbeat = now()")
-    assert (await bring_over(settings(), database, Watch())).embedded == 344
+    assert (await bring_over(settings(), database, RunProgress())).embedded == 344
     assert len(embedder.asked) == 345
     assert len(await vectors(admin, NEW)) == 600
 
@@ -271,13 +271,13 @@ async def test_two_at_once_are_refused(embedder: NewEmbedder, memories: Memories
 
     embedder.before = wait
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(bring_over(settings(), database, Watch()))
+        first = group.create_task(bring_over(settings(), database, RunProgress()))
         await begun.wait()
         embedder.before = None
         with pytest.raises(Conflict, match="Another"):
-            await bring_over(settings(), database, Watch())
+            await bring_over(settings(), database, RunProgress())
         with pytest.raises(Conflict, match="Another"):
-            await drop_space(settings(), database, SPACE, Watch())
+            await drop_space(settings(), database, SPACE, RunProgress())
         end.set()
     assert first.result().embedded == 1
 
@@ -287,18 +287,18 @@ async def test_the_old_space_is_dropped_on_request_and_not_before_its_time(
 ) -> None:
     await remember(memories, "Lives in Lisbon", "Likes tea")
     with pytest.raises(Conflict, match="run `mneme reembed` first"):
-        await drop_space(settings(), database, SPACE, Watch())
-    await bring_over(settings(), database, Watch())
+        await drop_space(settings(), database, SPACE, RunProgress())
+    await bring_over(settings(), database, RunProgress())
     await remember(memories, "Said to a server that still has the old one")
     with pytest.raises(Conflict, match="1 items have a vector"):
-        await drop_space(settings(), database, SPACE, Watch())
-    await bring_over(settings(), database, Watch())
+        await drop_space(settings(), database, SPACE, RunProgress())
+    await bring_over(settings(), database, RunProgress())
     with pytest.raises(Conflict, match="the settings name"):
-        await drop_space(settings(), database, NEW, Watch())
+        await drop_space(settings(), database, NEW, RunProgress())
     with pytest.raises(NotFound, match=f"there are {SPACE}, {NEW}"):
-        await drop_space(settings(), database, "nonsense", Watch())
+        await drop_space(settings(), database, "nonsense", RunProgress())
 
-    assert await drop_space(settings(), database, SPACE, Watch()) == 3
+    assert await drop_space(settings(), database, SPACE, RunProgress()) == 3
     assert [each.name for each in await spaces_of(database)] == [NEW]
     assert await admin.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'embeddings%hnsw%'") == 3
     assert len(await vectors(admin, NEW)) == 3
@@ -309,12 +309,12 @@ async def test_a_space_of_other_dimensions_is_refused(
 ) -> None:
     await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, 16)", NEW)
     with pytest.raises(NotReady, match="has 16 dimensions, not 12"):
-        await bring_over(settings(), database, Watch())
+        await bring_over(settings(), database, RunProgress())
 
 
 async def test_without_an_embedder_there_is_nothing_to_change_to(database: str) -> None:
     with pytest.raises(NotReady, match="MNEME_EMBEDDER=none"):
-        await bring_over(settings(embedder="none"), database, Watch())
+        await bring_over(settings(embedder="none"), database, RunProgress())
 
 
 async def test_another_tenants_user_is_not_touched(
@@ -335,7 +335,7 @@ async def test_vectors_of_both_spaces_find_the_same(
 ) -> None:
     """Each in its own space: two are never compared."""
     await remember(memories, "Lives in Lisbon", "Likes tea")
-    await bring_over(settings(), database, Watch())
+    await bring_over(settings(), database, RunProgress())
     number = await admin.fetchval("SELECT space FROM agent_data.embedding_spaces WHERE name = $1", NEW)
     for which, space in ((HashEmbedder(), old), (embedder, number)):
         (vector,) = await which.embed(["Likes tea"])

@@ -12,9 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.features.paging.shrinking import SHRINK, Shrinker
+from app.features.paging.shrink_job import SHRINK, Shrinker
 from app.features.paging.store import PagingStore, write
-from app.features.paging.summaries import Retold
+from app.features.paging.summaries import HelperSummary
 from app.features.paging.values import ContentKind, Fidelity, SemanticObject, Zone
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
@@ -92,7 +92,7 @@ async def test_two_jobs_at_once_keep_the_first_answer(pool: Pool, admin: Admin, 
     other = GOOD.model_copy(
         update={"detailed": GOOD.detailed.model_copy(update={"text": DETAILED.replace("step by step, and", "then")})}
     )
-    helpers = [Scripted(GOOD), Scripted(Retold.model_validate(other))]
+    helpers = [Scripted(GOOD), Scripted(HelperSummary.model_validate(other))]
     await asyncio.gather(*(shrinker(store, each).shrink(PAYLOAD) for each in helpers))
     found = await row(admin, CODE)
     first = found["summary_detailed"]

@@ -12,7 +12,7 @@ import pytest
 
 from app.errors import BadBody, HelperError
 from app.features.consolidation.jobs import Consolidator
-from app.features.consolidation.store import ConsolidationStore, DrawingStore
+from app.features.consolidation.store import ConsolidationReads, ConsolidationStore
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.store.learning import LearningStore
@@ -32,7 +32,7 @@ def count(text: str) -> int:
 def consolidator(pool: Pool, helper: Any = None) -> Consolidator:
     return Consolidator(
         ConsolidationStore(pool, SQL),
-        DrawingStore(pool, SQL),
+        ConsolidationReads(pool, SQL),
         embedder=NoEmbedder(),
         space=None,
         count=count,

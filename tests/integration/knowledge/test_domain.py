@@ -15,7 +15,7 @@ from app.features.knowledge.domain import PlanResult
 from app.features.knowledge.domain_pool import AT_ONCE
 from app.features.knowledge.graph_traversal import WalkLimits, plan
 from app.features.knowledge.ontology import Ontology
-from app.features.knowledge.resolution import FoundRow, RowQuery, Sought
+from app.features.knowledge.resolution import FoundEntities, FoundRow, RowQuery
 from app.memory.episodes import SoughtRows
 from app.store.ids import LOCAL_TENANT
 from tests.integration.knowledge.conftest import Bench, Benches, source
@@ -184,14 +184,14 @@ async def test_things_are_found_by_key_and_by_name(bench: Bench) -> None:
 )
 async def test_hostile_mentions_find_nothing_and_break_nothing(bench: Bench, mention: str) -> None:
     wanted = [RowQuery(mention, ()), RowQuery(mention, ("customer", "contact", "payment"))]
-    assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought()
+    assert await bench.domains.find(LOCAL_TENANT, wanted) == FoundEntities()
     assert bench.counted("changed") + bench.counted("unreachable") + bench.counted("refused") == 0
     assert len((await bench.domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())])).found) == 1
 
 
 async def test_ten_thousand_names_cost_as_much_as_a_few(bench: Bench) -> None:
     flood = [RowQuery(f"name {n}", ()) for n in range(10_000)]
-    assert await bench.domains.find(LOCAL_TENANT, flood) == Sought()
+    assert await bench.domains.find(LOCAL_TENANT, flood) == FoundEntities()
     # Three tables are searched by whole names, then in part: and their catalog is read once for each.
     assert bench.counted("answered") <= 3 * 4
 

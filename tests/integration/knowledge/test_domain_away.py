@@ -17,7 +17,7 @@ from app.features.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
 from app.features.knowledge.domain_sql import SelectStatement
 from app.features.knowledge.graph_traversal import plan
 from app.features.knowledge.ontology import Ontology
-from app.features.knowledge.resolution import RowQuery, Sought
+from app.features.knowledge.resolution import FoundEntities, RowQuery
 from app.sources import DomainSource
 from app.store.ids import LOCAL_TENANT
 from app.store.queries import Queries
@@ -52,7 +52,7 @@ async def test_a_domain_that_is_not_there_is_left_alone_for_a_while(
     assert (answer.facts, answer.related, answer.reason) == ((), frozenset(), "domain")
     assert errors(answer) == {"unreachable"}
     wanted = [RowQuery("Gai", ()), RowQuery("SO-1045", ("sales_order",))]
-    assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought((), away=True)
+    assert await bench.domains.find(LOCAL_TENANT, wanted) == FoundEntities((), away=True)
     tried = bench.counted("unreachable")
     assert tried >= FAILURES
     began = time.monotonic()
@@ -206,7 +206,7 @@ async def test_a_table_that_is_gone_is_said_and_the_rest_is_told(benches: Benche
 async def test_a_role_that_could_write_is_not_used(benches: Benches, sample: SampleDomain) -> None:
     bench = benches(erp=source(sample.owner))
     assert errors(await asked(bench)) == {"writer"}
-    assert await bench.domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())]) == Sought((), away=True)
+    assert await bench.domains.find(LOCAL_TENANT, [RowQuery("Delta Logistics", ())]) == FoundEntities((), away=True)
     assert (await asked(benches(erp=source(sample.owner, allow_writer=True)))).reason is None
     async with connected(sample.owner) as owner:
         await owner.execute("GRANT UPDATE (industry) ON domain.customers TO mneme_reader")
@@ -264,13 +264,13 @@ async def test_no_tenants_question_reaches_anothers_domain(
             await bench.domains.rows(LOCAL_TENANT, GAI, theirs)
         bench.ontologies.held[LOCAL_TENANT] = theirs
         wanted = [RowQuery("Delta Logistics", ()), RowQuery("SO-1045", ("sales_order",))]
-        assert await bench.domains.find(LOCAL_TENANT, wanted) == Sought()
+        assert await bench.domains.find(LOCAL_TENANT, wanted) == FoundEntities()
         assert bench.counted("answered", "crm") == before
 
 
 async def test_a_tenant_without_an_ontology_asks_nothing(benches: Benches) -> None:
     bench = benches(erp=source(NOBODY))
-    assert await bench.domains.find(ACME, [RowQuery("Gai", ())]) == Sought()
+    assert await bench.domains.find(ACME, [RowQuery("Gai", ())]) == FoundEntities()
     assert await bench.domains.ask(ACME, (), Ontology(), deadline_s=1) == PlanResult()
     assert bench.counted("unreachable") == 0
 

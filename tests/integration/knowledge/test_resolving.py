@@ -15,7 +15,7 @@ import pytest
 from app.context.knower import EarlierMessage, Who
 from app.context.resolution import Resolution
 from app.errors import StoreUnavailable
-from app.features.knowledge.entities import EntityStore, Lessons
+from app.features.knowledge.entities import EntityStore, LearnedNames
 from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.features.knowledge.resolution import chosen
 from app.features.knowledge.resolve import Resolver, things_of
@@ -220,7 +220,7 @@ async def test_each_choice_is_noted_up_to_the_last_ten(
     for _ in range(12):
         clock.move(timedelta(days=1))
         choice = chosen("Delta", DELTAS[0], [DELTAS[1]], clock.now())
-        await store.teach(ana.tenant, ana.user, Lessons(aliases=(choice,)), clock.now())
+        await store.teach(ana.tenant, ana.user, LearnedNames(aliases=(choice,)), clock.now())
     (foods,) = await alias_rows(admin, "Delta")
     noted = json.loads(foods["metadata"])["disambiguation_history"]
     assert [each["alternatives_count"] for each in noted] == [2] * 10

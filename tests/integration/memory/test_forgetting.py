@@ -1,4 +1,4 @@
-"""What is forgotten, on a real Postgres: no leg of retrieval, no quotation and no table but the conversation's own says it."""
+"""What is forgotten, on a real Postgres: no channel of retrieval, no quotation, no table but the conversation's own says it."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from app.context.compile import Compiler
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import BadBody
-from app.features.paging.lasting_store import LastingStore
-from app.features.paging.remembering import IMPORTANCE, REMEMBER_OBJECTS, TAG, Rememberer, object_ticks
+from app.features.paging.object_memories import IMPORTANCE, REMEMBER_OBJECTS, TAG, ObjectRememberer, object_ticks
+from app.features.paging.persistence_store import PersistenceReads
 from app.jobs.schedule import Schedule
 from app.memory.drafts import EPISODIC, SEMANTIC
 from app.memory.secrets import unwelcome
@@ -46,10 +46,10 @@ OBJECTS = "details ? 'object' AND is_active"
 
 def rememberer(
     pool: Pool, embedder: Any = None, space: int | None = None, *, clock: FakeClock | None = None, secrets: bool = False
-) -> Rememberer:
-    return Rememberer(
+) -> ObjectRememberer:
+    return ObjectRememberer(
         LearningStore(pool, SQL),
-        LastingStore(pool, SQL),
+        PersistenceReads(pool, SQL),
         SQL,
         clock or FakeClock(NOW),
         embedder=embedder or NoEmbedder(),

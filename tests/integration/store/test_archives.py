@@ -18,7 +18,7 @@ import pytest
 
 from app.errors import Conflict, NotFound, NotReady
 from app.features.archive import archives
-from app.features.archive.archives import ArchiveRun, Archives, Keep
+from app.features.archive.archives import ArchivePolicy, ArchiveRun, Archives
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.sessions import SessionRef
@@ -45,8 +45,8 @@ async def owner(database: str) -> Any:
 
 
 @pytest.fixture
-def keep(tmp_path: Path) -> Keep:
-    return Keep(tmp_path / "archive", days=31)
+def keep(tmp_path: Path) -> ArchivePolicy:
+    return ArchivePolicy(tmp_path / "archive", days=31)
 
 
 @pytest.fixture
@@ -60,11 +60,11 @@ async def told(teller: Teller, owner: Any) -> Teller:
     return teller
 
 
-def files(keep: Keep) -> list[Path]:
+def files(keep: ArchivePolicy) -> list[Path]:
     return sorted(keep.folder.rglob("*.jsonl.gz"))
 
 
-def text_of(keep: Keep) -> str:
+def text_of(keep: ArchivePolicy) -> str:
     return "".join(gzip.decompress(path.read_bytes()).decode() for path in files(keep))
 
 
@@ -77,13 +77,13 @@ async def states(admin: Admin) -> set[tuple[str, str]]:
     return {tuple(row) for row in await admin.fetch("SELECT month, state FROM agent_data.history_archives")}
 
 
-def eraser_with(database: str, keep: Keep) -> Eraser:
+def eraser_with(database: str, keep: ArchivePolicy) -> Eraser:
     connect, clock = own_connection(database, ERASER_ROLE), FakeClock(NOW)
     return Eraser(connect, SQL, clock, elsewhere=[archives.erasing(keep, connect, SQL, clock)])
 
 
 async def test_what_is_over_goes_into_files_that_prove_themselves(
-    told: Teller, admin: Admin, owner: Any, keep: Keep
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy
 ) -> None:
     dry = await Archives(SQL, keep).run(owner, NOW, dry=True)
     assert dry.months == ["2031-01"]
@@ -103,7 +103,7 @@ async def test_what_is_over_goes_into_files_that_prove_themselves(
     assert await Archives(SQL, keep).run(owner, NOW) == ArchiveRun()
 
 
-async def test_what_is_archived_leaves_the_indexes(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
+async def test_what_is_archived_leaves_the_indexes(told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     for table in ("index_items", "embeddings"):
         left = await admin.fetchval(
@@ -114,7 +114,7 @@ async def test_what_is_archived_leaves_the_indexes(told: Teller, admin: Admin, o
     assert logged == 6
 
 
-async def test_a_restored_month_is_as_it_was(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
+async def test_a_restored_month_is_as_it_was(told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy) -> None:
     before = await admin.fetch(COLUMNS)
     await Archives(SQL, keep).run(owner, NOW)
     done = await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
@@ -133,7 +133,7 @@ async def test_a_restored_month_is_as_it_was(told: Teller, admin: Admin, owner: 
 
 
 async def test_what_comes_back_is_pruned_unless_it_is_asked_for(
-    told: Teller, admin: Admin, owner: Any, keep: Keep
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy
 ) -> None:
     """Out of prompts and searches, in the history; and where it goes back into its file, nothing of that is lost."""
     before = await admin.fetch(COLUMNS)
@@ -150,7 +150,7 @@ async def test_what_comes_back_is_pruned_unless_it_is_asked_for(
 
 
 async def test_memories_stay_and_say_that_their_sources_are_archived(
-    told: Teller, admin: Admin, owner: Any, keep: Keep
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy
 ) -> None:
     said = await admin.fetch(
         "SELECT message_id FROM agent_data.conversation_history WHERE user_id = $1 AND role = 1 ORDER BY created_at",
@@ -218,7 +218,7 @@ async def test_a_run_that_was_killed_is_gone_on_with(
     admin: Admin,
     database: str,
     owner: Any,
-    keep: Keep,
+    keep: ArchivePolicy,
     where: Callable[[pytest.MonkeyPatch], Awaitable[None]],
 ) -> None:
     """Nothing is lost, nothing doubled: wherever archiving stops, and then wherever restoring does."""
@@ -244,7 +244,7 @@ async def test_a_run_that_was_killed_is_gone_on_with(
 
 
 async def test_a_file_that_is_not_as_it_was_written_is_not_restored(
-    told: Teller, admin: Admin, owner: Any, keep: Keep
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy
 ) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     path = max(files(keep), key=lambda each: each.stat().st_size)
@@ -264,7 +264,7 @@ async def test_a_file_that_is_not_as_it_was_written_is_not_restored(
 
 
 async def test_who_is_erased_is_in_no_file_and_does_not_come_back(
-    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+    told: Teller, admin: Admin, database: str, owner: Any, keep: ArchivePolicy
 ) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     old = {path.name for path in files(keep)}
@@ -281,7 +281,7 @@ async def test_who_is_erased_is_in_no_file_and_does_not_come_back(
 
 
 async def test_an_erasure_that_was_killed_leaves_no_old_file(
-    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+    told: Teller, admin: Admin, database: str, owner: Any, keep: ArchivePolicy
 ) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     with pytest.MonkeyPatch.context() as patched:
@@ -294,7 +294,7 @@ async def test_an_erasure_that_was_killed_leaves_no_old_file(
 
 
 async def test_an_erasure_waits_for_a_folder_that_is_away(
-    told: Teller, database: str, owner: Any, keep: Keep, tmp_path: Path
+    told: Teller, database: str, owner: Any, keep: ArchivePolicy, tmp_path: Path
 ) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     keep.folder.rename(tmp_path / "away")
@@ -306,7 +306,7 @@ async def test_an_erasure_waits_for_a_folder_that_is_away(
 
 
 async def test_an_erasure_reaches_a_month_between_table_and_file(
-    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+    told: Teller, admin: Admin, database: str, owner: Any, keep: ArchivePolicy
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
         await _after_detach(patched)
@@ -320,7 +320,7 @@ async def test_an_erasure_reaches_a_month_between_table_and_file(
 
 
 async def test_a_stale_copy_of_a_file_cannot_bring_anybody_back(
-    told: Teller, admin: Admin, database: str, owner: Any, keep: Keep
+    told: Teller, admin: Admin, database: str, owner: Any, keep: ArchivePolicy
 ) -> None:
     """Not even where nothing is remembered of who was erased."""
     await Archives(SQL, keep).run(owner, NOW)
@@ -332,8 +332,10 @@ async def test_a_stale_copy_of_a_file_cannot_bring_anybody_back(
     assert all("ana" not in each for each in await contents(admin))
 
 
-async def test_archives_are_dropped_when_their_time_is_over(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
-    keep = Keep(keep.folder, days=31, archive_days=62)
+async def test_archives_are_dropped_when_their_time_is_over(
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy
+) -> None:
+    keep = ArchivePolicy(keep.folder, days=31, archive_days=62)
     await Archives(SQL, keep).run(owner, NOW)
     assert files(keep)
     done = await Archives(SQL, keep).run(owner, NOW + timedelta(days=31))
@@ -344,10 +346,10 @@ async def test_archives_are_dropped_when_their_time_is_over(told: Teller, admin:
         await Archives(SQL, keep).restore(owner, "203101", NOW, active=True)
 
 
-async def test_a_month_that_has_not_ended_stays(told: Teller, owner: Any, keep: Keep) -> None:
+async def test_a_month_that_has_not_ended_stays(told: Teller, owner: Any, keep: ArchivePolicy) -> None:
     with pytest.raises(Conflict, match="2031-03 has not ended"):
         await Archives(SQL, keep).run(owner, NOW, month="203103")
-    assert await Archives(SQL, Keep(keep.folder)).run(owner, NOW) == ArchiveRun()
+    assert await Archives(SQL, ArchivePolicy(keep.folder)).run(owner, NOW) == ArchiveRun()
 
 
 PARTS = """
@@ -375,7 +377,7 @@ async def over_or_waiting(admin: Admin, task: asyncio.Task[Any]) -> None:
 
 
 async def test_two_erasures_at_once_lose_nobody_else(
-    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str, monkeypatch: pytest.MonkeyPatch
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second would rewrite the file while the first takes away all but the one that it knows."""
     await Archives(SQL, keep).run(owner, NOW)
@@ -412,7 +414,7 @@ async def test_two_erasures_at_once_lose_nobody_else(
 
 
 async def test_who_is_erased_while_a_month_comes_back_does_not(
-    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str, monkeypatch: pytest.MonkeyPatch
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     part = await admin.fetchval(PARTS, ANA)
@@ -436,7 +438,7 @@ async def test_who_is_erased_while_a_month_comes_back_does_not(
 
 
 async def test_a_damaged_file_waits_and_is_not_signed_again(
-    told: Teller, owner: Any, keep: Keep, database: str
+    told: Teller, owner: Any, keep: ArchivePolicy, database: str
 ) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     before = {path: path.read_bytes()[:-9] for path in files(keep)}
@@ -448,7 +450,7 @@ async def test_a_damaged_file_waits_and_is_not_signed_again(
 
 
 async def test_a_lost_archive_is_given_up_and_no_erasure_waits_for_it(
-    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy, database: str
 ) -> None:
     await Archives(SQL, keep).run(owner, NOW)
     month = next(path for path in files(keep) if "January" in gzip.decompress(path.read_bytes()).decode()).parent
@@ -463,7 +465,7 @@ async def test_a_lost_archive_is_given_up_and_no_erasure_waits_for_it(
         await Archives(SQL, keep).drop(owner, "203101", NOW)
 
 
-async def test_a_month_is_dropped_with_its_files(told: Teller, admin: Admin, owner: Any, keep: Keep) -> None:
+async def test_a_month_is_dropped_with_its_files(told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy) -> None:
     await Archives(SQL, keep).run(owner, NOW + timedelta(days=31))
     await Archives(SQL, keep).drop(owner, "203101", NOW)
     assert ("203101", "dropped") in await states(admin)
@@ -472,7 +474,7 @@ async def test_a_month_is_dropped_with_its_files(told: Teller, admin: Admin, own
 
 
 async def test_a_session_whose_words_were_dropped_takes_what_was_learned_from_them(
-    told: Teller, admin: Admin, owner: Any, keep: Keep, database: str
+    told: Teller, admin: Admin, owner: Any, keep: ArchivePolicy, database: str
 ) -> None:
     """What another session says, too, stays, and says so no more."""
     said = await admin.fetch(
@@ -511,7 +513,7 @@ async def test_a_session_whose_words_were_dropped_takes_what_was_learned_from_th
 
 
 async def test_a_session_with_archived_words_is_not_told_to_be_deleted(
-    told: Teller, owner: Any, keep: Keep, database: str
+    told: Teller, owner: Any, keep: ArchivePolicy, database: str
 ) -> None:
     ref = SessionRef(ANA, UUID(int=ANA.int ^ JANUARY.month))
     deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))

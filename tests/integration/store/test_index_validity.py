@@ -20,7 +20,7 @@ import pytest
 from app.clock import SystemClock
 from app.index import user_index
 from app.index.analyse import asked, pack
-from app.index.indexes import Fresh, Indexes, IndexScope
+from app.index.indexes import CurrentIndex, Indexes, IndexScope
 from app.index.user_index import NEVER, ItemRow, UserIndex
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
@@ -281,12 +281,12 @@ class World:
                 for own, theirs in zip(plain(scan), expected, strict=True):
                     assert own == theirs, self.steps
 
-    async def opened(self, server: Indexes, user: UUID) -> Fresh | None:
+    async def opened(self, server: Indexes, user: UUID) -> CurrentIndex | None:
         """What a request finds out with its place."""
         if (held := server.held(user)) is None:
             return None
         place = await self.teller.store.recognise(TENANT, user, index=server.ask(held))
-        return Fresh(held, place.index) if place.index is not None else None
+        return CurrentIndex(held, place.index) if place.index is not None else None
 
     async def truth(self, user: UUID) -> UserIndex:
         rows = await self.admin.fetch(TRUTH, user, SPACE)

@@ -8,7 +8,7 @@ import asyncpg
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import Claim, KnowingStore
+from app.store.resolution import Claim, ResolutionStore
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller
 
 SQL = Queries.load()
@@ -26,7 +26,7 @@ async def thing(admin: asyncpg.Connection[Any], tenant: UUID, user: UUID = NOBOD
 
 
 async def test_whether_there_is_anything_to_know(pool: Pool, teller: Teller) -> None:
-    store = KnowingStore(pool, SQL)
+    store = ResolutionStore(pool, SQL)
     assert not await store.has_things(TENANT, ANA)
     await thing(teller.admin, OTHER_TENANT)
     await thing(teller.admin, TENANT, BOB)
@@ -60,7 +60,7 @@ async def test_what_memories_say_of_things(pool: Pool, teller: Teller) -> None:
             " $7, 0.75, '2024-08-01Z')",
             memory, user, tenant, *triple, status,
         )  # fmt: skip
-    store = KnowingStore(pool, SQL)
+    store = ResolutionStore(pool, SQL)
     found = await store.claims(TENANT, ANA, list(made.values()))
     assert {each.memory_id for each in found} == {made[0], made[1]}
     (first,) = [each for each in found if each.memory_id == made[0]]

@@ -8,7 +8,7 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from app.context.score import PROFILES, STRATEGY_LEGS
+from app.context.score import PROFILES, STRATEGY_CHANNELS
 from app.errors import NotReady
 from app.server.proxy import _profiles
 from app.store.pools import Pool
@@ -35,4 +35,4 @@ async def test_profiles_are_made_by_what_stands_there(pool: Pool, admin: asyncpg
     )
     found = await _profiles(core, await check_parameters(pool, SQL))
     assert {each.decay_per_day for each in found.values()} == {0.5}
-    assert found["procedural"].legs == {**STRATEGY_LEGS, "summary": 2}
+    assert found["procedural"].channels == {**STRATEGY_CHANNELS, "summary": 2}

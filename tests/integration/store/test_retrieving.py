@@ -1,4 +1,4 @@
-"""What a question finds: three legs, and what of it may come up."""
+"""What a question finds: three channels, and what of it may come up."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ async def memory(teller: Teller, number: int, text: str, **given: Any) -> UUID:
 
 
 class Found:
-    """An item with what it scored in each leg."""
+    """An item with what it scored in each channel."""
 
     def __init__(self, row: RetrievedRow, ranking: Ranking, at: int) -> None:
         self.row = row
-        legs = int(ranking.legs[at])
-        self.similarity = float(ranking.similarity[at]) if legs & 1 else None
-        self.text_score = float(ranking.bm25(np.array([at]))[0]) if legs & 2 else None
+        channels = int(ranking.channels[at])
+        self.similarity = float(ranking.similarity[at]) if channels & 1 else None
+        self.text_score = float(ranking.bm25(np.array([at]))[0]) if channels & 2 else None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.row, name)
@@ -90,7 +90,7 @@ def terms(text: str) -> Counter[int]:
     return Counter({each: many for each, many in found.items() if many})
 
 
-async def test_the_text_leg_is_bm25_to_the_last_digit(teller: Teller) -> None:
+async def test_the_text_channel_is_bm25_to_the_last_digit(teller: Teller) -> None:
     k1, b = 1.2, 0.75
     for n, text in enumerate(CORPUS):
         await teller.tell(talk(text), session=UUID(int=n))
@@ -143,7 +143,7 @@ def text_of_vector(vector: Any) -> str:
     return str(vector.tolist())
 
 
-async def test_the_vector_leg_is_exact_cosine(teller: Teller) -> None:
+async def test_the_vector_channel_is_exact_cosine(teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
     for n, text in enumerate(CORPUS):
         await teller.tell(talk(text), session=UUID(int=n))
@@ -173,7 +173,7 @@ async def test_vectors_that_are_too_wide_for_an_index_are_read_from_the_table(te
         assert found.similarity == pytest.approx(similarity, abs=2e-3)
 
 
-async def test_an_item_that_several_legs_find_comes_once(teller: Teller) -> None:
+async def test_an_item_that_several_channels_find_comes_once(teller: Teller) -> None:
     space = await teller.store.space_of(HashEmbedder.space)
     number = await memory(teller, 1, "two cats", access_count=3)
     # Its vector was made at another time than itself.
@@ -240,11 +240,11 @@ SESSION_1 = {"cats one", "cats two", "cats three", "cats four"}
     ],
 )
 @pytest.mark.parametrize("leg", ["words", "vectors", "both"])
-async def test_what_may_come_up(teller: Teller, given: dict[str, Any], expected: set[str], leg: str) -> None:
+async def test_what_may_come_up(teller: Teller, given: dict[str, Any], expected: set[str], channel: str) -> None:
     space, vector = await scene(teller)
-    query = "" if leg == "vectors" else "cats"
-    legs = {"vector": None if leg == "words" else vector, "space": space, "limits": (50, 50)}
-    rows = await retrieve(teller, query, **legs, **given)
+    query = "" if channel == "vectors" else "cats"
+    channels = {"vector": None if channel == "words" else vector, "space": space, "limits": (50, 50)}
+    rows = await retrieve(teller, query, **channels, **given)
     assert texts(rows) == expected
     assert len(rows) == len(expected)
     statuses = {row.content: row.status for row in rows if row.status != "active"}
@@ -270,7 +270,7 @@ async def test_what_is_suppressed_never_comes_up(teller: Teller) -> None:
 
 
 async def test_a_long_session_does_not_take_the_places_of_others(teller: Teller) -> None:
-    """What stands in the prompt must not use up what each leg may bring."""
+    """What stands in the prompt must not use up what each channel may bring."""
     space = await teller.store.space_of(HashEmbedder.space)
     await teller.tell(talk("cats elsewhere"), session=S2)
     await teller.tell([said("user", f"cats cats cats {n}") for n in range(30)], session=S1)

@@ -32,7 +32,7 @@ def candidate(number: int, kind: str = "fact", **given: Any) -> Candidate:
     whole = dict[str, Any](
         id=UUID(int=number), source="message" if raw else "memory", kind=kind, text=f"text {number}", role=None,
         speaker=None, session_id=None, turn_index=None, tier=None, created_at=AUGUST, last_accessed_at=None, token_count=5,
-        confidence=0.85, provenance_type=0, importance=0.5, access_count=0, content_hash=b"", legs=frozenset(),
+        confidence=0.85, provenance_type=0, importance=0.5, access_count=0, content_hash=b"", channels=frozenset(),
         similarity=None,
     )  # fmt: skip
     return Candidate(**whole | given)

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from app.api.intake import EMBED_SLICE, FUTURE, IntakeMessage, MessageIn, Scribe, Welcome, check_time, plain_text
+from app.api.intake import (
+    EMBED_SLICE,
+    FUTURE,
+    IntakeCheck,
+    IntakeMessage,
+    IntakePreparer,
+    MessageIn,
+    check_time,
+    plain_text,
+)
 from app.context.transcript import Transcript
 from app.errors import BadBody, BadRequest, Unavailable
 from app.memory.secrets import unwelcome
@@ -35,8 +44,8 @@ class RemoteEmbedder(HashEmbedder):
         return await super().embed(texts)
 
 
-def scribe(embedder: HashEmbedder) -> Scribe:
-    return Scribe(embedder, WordCounter(), FakeClock(NOW))
+def scribe(embedder: HashEmbedder) -> IntakePreparer:
+    return IntakePreparer(embedder, WordCounter(), FakeClock(NOW))
 
 
 def said(**fields: Any) -> IntakeMessage:
@@ -130,13 +139,13 @@ def test_every_value_is_judged_with_its_key(key: str, value: Any, seen: list[str
         judged.append(text)
         return False
 
-    Welcome(notes).check_fact(key, value)
+    IntakeCheck(notes).check_fact(key, value)
     assert judged == seen
 
 
 def test_what_was_found_is_not_told() -> None:
     with pytest.raises(BadBody) as refused:
-        Welcome(lambda text: "Falcon" in text).check_memory("Works on Falcon", None)
+        IntakeCheck(lambda text: "Falcon" in text).check_memory("Works on Falcon", None)
     assert "Falcon" not in str(refused.value)
 
 

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from app.errors import NotReady, SpoolUnavailable
-from app.features.spool.journal import Begin, Codec, KeptCall, frames_of
+from app.features.spool.journal import CallBegin, Codec, KeptCall, frames_of
 from app.features.spool.spool import Journal, Spool, SpoolUsage, erasing, look, open_spool
 
 ANA, BEN = UUID(int=1), UUID(int=2)
@@ -20,7 +20,7 @@ MUCH = 1 << 20
 
 
 def call(user: UUID = ANA, at_us: int = 1, body: bytes = b"body") -> KeptCall:
-    return KeptCall(uuid4(), Begin(user, at_us, b"notes", body), b"head", [(3, b"chunk")], b"end", size=5)
+    return KeptCall(uuid4(), CallBegin(user, at_us, b"notes", body), b"head", [(3, b"chunk")], b"end", size=5)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def test_it_is_bounded(tmp_path: Path) -> None:
 
 def test_what_dead_processes_were_about_is_taken_over_once(spool: Spool) -> None:
     journal = Journal(spool.running, MUCH, lambda: None)
-    begin = Begin(ANA, 5, b"notes", b"body")
+    begin = CallBegin(ANA, 5, b"notes", b"body")
     running, done = uuid4(), uuid4()
     entries = [journal.begin(each, begin) for each in (running, done)]
     assert entries[0] is not None
@@ -159,7 +159,7 @@ def test_what_an_erased_user_has_in_the_journal_of_a_process_that_runs(spool: Sp
     entries = {}
     for name, each in calls.items():
         user = ANA if name.startswith("ana") else BEN
-        entry = entries[name] = journal.begin(each, Begin(user, 5, b"notes", name.encode()))
+        entry = entries[name] = journal.begin(each, CallBegin(user, 5, b"notes", name.encode()))
         assert entry is not None
         entry.chunk(7, name.encode())
     done, running, others = entries.values()

@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.spool.journal import Begin, Codec, Frame, KeptCall, Kind, frames_of, gather
+from app.features.spool.journal import CallBegin, Codec, Frame, KeptCall, Kind, frames_of, gather
 
 KEY = b"a file's name"
 USER = UUID(int=7)
@@ -26,7 +26,7 @@ def kept(draw: st.DrawFn) -> KeptCall:
     small = st.binary(max_size=24)
     made = KeptCall(
         draw(st.uuids(version=4)),
-        Begin(draw(st.uuids()), draw(st.integers(0, 2**63)), draw(small), draw(st.none() | small), draw(small)),
+        CallBegin(draw(st.uuids()), draw(st.integers(0, 2**63)), draw(small), draw(st.none() | small), draw(small)),
         head=draw(st.none() | small),
         end=draw(st.none() | small),
     )
@@ -98,13 +98,13 @@ def test_a_body_that_looks_like_a_frame_is_a_body(inner: KeptCall, outer: KeptCa
     """Bytes written for another file, in a body whose own frame is broken: they make no call."""
     forged = joined(Codec(b"another file"), [inner])
     codec = Codec(KEY)
-    frame = b"".join(codec.frame(Kind.BEGIN, outer.call, Begin(USER, 1, b"", forged).parts()))
+    frame = b"".join(codec.frame(Kind.BEGIN, outer.call, CallBegin(USER, 1, b"", forged).parts()))
     assert list(codec.scan(b"?" + frame[1:])) == []
 
 
 def test_a_hole_in_the_answer_ends_what_is_told_of_it() -> None:
     codec, call = Codec(KEY), uuid4()
-    pieces = codec.frame(Kind.BEGIN, call, Begin(USER, 1, b"n").parts())
+    pieces = codec.frame(Kind.BEGIN, call, CallBegin(USER, 1, b"n").parts())
     pieces += [codec.chunk(call.bytes, 5, 0, b"abc"), codec.chunk(call.bytes, 9, 6, b"ghi")]
     pieces += codec.frame(Kind.DONE, call)
     (found,) = gather(codec.scan(b"".join(pieces)))
@@ -113,7 +113,9 @@ def test_a_hole_in_the_answer_ends_what_is_told_of_it() -> None:
 
 def test_a_call_that_goes_out_again_is_one_call() -> None:
     codec, call = Codec(KEY), uuid4()
-    pieces = [p for notes in (b"first", b"again") for p in codec.frame(Kind.BEGIN, call, Begin(USER, 1, notes).parts())]
+    pieces = [
+        p for notes in (b"first", b"again") for p in codec.frame(Kind.BEGIN, call, CallBegin(USER, 1, notes).parts())
+    ]
     (found,) = gather(codec.scan(b"".join(pieces)))
     assert found.begin.notes == b"again"
 

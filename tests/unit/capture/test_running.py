@@ -11,14 +11,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from app.features.spool import spool
-from app.features.spool.journal import Begin, KeptCall
+from app.features.spool.journal import CallBegin, KeptCall
 from app.features.spool.spool import SUFFIX, Journal, JournalEntry, abandoned
 
 USER = UUID(int=7)
 
 
 def begun(journal: Journal, call: UUID | None = None, body: bytes = b"body") -> JournalEntry:
-    entry = journal.begin(call or uuid4(), Begin(USER, 1, b"notes", body))
+    entry = journal.begin(call or uuid4(), CallBegin(USER, 1, b"notes", body))
     assert entry is not None
     return entry
 
@@ -46,7 +46,7 @@ def test_each_step_is_in_the_file_at_once(tmp_path: Path) -> None:
     call = uuid4()
     entry = begun(journal, call)
     (found,) = left_by_the_dead(tmp_path)
-    assert (found.call, found.begin) == (call, Begin(USER, 1, b"notes", b"body"))
+    assert (found.call, found.begin) == (call, CallBegin(USER, 1, b"notes", b"body"))
     entry.head(b"head")
     entry.chunk(5, b"one")
     entry.chunk(9, b"two")
@@ -130,7 +130,7 @@ def test_a_disk_that_is_full_fails_no_call(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_folder_that_is_not_there_fails_no_call(tmp_path: Path) -> None:
     journal, failures = made(tmp_path / "nowhere")
-    assert journal.begin(uuid4(), Begin(USER, 1, b"")) is None
+    assert journal.begin(uuid4(), CallBegin(USER, 1, b"")) is None
     assert failures == ["failed"]
 
 

@@ -14,10 +14,10 @@ from app.context.budget import (
     NOTHING,
     SHARES,
     Budgets,
+    SectionNeeds,
     Shares,
     Split,
     TaskType,
-    Wants,
     allocate,
     available,
     classify,
@@ -140,7 +140,7 @@ def test_the_worked_table_of_seed_001_section_6() -> None:
     assert [name for name, row in SEED.items() if row.used > row.budget] == ["safety buffer"]
     assert (BUDGETS.profile, MEMORIES) == (SEED["tenant profile"].budget, SEED["memories"].budget)
     # The seed's own sections, in the seed's own room: everything has what it wants.
-    seed = share_out(8000, Wants(profile=SEED["tenant profile"].used), BUDGETS, MEMORIES)
+    seed = share_out(8000, SectionNeeds(profile=SEED["tenant profile"].used), BUDGETS, MEMORIES)
     assert seed == Shares(185, 0, 0, 1500)
 
 
@@ -149,21 +149,21 @@ def test_the_worked_table_of_seed_001_section_6() -> None:
     [
         (1500, NOTHING, Shares(0, 0, 0, 1500)),  # nothing to say beside memories: they have it all
         (9000, NOTHING, Shares(0, 0, 0, 1500)),
-        (1900, Wants(200, 200), Shares(200, 200, 0, 1500)),
-        (1900, Wants(900, 900), Shares(200, 200, 0, 1500)),  # no more than its budget
-        (1980, Wants(200, 200, 80), Shares(200, 200, 80, 1500)),
-        (950, Wants(200, 200), Shares(88, 200, 0, 662)),  # facts first
-        (950, Wants(30, 200), Shares(30, 200, 0, 720)),  # what one does not want, memories have
-        (180, Wants(200, 200), Shares(15, 45, 0, 120)),  # a quarter of the room
-        (400, Wants(facts=200, wishes=200), Shares(0, 100, 0, 200, wishes=100)),
-        (100, Wants(200, 200), Shares(0, 0, 0, 100)),  # hardly more than the frame is left: memories have it
-        (0, Wants(200, 200), Shares(0, 0, 0, 0)),
-        (4260, Wants(200, 200, 80, 2000, 200, 80), Shares(200, 200, 80, 1500, 2000, 200, 80)),
-        (4260, Wants(domain=9000), Shares(0, 0, 0, 1500, 2000)),  # seed 001 §6, step 4: service data
-        (1750, Wants(domain=2000), Shares(0, 0, 0, 750, 1000)),
+        (1900, SectionNeeds(200, 200), Shares(200, 200, 0, 1500)),
+        (1900, SectionNeeds(900, 900), Shares(200, 200, 0, 1500)),  # no more than its budget
+        (1980, SectionNeeds(200, 200, 80), Shares(200, 200, 80, 1500)),
+        (950, SectionNeeds(200, 200), Shares(88, 200, 0, 662)),  # facts first
+        (950, SectionNeeds(30, 200), Shares(30, 200, 0, 720)),  # what one does not want, memories have
+        (180, SectionNeeds(200, 200), Shares(15, 45, 0, 120)),  # a quarter of the room
+        (400, SectionNeeds(facts=200, wishes=200), Shares(0, 100, 0, 200, wishes=100)),
+        (100, SectionNeeds(200, 200), Shares(0, 0, 0, 100)),  # hardly more than the frame is left: memories have it
+        (0, SectionNeeds(200, 200), Shares(0, 0, 0, 0)),
+        (4260, SectionNeeds(200, 200, 80, 2000, 200, 80), Shares(200, 200, 80, 1500, 2000, 200, 80)),
+        (4260, SectionNeeds(domain=9000), Shares(0, 0, 0, 1500, 2000)),  # seed 001 §6, step 4: service data
+        (1750, SectionNeeds(domain=2000), Shares(0, 0, 0, 750, 1000)),
     ],
 )
-def test_the_room_is_shared_out(room: int, wants: Wants, expected: Shares) -> None:
+def test_the_room_is_shared_out(room: int, wants: SectionNeeds, expected: Shares) -> None:
     assert share_out(room, wants, BUDGETS, MEMORIES) == expected
 
 
@@ -173,9 +173,9 @@ def test_the_room_is_shared_out(room: int, wants: Wants, expected: Shares) -> No
     st.integers(0, 4000),
 )
 def test_the_shares_never_exceed_the_room(room: int, wanting: tuple[int, ...], memories: int) -> None:
-    wants = Wants(*wanting)
+    wants = SectionNeeds(*wanting)
     shares = share_out(room, wants, BUDGETS, memories)
-    own = Wants(**{name: getattr(shares, name) for name in Wants._fields})
+    own = SectionNeeds(**{name: getattr(shares, name) for name in SectionNeeds._fields})
     assert sum(shares) <= max(room, 0)
     assert min(shares) >= 0
     assert shares.memories <= memories

@@ -25,7 +25,7 @@ from app.context.audit import (
     written,
 )
 from app.context.facts_section import FactsFound, naming, tellings
-from app.context.inputs import KnownThen
+from app.context.inputs import KnownInput
 from app.context.pack import PlainMeter, efficiency, pack
 from app.context.question import understand
 from app.context.resolution import Clash, Known
@@ -35,7 +35,11 @@ from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, clash, fact, query
 
 ITEMS = [
     memory(
-        1, "Likes tea.", similarity=0.91234567, provenance=(source(7), source(8)), legs=frozenset({"vector", "text"})
+        1,
+        "Likes tea.",
+        similarity=0.91234567,
+        provenance=(source(7), source(8)),
+        channels=frozenset({"vector", "text"}),
     ),
     message(3, "A long story.", similarity=0.5, token_count=500),
     memory(4, "Likes tea.", similarity=0.1, confidence=0.1),
@@ -286,13 +290,13 @@ def test_what_memories_said_is_joined_when_it_is_shown() -> None:
 
 
 def test_what_was_known_comes_back() -> None:
-    then, lost = recalled(stored(), KnownThen(KNOWN.related), VALUES)
+    then, lost = recalled(stored(), KnownInput(KNOWN.related), VALUES)
     assert lost == 0
     assert then._known == KNOWN._replace(resolutions=tuple(each._replace(start=0) for each in KNOWN.resolutions))
 
 
 def test_what_was_forgotten_since_does_not_come_back() -> None:
-    then, lost = recalled(stored(), KnownThen(), {UUID(int=5): "NET30"})
+    then, lost = recalled(stored(), KnownInput(), {UUID(int=5): "NET30"})
     assert lost == 1
     assert [each.memory_id for each in then._known.clashes] == [UUID(int=5)]
 

@@ -77,7 +77,7 @@ def test_every_number_of_a_candidate_is_kept_somewhere() -> None:
     """A field that a new signal reads must come back, or a compile of then would be scored by what it is not."""
     packed = {"near_text", "near_vector", "named", "similarity", "confidence", "importance", "access_count",
               "last_accessed_at", "provenance_type", "origin", "timely", "reinforcements", "sure_since", "odds"}  # fmt: skip
-    audit = {"id", "source", "kind", "tier", "token_count", "legs", "span", "sources"}
+    audit = {"id", "source", "kind", "tier", "token_count", "channels", "span", "sources"}
     row = {"text", "role", "speaker", "session_id", "turn_index", "created_at", "content_hash", "entity_ids",
            "session_name", "metadata", "whole_tokens", "space", "space_id"}  # fmt: skip
     of_all = {"ended"}  # as far as it was said (`keep_ended`)

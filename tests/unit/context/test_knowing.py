@@ -11,8 +11,8 @@ from app.context.assemble import Block
 from app.context.budget import Shares
 from app.context.facts_section import (
     DOMAIN_LABEL,
+    FactLines,
     FactsFound,
-    Tellings,
     clash_line,
     is_item,
     learn,
@@ -45,7 +45,7 @@ def block(*item_ids: UUID) -> Block:
     return Block(b"a", b"h", None, "text", item_ids, 10)
 
 
-def said_of(told: Tellings, shares: Shares = ROOMY, **given: Any) -> tuple[NoteLines, Any]:
+def said_of(told: FactLines, shares: Shares = ROOMY, **given: Any) -> tuple[NoteLines, Any]:
     said = NoteLines()
     plain: dict[str, Any] = {"questions": 1, "asking": shares.question}
     return said, tell(said, told, shares, NOW, count, **plain | given)
@@ -297,7 +297,7 @@ def test_only_where_the_database_is_the_authority_a_memory_is_outranked(strategy
 
 def test_whole_facts_first_then_the_beginning_of_the_next() -> None:
     facts = [fact(" ".join(f"w{n}" for n in range(50)), f"erp/{k}") for k in range(4)]
-    said, chosen = said_of(Tellings(facts=facts), ROOMY._replace(domain=100))
+    said, chosen = said_of(FactLines(facts=facts), ROOMY._replace(domain=100))
     assert list(chosen) == ["erp/0", "erp/1"]
     assert said.before[1] == "  " + facts[0].text
     assert said.before[2].endswith("…")

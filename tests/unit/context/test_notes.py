@@ -14,7 +14,7 @@ from app.context.budget import Shares
 from app.context.notes import (
     NO_OPENINGS,
     NOTHING_SINCE,
-    Openings,
+    NotesDue,
     VisibleTurns,
     doubtful,
     fact_lines,
@@ -65,7 +65,7 @@ def test_nothing_to_say_says_nothing() -> None:
     assert openings(NOTHING, (), VisibleTurns(), NOTHING_READ) is NO_OPENINGS
     said = said_of(NOTHING)
     assert (said.before, said.after, said.tokens, said.ids, said.account) == ([], [], 0, [], {})
-    assert sum(Openings().wants(words, 0)) == 0
+    assert sum(NotesDue().wants(words, 0)) == 0
 
 
 def test_a_profile_of_very_many_lines_is_counted_a_few_times() -> None:

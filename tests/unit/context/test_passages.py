@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.retrieve import PASSAGE_TOKENS, WHOLE_TOKENS, Cutter
+from app.context.retrieve import PASSAGE_TOKENS, WHOLE_TOKENS, PassageCutter
 from app.providers.tokens import Tokenizers
 from tests.support.properties import examples
 from tests.support.tables import each_of
@@ -16,7 +16,7 @@ POINT = "The harbour of Trieste was painted in green by the brothers last spring
 
 
 def cut(text: str, words: dict[str, float]) -> str:
-    passage = Cutter(list(words), list(words.values()), COUNT).cut(text, COUNT(text))
+    passage = PassageCutter(list(words), list(words.values()), COUNT).cut(text, COUNT(text))
     assert passage is not None
     shown = text[passage.start : passage.stop]
     assert passage.tokens == COUNT(shown) <= WHOLE_TOKENS
@@ -24,8 +24,8 @@ def cut(text: str, words: dict[str, float]) -> str:
 
 
 def test_a_short_message_is_shown_whole() -> None:
-    assert Cutter(["cat"], [1.0], COUNT).cut("a cat", WHOLE_TOKENS) is None
-    assert Cutter(["cat"], [1.0], COUNT).cut(FILLER * 20, WHOLE_TOKENS + 1) is not None
+    assert PassageCutter(["cat"], [1.0], COUNT).cut("a cat", WHOLE_TOKENS) is None
+    assert PassageCutter(["cat"], [1.0], COUNT).cut(FILLER * 20, WHOLE_TOKENS + 1) is not None
 
 
 @each_of("before", [1, 10, 60])
@@ -78,7 +78,7 @@ def test_only_the_beginning_of_a_very_long_message_is_looked_at() -> None:
 @examples(50)
 @given(st.text(min_size=1, max_size=3000), st.lists(st.text(min_size=1, max_size=8), max_size=4))
 def test_whatever_it_says(text: str, words: list[str]) -> None:
-    passage = Cutter(words, [1.0] * len(words), COUNT).cut(text, 500)
+    passage = PassageCutter(words, [1.0] * len(words), COUNT).cut(text, 500)
     assert passage is not None
     assert 0 <= passage.start <= passage.stop <= len(text)
     shown = text[passage.start : passage.stop]

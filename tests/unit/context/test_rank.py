@@ -16,16 +16,16 @@ from hypothesis import strategies as st
 from app.context.question import TimeSpan
 from app.context.rank import (
     AHEAD_DAYS,
-    ENTITY_LEG,
+    ENTITY_CHANNEL,
     KERNEL,
     NEAR,
     OF_OTHERS,
     OF_SESSION,
     REACH,
     RECENT,
-    RECENT_LEG,
-    SUMMARY_LEG,
-    TIME_LEG,
+    RECENT_CHANNEL,
+    SUMMARY_CHANNEL,
+    TIME_CHANNEL,
     TOLD_DAYS,
     Ranking,
     rank,
@@ -116,13 +116,15 @@ def test_words_are_smoothed_before_they_saturate() -> None:
     assert [found[1], found[2]] == pytest.approx([score / max(scores) for score in scores], rel=1e-5)
     plain = [gains[0] / (1 + K1), gains[1] * 2 / (2 + K1)]
     assert by_number(ranking, ranking.bm25(np.arange(2))) == pytest.approx({1: plain[0], 2: plain[1]}, rel=1e-5)
-    assert not ranking.vector.any(), "no vector leg, no vector"
+    assert not ranking.vector.any(), "no vector channel, no vector"
 
 
-def test_an_item_of_several_legs_comes_once_and_an_unseen_one_is_far() -> None:
+def test_an_item_of_several_channels_comes_once_and_an_unseen_one_is_far() -> None:
     both, words_only, used = place(1), place(9), place(30, kind=MEMORY_KIND)
     ranking = rank(scan([(both, 0.8), (used, 0.2)], [(both, [3]), (words_only, [1])], ["cat"], [2]), "cat")
-    assert by_number(ranking, ranking.legs) == {1: 3 + 16, 9: 2 + 16, 30: 1 + 16}, "all of three are among the latest"
+    assert by_number(ranking, ranking.channels) == {1: 3 + 16, 9: 2 + 16, 30: 1 + 16}, (
+        "all of three are among the latest"
+    )
     similarity = by_number(ranking, ranking.similarity)
     assert similarity[1] == pytest.approx(0.8)
     assert math.isnan(similarity[9])
@@ -146,7 +148,7 @@ def test_what_is_of_the_time_that_is_asked_for() -> None:
             12: math.exp(-0.5 / TOLD_DAYS), 20: math.exp(-8.5 / TOLD_DAYS),
         }, rel=1e-4,
     )  # fmt: skip
-    assert {n for n, legs in by_number(found, found.legs).items() if legs & TIME_LEG} == {10, 11}
+    assert {n for n, channels in by_number(found, found.channels).items() if channels & TIME_CHANNEL} == {10, 11}
     since = rank(scan(seen), "", span=TimeSpan(datetime(2025, 1, 11, tzinfo=UTC), None))
     assert [n for n, share in by_number(since, since.timely).items() if share == 1.0] == [11, 12, 20]
     assert not rank(scan(seen), "").timely.any(), "no time, no signal"
@@ -161,7 +163,7 @@ def test_the_vectors_place_says_from_when_a_memory_holds() -> None:
 def test_the_latest_are_told() -> None:
     seen = [(place(n, at=n), 0.5) for n in range(1, 50)]
     ranking = rank(scan(seen), "")
-    assert {n for n, legs in by_number(ranking, ranking.legs).items() if legs & RECENT_LEG} == set(
+    assert {n for n, channels in by_number(ranking, ranking.channels).items() if channels & RECENT_CHANNEL} == set(
         range(50 - RECENT, 50)
     )
 
@@ -216,7 +218,7 @@ def test_a_summary_is_told_from_what_it_sums_up() -> None:
     found = scan([(each, 0.5) for each in (fact, session, entity, role_of_a_message)])
     plain = rank(found, "")
     assert by_number(plain, plain.digest) == {1: 0.0, 2: 1.0, 3: 1.0, 4: 0.0}
-    assert {n for n, legs in by_number(plain, plain.legs).items() if legs & SUMMARY_LEG} == {2, 3}
+    assert {n for n, channels in by_number(plain, plain.channels).items() if channels & SUMMARY_CHANNEL} == {2, 3}
     assert not plain.recap.any()
     asked = rank(found, "", recap=True)
     assert by_number(asked, asked.digest) == {1: 0.0, 2: 0.0, 3: 1.0, 4: 0.0}
@@ -226,7 +228,7 @@ def test_a_summary_is_told_from_what_it_sums_up() -> None:
 def test_what_is_tied_to_a_thing_is_told() -> None:
     seen = [place(n, kind=MEMORY_KIND) for n in (1, 2)]
     ranking = rank(scan([(each, 0.5) for each in seen]), "", tied=[UUID(int=2), UUID(int=9)])
-    assert {n for n, legs in by_number(ranking, ranking.legs).items() if legs & ENTITY_LEG} == {2}
+    assert {n for n, channels in by_number(ranking, ranking.channels).items() if channels & ENTITY_CHANNEL} == {2}
 
 
 numbers = st.integers(1, 40)

@@ -16,7 +16,7 @@ from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, 
 from app.context.score import AUTO, PREFILL, PROFILES
 from app.errors import Unavailable
 from app.index.indexes import IndexScope
-from app.index.user_index import Also
+from app.index.user_index import FurtherItems
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.item_columns import EPOCH, PLACE, Places, Scan, ids_of
@@ -56,14 +56,14 @@ def places(rows: Sequence[RetrievedRow]) -> Places:
 
 
 class Shelf:
-    """A store and an index that have these: seen by the vector leg, unless it is told otherwise."""
+    """A store and an index that have these: seen by the vector channel, unless it is told otherwise."""
 
     def __init__(
-        self, *rows: RetrievedRow, space: int | None = 9, legs: Sequence[int] | None = None, gone: int = 0
+        self, *rows: RetrievedRow, space: int | None = 9, channels: Sequence[int] | None = None, gone: int = 0
     ) -> None:
         self.rows = list(rows)
         self.space = space
-        self.legs = list(legs) if legs is not None else [1] * len(rows)
+        self.channels = list(channels) if channels is not None else [1] * len(rows)
         self.gone = gone
         """Of those fetched, the first so many may not come up."""
         self.tied_to: list[UUID] = []
@@ -74,7 +74,7 @@ class Shelf:
 
     async def scan(self, tenant: UUID, user: UUID, query: str, vector: Any, scope: IndexScope, **asked: Any) -> Scan:
         self.asked.append({"tenant": tenant, "user": user, "query": query, "vector": vector, "scope": scope, **asked})
-        seen, said = ([each for each, legs in zip(self.rows, self.legs, strict=True) if legs & bit] for bit in (1, 2))
+        seen, said = ([each for each, by in zip(self.rows, self.channels, strict=True) if by & bit] for bit in (1, 2))
         sims = np.linspace(0.9, 0.1, len(seen)).astype(np.float32)
         counts = np.zeros((len(said), 16), np.uint8)
         counts[:, 0] = 1
@@ -112,7 +112,8 @@ async def test_a_question_becomes_one_look() -> None:
     assert vector.shape == (8,)
     assert asked == {
         "tenant": TENANT, "user": USER, "query": "what? ", "scope": IndexScope(SESSION, 7, [OTHER], False, 1),
-        "vectors": LIMITS.vectors, "texts": LIMITS.texts, "also": Also(), "fresh": None, "shared": [], "shared_fresh": {},
+        "vectors": LIMITS.vectors, "texts": LIMITS.texts, "also": FurtherItems(), "fresh": None, "shared": [],
+        "shared_fresh": {},
     }  # fmt: skip
     assert shelf.tied_asked == []
     assert shelf.fetched == []
@@ -153,14 +154,14 @@ async def test_as_few_items_as_are_wanted() -> None:
     assert 3 <= len(found) < 20
 
 
-async def test_a_profile_of_the_seeds_looks_at_the_legs() -> None:
+async def test_a_profile_of_the_seeds_looks_at_the_channels() -> None:
     rows = crowd(120)
-    shelf = Shelf(*rows, legs=[1] * 105 + [2] * 15)
+    shelf = Shelf(*rows, channels=[1] * 105 + [2] * 15)
     found, *_ = await retriever(shelf).candidates(Asked("q"), SCOPE, Wanted(10_000), PREFILL)
     assert {each.id for each in found} == {each.item_id for each in (*rows[:50], *rows[105:])}
 
 
-async def test_a_strategy_asks_for_its_own_legs() -> None:
+async def test_a_strategy_asks_for_its_own_channels() -> None:
     sure = {"reinforcements": 3, "sure_since": NOW}
     summary = memory(item_id=UUID(int=7), kind="summary", entity_ids=["lisbon"], role=11, **sure)
     shelf = Shelf(*crowd(3, **sure), summary)
@@ -170,9 +171,9 @@ async def test_a_strategy_asks_for_its_own_legs() -> None:
     assert shelf.tied_asked == [["happened", "lisbon"]]
     also = shelf.asked[0]["also"]
     may = [round((datetime(2026, n, 1, tzinfo=UTC) - EPOCH).total_seconds() * 1e6) for n in (5, 6)]
-    assert also == Also([UUID(int=7)], (may[0], may[1]), summaries=True)
+    assert also == FurtherItems([UUID(int=7)], (may[0], may[1]), summaries=True)
     by_id = {each.id: each for each in found}
-    assert by_id[UUID(int=7)].legs == {"vector", "summary", "entity", "recent"}
+    assert by_id[UUID(int=7)].channels == {"vector", "summary", "entity", "recent"}
     assert {each.reinforcements for each in found} == {3}
     assert {each.sure_since for each in found} == {NOW}
 
@@ -239,7 +240,7 @@ class Wordless(HashEmbedder):
     [(NoEmbedder(), 9, "q"), (HashEmbedder(), None, "q"), (HashEmbedder(), 9, ""), (Wordless(), 9, "?!")],
 )
 async def test_without_a_vector_words_are_enough(embedder: Embedder, space: int | None, query: str) -> None:
-    shelf = Shelf(row(), space=space, legs=[2])
+    shelf = Shelf(row(), space=space, channels=[2])
     found, *_ = await retriever(shelf, embedder).candidates(Asked(query), SCOPE, WANTED, AUTO)
     assert shelf.asked[0]["vector"] is None
     assert [(each.near_text, each.near_vector, each.similarity) for each in found] == [(1.0, 0.0, None)]
@@ -272,7 +273,7 @@ class Late(HashEmbedder):
 
 
 async def test_a_vector_is_waited_for_as_long_as_is_wanted() -> None:
-    shelf, late = Shelf(row(), legs=[2]), Late()
+    shelf, late = Shelf(row(), channels=[2]), Late()
     with pytest.raises(NoVector, match="took too long"):
         await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED._replace(wait_s=0.001), AUTO)
     assert (late.given_up, shelf.asked) == (True, [])
@@ -283,8 +284,8 @@ async def test_a_vector_is_waited_for_as_long_as_is_wanted() -> None:
             await retriever(shelf, late).candidates(Asked("q"), SCOPE, WANTED, AUTO)
 
 
-async def one(given: RetrievedRow, legs: int = 1) -> Candidate:
-    found, *_ = await retriever(Shelf(given, legs=[legs])).candidates(Asked("q"), SCOPE, WANTED, AUTO)
+async def one(given: RetrievedRow, channels: int = 1) -> Candidate:
+    found, *_ = await retriever(Shelf(given, channels=[channels])).candidates(Asked("q"), SCOPE, WANTED, AUTO)
     return found[0]
 
 
@@ -336,11 +337,11 @@ async def test_a_memory_names_what_it_comes_from() -> None:
     assert (await one(memory(sources=None))).provenance == ()
 
 
-@each_of("legs", range(1, 4))
-async def test_which_legs_brought_it(legs: int) -> None:
-    found = await one(memory(), legs)
-    names = {name for bit, name in enumerate(("vector", "text")) if legs >> bit & 1}
-    assert found.legs == names | {"recent"}, "it is the only one"
+@each_of("channels", range(1, 4))
+async def test_which_channels_brought_it(channels: int) -> None:
+    found = await one(memory(), channels)
+    names = {name for bit, name in enumerate(("vector", "text")) if channels >> bit & 1}
+    assert found.channels == names | {"recent"}, "it is the only one"
     assert (found.similarity is not None) == ("vector" in names)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.errors import TooLarge
-from app.gateway.client import ClientGone, Gone, Inbound
+from app.gateway.client import ClientGone, DisconnectEvent, Inbound
 
 DISCONNECT = {"type": "http.disconnect"}
 
@@ -77,7 +77,7 @@ async def test_the_watch_ends_when_the_answer_came_before_the_body_was_read() ->
 
 
 async def test_gone_interrupts_what_waits() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
 
     async def wait() -> str:
         with pytest.raises(ClientGone), gone.interrupts():
@@ -94,14 +94,14 @@ async def test_gone_interrupts_what_waits() -> None:
 
 
 async def test_gone_before_it_waits() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
     gone.set()
     with pytest.raises(ClientGone), gone.interrupts():
         pytest.fail("the block must not begin")
 
 
 async def test_gone_leaves_alone_what_no_longer_waits() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
     with gone.interrupts():
         await asyncio.sleep(0)
     gone.set()
@@ -109,7 +109,7 @@ async def test_gone_leaves_alone_what_no_longer_waits() -> None:
 
 
 async def test_gone_set_by_the_waiting_task_itself() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
     with gone.interrupts():
         gone.set()
         await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_gone_set_by_the_waiting_task_itself() -> None:
 
 
 async def test_another_cancellation_is_not_mistaken_for_it() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
 
     async def wait() -> None:
         with gone.interrupts():
@@ -136,7 +136,7 @@ async def test_another_cancellation_is_not_mistaken_for_it() -> None:
 
 
 async def test_cancelled_and_gone_at_once_is_cancelled() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
 
     async def wait() -> None:
         with gone.interrupts():
@@ -151,7 +151,7 @@ async def test_cancelled_and_gone_at_once_is_cancelled() -> None:
 
 
 async def test_an_error_in_the_block_goes_through() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
     with pytest.raises(ZeroDivisionError), gone.interrupts():
         raise ZeroDivisionError
     gone.set()
@@ -159,7 +159,7 @@ async def test_an_error_in_the_block_goes_through() -> None:
 
 
 async def test_an_interruption_that_became_another_error() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
 
     async def fail() -> None:
         try:

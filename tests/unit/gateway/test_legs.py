@@ -19,7 +19,7 @@ from app.features.paging.ledger import HiddenLegs
 from app.features.paging.state import Paging, PagingPartRecord
 from app.features.paging.tool_loop import NOT_LOOKED_UP
 from app.features.paging.tools import LIMIT_REACHED, Names
-from app.features.spool.spool import Abandoned
+from app.features.spool.spool import AbandonedSegment
 from app.features.spool.spooled_call import Revived, revive
 from app.gateway.idempotency import EarlierAnswer
 from app.gateway.upstream import UpstreamBroke
@@ -549,7 +549,7 @@ async def test_a_process_that_is_killed_leaves_its_legs(tmp_path: Path, pager: S
         if b"so" not in b"".join(client.parts):
             return False
         for path in keeper.spool.running.glob("*.journal"):
-            left.extend(revive(each, 1 << 20, stage.journey.addon) for each in Abandoned(path).unfinished())
+            left.extend(revive(each, 1 << 20, stage.journey.addon) for each in AbandonedSegment(path).unfinished())
         return True
 
     await going(stage, client, look)

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capture.masking import parse_path
+from app.capture.mask import parse_path
 from app.dialects.sse import EventParser
 from app.gateway.redact import Redactor
 from app.store.records import StreamRecord

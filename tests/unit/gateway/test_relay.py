@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from app.dialects.sse import EventParser
 from app.errors import StoreUnavailable, UpstreamError
-from app.gateway.client import Gone
+from app.gateway.client import DisconnectEvent
 from app.gateway.headers import Headers
 from app.gateway.relay import Ending, Tape, collect, peek, relay
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse
@@ -78,7 +78,7 @@ async def stored(_: Ending) -> bool:
 
 
 async def relayed(answer: Answer, client: Client, **given: Any) -> Ending:
-    arguments = {"head": [], "gone": Gone(), "tape": tape(), "seal": stored, **given}
+    arguments = {"head": [], "gone": DisconnectEvent(), "tape": tape(), "seal": stored, **given}
     return await relay(answer.response, client, **arguments)
 
 
@@ -215,7 +215,7 @@ async def test_a_break_is_relayed_as_one() -> None:
 
 @each_of("error", [OSError("gone"), ClientDisconnect()])
 async def test_a_client_that_cannot_be_written_to_is_gone(error: BaseException) -> None:
-    client, gone = Client(error), Gone()
+    client, gone = Client(error), DisconnectEvent()
     answer = Answer([b"x", forever], [])
     ending = await relayed(answer, client, gone=gone)
     assert ending == Ending("gone", None, True, False)
@@ -224,7 +224,7 @@ async def test_a_client_that_cannot_be_written_to_is_gone(error: BaseException) 
 
 
 async def test_a_client_that_is_gone_already_is_sent_nothing() -> None:
-    client, gone = Client(), Gone()
+    client, gone = Client(), DisconnectEvent()
     gone.set()
     answer = Answer([b"x"], [])
     assert (await relayed(answer, client, gone=gone)).kind == "gone"
@@ -233,7 +233,7 @@ async def test_a_client_that_is_gone_already_is_sent_nothing() -> None:
 
 
 async def test_an_upstream_that_breaks_because_the_client_went_is_no_break() -> None:
-    gone = Gone()
+    gone = DisconnectEvent()
 
     async def swallow() -> None:
         try:

@@ -21,7 +21,7 @@ from app.features.paging.ledger import HiddenLegs
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
 from app.features.responses.dialect import DIALECT as RESPONSES
-from app.features.spool.journal import Begin, Codec, KeptCall, frames_of, gather
+from app.features.spool.journal import CallBegin, Codec, KeptCall, frames_of, gather
 from app.features.spool.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.call import Forwarded
 from app.gateway.client import Inbound
@@ -214,11 +214,11 @@ def test_an_explanation_that_cannot_be_written_costs_itself_only() -> None:
 @pytest.mark.parametrize("notes", [b"{}", b"[]", b"rubbish"])
 def test_what_mneme_has_not_written_is_refused(notes: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        revive(KeptCall(UUID(int=1), Begin(UUID(int=2), 3, notes)), LIMIT)
+        revive(KeptCall(UUID(int=1), CallBegin(UUID(int=2), 3, notes)), LIMIT)
 
 
 def test_a_chat_whose_body_is_none_is_refused() -> None:
     begin = begin_of(made())
     with pytest.raises(ValueError, match="without messages"):
-        revive(KeptCall(UUID(int=1), Begin(begin.user, begin.at_us, begin.notes, b'{"messages": 1}')), LIMIT)
+        revive(KeptCall(UUID(int=1), CallBegin(begin.user, begin.at_us, begin.notes, b'{"messages": 1}')), LIMIT)
     assert orjson.loads(begin.notes)["chat"]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from app.context.rank import rank
 from app.index import user_index
 from app.index.analyse import VERSION, Term, asked, pack
-from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, Also, ItemRow, UserIndex
+from app.index.user_index import ENDED, LOCAL, NEVER, SUPERSEDED, WORDS, FurtherItems, ItemRow, UserIndex
 from app.store.item_columns import PLACE, Scan
 from tests.support.properties import examples
 
@@ -152,7 +152,7 @@ def test_what_comes_in_order_is_ranked_as_if_it_came_in_any(
     for name, column in one.signals().items():
         np.testing.assert_allclose(column[order[0]], other.signals()[name][order[1]], rtol=1e-5, err_msg=name)
     np.testing.assert_array_equal(one.counts[:, order[0]], other.counts[:, order[1]])
-    np.testing.assert_array_equal(one.legs[order[0]], other.legs[order[1]])
+    np.testing.assert_array_equal(one.channels[order[0]], other.channels[order[1]])
 
 
 @given(st.lists(ITEMS, max_size=10), STEPS, QUESTIONS, VECTORS)
@@ -407,13 +407,13 @@ def test_what_is_wanted_besides_comes_however_far_it_is() -> None:
     index = UserIndex.of([each.row() for each in items], DIMENSIONS)
     vector = np.full(DIMENSIONS, DIMENSIONS**-0.5, np.float32)
 
-    def found(vector: NDArray[np.float32] | None, also: Also) -> set[int]:
+    def found(vector: NDArray[np.float32] | None, also: FurtherItems) -> set[int]:
         scan = index.scan(asked("apple"), vector, vectors=3, texts=0, also=also)
         return {each.int >> 64 for each in ids(scan, slice(None))} - {1, 2, 3, 4, 5}
 
-    assert found(vector, Also()) == set()
-    assert found(vector, Also(summaries=True)) == {7}
-    assert found(vector, Also([Item(8).id, Item(9).id])) == {8, 9}, "with and without a vector"
-    assert found(vector, Also(span=(0, 1))) == {7, 9}
-    assert found(None, Also(summaries=True)) == {7}
-    assert found(None, Also(span=(1, 2))) == set()
+    assert found(vector, FurtherItems()) == set()
+    assert found(vector, FurtherItems(summaries=True)) == {7}
+    assert found(vector, FurtherItems([Item(8).id, Item(9).id])) == {8, 9}, "with and without a vector"
+    assert found(vector, FurtherItems(span=(0, 1))) == {7, 9}
+    assert found(None, FurtherItems(summaries=True)) == {7}
+    assert found(None, FurtherItems(span=(1, 2))) == set()

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import BadBody, HelperError, Unavailable
-from app.features.paging.shrinking import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
+from app.features.paging.shrink_job import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
 from app.features.paging.store import PagingStore
-from app.features.paging.summaries import MOST_CHARS, Retold, RetoldLevel
+from app.features.paging.summaries import MOST_CHARS, HelperLevel, HelperSummary
 from app.features.paging.values import Levels, SemanticObject
 from app.providers.embeddings import NoEmbedder, Vectors
 from app.store.records import Vector
@@ -29,14 +29,14 @@ DETAILED = (
     "Money: the class MoneyError is raised by convert_currency when a rate is not positive; helper_1 to helper_29 each add "
     "their number to a total of value, step by step, and print names."
 )
-GOOD = Retold(
-    detailed=RetoldLevel(text=DETAILED, losses=["bodies"], can_answer=["what convert_currency raises"]),
-    compact=RetoldLevel(
+GOOD = HelperSummary(
+    detailed=HelperLevel(text=DETAILED, losses=["bodies"], can_answer=["what convert_currency raises"]),
+    compact=HelperLevel(
         text="convert_currency raises MoneyError; helper_29 adds to a total.", losses=["more"], can_answer=[]
     ),
     fault_when=["you need a body"],
 )
-LYING = GOOD.model_copy(update={"compact": RetoldLevel(text="It takes 4711 ms.", losses=[], can_answer=[])})
+LYING = GOOD.model_copy(update={"compact": HelperLevel(text="It takes 4711 ms.", losses=[], can_answer=[])})
 
 
 def objects(number: int) -> list[SemanticObject]:
@@ -72,7 +72,7 @@ class Shelf:
 class Scripted:
     """A helper that answers what it is told to, in turn; the last for ever."""
 
-    def __init__(self, *answers: Retold | HelperError) -> None:
+    def __init__(self, *answers: HelperSummary | HelperError) -> None:
         self.answers = list(answers)
         self.questions: list[str] = []
 

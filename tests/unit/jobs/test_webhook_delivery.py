@@ -23,7 +23,7 @@ from app.features.webhooks.delivery import (
     OPEN_S,
     RETRIES_S,
     Deliverer,
-    Poster,
+    WebhookSender,
     body_of,
     retrying,
     signature,
@@ -114,7 +114,7 @@ async def delivering(
     timeout_s: float = 5.0,
     open_s: float = OPEN_S,
 ) -> AsyncIterator[None]:
-    post, stop = Poster(timeout_s), asyncio.Event()
+    post, stop = WebhookSender(timeout_s), asyncio.Event()
     deliverer = Deliverer(
         outbox,  # type: ignore[arg-type]
         targets,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from app.context.resolution import Entity
-from app.features.knowledge.breaches import MAX_FINDINGS, breach, findings
-from app.features.knowledge.checking import check
+from app.features.knowledge.check import check
 from app.features.knowledge.domain_sql import DomainColumn, Table
-from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.graph_traversal import TraversalQuery
 from app.features.knowledge.ontology import EntityType, Relation, entity_type
 from app.features.knowledge.ontology_yaml import read
 from app.features.knowledge.render_facts import FactRow
+from app.features.knowledge.violations import MAX_FINDINGS, breach, findings
 from tests.support.tables import each_of
 
 ORDER = EntityType("order", "erp", "orders", "id", "id", "{id}", rules={"total": {"required": True, "min": "0"}})
@@ -47,14 +47,14 @@ def test_a_second_row_where_there_may_be_one() -> None:
         ("one_to_many", False, False), ("many_to_many", False, False),
     ):  # fmt: skip
         relation = Relation("erp", "customer", "has", "order", cardinality, "", (("id", "customer"),))  # type: ignore[arg-type]
-        found = findings(Ask(ORDER, ACME, relation, backwards), rows, ("total",))
+        found = findings(TraversalQuery(ORDER, ACME, relation, backwards), rows, ("total",))
         assert found == ((f"has ({cardinality}): acme has 2 of order",) if wrong else ())
 
 
 def test_a_column_that_is_gone_breaks_no_rule_and_what_is_told_is_bounded() -> None:
     rows = [FactRow(f"SO-{n}", None, {"total": None}) for n in range(40)]
-    assert findings(Ask(ORDER, ACME), rows, ()) == ()
-    assert len(findings(Ask(ORDER, ACME), rows, ("total",))) == MAX_FINDINGS
+    assert findings(TraversalQuery(ORDER, ACME), rows, ()) == ()
+    assert len(findings(TraversalQuery(ORDER, ACME), rows, ("total",))) == MAX_FINDINGS
 
 
 FILE = """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from app.features.knowledge.resolution import RowQuery, Sought
+from app.features.knowledge.resolution import FoundEntities, RowQuery
 from app.features.knowledge.resolve import MAX_WANTED, REMEMBERED_S, Discovery
 from tests.support.clock import FakeClock
 from tests.support.labelled_mentions import Rows
@@ -51,7 +51,7 @@ async def test_a_search_that_is_not_waited_for_goes_on_once() -> None:
     go, rows = asyncio.Event(), Rows()
 
     class Slow:
-        async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> Sought:
+        async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> FoundEntities:
             await go.wait()
             return await rows.find(tenant, mentions)
 

@@ -12,9 +12,19 @@ from hypothesis import strategies as st
 from app.context.question import TimeSpan
 from app.context.resolution import Entity
 from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
-from app.features.knowledge.graph_traversal import Ask
+from app.features.knowledge.graph_traversal import TraversalQuery
 from app.features.knowledge.ontology import EntityType
-from app.features.knowledge.render_facts import FactRow, Told, changed_at, days, facts, name_of, row_values, shown, when
+from app.features.knowledge.render_facts import (
+    FactRow,
+    QueryOutcome,
+    changed_at,
+    days,
+    facts,
+    name_of,
+    row_values,
+    shown,
+    when,
+)
 from tests.support.sample_domain import sample_ontology
 from tests.support.tables import each_of
 
@@ -38,24 +48,26 @@ ORDERS = (order("SO-1052", "in_fulfillment", "2200", "2024-09-22"), order("SO-10
 WORK = (work("WO-501", "SO-1045", "done"), work("WO-502", "SO-1045", "done"), work("WO-503", "SO-1052", "in_progress"))
 
 
-def orders(rows: tuple[FactRow, ...] = ORDERS, total: int | None = None, onward: tuple[Told, ...] = ()) -> Told:
-    ask = Ask(TYPES["sales_order"], GAI, HAS, span=SEPTEMBER)
-    return Told(ask, rows, len(rows) if total is None else total, NUMBERS, onward)
+def orders(
+    rows: tuple[FactRow, ...] = ORDERS, total: int | None = None, onward: tuple[QueryOutcome, ...] = ()
+) -> QueryOutcome:
+    ask = TraversalQuery(TYPES["sales_order"], GAI, HAS, span=SEPTEMBER)
+    return QueryOutcome(ask, rows, len(rows) if total is None else total, NUMBERS, onward)
 
 
-def works(rows: tuple[FactRow, ...] = WORK, total: int | None = None, **given: object) -> Told:
-    ask = Ask(TYPES["work_order"], GAI, CREATES, listed=False)
-    return Told(ask, rows, len(rows) if total is None else total, {"status": "text"}, **given)  # type: ignore[arg-type]
+def works(rows: tuple[FactRow, ...] = WORK, total: int | None = None, **given: object) -> QueryOutcome:
+    ask = TraversalQuery(TYPES["work_order"], GAI, CREATES, listed=False)
+    return QueryOutcome(ask, rows, len(rows) if total is None else total, {"status": "text"}, **given)  # type: ignore[arg-type]
 
 
-def customer(**values: str | None) -> Told:
+def customer(**values: str | None) -> QueryOutcome:
     row = FactRow(
         "gai_123", None, {"name": "Gai Media Entertainment", "industry": "Entertainment", "status": "Active"} | values
     )
-    return Told(Ask(TYPES["customer"], GAI), (row,), 1, {})
+    return QueryOutcome(TraversalQuery(TYPES["customer"], GAI), (row,), 1, {})
 
 
-def text(told: Told) -> str:
+def text(told: QueryOutcome) -> str:
     (fact,) = facts([told])
     return fact.text
 
@@ -92,14 +104,14 @@ def test_a_sum_needs_a_number_in_every_row() -> None:
 def test_what_rows_share_is_not_added_up() -> None:
     sold = next(each for each in sample_ontology().relations if each.name == "is_for")
     rows = tuple(FactRow(name, "SO-1", {"name": name, "price": "10"}) for name in ("a", "b"))
-    told = Told(Ask(TYPES["product"], GAI, sold), rows, 2, {"price": "number"})
+    told = QueryOutcome(TraversalQuery(TYPES["product"], GAI, sold), rows, 2, {"price": "number"})
     assert text(told).endswith("; 2 in all")
 
 
 def test_nothing_is_said_to_be_nothing_and_a_failure_says_nothing() -> None:
     assert text(orders(())) == "Sales orders of Gai Media Entertainment, September 2024: none"
-    assert facts([Told(orders().ask, error="timeout")]) == ()
-    assert facts([Told(Ask(TYPES["customer"], GAI), (), 0, {})]) == ()
+    assert facts([QueryOutcome(orders().ask, error="timeout")]) == ()
+    assert facts([QueryOutcome(TraversalQuery(TYPES["customer"], GAI), (), 0, {})]) == ()
 
 
 def test_what_rows_have_is_counted_by_their_state() -> None:
@@ -112,9 +124,13 @@ def test_what_rows_have_is_counted_by_their_state() -> None:
 def test_what_rows_have_without_a_state_is_counted_and_added_up() -> None:
     pays = next(each for each in sample_ontology().relations if each.name == "is_paid_by")
     rows = tuple(FactRow(str(n), "INV-1", {"amount": "10.50", "method": "card"}) for n in range(2))
-    told = Told(Ask(TYPES["payment"], GAI, pays, listed=False), rows, 2, {"amount": "number"})
-    invoices = Told(
-        Ask(TYPES["invoice"], GAI, HAS), (FactRow("INV-1", "gai_123", {"invoice_id": "INV-1"}),), 1, {}, (told,)
+    told = QueryOutcome(TraversalQuery(TYPES["payment"], GAI, pays, listed=False), rows, 2, {"amount": "number"})
+    invoices = QueryOutcome(
+        TraversalQuery(TYPES["invoice"], GAI, HAS),
+        (FactRow("INV-1", "gai_123", {"invoice_id": "INV-1"}),),
+        1,
+        {},
+        (told,),
     )
     assert text(invoices) == "Invoices of Gai Media Entertainment: INV-1 — payments: 2, amount 21; 1 in all"
 
@@ -153,8 +169,8 @@ def test_when_a_row_was_changed_at_the_latest(value: str | None, family: Family 
 
 def test_rows_say_when_they_were_changed() -> None:
     kind = msgspec.structs.replace(TYPES["customer"], changed="updated_at")
-    told = Told(Ask(kind, GAI), (FactRow("gai_123", None, {"status": "Active", "updated_at": "2024-09-15"}),), 1,
-                {"updated_at": "date"})  # fmt: skip
+    row = FactRow("gai_123", None, {"status": "Active", "updated_at": "2024-09-15"})
+    told = QueryOutcome(TraversalQuery(kind, GAI), (row,), 1, {"updated_at": "date"})
     found = row_values([told], datetime(2024, 10, 15, tzinfo=UTC))
     assert found["customer:gai_123"]["status"].changed_at == datetime(2024, 9, 16, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.context.question import TimeSpan, asked_time
 from app.context.resolution import Entity, Resolution
-from app.features.knowledge.graph_traversal import Ask, WalkLimits, plan, plural, spoken_of
+from app.features.knowledge.graph_traversal import TraversalQuery, WalkLimits, plan, plural, spoken_of
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
 from app.memory.episodes import SoughtRows
 from tests.support.sample_domain import sample_ontology
@@ -27,7 +27,7 @@ def resolved(question: str, *entities: Entity, mention: str = "Gai Media") -> li
     return [Resolution(mention, max(question.find(mention), 0), each, 0.95, "known_alias") for each in entities]
 
 
-def tree(asks: Sequence[Ask]) -> object:
+def tree(asks: Sequence[TraversalQuery]) -> object:
     """The plan as names: a listed one in capitals."""
     return [(each.type.name.upper() if each.listed else each.type.name, tree(each.onward)) if each.onward
             else each.type.name.upper() if each.listed else each.type.name for each in asks]  # fmt: skip
@@ -35,7 +35,7 @@ def tree(asks: Sequence[Ask]) -> object:
 
 def planned(
     question: str, *entities: Entity, limits: WalkLimits = LIMITS, widened: Sequence[str] = ()
-) -> Sequence[Ask]:
+) -> Sequence[TraversalQuery]:
     found = resolved(question, *(entities or (GAI,)))
     return plan(found, question, asked_time(question, NOW), ONTOLOGY, limits, widened)
 
@@ -112,11 +112,11 @@ def test_nothing_known_is_nothing_asked() -> None:
     assert plan([several], "What did Gai order?", None, ONTOLOGY) == ()
 
 
-def count(asks: Sequence[Ask]) -> int:
+def count(asks: Sequence[TraversalQuery]) -> int:
     return sum(1 + count(each.onward) for each in asks)
 
 
-def depth(asks: Sequence[Ask]) -> int:
+def depth(asks: Sequence[TraversalQuery]) -> int:
     return max((1 + depth(each.onward) for each in asks), default=0)
 
 
@@ -152,7 +152,7 @@ def test_no_walk_visits_a_type_twice_or_goes_too_far(
     assert depth(found) <= hops + 1
     assert 1 <= count(found) <= queries
 
-    def check(ask: Ask, above: frozenset[str]) -> None:
+    def check(ask: TraversalQuery, above: frozenset[str]) -> None:
         assert ask.type.name not in above
         for each in ask.onward:
             assert each.relation is not None

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from app.features.mcp.tools import MAX_SHOWN_CHARS, TOOLS, Asker, Refused
+from app.features.mcp.tools import MAX_SHOWN_CHARS, TOOLS, CallerApi, ToolRefused
 from tests.support.tables import each_of
 
 BY_NAME = {each.name: each for each in TOOLS}
@@ -48,7 +48,7 @@ class WiredApi:
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         async with httpx.AsyncClient(transport=httpx.MockTransport(self), base_url="http://mneme") as client:
-            return await BY_NAME[tool].call(Asker(client, [(b"x-mneme-key", b"k")]), arguments)
+            return await BY_NAME[tool].call(CallerApi(client, [(b"x-mneme-key", b"k")]), arguments)
 
     def body(self) -> Any:
         return json.loads(self.asked[-1].content)
@@ -89,7 +89,7 @@ def test_every_schema_is_one_that_a_model_can_read() -> None:
 )
 async def test_wrong_arguments_are_told_and_ask_for_nothing(tool: str, arguments: dict[str, Any], said: str) -> None:
     api = WiredApi({})
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(ToolRefused) as refused:
         await api.call(tool, **arguments)
     assert said in refused.value.message
     assert not api.asked
@@ -113,7 +113,7 @@ async def test_every_request_is_about_the_connections_user() -> None:
     (asked,) = api.asked
     assert dict(asked.url.params) == {"kind": "fact", "limit": "20", "user": "ana/b"}
     assert asked.headers["x-mneme-key"] == "k"
-    with pytest.raises(Refused, match="Say whose memory"):
+    with pytest.raises(ToolRefused, match="Say whose memory"):
         await WiredApi({}, user=None).call("memories")
 
 
@@ -148,7 +148,7 @@ async def test_a_memory_that_is_just_wrong_has_no_heir() -> None:
 
 async def test_nothing_known_of_a_user_is_no_error() -> None:
     assert await WiredApi({}).call("facts") == {"facts": [], "next": None}
-    with pytest.raises(Refused, match="There is no /sessions"):
+    with pytest.raises(ToolRefused, match="There is no /sessions"):
         await WiredApi({}).call("sessions")
 
 
@@ -178,5 +178,5 @@ async def test_a_stranger_in_the_servers_place_is_told() -> None:
         return httpx.Response(502, text="<html>Bad gateway</html>")
 
     async with httpx.AsyncClient(transport=httpx.MockTransport(page), base_url="http://elsewhere") as client:
-        with pytest.raises(Refused, match="elsewhere answered with HTTP 502"):
-            await Asker(client, []).whose()
+        with pytest.raises(ToolRefused, match="elsewhere answered with HTTP 502"):
+            await CallerApi(client, []).whose()

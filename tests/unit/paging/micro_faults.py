@@ -10,7 +10,7 @@ from uuid import UUID
 
 import yaml
 
-from app.features.paging.answering import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer, text_score
+from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer, text_score
 from app.features.paging.shrink import kind_of, stub
 from app.features.paging.values import WEIGHTS, ContentKind
 from app.features.paging.values import Counter as TokenCounter

@@ -7,7 +7,7 @@ from uuid import UUID
 import orjson
 from msgspec.structs import replace
 
-from app.features.paging.explaining import Then, expanded, explained, read
+from app.features.paging.explanation import RecordedDecision, expanded, explained, read
 from app.features.paging.values import Fidelity, PagingRecord, Transition, Trigger, Zone
 from tests.unit.paging.made import SESSION, sized
 
@@ -31,7 +31,9 @@ def test_it_tells_what_is_shown_how_and_why() -> None:
         "transitions": [{"object_id": str(UUID(int=3)), "from_fidelity": 3, "to_fidelity": 4, "trigger": "pressure"}],
         "exchanges": 1,
     }
-    assert read(part) == Then({UUID(int=2): Fidelity.DETAILED, UUID(int=3): Fidelity.EVICTED}, {3: True}, True)
+    assert read(part) == RecordedDecision(
+        {UUID(int=2): Fidelity.DETAILED, UUID(int=3): Fidelity.EVICTED}, {3: True}, True
+    )
 
 
 def test_of_a_session_of_hundreds_it_takes_some_bytes_for_each_that_is_short() -> None:

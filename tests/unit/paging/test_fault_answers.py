@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.features.paging.answering import AnswerSource
 from app.features.paging.faults import FaultTimeouts, Writer, judged, result_of
+from app.features.paging.quotes import AnswerSource
 from app.features.paging.values import ContentKind, Fault, FaultRecord, FaultType
 from tests.unit.paging.made import COUNT
 

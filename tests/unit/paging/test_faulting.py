@@ -17,7 +17,6 @@ from msgspec.structs import replace
 
 from app.errors import HelperError, StoreUnavailable, Unavailable
 from app.features.paging.answer_llm import HelperAnswer
-from app.features.paging.answering import ANSWER_TOKENS, text_score
 from app.features.paging.faults import (
     ASKED_TWICE,
     AWAY,
@@ -25,10 +24,11 @@ from app.features.paging.faults import (
     NO_ROOM,
     NOTHING,
     REMEMBERED_TOKENS,
-    Faulter,
+    FaultAnswers,
     FaultTimeouts,
 )
 from app.features.paging.preview import handle_of
+from app.features.paging.quotes import ANSWER_TOKENS, text_score
 from app.features.paging.state import Paging
 from app.features.paging.tools import Names, PhantomCall, results, spoken, unknown_object
 from app.features.paging.values import (
@@ -131,9 +131,9 @@ class Helping:
         return self.answer
 
 
-def faulter(shelf: Shelf | None = None, helper: Any = None, **given: Any) -> Faulter:
+def faulter(shelf: Shelf | None = None, helper: Any = None, **given: Any) -> FaultAnswers:
     embedder = given.pop("embedder", HashEmbedder())
-    return Faulter(cast(Any, shelf or Shelf()), embedder, 4, COUNT, FakeClock(NOW), helper, **given)
+    return FaultAnswers(cast(Any, shelf or Shelf()), embedder, 4, COUNT, FakeClock(NOW), helper, **given)
 
 
 def paging(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import Transcript
-from app.features.paging.lasting_store import Content, ObjectEvidence, Origin
+from app.features.paging.persistence_store import Content, ObjectEvidence, Origin
 from app.features.paging.persistent_objects import (
     MEMORY_TOKENS,
     MOST,

@@ -20,7 +20,7 @@ from app.features.messages.dialect import folded
 from app.features.paging.forms import FORMS
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.messages import MessagesBody, MessagesStream, as_body, at_the_limit, following, refusal
-from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, Offer, PendingCalls, offer
+from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, PendingCalls, ToolInsertion, offer
 from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole
 from tests.support.phantoms import asked, captured_body, chunks_of, pended, sent
 
@@ -298,14 +298,14 @@ def test_the_tools_stand_behind_the_clients_own() -> None:
     for given_tools in (None, [], [OWN]):
         body = request([user("hi")], **({} if given_tools is None else {"tools": given_tools}))
         made = offer(chat_of(body))
-        assert isinstance(made, Offer)
+        assert isinstance(made, ToolInsertion)
         tools = orjson.loads(splice(body, made.insertions))["tools"]
         assert tools[: len(given_tools or [])] == (given_tools or [])
         assert [each["name"] for each in tools[-2:]] == [*Names()]
         assert tools[-1]["input_schema"]["required"] == ["object_id"]
         assert tools[-2:] == made.tools
     named = offer(chat_of(request([user("hi")], tools=[{"type": "memory_20250818", "name": "memory_query"}])))
-    assert isinstance(named, Offer)
+    assert isinstance(named, ToolInsertion)
     assert named.names.query == "mneme_memory_query"
 
 
@@ -322,16 +322,16 @@ def test_the_tools_stand_behind_the_clients_own() -> None:
 )
 def test_a_choice_of_tools_is_respected(choice: Any, reason: str | None) -> None:
     made = offer(chat_of(request([user("hi")], tools=[OWN], tool_choice=choice)))
-    assert (None if isinstance(made, Offer) else made.reason) == reason
+    assert (None if isinstance(made, ToolInsertion) else made.reason) == reason
     made = offer(chat_of(request([user("hi")], tool_choice=choice)))
-    assert not isinstance(made, Offer)
+    assert not isinstance(made, ToolInsertion)
 
 
 def test_at_the_limit_our_tools_go_unless_there_are_no_others() -> None:
     for tools, names in (([OWN], ["weather"]), ([], [*Names()])):
         body = request([user("hi")], tools=tools)
         made = offer(chat_of(body))
-        assert isinstance(made, Offer)
+        assert isinstance(made, ToolInsertion)
         left = orjson.loads(at_the_limit(splice(body, made.insertions), made.names))
         assert [each["name"] for each in left["tools"]] == names
 

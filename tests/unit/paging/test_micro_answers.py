@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.paging.answering import AnswerSource, answer, hybrid, text_score
+from app.features.paging.quotes import AnswerSource, answer, hybrid, text_score
 from app.features.paging.values import SEED_WEIGHTS, ContentKind
 from app.features.paging.words import terms
 from tests.support.properties import examples

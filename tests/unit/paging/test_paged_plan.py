@@ -7,7 +7,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from app.features.paging.fidelity import applied
-from app.features.paging.plan import Beside, Plan, TranscriptObjects, fill, plan
+from app.features.paging.plan import FixedTokens, Plan, TranscriptObjects, fill, plan
 from app.features.paging.prompt import (
     PagedRequest,
     ReceivedRequest,
@@ -20,13 +20,13 @@ from app.features.paging.prompt import (
 )
 from app.features.paging.segment import segment
 from app.features.paging.state import Paging
-from app.features.paging.tools import Declined, Offer, offer
+from app.features.paging.tools import Declined, ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, FaultType, Fidelity, Paged, PagingRecord, Trigger, Zone
 from app.providers.tokens import CountCache, prompt_tokens
 from tests.support.paging import COUNTER, NOW, SESSION, TENANT, USER, Message, chat_of
 from tests.unit.paging.made import COUNT, LONG_CODE, called, user
 
-BESIDE = Beside(schemas=30, tools=200, memory=500)
+BESIDE = FixedTokens(schemas=30, tools=200, memory=500)
 MESSAGES: list[Message] = [user("Repair it.")] + [
     each
     for i in range(6)
@@ -104,7 +104,7 @@ def test_all_that_was_decided_is_recorded() -> None:
     paging = Paging(TENANT, USER, SESSION, 6, 10_000, NOTHING_PAGED, record)
     out = drawn(made)
     offered = offer(made.page.chat)
-    assert isinstance(offered, Offer)
+    assert isinstance(offered, ToolInsertion)
     fill(paging, made, read, shown, out, offered, BESIDE, 12_000)
     record = paging.record
     assert (record.turn, record.zone, record.offered) == (6, made.decision.zone, True)
@@ -125,7 +125,7 @@ def test_tools_are_offered_where_something_is_short_or_they_were_before() -> Non
     read, made = planned(100_000)
     shown = applied(made.page.objects, made.decision, made.moment)
     record = PagingRecord(SESSION, 0, Zone.NORMAL, 100_000, 0, 0)
-    offers: list[tuple[Paged, Offer | Declined, bool, str | None]] = [
+    offers: list[tuple[Paged, ToolInsertion | Declined, bool, str | None]] = [
         (NOTHING_PAGED, offer(made.page.chat), False, None),
         (Paged(offered=True), offer(made.page.chat), True, None),
         (NOTHING_PAGED, Declined("tool-choice-none"), False, None),

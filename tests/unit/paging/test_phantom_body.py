@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.dialects.sse import UpstreamAnswer, answer_of_json, fold, payloads
-from app.features.paging.body import PhantomBody, Whole
+from app.features.paging.body import PhantomBody, WholeBody
 from app.features.paging.stream import PhantomStream
 from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg
 from tests.support.phantoms import DONE, asked, captured_body, event, pended, sent, usage
@@ -37,12 +37,12 @@ def fault(finish: str = "tool_calls", *calls: dict[str, Any], **message: Any) ->
     return body({"content": None, **message, "tool_calls": list(given)}, finish)
 
 
-def merged(*legs: bytes) -> Whole:
+def merged(*legs: bytes) -> WholeBody:
     engine = PhantomBody(Names())
     for leg in legs[:-1]:
         assert isinstance(engine.feed(leg), NeedsLeg)
     found = engine.feed(legs[-1])
-    assert isinstance(found, Whole)
+    assert isinstance(found, WholeBody)
     return found
 
 
@@ -57,7 +57,7 @@ CAPTURED = {case: found for case in captured_cases() if (found := captured_body(
 
 @pytest.mark.parametrize("case", sorted(CAPTURED))
 def test_without_a_phantom_call_every_byte_is_the_upstreams(case: str) -> None:
-    assert PhantomBody(Names()).feed(CAPTURED[case]) == Whole(CAPTURED[case])
+    assert PhantomBody(Names()).feed(CAPTURED[case]) == WholeBody(CAPTURED[case])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_captured_calls_made_ours(case: str) -> None:
     assert isinstance(need, NeedsLeg)
     assert [each["id"] for each in need.message["tool_calls"]] == [each["id"] for each in own.choices[0].tool_calls]
     found = engine.feed(last)
-    assert isinstance(found, Whole)
+    assert isinstance(found, WholeBody)
     made = openai.types.chat.ChatCompletion.model_validate(orjson.loads(found.data))
     assert (made.id, made.created) == (own.id, own.created)
     want, got = orjson.loads(last), orjson.loads(found.data)
@@ -120,7 +120,7 @@ def test_a_model_that_asks_forever_is_told_and_then_stopped() -> None:
         assert isinstance(need, NeedsLeg)
         assert need.last == (leg == MAX_ROUNDS + 1)
     found = engine.feed(fault())
-    assert isinstance(found, Whole)
+    assert isinstance(found, WholeBody)
     assert orjson.loads(found.data)["choices"][0]["finish_reason"] == "stop"
     assert "tool_calls" not in text(found.data)
 
@@ -140,8 +140,8 @@ def test_calls_beyond_the_limit_are_dropped() -> None:
      b'{"choices":[{"message":{"tool_calls":[1,{},{"function":1},{"function":{"name":1}}]}}]}'],
 )  # fmt: skip
 def test_odd_bodies_go_on_as_they_are(odd: bytes) -> None:
-    assert merged(odd) == Whole(odd)
-    assert merged(fault(), odd) == Whole(odd)
+    assert merged(odd) == WholeBody(odd)
+    assert merged(fault(), odd) == WholeBody(odd)
 
 
 # --- a stream and a body of the same legs -----------------------------------------------------------------------------
@@ -193,7 +193,7 @@ def test_they_say_the_same(given: list[dict[str, Any]]) -> None:
             assert found == need
             stream_engine.next_leg()
             continue
-        assert isinstance(found, Whole)
+        assert isinstance(found, WholeBody)
         assert found.pending == pended(outs)
         streamed, told = fold(payloads(out)), answer_of_json(found.data)
         assert told is not None

@@ -10,7 +10,7 @@ import pytest
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.features.paging.body import following, without_tools
-from app.features.paging.tools import Names, NeedsLeg, Offer, PhantomCall, offer, spoken
+from app.features.paging.tools import Names, NeedsLeg, PhantomCall, ToolInsertion, offer, spoken
 
 OWN = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 CALL = PhantomCall("c1", "memory_query", '{"question":"q"}')
@@ -20,7 +20,7 @@ def offered(body: bytes) -> tuple[bytes, Names]:
     chat = CHAT.read(body, json.loads(body))
     assert chat is not None
     made = offer(chat)
-    assert isinstance(made, Offer)
+    assert isinstance(made, ToolInsertion)
     return splice(body, made.insertions), made.names
 
 

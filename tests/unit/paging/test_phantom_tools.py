@@ -22,13 +22,13 @@ from app.features.paging.tools import (
     MAX_QUESTION_CHARS,
     QUOTED_CHARS,
     Declined,
+    InvalidCall,
     Names,
     NeedsLeg,
-    Offer,
     PhantomCall,
     Query,
     Restore,
-    Wrong,
+    ToolInsertion,
     choose_names,
     definitions,
     offer,
@@ -50,12 +50,12 @@ RESULT_CHARS = 400
 """No result that says what is wrong is longer."""
 
 
-def offered(**fields: Any) -> Offer | Declined:
+def offered(**fields: Any) -> ToolInsertion | Declined:
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "q"}], **fields}).encode()
     chat = CHAT.read(body, orjson.loads(body))
     assert chat is not None
     found = offer(chat)
-    if isinstance(found, Offer):
+    if isinstance(found, ToolInsertion):
         made = orjson.loads(splice(body, found.insertions))
         tools = made.pop("tools")
         assert made == {key: value for key, value in orjson.loads(body).items() if key != "tools"}, (
@@ -119,7 +119,7 @@ def test_every_other_byte_stays(tools: bytes) -> None:
     chat = CHAT.read(body, orjson.loads(body))
     assert chat is not None
     found = offer(chat)
-    assert isinstance(found, Offer)
+    assert isinstance(found, ToolInsertion)
     made = splice(body, found.insertions)
     before, _, behind = body.partition(tools)
     assert made.startswith(before)
@@ -140,7 +140,7 @@ def test_every_captured_request_can_take_them_or_says_why_not() -> None:
         if chat is not None:
             found = offer(chat)
             seen.add(found.reason if isinstance(found, Declined) else "offered")
-            if isinstance(found, Offer):
+            if isinstance(found, ToolInsertion):
                 orjson.loads(splice(body, found.insertions))
     assert seen == {"offered", "tool-choice-forced", "tool-choice-without-tools", "several-choices"}
 
@@ -192,7 +192,7 @@ def test_a_client_that_owns_them_all() -> None:
 )
 def test_names_of_every_kind_of_tool_count(tool: dict[str, Any]) -> None:
     found = offered(tools=[tool])
-    assert isinstance(found, Offer)
+    assert isinstance(found, ToolInsertion)
     assert found.names.query == "mneme_memory_query"
 
 
@@ -238,7 +238,7 @@ def test_what_is_asked(call: PhantomCall, found: Query | Restore) -> None:
 )
 def test_what_is_wrong_is_said(call: PhantomCall, says: str) -> None:
     found = read_call(call, Names())
-    assert isinstance(found, Wrong)
+    assert isinstance(found, InvalidCall)
     assert says in found.result
     assert f"Call {call.name} with" in found.result
     assert len(found.result) <= RESULT_CHARS
@@ -254,7 +254,7 @@ def test_whatever_a_model_writes_is_answered_and_can_go_back(arguments: str) -> 
     for name in Names():
         call = made(arguments, name)
         found = read_call(call, Names())
-        assert not isinstance(found, Wrong) or len(found.result) <= RESULT_CHARS
+        assert not isinstance(found, InvalidCall) or len(found.result) <= RESULT_CHARS
         assert isinstance(json.loads(call.as_sent()["function"]["arguments"]), dict), (
             "vLLM parses the calls of earlier messages"
         )

@@ -18,8 +18,8 @@ from app.features.paging.summaries import (
     TOLD_CHARS,
     UNSAID,
     WORDS_PER_TOKEN,
-    Retold,
-    RetoldLevel,
+    HelperLevel,
+    HelperSummary,
     asked,
     checked,
 )
@@ -37,19 +37,19 @@ COMPACT = (
 )
 
 
-def told(detailed: str = DETAILED, compact: str = COMPACT, **lists: list[str]) -> Retold:
-    return Retold(
-        detailed=RetoldLevel(
+def told(detailed: str = DETAILED, compact: str = COMPACT, **lists: list[str]) -> HelperSummary:
+    return HelperSummary(
+        detailed=HelperLevel(
             text=detailed,
             losses=lists.get("losses", ["the bodies of the functions"]),
             can_answer=lists.get("can", ["which functions there are"]),
         ),
-        compact=RetoldLevel(text=compact, losses=lists.get("losses", ["most of the functions"]), can_answer=[]),
+        compact=HelperLevel(text=compact, losses=lists.get("losses", ["most of the functions"]), can_answer=[]),
         fault_when=lists.get("ask", ["you need the body of a function"]),
     )
 
 
-def levels(answer: Retold, of: SemanticObject = CODE) -> Levels:
+def levels(answer: HelperSummary, of: SemanticObject = CODE) -> Levels:
     found = checked(answer, of, COUNT)
     assert found is not None
     return found
@@ -173,8 +173,8 @@ def test_the_question_bounds_both_levels_and_fences_the_content() -> None:
 
 
 def test_the_schema_is_strict_all_the_way_down() -> None:
-    schema = strict_schema(Retold)
-    level = schema["$defs"]["RetoldLevel"]
+    schema = strict_schema(HelperSummary)
+    level = schema["$defs"]["HelperLevel"]
     assert (schema["required"], level["required"]) == (
         ["detailed", "compact", "fault_when"],
         ["text", "losses", "can_answer"],
@@ -183,7 +183,7 @@ def test_the_schema_is_strict_all_the_way_down() -> None:
 
 
 def test_text_that_postgres_refuses_is_replaced() -> None:
-    answer = Retold.model_validate_json(
+    answer = HelperSummary.model_validate_json(
         '{"detailed": {"text": "a\\u0000b", "losses": [], "can_answer": []}, '
         '"compact": {"text": "", "losses": [], "can_answer": []}, "fault_when": []}'
     )
@@ -193,9 +193,9 @@ def test_text_that_postgres_refuses_is_replaced() -> None:
 @given(st.text(max_size=600), st.text(max_size=200), st.lists(st.text(max_size=60), max_size=3))
 def test_any_answer_is_judged(detailed: str, compact: str, lists: list[str]) -> None:
     """Whatever a helper says, it is kept with its bounds or not at all."""
-    one = RetoldLevel(text=detailed, losses=lists, can_answer=lists)
-    other = RetoldLevel(text=compact, losses=lists, can_answer=lists)
-    found = checked(Retold(detailed=one, compact=other, fault_when=lists), CODE, COUNT)
+    one = HelperLevel(text=detailed, losses=lists, can_answer=lists)
+    other = HelperLevel(text=compact, losses=lists, can_answer=lists)
+    found = checked(HelperSummary(detailed=one, compact=other, fault_when=lists), CODE, COUNT)
     assert found is None or (found.detailed is not None and found.detailed.losses)
 
 

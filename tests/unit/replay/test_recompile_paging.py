@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from app.context.transcript import Transcript
-from app.features.paging.again import PagedThen
 from app.features.paging.ledger import HiddenLegs, keys_of
+from app.features.paging.recorded import RecordedPager
 from app.features.paging.store import PagingStore
 from app.features.paging.tools import PhantomCall
 from app.gateway.addon import PartAgain
@@ -27,7 +27,7 @@ def session(count: int) -> list[Message]:
 
 
 async def again(desk: Desk, asked: Asked) -> PartAgain:
-    then = PagedThen(cast("PagingStore", desk.shelf), TOKENIZERS, desk.counts, nonce_key=lambda: b"a test's secret")
+    then = RecordedPager(cast("PagingStore", desk.shelf), TOKENIZERS, desk.counts, nonce_key=lambda: b"a test's secret")
     return await then.again(TENANT, USER, SESSION, asked.chat, MODEL, asked.paging.explained)
 
 

@@ -11,7 +11,7 @@ import pytest
 import app.gateway
 from app.context.assemble import RebaseReason
 from app.context.budget import KNOWN_SECTIONS, TaskType
-from app.context.candidates import LEGS
+from app.context.candidates import CHANNELS
 from app.context.pack import Reason
 from app.context.score import SIGNALS
 from app.features.calls.routes import Outcome
@@ -34,7 +34,7 @@ GIVEN = re.compile(
     [
         ([*map(str, Reason), NOT_FOUND, "forgotten", "not_in_force"], call_words.REASONS),
         (SIGNALS, call_words.SIGNALS),
-        (LEGS, call_words.LEGS),
+        (CHANNELS, call_words.CHANNELS),
         (get_args(Outcome), call_words.OUTCOMES),
         (get_args(MemoryStatus), call_words.MEMORY),
         (get_args(Change), call_words.CHANGES),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.features.ui.conversation import Piece, pieces, plain, pretty, turns, whole
+from app.features.ui.conversation import ContentPiece, pieces, plain, pretty, turns, whole
 from tests.support.tables import each_of
 
 SESSION = "own"
 KB3 = "A" * 4096
 """Base64 of 3 KB."""
+PNG = ContentPiece("Image", "image/png, 3 KB", "")
+TOOL_USE = ContentPiece("Tool use", "search", pretty({"type": "tool_use", "name": "search"}))
 
 
 def message(turn: int, role: str = "user", content: object = "hello", **given: Any) -> dict[str, Any]:
@@ -87,30 +89,30 @@ def test_a_page_does_not_cut_a_turn_in_two() -> None:
 @each_of(
     ("part", "named"),
     [
-        ("plain", Piece("", "", "plain")),
-        ({"type": "text", "text": "said"}, Piece("", "", "said")),
-        ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{KB3}"}}, Piece("Image", "image/png, 3 KB", "")),
-        ({"type": "image_url", "image_url": {"url": "javascript:alert(1)"}}, Piece("Image", "javascript:alert(1)", "")),
-        ({"type": "input_image", "image_url": "https://x.example/a.png"}, Piece("Image", "https://x.example/a.png", "")),
-        ({"type": "input_image", "file_id": "file-1"}, Piece("Image", "file-1", "")),
-        ({"type": "input_audio", "input_audio": {"format": "wav", "data": KB3}}, Piece("Audio", "wav, 3 KB", "")),
-        ({"type": "file", "file": {"filename": "a.pdf"}}, Piece("File", "a.pdf", "")),
-        ({"type": "refusal", "refusal": "No."}, Piece("Refusal", "", "No.")),
-        ({"type": "thinking", "thinking": "Hm."}, Piece("Reasoning", "", "Hm.")),
-        ({"type": "tool_use", "name": "search"}, Piece("Tool use", "search", pretty({"type": "tool_use", "name": "search"}))),
-        ({"type": "image_url"}, Piece("Image", "", "")),
-        ({"type": "input_audio", "input_audio": None}, Piece("Audio", "", "")),
-        (7, Piece("Part", "", "7")),
+        ("plain", ContentPiece("", "", "plain")),
+        ({"type": "text", "text": "said"}, ContentPiece("", "", "said")),
+        ({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{KB3}"}}, PNG),
+        ({"type": "image_url", "image_url": {"url": "javascript:alert(1)"}}, ContentPiece("Image", "javascript:alert(1)", "")),
+        ({"type": "input_image", "image_url": "https://x.example/a.png"}, ContentPiece("Image", "https://x.example/a.png", "")),
+        ({"type": "input_image", "file_id": "file-1"}, ContentPiece("Image", "file-1", "")),
+        ({"type": "input_audio", "input_audio": {"format": "wav", "data": KB3}}, ContentPiece("Audio", "wav, 3 KB", "")),
+        ({"type": "file", "file": {"filename": "a.pdf"}}, ContentPiece("File", "a.pdf", "")),
+        ({"type": "refusal", "refusal": "No."}, ContentPiece("Refusal", "", "No.")),
+        ({"type": "thinking", "thinking": "Hm."}, ContentPiece("Reasoning", "", "Hm.")),
+        ({"type": "tool_use", "name": "search"}, TOOL_USE),
+        ({"type": "image_url"}, ContentPiece("Image", "", "")),
+        ({"type": "input_audio", "input_audio": None}, ContentPiece("Audio", "", "")),
+        (7, ContentPiece("Part", "", "7")),
     ],
 )  # fmt: skip
-def test_content_parts_are_named(part: object, named: Piece) -> None:
+def test_content_parts_are_named(part: object, named: ContentPiece) -> None:
     assert pieces([part]) == [named]
 
 
 def test_contents_that_are_no_list() -> None:
     assert pieces(None) == pieces("") == pieces([]) == []
-    assert pieces("text") == [Piece("", "", "text")]
-    assert pieces({"odd": 1}) == [Piece("Content", "", '{\n  "odd": 1\n}')]
+    assert pieces("text") == [ContentPiece("", "", "text")]
+    assert pieces({"odd": 1}) == [ContentPiece("Content", "", '{\n  "odd": 1\n}')]
 
 
 def test_json_is_laid_out_and_other_text_left_alone() -> None:

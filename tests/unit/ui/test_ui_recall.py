@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from app.features.ui.memories import Wanted, json_object, tier, told, words, written
+from app.features.ui.memories import MemoryQuery, json_object, tier, told, words, written
 from app.features.ui.visit import Refused
 from app.store.kinds import KINDS
 
 
 def test_a_list_is_asked_for_what_was_typed() -> None:
-    wanted = Wanted(tier="3", kind="fact", status="all", tags="home, travel,", metadata='{"a": 1}')
+    wanted = MemoryQuery(tier="3", kind="fact", status="all", tags="home, travel,", metadata='{"a": 1}')
     assert wanted.listing() == {
         "tier": "3", "kind": "fact", "status": "all", "tag": ["home", "travel"], "metadata": '{"a": 1}',
     }  # fmt: skip
@@ -20,12 +20,12 @@ def test_a_list_is_asked_for_what_was_typed() -> None:
 
 
 def test_a_search_is_bounded_and_looks_among_memories_unless_messages_are_wanted() -> None:
-    body = Wanted(q="tea?").searching()
+    body = MemoryQuery(q="tea?").searching()
     assert (body["query"], body["k"], body["history"]) == ("tea?", 50, False)
     assert body["kinds"] == list(KINDS)
     assert not {"tiers", "tags", "metadata"} & set(body), "what is not asked for is left to the route"
-    assert "message" in Wanted(q="tea?", said="on").searching()["kinds"]
-    narrow = Wanted(q="tea?", kind="fact", tier="3", tags="a,b", metadata='{"a": 1}', said="on").searching()
+    assert "message" in MemoryQuery(q="tea?", said="on").searching()["kinds"]
+    narrow = MemoryQuery(q="tea?", kind="fact", tier="3", tags="a,b", metadata='{"a": 1}', said="on").searching()
     assert (narrow["kinds"], narrow["tiers"], narrow["tags"], narrow["metadata"]) == (
         ["fact"],
         [3],
@@ -45,7 +45,7 @@ def test_a_search_is_bounded_and_looks_among_memories_unless_messages_are_wanted
     ],
 )
 def test_a_search_by_status(status: str, history: bool, kept: set[str]) -> None:
-    wanted = Wanted(q="tea?", status=status)
+    wanted = MemoryQuery(q="tea?", status=status)
     assert wanted.searching()["history"] is history
     assert {each for each in ("active", "aging", "superseded") if wanted.keeps(each)} == kept
 
@@ -53,14 +53,14 @@ def test_a_search_by_status(status: str, history: bool, kept: set[str]) -> None:
 @pytest.mark.parametrize(("text", "asked"), [("3", 3), ("semantic", "semantic"), ("²", "²"), ("9" * 5000, "9" * 5000)])
 def test_a_tier_is_a_number_or_what_the_route_makes_of_it(text: str, asked: int | str) -> None:
     assert tier(text) == asked
-    assert Wanted(q="tea?", tier=text).searching()["tiers"] == [asked]
+    assert MemoryQuery(q="tea?", tier=text).searching()["tiers"] == [asked]
 
 
 def test_whether_anything_is_left_out() -> None:
-    assert not Wanted().narrowed
-    assert not Wanted(status="all").narrowed
-    assert Wanted(kind="fact").narrowed
-    assert Wanted(q="tea?").narrowed
+    assert not MemoryQuery().narrowed
+    assert not MemoryQuery(status="all").narrowed
+    assert MemoryQuery(kind="fact").narrowed
+    assert MemoryQuery(q="tea?").narrowed
 
 
 def test_signals_that_say_something_the_strongest_first() -> None:

@@ -24,16 +24,16 @@ from msgspec.structs import replace
 
 from app.clock import Clock
 from app.errors import BadBody, Conflict
-from app.features.paging.lasting_store import (
+from app.features.paging.persistence_store import (
     KnownObject,
-    LastingState,
-    LastingStore,
-    LastingWrites,
     ObjectEvidence,
     Origin,
+    PersistenceReads,
+    PersistenceState,
+    PersistenceWrites,
 )
 from app.features.paging.persistent_objects import (
-    Lasting,
+    PersistentObject,
     by_tool,
     content_key,
     evidence,
@@ -95,10 +95,10 @@ class RememberJob(Struct, frozen=True):
             raise BadBody("This job's payload cannot be read.") from error
 
 
-class Worded(Struct, frozen=True):
+class WordedObject(Struct, frozen=True):
     """A content that is to be remembered, in its words; `vector` None: there is none."""
 
-    of: Lasting
+    of: PersistentObject
     origin: Origin
     text: str
     content_hash: bytes
@@ -106,13 +106,13 @@ class Worded(Struct, frozen=True):
     vector: Vector | None = None
 
 
-class Rememberer:
+class ObjectRememberer:
     """Does `remember_objects` jobs."""
 
     def __init__(
         self,
         learning: LearningStore,
-        store: LastingStore,
+        store: PersistenceReads,
         sql: Queries,
         clock: Clock,
         *,
@@ -162,7 +162,7 @@ class Rememberer:
                 now=now,
             ) as effect:
                 if effect is not None:
-                    writes = LastingWrites(effect.connection, self._sql, job.tenant, job.user, state.hmac_key)
+                    writes = PersistenceWrites(effect.connection, self._sql, job.tenant, job.user, state.hmac_key)
                     if await writes.since(job.session) != state.since:
                         raise Conflict("Another job has looked through these objects.")
                     life = (await lives(effect.connection, self._sql))[EPISODIC]
@@ -171,11 +171,13 @@ class Rememberer:
             return False
         return True
 
-    async def _worded(self, job: RememberJob, state: LastingState, found: Sequence[Lasting]) -> list[Worded]:
+    async def _worded(
+        self, job: RememberJob, state: PersistenceState, found: Sequence[PersistentObject]
+    ) -> list[WordedObject]:
         """Those that may be remembered, each text once."""
         origins = origins_of((each.reading for each in found), state.origins)
         usable = [each for each in found if (at := origins.get(each.reading.object_id)) is not None and at.usable]
-        made: dict[bytes, Worded] = {}
+        made: dict[bytes, WordedObject] = {}
         for each in usable:  # one at a time: a content may have 10 MB
             reading = each.reading
             content = (await self._store.contents(job.tenant, job.user, [reading.object_id])).get(reading.object_id)
@@ -185,7 +187,7 @@ class Rememberer:
             # What is planted in one session is not carried into the next.
             if text and not steers(text) and not self._unwelcome(text):
                 hashed = content_hash(text)
-                made.setdefault(hashed, Worded(each, origins[reading.object_id], text, hashed, self._count(text)))
+                made.setdefault(hashed, WordedObject(each, origins[reading.object_id], text, hashed, self._count(text)))
         if not made or self._space is None:
             return list(made.values())
         vectors = await self._embedder.embed([each.text for each in made.values()])
@@ -199,14 +201,14 @@ class _Taking(Struct, frozen=True):
     """One job's effect, within its transaction."""
 
     job: RememberJob
-    state: LastingState
+    state: PersistenceState
     effect: Effect
-    writes: LastingWrites
+    writes: PersistenceWrites
     space: int | None
     now: datetime
     life: timedelta
 
-    async def take(self, worded: Sequence[Worded], found: Sequence[Lasting]) -> None:
+    async def take(self, worded: Sequence[WordedObject], found: Sequence[PersistentObject]) -> None:
         """Write all of it. `found`: what was looked at, whether or not it may be remembered."""
         places = latest(self.state.readings)
         keys = [content_key(each.of.reading.content_hash) for each in worded]
@@ -250,15 +252,15 @@ class _Taking(Struct, frozen=True):
         await self.writes.done(self.job.session, told, self.state.until)
 
     async def _sorted(
-        self, worded: Sequence[Worded], known: Mapping[str, Sequence[KnownObject]]
-    ) -> tuple[list[Worded], list[tuple[Worded, KnownObject]]]:
+        self, worded: Sequence[WordedObject], known: Mapping[str, Sequence[KnownObject]]
+    ) -> tuple[list[WordedObject], list[tuple[WordedObject, KnownObject]]]:
         """What is new, and what is remembered already; without what was forgotten, in these words or its message's."""
         hashes = {each.content_hash for each in worded}
         said = {each.origin.content_hash for each in worded if each.origin.content_hash is not None}
         gone = await self.effect.forgotten(self.state.hmac_key, [*(hashes | said)])
         there = {each.content_hash for each in await self.effect.members(ids.NIL, [*hashes], (), ())}
-        fresh: list[Worded] = []
-        repeated: list[tuple[Worded, KnownObject]] = []
+        fresh: list[WordedObject] = []
+        repeated: list[tuple[WordedObject, KnownObject]] = []
         for each in worded:
             memories = known.get(content_key(each.of.reading.content_hash), ())
             active = next((memory for memory in memories if memory.is_active), None)
@@ -288,7 +290,7 @@ class _Taking(Struct, frozen=True):
                     found.setdefault(memory.memory_id, (place, memory))
         return list(found.values())
 
-    def _row(self, each: Worded) -> MemoryRow:
+    def _row(self, each: WordedObject) -> MemoryRow:
         reading, origin, times = each.of.reading, each.origin, each.of.fresh
         confidence = confirmed(L1_CONFIDENCE, 0, L1_CONFIDENCE, times)
         return MemoryRow(
@@ -321,7 +323,7 @@ class _Taking(Struct, frozen=True):
             details={"object": told_of(reading)},
         )
 
-    def _reinforcement(self, each: Worded, memory: KnownObject) -> Reinforcement:
+    def _reinforcement(self, each: WordedObject, memory: KnownObject) -> Reinforcement:
         times = each.of.fresh
         confidence = confirmed(memory.confidence, memory.reinforcement_count, L1_CONFIDENCE, times)
         added = [] if each.origin.message_id in memory.source_message_ids else [each.origin]
@@ -353,7 +355,7 @@ class _Taking(Struct, frozen=True):
         }
 
 
-def _keys(each: Worded) -> list[str]:
+def _keys(each: WordedObject) -> list[str]:
     reading = each.of.reading
     keys = (content_key(reading.content_hash), place_of(reading), file_of(reading))
     return [key for key in keys if key is not None]

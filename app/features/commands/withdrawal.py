@@ -15,7 +15,7 @@ from app.store.learning import Effect
 from app.store.queries import Queries
 
 
-async def take_back(
+async def withdraw(
     sql: Queries, clock: Clock, job: LearnJob, effect: Effect, exchanges: Sequence[Told], statements: Sequence[Draft]
 ) -> None:
     """End standing wishes that the user took back where no request did it: in what is imported, or was said while memory was

@@ -12,8 +12,8 @@ from collections import Counter as Tally
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from app.features.paging.answering import OBJECTS, AnswerSource, hybrid
 from app.features.paging.preview import defused, handle_of
+from app.features.paging.quotes import OBJECTS, AnswerSource, hybrid
 from app.features.paging.values import SATURATION, Fidelity, Relationship, RelationType, SemanticObject
 from app.features.paging.words import MAX_TERMS_CHARS, terms
 

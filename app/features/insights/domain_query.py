@@ -20,7 +20,7 @@ import asyncpg
 import orjson
 
 from app.errors import AwayReason, BadRequest, DomainAway
-from app.features.insights.telling import Bounds, Figures, Measured
+from app.features.insights.render import Bounds, Figures, Measured
 from app.sources import DomainSource
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S
 from app.store.queries import Queries

@@ -17,7 +17,7 @@ from app.features.paging.values import Fidelity, PagingRecord, SemanticObject
 _ID_BYTES = 16
 
 
-class Then(Struct, frozen=True):
+class RecordedDecision(Struct, frozen=True):
     """What was decided for a call. `shown`: levels of the objects below full; `exchanges`: of the ledger, by the index of their
     answer, and whether the calls beside the client's own were answered; `tools`: the phantom tools stood in it."""
 
@@ -77,12 +77,12 @@ def expanded(part: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read(part: Mapping[str, Any]) -> Then:
+def read(part: Mapping[str, Any]) -> RecordedDecision:
     """What was decided, of what `explained` made."""
     packed = b64decode(part["shown"]["ids"])
     ids = [UUID(bytes=packed[at : at + _ID_BYTES]) for at in range(0, len(packed), _ID_BYTES)]
     levels = [Fidelity(int(each)) for each in part["shown"]["levels"]]
-    return Then(
+    return RecordedDecision(
         dict(zip(ids, levels, strict=True)),
         dict(part["exchanges"]),
         part["tools"] is not None,

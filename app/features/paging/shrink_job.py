@@ -22,7 +22,7 @@ from msgspec import Struct
 from app.errors import BadBody, HelperError
 from app.features.paging.shrink import shrink
 from app.features.paging.store import PagingStore
-from app.features.paging.summaries import Retold, asked, checked
+from app.features.paging.summaries import HelperSummary, asked, checked
 from app.features.paging.values import Counter, Levels, SemanticObject
 from app.providers.embeddings import Embedder
 from app.providers.helper import Helper
@@ -90,7 +90,7 @@ class Shrinker:
         """Make what the objects of a session lack. Raises `BadBody`, `Unavailable` (of the embedder), `StoreUnavailable`; not
         for a helper that fails."""
         job = ShrinkJob.parse(payload)
-        asking = Asking(self._helper)
+        asking = HelperUse(self._helper)
         seen: set[UUID] = set()
         while made := await self._shelf.unshrunk(job.tenant, job.user, job.session, AT_ONCE):
             if seen.issuperset(each.id for each in made):
@@ -102,7 +102,7 @@ class Shrinker:
             levels = await asyncio.gather(*(self._levels(each, asking) for each in made))
             await self._shelf.store_levels(job.tenant, job.user, levels, vectors, self._space)
 
-    async def _levels(self, made: SemanticObject, asking: Asking) -> Levels:
+    async def _levels(self, made: SemanticObject, asking: HelperUse) -> Levels:
         told = await asking.ask(made)
         # Some 10 ms for 10,000 tokens: other jobs go on meanwhile.
         if told is not None and (held := await asyncio.to_thread(checked, told, made, self._count)) is not None:
@@ -124,21 +124,21 @@ class Shrinker:
         return vectors
 
 
-class Asking:
+class HelperUse:
     """The helper, for as long as it answers within one job."""
 
     def __init__(self, helper: Helper | None) -> None:
         self._helper = helper
         self._failed = 0
 
-    async def ask(self, made: SemanticObject) -> Retold | None:
+    async def ask(self, made: SemanticObject) -> HelperSummary | None:
         """An object in the helper's words, unchecked; None: there is no helper, none that answers, or too much to ask."""
         question = asked(made) if self._helper is not None and self._failed < FAILURES else None
         if question is None or self._helper is None:
             return None
         try:
             told = await self._helper.ask(
-                Retold, system=question.system, user=question.user, max_tokens=question.max_tokens
+                HelperSummary, system=question.system, user=question.user, max_tokens=question.max_tokens
             )
         except HelperError as error:
             self._failed += 1

@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from app.context.assemble import session_nonce
 from app.dialects.base import ChatRequest
-from app.features.paging.explaining import Then, read
+from app.features.paging.explanation import RecordedDecision, read
 from app.features.paging.ledger import HiddenLegs, keys_of
 from app.features.paging.pager import with_texts
 from app.features.paging.prompt import Renderings, costs_of, draw, messages_at, places, sheet
 from app.features.paging.store import PagingStore
-from app.features.paging.tools import Offer, offer
+from app.features.paging.tools import ToolInsertion, offer
 from app.gateway.addon import PartAgain
 from app.providers.tokens import CountCache, Tokenizers
 
 
-class PagedThen:
+class RecordedPager:
     """Pages captured calls again."""
 
     def __init__(
@@ -51,18 +51,18 @@ class PagedThen:
         drawn = draw(page, page.objects, nonce, Renderings(), counter, self._counts)
         insertions = list(drawn.insertions)
         schemas: list[object] = []
-        if then.tools and isinstance(made := offer(chat), Offer):
+        if then.tools and isinstance(made := offer(chat), ToolInsertion):
             insertions += made.insertions
             schemas = [made.tools]
         return PartAgain(insertions, drawn.costs, schemas, _lost(then, len(page.objects), len(hidden)))
 
 
-def _as_told(hidden: HiddenLegs, then: Then, at: int) -> HiddenLegs:
+def _as_told(hidden: HiddenLegs, then: RecordedDecision, at: int) -> HiddenLegs:
     """The exchange as it stood then: calls beside the client's own may have been answered since."""
     return hidden if then.exchanges[at] else replace(hidden, told=None)
 
 
-def _lost(then: Then, objects: int, exchanges: int) -> list[str]:
+def _lost(then: RecordedDecision, objects: int, exchanges: int) -> list[str]:
     told = []
     if objects < len(then.shown):
         told.append(f"Of the objects that were shown shorter {len(then.shown) - objects} are not stored any more.")

@@ -57,7 +57,7 @@ class Origin(NamedTuple):
     usable: bool
 
 
-class LastingState(Struct, frozen=True):
+class PersistenceState(Struct, frozen=True):
     """A session as its objects are looked through. `until`: what is seen of it; `since`: what was seen before. `epoch`: its
     user's erasure epoch, None: there is no such user. `hmac_key`: of this database's keyed hashes."""
 
@@ -97,14 +97,14 @@ class KnownObject(Struct, frozen=True):
     forgotten: bool
 
 
-class LastingStore:
+class PersistenceReads:
     """Reads what there is to remember of a session's objects."""
 
     def __init__(self, pool: Pool, sql: Queries) -> None:
         self._pool = pool
         self._sql = sql
 
-    async def read(self, tenant: UUID, user: UUID, session: UUID) -> LastingState | None:
+    async def read(self, tenant: UUID, user: UUID, session: UUID) -> PersistenceState | None:
         """None: there is no such session, or it has no objects."""
         sql = self._sql
         async with self._pool.transaction(tenant) as connection:
@@ -117,7 +117,7 @@ class LastingStore:
             readings = await connection.fetch(sql["lasting.readings"], tenant, user, session)
             line = await line_of(connection, sql, tenant, SessionRef(user, session)) if readings else None
             origins = await connection.fetch(sql["lasting.messages"], tenant, user, *line) if line else []
-        return LastingState(
+        return PersistenceState(
             owner["epoch"],
             key,
             row["external_id"] or str(session),
@@ -136,7 +136,7 @@ class LastingStore:
         }
 
 
-class LastingWrites:
+class PersistenceWrites:
     """What is written of it beside the memories themselves, within the transaction of a job's effect."""
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any
 
-from app.features.knowledge.graph_traversal import Ask, to_one
+from app.features.knowledge.graph_traversal import TraversalQuery, to_one
 from app.features.knowledge.ontology import EntityType
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def breached(kind: EntityType, row: FactRow, column: str) -> bool:
     return rule is not None and breach(rule, row.values.get(column)) is not None
 
 
-def findings(ask: Ask, rows: Sequence[FactRow], read: Sequence[str]) -> tuple[str, ...]:
+def findings(ask: TraversalQuery, rows: Sequence[FactRow], read: Sequence[str]) -> tuple[str, ...]:
     """What is wrong with the rows of an ask. `read`: the columns that the table has."""
     kind = ask.type
     found = [

@@ -34,7 +34,7 @@ MAX_CARD_BYTES = 64 * 1024
 """Largest card, bytes of compact JSON, as through the API."""
 
 
-class TakenCard(NamedTuple):
+class ExtractedCard(NamedTuple):
     """A card: its type and data, and its data as compact JSON."""
 
     kind: str
@@ -42,7 +42,7 @@ class TakenCard(NamedTuple):
     text: str
 
 
-def cards_of(result: str, tool: CardTool) -> list[TakenCard] | str:
+def cards_of(result: str, tool: CardTool) -> list[ExtractedCard] | str:
     """The cards that a tool's result shows, or why there are none: the result itself, or each item of the list at `items`."""
     if len(result) > MAX_RESULT_CHARS:
         return f"it is longer than {MAX_RESULT_CHARS} characters"
@@ -67,14 +67,14 @@ def cards_of(result: str, tool: CardTool) -> list[TakenCard] | str:
     return taken
 
 
-def _card(item: Any, tool: CardTool) -> TakenCard:
+def _card(item: Any, tool: CardTool) -> ExtractedCard:
     data = item if isinstance(item, dict) else {"value": item}
     if b"\\u0000" in orjson.dumps(data):  # raises for what is nested too deep, which what follows relies on
         data = _without_nul(data)
     title = _at(data, tool.title.split(".")) if tool.title is not None else None
     if isinstance(title, str | int | float) and "title" not in data:
         data = {"title": title, **data}
-    return TakenCard(tool.type, data, orjson.dumps(data).decode())
+    return ExtractedCard(tool.type, data, orjson.dumps(data).decode())
 
 
 def _at(value: Any, path: Sequence[str]) -> Any:
@@ -109,7 +109,7 @@ CALL_DISTANCE = 64
 """Messages that a result stands behind its call at most: as many calls as one answer makes, and their results."""
 
 
-class CardTaker:
+class CardExtractor:
     """Takes cards from the results of tools."""
 
     def __init__(self, sql: Queries, tools: Mapping[str, CardTool], count: Callable[[str], int], clock: Clock) -> None:
@@ -151,7 +151,7 @@ class CardTaker:
         except BadRequest as error:
             log.warning("tool results give no cards", extra={"job_key": job.key, "reason": str(error)})
 
-    def _ready(self, found: Sequence[TakenCard], result: UUID, call: str | None) -> list[NewCard]:
+    def _ready(self, found: Sequence[ExtractedCard], result: UUID, call: str | None) -> list[NewCard]:
         now = self._clock.now()
         return [
             NewCard(each.kind, each.data, self._count(each.text), now, tool_call_id=call, result=result)
