@@ -21,7 +21,7 @@ FEATURES: Mapping[str, str | None] = {
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
     "consolidation": "consolidation", "archive": "history_days", "spool": None, "replicas": None, "transfer": None,
     "outcomes": None, "replay": None, "calls": None, "chat": None, "preview": None, "conflicts": None,
-    "facts": None, "overview": None,
+    "facts": None, "overview": None, "commands": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
 None: no setting does. In this order they are asked."""

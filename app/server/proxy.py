@@ -52,7 +52,6 @@ from app.providers.tokens import STORED_COUNTS
 from app.server.core import OPEN_AT_ONCE, Core, process_of
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.commands import CommandStore
 from app.store.erasure import Erasures, own_connection
 from app.store.history import History
 from app.store.indexed import IndexStore
@@ -161,11 +160,8 @@ async def open_proxy(
             "erasures",
         )
         stack.callback(listening.cancel)
-        hearing, noting = (
-            features.only(lambda each: each.hearing(process)),
-            features.only(lambda each: each.noting(process)),
-        )
-        learning = await learner(core, hearing, core.helper, noting)
+        hearing = features.only(lambda each: each.hearing(process))
+        learning = await learner(core, hearing, core.helper, features.only(lambda each: each.noting(process)))
         commit = _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
         authenticates: Authenticates = authenticator
@@ -345,7 +341,7 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Obeys | None:
         return None
     settings, pool, sql = core.settings, core.pools.background, core.queries
     commander: Obeys = found.Commander(
-        CommandStore(pool, sql, core.clock, space=space),
+        found.CommandStore(pool, sql, core.clock, space=space),
         Validation(pool, sql, core.clock, space=space, actor="user"),
         embedder=core.embedder,
         count=core.counter.count,
