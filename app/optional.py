@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 
 from app.errors import NotReady
 
 
+@cache
 def imported(name: str) -> ModuleType | None:
     """A feature's package, or a module in it (`ui.site`); None: it is not there, or only what Python compiled is left of it."""
     path = f"app.features.{name}"

@@ -30,10 +30,11 @@ from rich.table import Table
 from app.api.auth import Principal
 from app.api.intake import IntakeCheck, IntakePreparer
 from app.api.scope import CallerScope
-from app.cli.evaluate import EvalFile, EvalQuestion, ask, fill, read
+from app.cli.evaluate import fill
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
 from app.features.embedded.server import EmbeddedPostgres
+from app.features.evaluate.measure import EvalFile, EvalQuestion, ask, read
 from app.features.registry import Features
 from app.features.transfer.routes import Importer
 from app.jobs.schedule import GRAPH_FROM
@@ -200,9 +201,11 @@ async def grow(
                 if size > turns + len(sheet.lines):
                     await pad(core, admin, sheet, turns, size - len(sheet.lines), say)
                     turns = size - len(sheet.lines)
-                await ask(proxy, EvalFile([], sheet.words, sheet.questions[:WARM]), "auto", (budget,), say)
+                await ask(
+                    proxy.path.compiler, EvalFile([], sheet.words, sheet.questions[:WARM]), "auto", (budget,), say
+                )
                 began, own, postgres = time.perf_counter(), time.process_time(), cpu_s(pid)
-                result = await ask(proxy, sheet, "auto", (budget,), say)
+                result = await ask(proxy.path.compiler, sheet, "auto", (budget,), say)
                 count = len(sheet.questions)
                 found.append(
                     {

@@ -1,4 +1,4 @@
-"""/api/v1/users, /api/v1/commands, /api/v1/me: whom memories are about, and what they told memory to do in a chat.
+"""/api/v1/users, /api/v1/me: whom memories are about, and what they told memory to do in a chat.
 
 Users whom nobody has made are made on first sight.
 """
@@ -6,6 +6,7 @@ Users whom nobody has made are made on first sight.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 from uuid import UUID
@@ -13,22 +14,18 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, PREFIX, Cursor, Limit, Model, Name, Segment, clean, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, clean, decode_cursor, paged
 from app.api.scope import Admitted, Gate
 from app.api.tenant import manages
 from app.clock import Clock
 from app.errors import BadBody, NotFound
-from app.metrics import Metrics
 from app.store import ids
-from app.store.commands import CommandRow, CommandStore
 from app.store.erasure import Eraser, Receipt
 from app.store.tenancy import SCOPES, Tenancy, User, UserChange
 from app.tasks import Supervisor
 
 MAX_EMAIL_CHARS = 320
 """64 before the @, 255 after it (RFC 5321)."""
-LATEST = 10
-"""Commands that are told: `GET /api/v1/commands` has all of them."""
 
 
 # --- users ---------------------------------------------------------------------------------------------------------------
@@ -223,71 +220,6 @@ class CommandOut(BaseModel):
     undo: str | None
 
 
-class CommandPage(BaseModel):
-    commands: list[CommandOut]
-    next: str | None
-
-
-class Undone(BaseModel):
-    """What was undone."""
-
-    id: UUID
-    undone: Literal[True] = True
-
-
-def commands_router(gate: Gate, commands: CommandStore, metrics: Metrics) -> APIRouter:
-    """The routes of /api/v1/commands."""
-
-    async def listing(
-        scope: Admitted,
-        user: Annotated[Name | None, Query(description="Of this user only.")] = None,
-        limit: Limit = DEFAULT_PAGE,
-        cursor: Cursor = None,
-    ) -> CommandPage:
-        """List what users told memory to do in a chat, newest first."""
-        after = decode_cursor(cursor, (datetime, UUID))
-        named = scope.named(user)
-        rows = await commands.page(
-            scope.tenant, named.id if named else None, after=after and (after[0], after[1]), limit=limit + 1
-        )
-        page, following = paged(rows, limit, lambda row: (row.at, row.command_id))
-        return CommandPage(commands=[shown_command(row) for row in page], next=following)
-
-    async def undo(scope: Admitted, command_id: str) -> Undone:
-        """Make memory as it was before a command: what it hid is found and said again. 409: it was undone already, or it did
-        nothing."""
-        command, named = ids.issued(command_id), scope.named()
-        if command is None:
-            raise NotFound("There is no such command.")
-        kind = await commands.undo(scope.tenant, command, named.id if named else None)
-        metrics.commanded(kind, "undone")
-        return Undone(id=command)
-
-    router = gate.router("memories")
-    router.add_api_route("/commands", listing, methods=["GET"], response_model=CommandPage)
-    router.add_api_route("/commands/{command_id}/undo", undo, methods=["POST"], response_model=Undone)
-    return router
-
-
-def shown_command(row: CommandRow) -> CommandOut:
-    """A command as its user sees it."""
-    undoable = row.outcome == "done" and row.undone_at is None
-    return CommandOut(
-        id=row.command_id,
-        user=row.user_external_id,
-        session_id=row.session_id,
-        message_id=row.message_id,
-        kind=row.kind,
-        scope=row.scope,
-        outcome=row.outcome,
-        items=[CommandItem(id=each.id, kind=each.kind, text=row.texts.get(each.id)) for each in row.items],
-        correction=row.heir,
-        at=row.at,
-        undone_at=row.undone_at,
-        undo=f"{PREFIX}/commands/{row.command_id}/undo" if undoable else None,
-    )
-
-
 # --- the caller ----------------------------------------------------------------------------------------------------------
 
 
@@ -302,20 +234,18 @@ class Me(BaseModel):
     commands: list[CommandOut] = []
 
 
-def me_router(gate: Gate, commands: CommandStore) -> APIRouter:
-    """One route."""
+def me_router(gate: Gate, latest: Callable[[UUID, UUID], Awaitable[list[CommandOut]]] | None) -> APIRouter:
+    """One route. `latest`: the commands of a tenant's user; None: nobody does what memory is told."""
 
     async def me(scope: Admitted) -> Me:
         """Read whose data a request with this key, and this X-Mneme-User, is about."""
         named = scope.named()
         user = named.external if named is not None else scope.local_user
         scopes = set(scope.principal.scopes or SCOPES) - (set() if manages(scope.principal) else {"admin"})
-        rows = []
-        if user is not None and "read" in scopes:
-            rows = await commands.page(scope.tenant, scope.ref(user).id, after=None, limit=LATEST)
-        return Me(
-            tenant=scope.tenant, user=user, scopes=sorted(scopes), commands=[shown_command(each) for each in rows]
-        )
+        commands: list[CommandOut] = []
+        if latest is not None and user is not None and "read" in scopes:
+            commands = await latest(scope.tenant, scope.ref(user).id)
+        return Me(tenant=scope.tenant, user=user, scopes=sorted(scopes), commands=commands)
 
     router = gate.router("users")
     router.add_api_route("/me", me, methods=["GET"], response_model=Me)

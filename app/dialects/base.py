@@ -2,8 +2,8 @@
 
 A dialect reads a request as messages in the shape of chat completions, says where text and messages go in its own bytes, and
 puts its answers together. All else (the place, the compile, the record) works on what comes of that and is the same for all:
-a conversation begun in one dialect goes on in another. `chat.py` and `messages.py` are two, the feature `responses` is
-the third; `registry.py` knows which path speaks which.
+a conversation begun in one dialect goes on in another. `chat.py` is one, the features `responses` and `messages` are
+others; `registry.py` knows which path speaks which.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from msgspec import Struct
 from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.dialects.splice import Envelope, Insertion, replace_value
 from app.dialects.sse import UpstreamAnswer
+from app.errors import MnemeError
 
 DialectName = Literal["chat", "responses", "messages"]
 
@@ -29,15 +30,12 @@ class Guard(Protocol):
     @property
     def ended(self) -> bool:
         """All that means something has come."""
-        ...
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes that may be sent now."""
-        ...
 
     def rest(self) -> bytes:
         """What is held back; given out once."""
-        ...
 
 
 class Canvas(Protocol):
@@ -45,15 +43,12 @@ class Canvas(Protocol):
 
     def insert(self, index: int, messages: Sequence[Mapping[str, Any]]) -> list[Insertion]:
         """Put messages before the one at `index` (at the end, if there is none)."""
-        ...
 
     def prepend(self, index: int, text: str) -> list[Insertion]:
         """Put `text` at the beginning of a message; nothing where it takes none."""
-        ...
 
     def append(self, index: int, text: str) -> list[Insertion]:
         """Put `text` at the end of a message; nothing where it takes none."""
-        ...
 
 
 class ChatRequest(Struct, frozen=True):
@@ -121,53 +116,48 @@ class Dialect(Protocol):
     @property
     def naming(self) -> frozenset[str]:
         """Fields of a body that may name its user or its session."""
-        ...
+
+    @property
+    def x_api_key(self) -> bool:
+        """Whether the key of an upstream goes into `X-Api-Key`, too."""
 
     def session(self, document: Mapping[str, Any]) -> str | None:
         """What the body names as its conversation in the dialect's own words."""
-        ...
 
     def unfit(self, document: Mapping[str, Any]) -> str | None:
         """Why a request gets no memory though it could be read, as `x-mneme-reason` calls it."""
-        ...
 
     def read(self, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
         """A body that orjson has read as an object; None where it has no messages that Mneme understands."""
-        ...
 
     def messages(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]] | None:
         """The messages alone."""
-        ...
 
     def scan(self, body: bytes) -> Envelope | None:
         """Where the elements of the request's array lie, for a capture."""
-        ...
 
     def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """These elements."""
-        ...
 
     def schemas(self, document: Mapping[str, Any]) -> list[object]:
         """What stands in the prompt beside the messages."""
-        ...
 
     def canvas(self, chat: ChatRequest) -> Canvas: ...
 
     def guard(self) -> Guard:
         """Holds back the end of a stream."""
-        ...
 
     def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
         """A stream put together again. `events` are the data of its events, see `sse.payloads`."""
-        ...
 
     def whole(self, body: bytes) -> UpstreamAnswer | None:
         """The answer in a body that came in one piece; None when it is not a JSON object."""
-        ...
 
     def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         """By which a later request names this answer as the one that it follows; None where none can."""
-        ...
+
+    def refusal(self, error: MnemeError) -> dict[str, Any]:
+        """An error of Mneme's own in the shape of this API, ready to be serialised."""
 
 
 def is_system(message: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from app.context.transcript import Transcript
 from app.dialects.base import NAMING, ChatRequest, Guard, positive
 from app.dialects.splice import Envelope, Insertion, append_text, insert_messages, insert_text, scan
 from app.dialects.sse import EndGuard, UpstreamAnswer, answer_of_json, fold
+from app.errors import MnemeError
 
 
 class ChatDialect:
@@ -18,6 +19,7 @@ class ChatDialect:
 
     name: Literal["chat"] = "chat"
     naming = NAMING
+    x_api_key = False
 
     def session(self, document: Mapping[str, Any]) -> str | None:
         return None
@@ -71,6 +73,9 @@ class ChatDialect:
 
     def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         return None
+
+    def refusal(self, error: MnemeError) -> dict[str, Any]:
+        return error.body()
 
 
 class _Canvas(Struct, frozen=True):

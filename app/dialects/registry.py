@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 from app.dialects.base import Dialect
 from app.dialects.chat import CHAT
-from app.dialects.messages import MESSAGES
 from app.dialects.sse import UpstreamAnswer, payloads
 from app.optional import imported
-
-_DIALECTS: dict[tuple[str, str], Dialect] = {
-    ("POST", "/v1/chat/completions"): CHAT,
-    ("POST", "/v1/messages"): MESSAGES,
-}
 
 
 def dialect_of(method: str, path: str) -> Dialect | None:
     """The dialect of a request; None: it passes through without memory."""
-    return _of_feature() if (method, path) == ("POST", "/v1/responses") else _DIALECTS.get((method, path))
+    if method != "POST":
+        return None
+    return CHAT if path == "/v1/chat/completions" else _of_feature(path)
 
 
-@cache
-def _of_feature() -> Dialect | None:
-    """The dialect of /v1/responses; None: it is not there."""
-    module = imported("responses.dialect")
-    found: Dialect | None = module.RESPONSES if module is not None else None
+def api_of(path: str) -> Dialect:
+    """The dialect of the API that a path belongs to, in whose way errors and keys are written there."""
+    return (_of_feature("/v1/messages") if path.startswith("/v1/messages") else None) or CHAT
+
+
+def _of_feature(path: str) -> Dialect | None:
+    module = None
+    if path == "/v1/responses":
+        module = imported("responses.dialect")
+    elif path == "/v1/messages":
+        module = imported("messages.dialect")
+    found: Dialect | None = module.DIALECT if module is not None else None
     return found
 
 

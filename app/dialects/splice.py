@@ -124,6 +124,14 @@ class Insertion(NamedTuple):
     drop: int = 0
 
 
+def parts_in(body: bytes, span: MessageSpan, holder: Mapping[str, Any]) -> list[tuple[object, ByteSpan]]:
+    """The content of what orjson read at `span`: itself, if it is a text, else its parts; each with its place in the body."""
+    content, where = holder.get("content"), span.content(body)
+    if isinstance(content, list):
+        return [*zip(content, (each for _, each in entries(body, where.start)), strict=True)]
+    return [(content, ByteSpan(where.start, where.end))] if isinstance(content, str) else []
+
+
 def scan(body: bytes, document: object = None, name: str = "messages") -> Envelope | None:
     """Find the messages of a chat request, or the elements of whatever its array is called.
 

@@ -21,7 +21,7 @@ FEATURES: Mapping[str, str | None] = {
     "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
     "consolidation": "consolidation", "archive": "history_days", "spool": None, "replicas": None, "transfer": None,
     "outcomes": None, "replay": None, "calls": None, "chat": None, "preview": None, "conflicts": None,
-    "facts": None, "overview": None,
+    "facts": None, "overview": None, "commands": None,
 }  # fmt: skip
 """Every feature by its folder, with the setting that leaves it out where it is `off`, and needs it where it is given otherwise;
 None: no setting does. In this order they are asked."""
@@ -32,7 +32,9 @@ NEEDED = {
     "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive", "chat_learn_wait_ms": "chat",
 }  # fmt: skip
 """Further settings, each with what it needs where it is given."""
-BY_NAME = ("responses", "helper", "minilm", "embedded", "simulated", "reembed")
+BY_NAME = (
+    "responses", "messages", "multilingual", "helper", "minilm", "embedded", "simulated", "reembed", "evaluate",
+)  # fmt: skip
 """Those that have no hook: what needs one finds it by its name."""
 
 

@@ -7,7 +7,6 @@ import logging
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from operator import methodcaller
 from typing import Any
 from uuid import UUID
 
@@ -132,7 +131,7 @@ class Outbound:
 
     __slots__ = ("_refusal", "_send", "started")
 
-    def __init__(self, send: Send, refusal: Callable[[MnemeError], dict[str, Any]] = methodcaller("body")) -> None:
+    def __init__(self, send: Send, refusal: Callable[[MnemeError], dict[str, Any]]) -> None:
         """`refusal`: an error in the shape of the client's API."""
         self._send = send
         self._refusal = refusal

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from app.breaker import Breaker
 from app.capture.mask import keyless
 from app.clock import Clock
-from app.dialects.messages import MESSAGES_PATH
+from app.dialects.registry import api_of
 from app.dialects.splice import with_value
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.addon import CallPart
@@ -269,8 +269,8 @@ def outgoing_headers(call: Parsed, target: Target | None = None, *, streamed: bo
     given = call.raw_headers
     if target.stands_in:
         given = [each for each in given if not _is_of_an_account(each[0])]
-    of_messages = call.path.startswith(MESSAGES_PATH)
-    return request_headers(given, api_key=target.api_key, streamed=streamed, unread=call.bare, x_api_key=of_messages)
+    twice = api_of(call.path).x_api_key
+    return request_headers(given, api_key=target.api_key, streamed=streamed, unread=call.bare, x_api_key=twice)
 
 
 def _is_of_an_account(name: bytes) -> bool:

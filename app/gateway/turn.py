@@ -24,8 +24,7 @@ from msgspec.structs import replace
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
 from app.dialects.base import NAMING, ChatRequest, Dialect
-from app.dialects.messages import MESSAGES_PATH, refusal
-from app.dialects.registry import dialect_of
+from app.dialects.registry import api_of, dialect_of
 from app.dialects.splice import parse_object, with_value
 from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
@@ -147,7 +146,7 @@ class Gateway:
         started_ns, at = time.perf_counter_ns(), self._clock.now()
         inbound = Inbound(receive)
         call_id = uuid7(at)
-        state = Outbound(send, refusal) if scope["path"].startswith(MESSAGES_PATH) else Outbound(send)
+        state = Outbound(send, api_of(scope["path"]).refusal)
         try:
             call = await self._admit(scope, call_id, at, started_ns, inbound, state)
             call.observe(call)

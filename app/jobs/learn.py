@@ -32,18 +32,15 @@ from app.errors import BadBody, Conflict
 from app.memory.answers import Note, Reply, may_answer, puts, reply_to
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
 from app.memory.claims import Trust, opposite
-from app.memory.commands import WITHDRAWS, Command, commands, taken_back
 from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
-from app.memory.extract_clauses import MAX_OWN_WORD
 from app.memory.ingest import Ingest
 from app.memory.working import asks_to_go_on, working_of
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids
-from app.store.commands import Doing, Done
 from app.store.consolidation import Working, keep_working, more_tools, note_episodes, read_recent, read_working
 from app.store.kinds import BEHAVIOUR
 from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
@@ -155,19 +152,15 @@ class Spoken(Protocol):
         self, exchange: SourceExchange, asked: SourceMessage, found: Sequence[MemoryCandidate]
     ) -> Sequence[MemoryCandidate]:
         """What was found in an exchange, with the ids of the things that it names."""
-        ...
 
     async def note(self, job: LearnJob, effect: Effect) -> None:
         """Told, within the job's effect, after all else."""
-        ...
 
 
 class Hearing(Protocol):
     """Finds out which things exchanges name, before a job's effect; None: there is nothing to know."""
 
-    async def hear(
-        self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[SourceExchange, Sequence[SourceMessage]]]
-    ) -> Spoken | None: ...
+    async def hear(self, job: LearnJob, setting: Setting, exchanges: Sequence[Told]) -> Spoken | None: ...
 
 
 class Noting(Protocol):
@@ -175,7 +168,10 @@ class Noting(Protocol):
 
     async def note(self, job: LearnJob, effect: Effect, messages: Sequence[SourceMessage]) -> None:
         """Within the job's effect: it comes to be with it, once."""
-        ...
+
+
+WishWithdrawal = Callable[[LearnJob, Effect, Sequence[Told], Sequence[Draft]], Awaitable[None]]
+"""Ends the standing wishes that a job's messages take back: told within its effect, after what they state is taken in."""
 
 
 class Learner:
@@ -269,7 +265,7 @@ class Learner:
                 if statements:
                     await self._take_in(job, setting, effect, statements)
                 if self._taking_back is not None and exchanges and not job.indexed:
-                    await self._taking_back.act(job, effect, exchanges, statements)
+                    await self._taking_back(job, effect, exchanges, statements)
                 if self._answers is not None and verdicts:
                     await self._answers.act(effect, job.tenant, job.user, verdicts, statements)
                 if not job.indexed:
@@ -504,64 +500,6 @@ class ValidationAnswers:
             (vector,) = await self._embedder.embed([draft.text])
         usable = vector if vector is not None and vector.any() else None
         return MemoryText(draft.text, draft.content_hash, draft.token_count, usable)
-
-
-# --- wishes taken back -------------------------------------------------------------------------------------------------
-
-
-class WishWithdrawal:
-    """Ends standing wishes that the user took back where no request did it: in what is imported, or was said while memory was
-    late. Each is a command that can be undone; one that says something else besides stays, for there is nobody to ask."""
-
-    def __init__(self, sql: Queries, clock: Clock) -> None:
-        self._sql = sql
-        self._clock = clock
-
-    async def act(
-        self,
-        job: LearnJob,
-        effect: Effect,
-        exchanges: Sequence[tuple[SourceExchange, Sequence[SourceMessage]]],
-        statements: Sequence[Draft],
-    ) -> None:
-        """Within a job's effect, after what its messages state is taken in. What was said later, and learned earlier, takes
-        back the wishes that are new, too."""
-        scope = job.session if job.confined else ids.NIL
-        doing = Doing(effect.connection, self._sql, job.tenant, job.user, scope, self._clock.now(), None)
-        said = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
-        asked = [each.message.created_at for each in statements if each.candidate.kind == "instruction"]
-        if asked:
-            said |= await doing.said_since(min(asked), MAX_OWN_WORD)
-        for message, (text, at) in said.items():
-            orders = [each for each in commands(text) if each.kind in WITHDRAWS]
-            place = await doing.heeded(message) if orders else None
-            if place is not None:
-                await self._take_back(doing, message, orders, at, *place)
-
-    async def _take_back(
-        self,
-        doing: Doing,
-        message: UUID,
-        orders: Sequence[Command],
-        at: datetime,
-        session: UUID,
-        message_hash: bytes | None,
-        done: Done | None,
-    ) -> None:
-        """What was done about the message before it does to older wishes, too, that were learned since; undone, it does no
-        more."""
-        if done is not None and (done.undone or done.outcome != "done"):
-            return
-        for order in orders:
-            found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
-            if not found.wishes or not found.clear:
-                continue
-            items = await doing.end([each.memory_id for each in found.wishes])
-            if done is not None:
-                await doing.confirmed(done.command_id, (*done.items, *items))
-            else:
-                new = Done(ids.uuid7(self._clock.now()), order.kind, order.scope, "done", items)
-                await doing.note(new.command_id, session, message.bytes, message_hash, new)
 
 
 # --- comparing by the helper -------------------------------------------------------------------------------------------

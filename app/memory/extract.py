@@ -30,7 +30,7 @@ from app.memory.candidate import (
     with_doubts,
 )
 from app.memory.claims import single_valued
-from app.memory.commands import read_commands
+from app.memory.commands import commands
 from app.memory.extract_clauses import Clause, announced, clauses, masked, own_word
 from app.memory.extract_dates import FoundDate, find_date
 from app.memory.extract_grammar import (
@@ -46,9 +46,9 @@ from app.memory.extract_grammar import (
     words,
 )
 from app.memory.extract_guesses import guess, placed
-from app.memory.extract_multilingual import statements
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, same_claim
+from app.optional import imported
 from app.store.kinds import LearnedKind
 
 # Reads `rules.txt`: from text to compiled patterns.
@@ -276,7 +276,11 @@ EVENT_CONFIDENCE = 0.85
 def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     """What the exchange says about its user, in the order in which it was said; each statement once."""
     code = language_of(masked(exchange.user_text))
-    stated = list(_in_english(exchange)) if code in ("", "en") else statements(exchange, code)
+    if code in ("", "en"):
+        stated = list(_in_english(exchange))
+    else:
+        others = imported("multilingual.statements")
+        stated = others.statements(exchange, code) if others is not None else []
     stated = [each for each in stated if each.kind != "instruction" or _may_order(exchange.user_text, each, code)]
     found: dict[bytes, MemoryCandidate] = {}
     for candidate in [*map(with_doubts, stated), *tool_candidates(exchange)]:
@@ -296,7 +300,7 @@ def read_rules() -> None:
     """Reads and compiles the English rules, some 0.5 s of CPU, so that no message waits for it; those of another language are
     read with the first message in it, which takes that some 0.1 s."""
     rules()
-    read_commands("en")
+    commands("Forget that.")
     masked("")
 
 

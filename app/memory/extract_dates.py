@@ -14,7 +14,6 @@ from functools import cache
 from typing import NamedTuple
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from app.languages.data import Language, language, language_of
 
@@ -304,20 +303,6 @@ def times_in(text: str, code: str) -> Iterator[TimeWords]:
             return words.tables.get(field[1].rstrip("b"), {}).get(value, value)
 
         yield TimeWords(match.start(), match.end(), " ".join(_FIELD.sub(meaning, words.templates[line]).split()))
-
-
-def is_time(text: str, code: str) -> bool:
-    """Is the whole text a word of time ("la semaine prochaine")?"""
-    return time_rules(code).pattern.fullmatch(text.strip()) is not None
-
-
-def find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> FoundDate | None:
-    """The first date of a clause, with its place there."""
-    for words in times_in(text, spoken.code):
-        found = find_date(words.english, now, past=past)
-        if found is not None:
-            return replace(found, start=words.start, end=words.end)
-    return None
 
 
 def in_english(question: str) -> str:

@@ -24,7 +24,7 @@ GUESS_CONFIDENCE = 0.4
 GUESS_IMPORTANCE = 0.4
 """Between what a tool did (0.3) and what happened on a day (0.55)."""
 MAX_WORDS, MAX_CHARS, MAX_HAN = 12, 100, 20
-"""As long as a value of a fact may be (`extract_multilingual`)."""
+"""As long as a value of a fact may be (`features/multilingual`)."""
 
 GUESSES = frozenset({"fact", "preference", "event"})
 """Kinds of statements of which there are guesses: an order is one, or is none."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
-from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, ValidationAnswers, WishWithdrawal
+from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import Pair, PairVerdict, judged
 from app.memory.extract import extract
@@ -36,6 +37,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
         assert helper is not None, "chosen only where there is one"
         return await judged(helper, pairs)
 
+    commands = imported("commands.withdrawal")
     space = await core.turns.space_of(core.embedder.space)
     refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
     pool = core.pools.background
@@ -56,7 +58,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
         refuses=refuses,
         note=Notes(core.queries, core.clock, noting),
         hearing=hearing,
-        taking_back=WishWithdrawal(core.queries, core.clock),
+        taking_back=partial(commands.withdraw, core.queries, core.clock) if commands is not None else None,
         answers=ValidationAnswers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),
             embedder=core.embedder,

@@ -51,7 +51,6 @@ from app.providers.tokens import STORED_COUNTS
 from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, process_of
 from app.server.learning import learner
 from app.settings import Settings
-from app.store.commands import CommandStore
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool
@@ -149,11 +148,8 @@ async def open_proxy(
                 sealed.erase(user)
 
         hear_of_erasures(core, stack, erased, indexes.drop_all)
-        hearing, noting = (
-            features.only(lambda each: each.hearing(process)),
-            features.only(lambda each: each.noting(process)),
-        )
-        learning = await learner(core, hearing, core.helper, noting)
+        hearing = features.only(lambda each: each.hearing(process))
+        learning = await learner(core, hearing, core.helper, features.only(lambda each: each.noting(process)))
         inline, commit = Inline(learning.learn, core.clock, metrics), _commit(core, metrics)
         stack.push_async_callback(commit.close, CLOSING_S)
         gateway = _gateway(core, metrics, features, outside, space)(
@@ -317,7 +313,7 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Obeys | None:
         return None
     settings, pool, sql = core.settings, core.pools.background, core.queries
     commander: Obeys = found.Commander(
-        CommandStore(pool, sql, core.clock, space=space),
+        found.CommandStore(pool, sql, core.clock, space=space),
         Validation(pool, sql, core.clock, space=space, actor="user"),
         embedder=core.embedder,
         count=core.counter.count,

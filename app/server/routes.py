@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter
 
 from app.api.intake import IntakeCheck, IntakePreparer
@@ -13,17 +15,16 @@ from app.api.search import Filtering, search_router
 from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
-from app.api.users import commands_router, me_router, users_router
+from app.api.users import me_router, users_router
 from app.context.transcript import chain, tail_hash
 from app.features.registry import Features
 from app.jobs.learn import WorkingMemory
-from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
+from app.optional import imported
 from app.server.core import Core, process_of
 from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
-from app.store.commands import CommandStore
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.history import History
 from app.store.memories import Memories
@@ -56,7 +57,8 @@ def open_routes(
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
     eraser = eraser_of(settings, features, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
-    commands = CommandStore(pool, sql, clock, contrary=contrary)
+    told = imported("commands.routes")
+    latest = partial(told.latest, told.CommandStore(pool, sql, clock)) if told is not None else None
     process = process_of(core, metrics, space=space, path=proxy.path)
     return [
         ops_router(probes),
@@ -70,8 +72,7 @@ def open_routes(
             proxy.path.knower,
         ),
         memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, scribe, welcome),
-        commands_router(gate, commands, metrics),
-        me_router(gate, commands),
+        me_router(gate, latest),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         spaces_router(gate, spaces, eraser, deleter, core.tasks),
         sessions_router(gate, sessions, history, proxy.path.cards, scribe, deleter),

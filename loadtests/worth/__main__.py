@@ -28,7 +28,7 @@ import orjson
 from numpy.typing import NDArray
 from prometheus_client import CollectorRegistry  # noqa: F401  (evaluating wires with it)
 
-from app.cli.evaluate import EvalFile, fill
+from app.cli.evaluate import fill
 from app.clock import SystemClock
 from app.console import database
 from app.context import worth
@@ -36,6 +36,7 @@ from app.context.question import understand
 from app.context.rank import rank
 from app.context.retrieve import LIMITS, Retriever, ranked_by
 from app.context.score import AUTO
+from app.features.evaluate.measure import EvalFile
 from app.index.indexes import IndexScope
 from app.server.core import open_core, prepare_database
 from app.settings import Settings

@@ -48,13 +48,18 @@ def test_nobody_does_what_memory_is_told(mneme: MnemeServer) -> None:
     ask(mneme, "I live in Oslo.", headers=headers)
     answer = ask(mneme, "Forget that I live in Oslo.", headers=headers)
     assert (answer_of(answer), answer.headers["x-mneme-status"]) == ("All right.", "ok")
-    assert [each["text"] for each in Api(mneme, user="uma").get("/memories")["memories"]] == ["Lives in Oslo"]
+    api = Api(mneme, user="uma")
+    assert [each["text"] for each in api.get("/memories")["memories"]] == ["Lives in Oslo"]
+    assert (api.get("/me")["user"], api.get("/me")["commands"]) == ("uma", [])
 
 
-def test_responses_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
-    asked = {"model": MODEL, "input": "Where do I live?"}
-    mneme.http.post("/v1/responses", json=asked, headers={"x-mneme-user": "ines"})
-    assert upstream.requests[-1].json() == asked
+def test_other_dialects_pass_as_they_are(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    for path, asked in (
+        ("/v1/responses", {"model": MODEL, "input": "Where do I live?"}),
+        ("/v1/messages", {"model": MODEL, "max_tokens": 9, "messages": [user("Where do I live?")]}),
+    ):
+        mneme.http.post(path, json=asked, headers={"x-mneme-user": "ines"})
+        assert upstream.requests[-1].json() == asked
 
 
 def test_what_asks_to_be_paged_goes_on_whole(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
@@ -98,6 +103,7 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
         "/api/v1/conflicts",
         "/api/v1/overview",
         "/api/v1/users/ines/facts",
+        "/api/v1/commands",
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
@@ -119,6 +125,7 @@ def test_its_worker_learns(mneme: MnemeServer) -> None:
     worker = start(["worker"], environment=mneme.environment, folder=mneme.folder, program=PROGRAM)
     try:
         api.post("/sessions/talk/messages", {"messages": [user("I live in Porto.")]})
+        api.post("/sessions/gerede/messages", {"messages": [user("Ich arbeite bei Siemens in Berlin.")]})
         api.wait_for_quiet()
     finally:
         worker.terminate()
@@ -213,7 +220,7 @@ def test_commands_say_what_is_not_there(mneme: MnemeServer) -> None:
     assert "✓ Stored: captures" in done.stdout
     assert "Paging" not in done.stdout
     assert "✓ This installation does without knowledge, paging, " in done.stdout
-    assert ", responses, helper, minilm, embedded, simulated, reembed." in done.stdout
+    assert ", responses, messages, multilingual, helper, minilm, embedded, simulated, reembed, evaluate." in done.stdout
     assert "! There is no spool: while Postgres is away, answers do not end." in done.stdout
     done = run(["doctor"], environment=without, folder=mneme.folder, program=PROGRAM)
     assert done.returncode == 1

@@ -9,6 +9,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+from app.optional import imported
+
 KNOWN = "app.features.registry"
 
 
@@ -26,5 +28,6 @@ class NoFeatures(MetaPathFinder):
 if __name__ == "__main__":
     for name in [each for each in sys.modules if each.startswith(("app.features.", "app.cli"))]:
         del sys.modules[name]
+    imported.cache_clear()
     sys.meta_path.insert(0, NoFeatures())
     runpy.run_module("app.cli", run_name="__main__", alter_sys=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,8 @@ import orjson
 
 from app.clock import Clock
 from app.errors import Unavailable
-from app.jobs.learn import Comparing, Extract, Judge, Learner, ValidationAnswers, WishWithdrawal
+from app.features.commands.withdrawal import withdraw
+from app.jobs.learn import Comparing, Extract, Judge, Learner, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 from app.memory.text import content_hash
@@ -132,7 +134,7 @@ def learner(
         helper=helper,
         comparing=comparing,
         answers=answers,
-        taking_back=WishWithdrawal(SQL, clock),
+        taking_back=partial(withdraw, SQL, clock),
     )
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from typing import Any, Literal, cast
 from uuid import UUID
@@ -32,7 +32,7 @@ from app.api.search import Filtering, search_router
 from app.api.sessions import history_router, sessions_router, working_router
 from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
-from app.api.users import commands_router, me_router, users_router
+from app.api.users import me_router, users_router
 from app.capture.record import Recorder
 from app.clock import SystemClock
 from app.context import transcript
@@ -45,6 +45,8 @@ from app.features.cards.routes import cards_router
 from app.features.cards.store import Cards
 from app.features.chat.learned import LearnedTurns
 from app.features.chat.routes import chat_router
+from app.features.commands.routes import commands_router, latest
+from app.features.commands.store import CommandStore
 from app.features.conflicts.routes import conflicts_router
 from app.features.conflicts.store import ConflictStore
 from app.features.consolidation.routes import consolidation_router
@@ -78,13 +80,11 @@ from app.features.replay.routes import replay_router
 from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
 from app.features.transfer.store import CassetteStore, Export
 from app.jobs.learn import WorkingMemory
-from app.memory.commands import contrary
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
 from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
-from app.store.commands import CommandStore
 from app.store.erasure import ERASER_ROLE, Deleter, Eraser, own_connection
 from app.store.history import History
 from app.store.memories import Memories
@@ -375,8 +375,8 @@ async def build_api(
             default_model=settings.default_model,
             learn_wait_ms=settings.chat_learn_wait_ms,
         ),
-        lambda: commands_router(gate, CommandStore(pool, queries, clock, contrary=contrary), metrics),
-        lambda: me_router(gate, CommandStore(pool, queries, clock)),
+        lambda: commands_router(gate, CommandStore(pool, queries, clock), metrics),
+        lambda: me_router(gate, partial(latest, CommandStore(pool, queries, clock))),
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 import app.features
 from app.errors import NotReady
 from app.features import Feature
-from app.features.registry import FEATURES, Features, load
+from app.features.registry import BY_NAME, FEATURES, Features, load
 from app.optional import imported
 from app.settings import Settings
 
@@ -142,6 +142,7 @@ def test_settings_choose() -> None:
         "conflicts",
         "facts",
         "overview",
+        "commands",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
@@ -185,5 +186,5 @@ def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyP
 def test_what_the_core_finds_by_its_name_is_there() -> None:
     source = "".join(path.read_text() for path in Path(app.__path__[0]).rglob("*.py"))
     names = set(re.findall(r'(?:imported|needed)\("([\w.]+)"', source))
-    assert len({each.partition(".")[0] for each in names}) == 7
+    assert {each.partition(".")[0] for each in names} <= {*FEATURES, *BY_NAME}
     assert None not in map(imported, names)

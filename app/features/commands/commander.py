@@ -1,7 +1,7 @@
 """What the user tells memory to do, in the newest message's own words, done before the prompt is compiled, so that the model
 can say truthfully what became of it.
 
-    forget    what clearly is meant is hidden (app/store/commands.py); unclear: the model asks; too much, or everything: it asks
+    forget    what clearly is meant is hidden (`store`); unclear: the model asks; too much, or everything: it asks
               for confirmation, which the next message gives
     correct   what is stated outright takes the place of what was said; "it's ..." only where the answer before quoted a
               memory to the user's question about themselves. Else it may be about anything: nothing is done, nothing is said
@@ -31,17 +31,10 @@ from app.context.request import NAMED, Deed
 from app.context.transcript import text_of
 from app.dialects.base import ChatRequest
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.commands import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside, heard_in, newest, told
-from app.gateway.identify import Identity
-from app.gateway.reconcile import Place, question_chain
-from app.languages.data import all_of, language, language_of
-from app.languages.speech import heard
-from app.memory.answers import Note, reply_to
-from app.memory.candidate import MemoryCandidate, SourceExchange, Triple
-from app.memory.commands import (
+from app.features.commands.grammar import (
     WITHDRAWS,
-    Command,
     CommandTarget,
+    StoredMemory,
     aim_of,
     commands,
     matched,
@@ -53,22 +46,20 @@ from app.memory.commands import (
     taken_back,
     value_keys,
 )
+from app.features.commands.store import BRIEF, NEAREST, CommandOutcome, CommandStore, Doing, Done, HiddenMemory, Message
+from app.gateway.commands import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside, heard_in, newest, told
+from app.gateway.identify import Identity
+from app.gateway.reconcile import Place, question_chain
+from app.languages.data import all_of, language, language_of
+from app.languages.speech import heard
+from app.memory.answers import Note, reply_to
+from app.memory.candidate import MemoryCandidate, SourceExchange, Triple
+from app.memory.commands import Command
 from app.memory.extract import extract
 from app.memory.text import content_hash, normalise, strip_injected
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids
-from app.store.commands import (
-    BRIEF,
-    NEAREST,
-    CommandOutcome,
-    CommandStore,
-    Doing,
-    Done,
-    HiddenMemory,
-    Message,
-    StoredMemory,
-)
 from app.store.memories import MemoryText
 from app.store.validation import Validation
 
@@ -194,6 +185,11 @@ class _Turn(Struct):
     def mark(self, n: int) -> bytes:
         return sha256(b"command %d\0" % n + self.chain).digest()
 
+    async def earlier(self, n: int) -> Done | None:
+        """What was done before. Strangers say the same words: of what nobody said only the session's own counts."""
+        since = None if self.identity.confined else self.now - RETRIED_WITHIN
+        return await self.doing.earlier(self.mark(n), self.session, since)
+
     def say(self, words: str, done: Done | None = None, items: Sequence[tuple[UUID, str]] = ()) -> None:
         self.deeds.append(Deed(words, tuple(items)))
         if done is not None:
@@ -295,7 +291,7 @@ class Commander:
             async with asyncio.timeout(LOOK_S), look as doing:
                 turn = _Turn(doing, identity, chat, place, text, question_chain(place, chat.transcript), now)
                 for n in range(len(orders)):
-                    before = await doing.earlier(turn.mark(n), session, self._retried_since(turn))
+                    before = await turn.earlier(n)
                     if before is None:
                         return None
                     self._again(turn, before)
@@ -317,7 +313,7 @@ class Commander:
     # --- forget -----------------------------------------------------------------------------------------------------------
 
     async def _forget(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
-        before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
+        before = await turn.earlier(n)
         if before is not None and (not turn.place.new or before.outcome != "done"):
             self._again(turn, before)
             return
@@ -344,16 +340,14 @@ class Commander:
         if outcome == "ask" and len(candidates) == 1:
             memories = [candidates[0][0]]
             messages, outcome = await turn.doing.said_by(memories), "confirm"
-        if (
-            outcome == "done" and before is not None and not before.undone
-        ):  # what came since the first attempt goes with it
+        if outcome == "done" and before is not None and not before.undone:
+            # What came since the first attempt goes with it.
             items = await turn.doing.hide(memories, messages)
             turn.changed = turn.changed or bool(items)
             done = replace(before, items=(*before.items, *items))
             await turn.doing.confirmed(done.command_id, done.items)
             self._say_done(turn, done, whole=whole)
             return
-        command = ids.uuid7(turn.now)
         if outcome == "done":
             items = await turn.doing.hide(memories, messages)
             turn.changed = turn.changed or bool(items)
@@ -363,10 +357,10 @@ class Commander:
                 *(HiddenMemory(each.message_id, "message") for each in messages),
             ]
             items = tuple(hidden) if outcome == "confirm" and order.scope == "thing" else ()
-        done = Done(command, "forget", order.scope, outcome, items)
-        await turn.doing.note(command, turn.session, turn.mark(n), turn.message_hash, done)
+        done = Done(ids.uuid7(turn.now), "forget", order.scope, outcome, items)
+        await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done)
         if len(turn.text) > BRIEF:
-            await turn.doing.hide_words(command, content_hash(turn.text))
+            await turn.doing.hide_words(done.command_id, content_hash(turn.text))
         self._metrics.commanded("forget", outcome)
         if outcome == "confirm":
             count = _counted(len(memories) + len(messages))
@@ -383,10 +377,6 @@ class Commander:
             turn.say(_WHICH.format(candidates=named), done, candidates)
         else:
             self._say_done(turn, done, whole=whole)
-
-    def _retried_since(self, turn: _Turn) -> datetime | None:
-        """Strangers say the same words: of what nobody said only the session's own counts."""
-        return None if turn.identity.confined else turn.now - RETRIED_WITHIN
 
     def _again(self, turn: _Turn, before: Done) -> None:
         """What was done before about this very message is told again."""
@@ -458,9 +448,8 @@ class Commander:
         messages = {each.message_id: each for each in await turn.doing.said_by(memories)}
         keys = {value_keys(each) for each in found.memories}
         others = [each for each in stored if each.in_force and each.memory_id not in set(memories)]
-        for words in [*sorted(keys | {found.keys}, key=sorted)][
-            : self._most + 1
-        ]:  # of more the user is asked in any case
+        # Of more the user is asked in any case.
+        for words in sorted(keys | {found.keys}, key=sorted)[: self._most + 1]:
             # What stays says it, too: the name alone tells nothing.
             shared = any(says(words, each.text) for each in others)
             for each in await turn.doing.messages(words):
@@ -518,7 +507,7 @@ class Commander:
     # --- correct ----------------------------------------------------------------------------------------------------------
 
     async def _correct(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
-        before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
+        before = await turn.earlier(n)
         if before is not None:
             self._again(turn, before)
             return
@@ -535,14 +524,14 @@ class Commander:
             await self._change(turn, n, *changes[0])
         elif changes and not stated:
             done = Done(ids.uuid7(turn.now), "correct", "thing", "ask")
-            await turn.doing.note(done.command_id, turn.session, turn.mark(n), turn.message_hash, done)
+            await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done)
             self._metrics.commanded("correct", "ask")
             turn.say(_WHAT_ELSE, done)
 
     # --- stop, allow ------------------------------------------------------------------------------------------------------
 
     async def _withdraw(self, turn: _Turn, n: int, order: Command, near: dict[str, Any]) -> None:
-        before = await turn.doing.earlier(turn.mark(n), turn.session, self._retried_since(turn))
+        before = await turn.earlier(n)
         if before is not None and (not turn.place.new or before.outcome != "done"):
             self._again(turn, before)
             return
@@ -556,7 +545,7 @@ class Commander:
         outcome: CommandOutcome = "done" if found.clear else "ask"
         items = await turn.doing.end(memories) if found.clear else ()
         done = Done(ids.uuid7(turn.now), order.kind, order.scope, outcome, items)
-        await turn.doing.note(done.command_id, turn.session, turn.mark(n), turn.message_hash, done)
+        await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done)
         self._metrics.commanded(order.kind, outcome)
         turn.changed = turn.changed or found.clear
         if found.clear:
@@ -573,9 +562,8 @@ class Commander:
         )
         if heir is None:
             return
-        command = ids.uuid7(turn.now)
-        done = Done(command, "correct", "thing", "done", (HiddenMemory(old.memory_id, "memory", "active"),))
-        await turn.doing.note(command, turn.session, turn.mark(n), turn.message_hash, done, heir)
+        done = Done(ids.uuid7(turn.now), "correct", "thing", "done", (HiddenMemory(old.memory_id, "memory", "active"),))
+        await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done, heir)
         turn.changed = True
         self._metrics.commanded("correct", "done")
         turn.say(_CORRECTED, done)

@@ -13,8 +13,18 @@ from typing import Any
 import orjson
 
 from app.dialects.base import ChatRequest
-from app.dialects.messages import Blocks, elements_of, error_type, folded, told
-from app.dialects.splice import ByteSpan, Insertion, dump, entries, insert_messages, parse_object, scan, splice
+from app.dialects.splice import (
+    ByteSpan,
+    Insertion,
+    MessageSpan,
+    dump,
+    entries,
+    insert_messages,
+    parse_object,
+    parts_in,
+    scan,
+    splice,
+)
 from app.dialects.sse import payloads
 from app.features.paging.body import WholeBody, without_tools
 from app.features.paging.ledger import BLOCKS, HiddenLegs
@@ -30,11 +40,56 @@ from app.features.paging.stream import (
 )
 from app.features.paging.stream import refusal as plain_refusal
 from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, PendingCalls, PhantomCall, results, spoken
+from app.optional import imported
+
+api: Any = imported("messages.dialect")
+"""The dialect, another feature's: where that is not there nobody speaks so, and nothing here is asked for."""
 
 CALLED = "tool_use"
 FOLLOWED = frozenset({None, CALLED, "end_turn"})
 """Stop reasons behind which the calls are whole."""
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+
+# --- a request ---------------------------------------------------------------------------------------------------------
+
+
+def parts_at(chat: ChatRequest, index: int) -> list[tuple[object, ByteSpan]]:
+    """What the text of a message lies in, each with its place in the body: its content, if that is a text, else the blocks that
+    are its own. Of a result they are those within it."""
+    first, _ = chat.places[index]
+    span, element = chat.envelope.messages[first], chat.document["messages"][first]
+    parts = parts_in(chat.body, span, element)
+    if element.get("role") == "assistant" or not isinstance(element.get("content"), list):
+        return parts
+    results, own = api.divided([each for each, _ in parts])
+    nth = _nth(chat, index)
+    if nth >= len(results):
+        return [parts[n] for n in own]
+    result, where = parts[results[nth]]
+    return parts_in(chat.body, MessageSpan(*where), result) if isinstance(result, Mapping) else []
+
+
+def _nth(chat: ChatRequest, index: int) -> int:
+    """Which of the messages of its element it is."""
+    first = index
+    while first and chat.places[first - 1] == chat.places[index]:
+        first -= 1
+    return index - first
+
+
+def reread(chat: ChatRequest, index: int, insertions: Sequence[Insertion]) -> dict[str, Any]:
+    """A message as it is read with insertions made that lie within it."""
+    element = read_again(chat, chat.envelope.messages[chat.places[index][0]], insertions)
+    message: dict[str, Any] = api.messages_of(element)[_nth(chat, index)]
+    return message
+
+
+def read_again(chat: ChatRequest, span: MessageSpan, insertions: Sequence[Insertion]) -> dict[str, Any]:
+    """An element of the request's array with insertions made that lie within it."""
+    moved = [each._replace(pos=each.pos - span.start) for each in insertions]
+    element: dict[str, Any] = orjson.loads(splice(chat.body[span.start : span.end], moved))
+    return element
+
 
 # --- a stream ---------------------------------------------------------------------------------------------------------
 
@@ -49,12 +104,12 @@ class MessagesStream(PhantomStream):
         self._base = 0
         """The index of a leg's first block in the client's answer."""
         self._next = 0
-        self._blocks = Blocks()
+        self._blocks = api.Blocks()
         self._size = 0
 
     def next_leg(self) -> None:
         super().next_leg()
-        self._base, self._blocks, self._size = self._next, Blocks(), 0
+        self._base, self._blocks, self._size = self._next, api.Blocks(), 0
 
     def failed(self, error: Mapping[str, Any]) -> list[Out]:
         """As there; the error is written as this API writes it."""
@@ -74,7 +129,7 @@ class MessagesStream(PhantomStream):
             self._send(event)
         elif kind == "message_start":
             message = document.get("message")
-            leg.usage = told(leg.usage, message.get("usage") if isinstance(message, dict) else None)
+            leg.usage = api.told(leg.usage, message.get("usage") if isinstance(message, dict) else None)
             if self.leg == 1:
                 self._send(event)
         elif kind == "message_delta":
@@ -124,7 +179,7 @@ class MessagesStream(PhantomStream):
     def _delta(self, event: bytes, data: bytes, document: Mapping[str, Any]) -> None:
         """How the leg ends, and what it took."""
         leg, delta, usage = self._now, document.get("delta"), document.get("usage")
-        leg.usage = told(leg.usage, usage)
+        leg.usage = api.told(leg.usage, usage)
         reason = delta.get("stop_reason") if isinstance(delta, dict) else None
         leg.finish = reason if isinstance(reason, str) else leg.finish
         ours = bool(leg.ours) and not leg.theirs and not leg.failed
@@ -248,7 +303,7 @@ def following(body: bytes, need: NeedsLeg, texts: Sequence[str]) -> bytes:
     """See `body.following`."""
     envelope = scan(body)
     assert envelope is not None, "what an upstream answered with calls is a request of this dialect"
-    said = [{"role": "assistant", "content": need.message[BLOCKS]}, *elements_of(results(need.calls, texts))]
+    said = [{"role": "assistant", "content": need.message[BLOCKS]}, *api.elements_of(results(need.calls, texts))]
     return splice(body, [insert_messages(envelope, len(envelope.messages), said)])
 
 
@@ -301,7 +356,7 @@ def _events_of(index: int, block: Mapping[str, Any]) -> Iterator[dict[str, Any]]
 
 def as_body(stream: bytes) -> bytes | None:
     """A stream as a message; None where it came to no end. An error in it is the body."""
-    answer, message = folded(payloads(stream))
+    answer, message = api.folded(payloads(stream))
     if answer.error is not None:
         return dump({"type": "error", "error": answer.error})
     if not (answer.done or message.get("stop_reason")) or not answer.choices:
@@ -312,7 +367,7 @@ def as_body(stream: bytes) -> bytes | None:
 def refusal(status: int, body: bytes) -> dict[str, Any]:
     """What an upstream answered in place of a later leg, as this API writes an error."""
     given = plain_refusal(status, body)["error"]
-    kind = error_type(status) if given["type"] == "upstream_error" else given["type"]
+    kind = api.error_type(status) if given["type"] == "upstream_error" else given["type"]
     return {"type": "error", "error": {"type": kind, "message": given["message"]}}
 
 
@@ -344,7 +399,7 @@ def _before(
     if shared is None:
         thinks = any(isinstance(each, Mapping) and each.get("type") in _THOUGHTS for each in blocks)
         legs = [_without_text(each, thinks=thinks) for each in hidden.legs]
-        return [insert_messages(chat.envelope, place, elements_of(legs))]
+        return [insert_messages(chat.envelope, place, api.elements_of(legs))]
     theirs, end = iter(shared), shared[-1] + 1 if shared else 0
     while _is_blank(blocks[end]):  # not all that is left is
         end += 1
@@ -354,11 +409,11 @@ def _before(
         if each["role"] != "assistant":
             told_results.append(each)
             continue
-        elements += elements_of(told_results)
+        elements += api.elements_of(told_results)
         told_results = []
         parts = [dump(one) if _is_ours(one, each) else chat.body[slice(*spans[next(theirs)])] for one in each[BLOCKS]]
         elements.append(b'{"role":"assistant","content":[' + b",".join(parts) + b"]}")
-    elements += elements_of(told_results)
+    elements += api.elements_of(told_results)
     made = [insert_messages(chat.envelope, place, elements)]
     if end:
         made.append(Insertion(spans[0].start, b"", spans[end].start - spans[0].start))
@@ -430,7 +485,7 @@ def _among(
         made.append(
             Insertion(uses[nth].start, data + b",") if nth < len(uses) else Insertion(uses[-1].end, b"," + data)
         )
-    (element,) = elements_of(hidden.placed_results())
+    (element,) = api.elements_of(hidden.placed_results())
     first = chat.envelope.messages[place + 1].content(chat.body).start
     told_bytes = b"".join(dump(each) + b"," for each in element["content"])
     return [*made, Insertion(next(entries(chat.body, first))[1].start, told_bytes)]

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from app.capture.facts import Leg
 from app.clock import Clock
+from app.dialects.registry import api_of
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
 from app.features.paging.faults import FaultAnswers
@@ -359,7 +360,7 @@ class _Stream(_Joint):
         if self._need is not None:
             self._over = False  # all is known that the next leg takes, also of one that broke behind its end
         elif error is not None:
-            self._broken(error, self._form.error(error))
+            self._broken(error, api_of(self._call.path).refusal(error))
         return True
 
     async def _follow(self, need: NeedsLeg) -> bool:
@@ -376,7 +377,7 @@ class _Stream(_Joint):
             if not self._now.is_stream:
                 await self._convert()
         except UpstreamError as error:
-            self._broken(error, self._form.error(error))
+            self._broken(error, api_of(self._call.path).refusal(error))
         return True
 
     async def _convert(self) -> None:

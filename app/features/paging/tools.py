@@ -14,7 +14,6 @@ import orjson
 from msgspec import Struct, field
 
 from app.dialects.base import ChatRequest
-from app.dialects.messages import choice_of, tool_of
 from app.dialects.splice import Insertion, dump, entries, replace_value
 
 MAX_ROUNDS = 4
@@ -94,7 +93,7 @@ def offer(chat: ChatRequest) -> ToolInsertion | Declined:
     names = names_in(chat)
     made_tools = definitions(names)
     if chat.dialect.name == "messages":
-        made_tools = [tool_of(each) for each in made_tools]
+        made_tools = [_tool_of(each) for each in made_tools]
     ours = b",".join(dump(each) for each in made_tools)
     span = chat.envelope.members.get("tools")
     if span is None:
@@ -118,7 +117,7 @@ def _declined(chat: ChatRequest) -> Reason | None:
         return "legacy-functions"  # upstreams refuse both forms in one request
     tools, choice = document.get("tools"), document.get("tool_choice")
     if chat.dialect.name == "messages":
-        choice = choice_of(choice)
+        choice = _choice_of(choice)
     if tools is not None and not (isinstance(tools, list) and all(isinstance(each, dict) for each in tools)):
         return "tools-unread"  # the upstream says what is wrong with them
     if choice == "none":
@@ -128,6 +127,18 @@ def _declined(chat: ChatRequest) -> Reason | None:
     if choice not in (None, "auto", "required"):
         return "tool-choice-forced"
     return None
+
+
+def _choice_of(choice: object) -> object:
+    """A `tool_choice` of `/v1/messages` as chat completions call it; what they have no name for, as it is."""
+    kind = choice.get("type") if isinstance(choice, Mapping) else None
+    return {"auto": "auto", "any": "required", "none": "none"}.get(kind, choice) if isinstance(kind, str) else choice
+
+
+def _tool_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool of chat completions as one of `/v1/messages`."""
+    given = tool["function"]
+    return {"name": given["name"], "description": given["description"], "input_schema": given["parameters"]}
 
 
 def _names_of(tools: Iterable[Mapping[str, Any]]) -> frozenset[str]:

@@ -30,6 +30,7 @@ from app.dialects.splice import (
     scan,
 )
 from app.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer
+from app.errors import MnemeError
 from mneme_replay.paths import MASK
 
 _ROLES = frozenset({"user", "system", "developer"})
@@ -403,6 +404,7 @@ class ResponsesDialect:
 
     name: Literal["responses"] = "responses"
     naming = NAMING | {"conversation"}
+    x_api_key = False
 
     def session(self, document: Mapping[str, Any]) -> str | None:
         """The upstream's conversation: by its id, or as `{"id": …}`."""
@@ -473,6 +475,9 @@ class ResponsesDialect:
             return None
         return mark_of_answer(answer.id)
 
+    def refusal(self, error: MnemeError) -> dict[str, Any]:
+        return error.body()
+
     def _scan(self, body: bytes, document: Mapping[str, Any]) -> Envelope | None:
         return _scan_text(body) if isinstance(document.get("input"), str) else scan(body, document, "input")
 
@@ -542,4 +547,4 @@ class _Canvas(Struct, frozen=True):
         return []
 
 
-RESPONSES = ResponsesDialect()
+DIALECT = ResponsesDialect()

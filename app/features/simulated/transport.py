@@ -14,7 +14,6 @@ import orjson
 from app.clock import Clock
 from app.context.assemble import ABOUT, NOTE, TAG, WISHES
 from app.dialects.base import Dialect
-from app.dialects.messages import MESSAGES
 from app.dialects.registry import dialect_of
 from app.gateway.headers import Headers
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
@@ -143,11 +142,10 @@ class SimulatedTransport:
         path = urlsplit(request.url).path
         if path.endswith("/chat/completions") and request.method == "POST":
             return self._chat(request, body)
-        responses = dialect_of("POST", "/v1/responses")
-        if path.endswith("/responses") and request.method == "POST" and responses is not None:
-            return self._respond(request, body, responses)
-        if path.endswith("/messages") and request.method == "POST":
-            return self._message(request, body)
+        for name, answer in (("responses", self._respond), ("messages", self._message)):
+            dialect = dialect_of(request.method, f"/v1/{name}")
+            if path.endswith(f"/{name}") and dialect is not None:
+                return answer(request, body, dialect)
         if request.method in ("GET", "HEAD"):
             if path.endswith("/models"):
                 return self._json(request, {"object": "list", "data": [self._model()]})
@@ -216,13 +214,13 @@ class SimulatedTransport:
         chunks = self._paced(events_of(made, pieces[:limit]))
         return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
 
-    def _message(self, request: UpstreamRequest, body: bytes) -> UpstreamResponse:
+    def _message(self, request: UpstreamRequest, body: bytes, dialect: Dialect) -> UpstreamResponse:
         """The Messages API, as far as a text goes."""
         try:
             asked = orjson.loads(body)
         except orjson.JSONDecodeError:
             asked = None
-        messages = MESSAGES.messages(asked) if isinstance(asked, dict) else None
+        messages = dialect.messages(asked) if isinstance(asked, dict) else None
         if not messages or not any(each.get("role") != "system" for each in messages):
             error = {"type": "invalid_request_error", "message": "`messages` must be an array of messages."}
             return self._json(request, {"type": "error", "error": error}, 400)

@@ -9,7 +9,7 @@ from hashlib import sha256
 import pytest
 
 from app.dialects.registry import answer_of
-from app.features.responses.dialect import RESPONSES
+from app.features.responses.dialect import DIALECT as RESPONSES
 from tests.support.journey import (
     Answer,
     Message,

@@ -15,14 +15,13 @@ from app.dialects.base import ChatRequest
 from app.dialects.registry import dialect_of
 from app.errors import StoreUnavailable
 from app.features.commands.commander import Commander
+from app.features.commands.store import CommandStore, Doing
 from app.gateway.commands import Obeyed
 from app.gateway.identify import Identity
 from app.gateway.reconcile import Place
 from app.jobs.learn import Learner
-from app.memory.commands import contrary
 from app.metrics import Metrics
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.commands import CommandStore, Doing
 from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.cases import cases
@@ -56,7 +55,7 @@ class Teller:
     """Tells memory to do things."""
 
     def __init__(self, pool: Pool, words: WordLlamaEmbedder, space: int, *, most: int = 20) -> None:
-        self.store = CommandStore(pool, SQL, FakeClock(NOW), space=space, contrary=contrary)
+        self.store = CommandStore(pool, SQL, FakeClock(NOW), space=space)
         self._commander = Commander(
             self.store,
             Validation(pool, SQL, FakeClock(NOW), space=space),

@@ -239,7 +239,7 @@ SESSION_1 = {"cats one", "cats two", "cats three", "cats four"}
         ),
     ],
 )
-@pytest.mark.parametrize("leg", ["words", "vectors", "both"])
+@pytest.mark.parametrize("channel", ["words", "vectors", "both"])
 async def test_what_may_come_up(teller: Teller, given: dict[str, Any], expected: set[str], channel: str) -> None:
     space, vector = await scene(teller)
     query = "" if channel == "vectors" else "cats"

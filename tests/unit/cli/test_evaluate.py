@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.cli.evaluate import found, read, table
 from app.errors import BadBody
+from app.features.evaluate.measure import found, read, table
 from tests.support.context_samples import memory, message, source
 
 TALK = {"user": "ana", "session": "s", "role": "user", "content": "I moved to Rome", "metadata": {"id": "1"}}

@@ -9,10 +9,11 @@ import pytest
 
 from app.context.transcript import Transcript
 from app.dialects.chat import CHAT
-from app.dialects.messages import LAST, MESSAGES, answer_of_json, elements_of, fold, messages_of, refusal
 from app.dialects.splice import splice
 from app.dialects.sse import LastEventGuard, payloads
 from app.errors import BadRequest, NotFound, StoreUnavailable, TooLarge
+from app.features.messages.dialect import DIALECT as MESSAGES
+from app.features.messages.dialect import LAST, answer_of_json, elements_of, fold, messages_of
 from tests.support.replies import CAPTURES
 from tests.support.tables import each_of
 
@@ -317,7 +318,7 @@ def test_its_last_event_waits(size: int, named: bool) -> None:
     ],
 )
 def test_errors_have_the_apis_shape(error: Any, kind: str) -> None:
-    assert refusal(error) == {"type": "error", "error": {"type": kind, "message": "no"}}
+    assert MESSAGES.refusal(error) == {"type": "error", "error": {"type": kind, "message": "no"}}
 
 
 REMINDER = {"type": "text", "text": "<system-reminder>\nToday is Friday. I live in Rome.\n</system-reminder>\n"}

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from app.capture.facts import Outcome
-from app.dialects.messages import folded
 from app.dialects.sse import payloads
 from app.errors import UpstreamTimeout
+from app.features.messages.dialect import folded
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.messages import MessagesStream
 from app.features.paging.state import PagingPartRecord

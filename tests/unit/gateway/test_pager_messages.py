@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import text_of
-from app.dialects.messages import MESSAGES, elements_of
 from app.dialects.splice import escape, splice
+from app.features.messages.dialect import DIALECT as MESSAGES
+from app.features.messages.dialect import elements_of
 from app.features.paging.forms import FORMS
 from app.features.paging.ledger import HiddenLegs, keys_of
 from app.features.paging.preview import TAG

@@ -20,7 +20,7 @@ from app.features.paging.addon import PagingAddon
 from app.features.paging.ledger import HiddenLegs
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
-from app.features.responses.dialect import RESPONSES
+from app.features.responses.dialect import DIALECT as RESPONSES
 from app.features.spool.journal import CallBegin, Codec, KeptCall, frames_of, gather
 from app.features.spool.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.call import Forwarded

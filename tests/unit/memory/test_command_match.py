@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from app.features.commands.grammar import StoredMemory, aim_of, matched, says, value_keys
 from app.memory.candidate import Triple
-from app.memory.commands import aim_of, matched, says, value_keys
-from app.store.commands import StoredMemory
 from tests.support.tables import each_of
 
 STORED = [

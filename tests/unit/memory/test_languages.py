@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.features.multilingual.statements import fact_rules
 from app.languages.data import LANGUAGES, language, language_of, read
 from app.memory.candidate import Ended, SourceExchange, Triple
 from app.memory.commands import Command, commands
 from app.memory.extract import extract
-from app.memory.extract_multilingual import fact_rules
 from tests.support.languages import cases, score
 from tests.support.tables import each_of
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from app.memory.commands import WITHDRAWS, commands, taken_back
-from app.store.commands import StoredMemory
+from app.features.commands.grammar import WITHDRAWS, StoredMemory, commands, taken_back
 from tests.support.tables import each_of
 
 

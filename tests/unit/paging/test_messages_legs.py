@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.base import ChatRequest
-from app.dialects.messages import MESSAGES, folded
 from app.dialects.splice import splice
 from app.dialects.sse import payloads
+from app.features.messages.dialect import DIALECT as MESSAGES
+from app.features.messages.dialect import folded
 from app.features.paging.forms import FORMS
 from app.features.paging.ledger import BLOCKS, HiddenLegs
 from app.features.paging.messages import MessagesBody, MessagesStream, as_body, at_the_limit, following, refusal

@@ -2,15 +2,13 @@
 words.
 
 The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing,
-and a
-clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
+and a clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
 
     pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
                          [kind=…] [ends=…] [correction] [dated]
 
 Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
-value
-whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
+value whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from app.memory.candidate import (
     make_candidate,
 )
 from app.memory.extract_clauses import masked
-from app.memory.extract_dates import FoundDate, find_time, is_time
+from app.memory.extract_dates import FoundDate, find_date, time_rules, times_in
 from app.memory.extract_grammar import EDGES, capital, words
 from app.memory.extract_guesses import guess, placed
 from app.memory.secrets import looks_secret
@@ -250,7 +248,7 @@ def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Claus
     doubted: int | None = None  # where "I think" stands, when a comma parts it from what is thought
     joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
     for end, after in [
-        *(joint for joint in joints if not is_time(said[: joint[0]], spoken.code)),
+        *(joint for joint in joints if not _is_time(said[: joint[0]], spoken.code)),
         (len(said), len(said)),
     ]:
         piece = said[begin:end]
@@ -321,20 +319,13 @@ def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> I
             )
             return
     past = spoken.pattern("past").search(text) is not None
-    when = find_time(text, exchange.now, spoken, past=past)
-    for wording in dict.fromkeys((_without(text, when), text)) if when is not None else (text,):
-        made = _by_rule(wording, clause, when, exchange, spoken)
-        if made:
-            yield from made
-            return
+    when = _find_time(text, exchange.now, spoken, past=past)
+    if made := _by_rule(text, clause, when, exchange, spoken):
+        yield from made
+        return
     if name is not None:
         yield name
-        when = find_time(bare, exchange.now, spoken, past=past)
-        for wording in dict.fromkeys((_without(bare, when), bare)) if when is not None else (bare,):
-            made = _by_rule(wording, clause, when, exchange, spoken)
-            if made:
-                yield from made
-                return
+        yield from _by_rule(bare, clause, _find_time(bare, exchange.now, spoken, past=past), exchange, spoken)
         return
     told = _free(text, spoken) if clause.explicit else None
     if told and not spoken.pattern("advice").search(told) and (spoken.pattern("own").match(told) or when is not None):
@@ -350,16 +341,32 @@ def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> I
 
 
 def _by_rule(
-    wording: str, clause: _Clause, when: FoundDate | None, exchange: SourceExchange, spoken: Language
+    text: str, clause: _Clause, when: FoundDate | None, exchange: SourceExchange, spoken: Language
 ) -> list[MemoryCandidate]:
-    for rule in fact_rules(spoken.code):
-        match = rule.pattern.fullmatch(wording)
-        if match is not None:
-            groups = {key: value or "" for key, value in match.groupdict().items()}
-            made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
-            if made[0] is not None:
-                return [each for each in made if each is not None]
+    """What the first rule gives that the text fits: without its time, or else with it."""
+    for wording in dict.fromkeys((_without(text, when), text)) if when is not None else (text,):
+        for rule in fact_rules(spoken.code):
+            match = rule.pattern.fullmatch(wording)
+            if match is not None:
+                groups = {key: value or "" for key, value in match.groupdict().items()}
+                made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
+                if made[0] is not None:
+                    return [each for each in made if each is not None]
     return []
+
+
+def _is_time(text: str, code: str) -> bool:
+    """Is the whole text a word of time ("la semaine prochaine")?"""
+    return time_rules(code).pattern.fullmatch(text.strip()) is not None
+
+
+def _find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> FoundDate | None:
+    """The first date of a clause, with its place there."""
+    for each in times_in(text, spoken.code):
+        found = find_date(each.english, now, past=past)
+        if found is not None:
+            return replace(found, start=each.start, end=each.end)
+    return None
 
 
 def _without(text: str, when: FoundDate) -> str:

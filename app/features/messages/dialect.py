@@ -22,7 +22,6 @@ from app.dialects.splice import (
     ByteSpan,
     Envelope,
     Insertion,
-    MessageSpan,
     append_text,
     dump,
     entries,
@@ -31,13 +30,10 @@ from app.dialects.splice import (
     insert_text,
     parse_object,
     scan,
-    splice,
 )
 from app.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer
 from app.errors import MnemeError
 
-MESSAGES_PATH = "/v1/messages"
-"""What begins so has errors, and keys, as this API has them."""
 LAST = LastEvents(("message_stop",))
 """The events that end a stream, beside `error`."""
 
@@ -59,11 +55,6 @@ _OF_THE_SYSTEM = (0, 0)
 """The place of the message that `system` is: no element."""
 
 
-def refusal(error: MnemeError) -> dict[str, Any]:
-    """An error of Mneme's own in the shape of this API, ready to be serialised."""
-    return {"type": "error", "error": {"type": error_type(error.status), "message": error.message}}
-
-
 def error_type(status: int) -> str:
     """What this API calls an error with this status."""
     return _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
@@ -83,12 +74,12 @@ def messages_of(element: Mapping[str, Any]) -> list[dict[str, Any]]:
         said = [_part(each) for each in blocks if each.get("type") != "tool_use"]
         message: dict[str, Any] = {"role": role, "content": said}
         return [message | {"tool_calls": calls}] if calls else [message]
-    results, own = _divided(blocks)
+    results, own = divided(blocks)
     found, rest = [_result(blocks[n]) for n in results], [_part(blocks[n]) for n in own]
     return [*found, {"role": role, "content": rest}] if rest or not found else found
 
 
-def _divided(blocks: Sequence[object]) -> tuple[list[int], list[int]]:
+def divided(blocks: Sequence[object]) -> tuple[list[int], list[int]]:
     """Of a user's element: which blocks are results, and which are what the user says."""
     results = [n for n, each in enumerate(blocks) if _is_result(each)]
     others = [n for n, each in enumerate(blocks) if isinstance(each, Mapping) and not _is_result(each)]
@@ -208,61 +199,6 @@ def _read(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[tuple
         messages += made
         places += [(n, n + 1)] * len(made)
     return messages, places
-
-
-# --- for paging (`paging/messages.py`) ------------------------------------------------------------------------------------
-
-
-def choice_of(choice: object) -> object:
-    """A `tool_choice` as chat completions call it; what they have no name for, as it is."""
-    kind = choice.get("type") if isinstance(choice, Mapping) else None
-    return {"auto": "auto", "any": "required", "none": "none"}.get(kind, choice) if isinstance(kind, str) else choice
-
-
-def tool_of(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """A tool of chat completions as one of this API."""
-    given = tool["function"]
-    return {"name": given["name"], "description": given["description"], "input_schema": given["parameters"]}
-
-
-def parts_at(chat: ChatRequest, index: int) -> list[tuple[object, ByteSpan]]:
-    """What the text of a message lies in, each with its place in the body: its content, if that is a text, else the blocks that
-    are its own. Of a result they are those within it."""
-    first, _ = chat.places[index]
-    span, element = chat.envelope.messages[first], chat.document["messages"][first]
-    parts = parts_in(chat.body, span, element)
-    if element.get("role") == "assistant" or not isinstance(element.get("content"), list):
-        return parts
-    results, own = _divided([each for each, _ in parts])
-    nth = _nth(chat, index)
-    if nth >= len(results):
-        return [parts[n] for n in own]
-    result, where = parts[results[nth]]
-    return parts_in(chat.body, MessageSpan(*where), result) if isinstance(result, Mapping) else []
-
-
-def parts_in(body: bytes, span: MessageSpan, holder: Mapping[str, Any]) -> list[tuple[object, ByteSpan]]:
-    """The content of what orjson read at `span`: itself, if it is a text, else its parts; each with its place in the body."""
-    content, where = holder.get("content"), span.content(body)
-    if isinstance(content, list):
-        return [*zip(content, (each for _, each in entries(body, where.start)), strict=True)]
-    return [(content, ByteSpan(where.start, where.end))] if isinstance(content, str) else []
-
-
-def _nth(chat: ChatRequest, index: int) -> int:
-    """Which of the messages of its element it is."""
-    first = index
-    while first and chat.places[first - 1] == chat.places[index]:
-        first -= 1
-    return index - first
-
-
-def reread(chat: ChatRequest, index: int, insertions: Sequence[Insertion]) -> dict[str, Any]:
-    """A message as it is read with insertions made that lie within it."""
-    span = chat.envelope.messages[chat.places[index][0]]
-    moved = [each._replace(pos=each.pos - span.start) for each in insertions]
-    element = orjson.loads(splice(chat.body[span.start : span.end], moved))
-    return messages_of(element)[_nth(chat, index)]
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -408,6 +344,7 @@ class MessagesDialect:
 
     name: Literal["messages"] = "messages"
     naming = NAMING
+    x_api_key = True
 
     def session(self, document: Mapping[str, Any]) -> str | None:
         return None
@@ -463,6 +400,9 @@ class MessagesDialect:
 
     def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         return None
+
+    def refusal(self, error: MnemeError) -> dict[str, Any]:
+        return {"type": "error", "error": {"type": error_type(error.status), "message": error.message}}
 
 
 class _Canvas(Struct, frozen=True):
@@ -536,4 +476,4 @@ def _text_block(text: str) -> bytes:
     return b'{"type":"text","text":"' + escape(text) + b'"}'
 
 
-MESSAGES = MessagesDialect()
+DIALECT = MessagesDialect()

@@ -12,7 +12,7 @@ something else is so by now, only the one that was said last is in force, as if 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Literal
@@ -20,10 +20,11 @@ from uuid import UUID
 
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
-from msgspec import Struct, field
+from msgspec import Struct, convert, field, to_builtins
 
 from app.clock import Clock
 from app.errors import Conflict, NotFound
+from app.features.commands.grammar import STEM, StoredMemory, contrary
 from app.store import ids
 from app.store.learning import RECENT_TURNS
 from app.store.memories import IN_FORCE, content_hmac
@@ -47,19 +48,7 @@ NEAREST = 5
 """Memories that a user is asked about, where it is unclear which is meant."""
 
 
-class StoredMemory(Struct, frozen=True):
-    """A memory as it is stored. `in_force`: it is said in prompts. `kind`: as `Candidate` has it."""
-
-    memory_id: UUID
-    text: str
-    subject: str | None
-    predicate: str | None
-    value: str | None
-    in_force: bool
-    kind: str = ""
-
-
-class HiddenMemory(Struct, frozen=True):
+class HiddenMemory(Struct, frozen=True, omit_defaults=True):
     """Something that a command hid, or would hide. `status`: a memory's before; `reason`: why it was hidden before."""
 
     id: UUID
@@ -109,22 +98,12 @@ class CommandRow(Struct, frozen=True):
 class CommandStore:
     """Does what users told memory to do, and undoes it."""
 
-    def __init__(
-        self,
-        pool: Pool,
-        sql: Queries,
-        clock: Clock,
-        *,
-        space: int | None = None,
-        contrary: Callable[[StoredMemory, StoredMemory], bool] = lambda one, other: False,
-    ) -> None:
-        """`space`: of the vectors that near memories are looked for with; None: none are. `contrary`: whether two memories
-        cannot both be so, for what is undone."""
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, space: int | None = None) -> None:
+        """`space`: of the vectors that near memories are looked for with; None: none are."""
         self._pool = pool
         self._sql = sql
         self._clock = clock
         self._space = space
-        self._contrary = contrary
 
     @asynccontextmanager
     async def doing(
@@ -144,7 +123,7 @@ class CommandStore:
         """Commands, newest first, after a place in that order. `user`: None is all of the tenant's."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["commands.list"], tenant, user, *(after or (None, None)), limit)
-            found = [_row(each) for each in rows]
+            found = [CommandRow(**dict(each) | {"items": _items(each)}) for each in rows]
             for each in found:
                 memories = [item.id for item in each.items if item.kind == "memory"]
                 if memories:
@@ -168,34 +147,27 @@ class CommandStore:
             if held["outcome"] != "done":
                 raise Conflict("Nothing was done, so there is nothing to undo.")
             doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
-            await doing.undo(command, _items(held["items"]), held["heir"], self._contrary)
+            await doing.undo(command, _items(held), held["heir"])
             if held["kind"] in ("stop", "allow"):  # "Stop using emojis" asks for the contrary, too
                 await doing.end(await doing.asked_by(held["session_id"], held["message_hash"]))
             await doing.begin_anew(held["session_id"])
         return str(held["kind"])
 
 
-class Doing:
-    """What may be done about commands, within one transaction."""
+class Doing(Struct, frozen=True):
+    """What may be done about commands, within one transaction. `scope`: a session that all stays in; NIL: there is none."""
 
-    def __init__(
-        self,
-        connection: PoolConnectionProxy[Any],
-        sql: Queries,
-        tenant: UUID,
-        user: UUID,
-        scope: UUID,
-        now: datetime,
-        space: int | None,
-    ) -> None:
-        self.connection = connection
-        self._sql = sql
-        self._tenant = tenant
-        self._user = user
-        self._scope = scope
-        self._session = scope if scope != ids.NIL else None
-        self._now = now
-        self._space = space
+    connection: PoolConnectionProxy[Any]
+    sql: Queries
+    tenant: UUID
+    user: UUID
+    scope: UUID
+    now: datetime
+    space: int | None
+
+    @property
+    def _session(self) -> UUID | None:
+        return self.scope if self.scope != ids.NIL else None
 
     async def earlier(self, mark: bytes, session: UUID, since: datetime | None) -> Done | None:
         """What was done about this very message before: in its session, or, since then, in one that was never stored."""
@@ -209,30 +181,25 @@ class Doing:
 
     async def stored(self, terms: Sequence[str]) -> list[StoredMemory]:
         """Memories that may have one of these words, in whatever form; in force or not."""
-        rows = await self._fetch("memories", self._scope, [_within(each) for each in terms], LOOKED_AT) if terms else []
+        rows = await self._fetch("memories", self.scope, [_within(each) for each in terms], LOOKED_AT) if terms else []
         return [StoredMemory(*row.values()) for row in rows]
 
     async def near(self, vector: Vector, threshold: float) -> list[tuple[UUID, str]]:
         """The memories in force nearest to a vector, above a cosine: id and text, at most `NEAREST`."""
-        if self._space is None:
+        if self.space is None:
             return []
-        asked = (self._scope, self._space, [halfvec(vector)], threshold, NEAREST)
-        rows = await self.connection.fetch(self._sql["learning.near"], self._tenant, self._user, *asked)
+        asked = (self.scope, self.space, [halfvec(vector)], threshold, NEAREST)
+        rows = await self.connection.fetch(self.sql["learning.near"], self.tenant, self.user, *asked)
         said = await self._fetch("texts", [row["memory_id"] for row in rows])
         texts = {row["memory_id"]: row["content_text"] for row in said}
         return [(row["memory_id"], texts[row["memory_id"]]) for row in rows if row["memory_id"] in texts]
 
     async def messages(self, keys: Collection[str]) -> list[Message]:
         """Messages that may have all of these words, in whatever form."""
-        rows = (
-            await self._fetch("messages", self._session, [_within(each) for each in sorted(keys)], LOOKED_AT)
-            if keys
-            else []
-        )
-        return [
-            Message(row["message_id"], row["content_hash"], len(row["content"] or ""), row["content"] or "")
-            for row in rows
-        ]
+        words = [_within(each) for each in sorted(keys)]
+        rows = await self._fetch("messages", self._session, words, LOOKED_AT) if keys else []
+        said = [(row["message_id"], row["content_hash"], row["content"] or "") for row in rows]
+        return [Message(each, content_hash, len(text), text) for each, content_hash, text in said]
 
     async def said_by(self, memories: Sequence[UUID]) -> list[Message]:
         """The messages that these memories were learned from, and answers that repeat them."""
@@ -260,7 +227,7 @@ class Doing:
 
     async def wishes(self, before: datetime) -> list[StoredMemory]:
         """The standing wishes in force that were said before."""
-        return [StoredMemory(*row.values()) for row in await self._fetch("wishes", self._scope, before)]
+        return [StoredMemory(*row.values()) for row in await self._fetch("wishes", self.scope, before)]
 
     async def begin_anew(self, session: UUID) -> None:
         """Let the blocks of a session go: one of them says that something was done which is undone."""
@@ -285,12 +252,12 @@ class Doing:
 
     async def everything(self) -> tuple[list[UUID], list[Message]]:
         """All memories and messages."""
-        memories = [row["memory_id"] for row in await self._fetch("all_memories", self._scope)]
+        memories = [row["memory_id"] for row in await self._fetch("all_memories", self.scope)]
         return memories, [Message(*row.values()) for row in await self._fetch("all_messages", self._session)]
 
     async def hide(self, memories: Collection[UUID], messages: Collection[Message]) -> tuple[HiddenMemory, ...]:
         """Hide memories, with their other wordings, and messages; what was hidden, and how it was before."""
-        key = bytes.fromhex(await self.connection.fetchval(self._sql["memories.secret"]))
+        key = bytes.fromhex(await self.connection.fetchval(self.sql["memories.secret"]))
         held = await self._fetch("memories_of", sorted(memories)) if memories else []
         wanted = {each.message_id: each for each in messages}
         items = [each["memory_id"] for each in held] + list(wanted)
@@ -304,12 +271,12 @@ class Doing:
         fresh = [each for each in items if before.get(each) in (None, "superseded", "resent")]
         if fresh:
             # First: what ends a memory would else hide its messages for another reason.
-            await self._execute("hide", fresh, [marks.get(each) for each in fresh], self._now)
+            await self._execute("hide", fresh, [marks.get(each) for each in fresh], self.now)
         for each in held:
             if each["status"] in IN_FORCE:
                 await self._status(each["memory_id"], each["status"], "invalidated")
         if held:
-            await self._fetch("drop_facts", [each["memory_id"] for each in held], self._now, "forgotten")
+            await self._fetch("drop_facts", [each["memory_id"] for each in held], self.now, "forgotten")
         statuses = {each["memory_id"]: each["status"] for each in held}
         return tuple(
             HiddenMemory(each, "memory" if each in statuses else "message", statuses.get(each), before.get(each))
@@ -326,40 +293,28 @@ class Doing:
 
     async def hide_words(self, item: UUID, content_hash: bytes) -> None:
         """Let a message that is not stored yet be known by a keyed hash when it is sent again."""
-        key = bytes.fromhex(await self.connection.fetchval(self._sql["memories.secret"]))
-        await self._execute("hide", [item], [content_hmac(key, content_hash)], self._now)
+        key = bytes.fromhex(await self.connection.fetchval(self.sql["memories.secret"]))
+        await self._execute("hide", [item], [content_hmac(key, content_hash)], self.now)
 
     async def note(
-        self,
-        command: UUID,
-        session: UUID,
-        mark: bytes,
-        message_hash: bytes | None,
-        done: Done,
-        heir: UUID | None = None,
+        self, session: UUID, mark: bytes, message_hash: bytes | None, done: Done, heir: UUID | None = None
     ) -> None:
         """Write a command down. `mark`: by which it is found when the same is asked again; of what learning does, the id of
         the message."""
-        told = (done.kind, done.scope, done.outcome, _told(done.items))
-        await self._execute("note", command, session, mark, message_hash, *told, heir, self._now)
+        told = (done.kind, done.scope, done.outcome, to_builtins(done.items))
+        await self._execute("note", done.command_id, session, mark, message_hash, *told, heir, self.now)
 
     async def confirmed(self, command: UUID, items: Sequence[HiddenMemory]) -> None:
         """A command that was asked about is done."""
-        await self._execute("confirmed", command, _told(items))
+        await self._execute("confirmed", command, to_builtins(tuple(items)))
 
-    async def undo(
-        self,
-        command: UUID,
-        items: Sequence[HiddenMemory],
-        heir: UUID | None,
-        contrary: Callable[[StoredMemory, StoredMemory], bool],
-    ) -> None:
+    async def undo(self, command: UUID, items: Sequence[HiddenMemory], heir: UUID | None) -> None:
         """Show the items again, and bring memories back into force; what says the same by now stays instead, and what took
         their place since stays in it."""
         await self._fetch("unforget", [*(each.id for each in items), command])
         hidden = [each for each in items if each.reason is not None]
         if hidden:
-            await self._execute("hide_again", [each.id for each in hidden], [each.reason for each in hidden], self._now)
+            await self._execute("hide_again", [each.id for each in hidden], [each.reason for each in hidden], self.now)
         if heir is not None:
             await self._status(heir, "active", "invalidated")
         for each in items:
@@ -369,12 +324,10 @@ class Doing:
                         await self._status(each.id, "invalidated", "active")
                 except UniqueViolationError:
                     continue
-        await self._give_way([each.id for each in items if each.kind == "memory"], contrary)
-        await self._execute("undone", command, self._now)
+        await self._give_way([each.id for each in items if each.kind == "memory"])
+        await self._execute("undone", command, self.now)
 
-    async def _give_way(
-        self, restored: Collection[UUID], contrary: Callable[[StoredMemory, StoredMemory], bool]
-    ) -> None:
+    async def _give_way(self, restored: Collection[UUID]) -> None:
         """Of these memories and those that they contradict by now, close all but the one that was said last, as replaced."""
         rows = await self._fetch("in_force_beside", list(restored)) if restored else []
         found = [(StoredMemory(*list(row.values())[:7]), row["valid_from"]) for row in rows]
@@ -384,55 +337,41 @@ class Doing:
                 if gone & {later.memory_id, earlier.memory_id} or not contrary(earlier, later):
                     continue
                 gone.add(earlier.memory_id)
-                how = (earlier.memory_id, later.memory_id, since, self._now)
+                how = (earlier.memory_id, later.memory_id, since, self.now)
                 await self._execute("give_way", *how)
                 after = {"status": "superseded", "superseded_by": later.memory_id, "reason": "chat"}
                 await self._event(earlier.memory_id, "superseded", {"status": "active"}, after)
         if gone:
-            await self._fetch("drop_facts", list(gone), self._now, "ended")
+            await self._fetch("drop_facts", list(gone), self.now, "ended")
 
     async def _status(self, memory: UUID, before: str, after: str) -> None:
-        ended = self._now if after != "active" else None
-        asked = (self._tenant, self._user, memory, after, ended, self._now)
-        await self.connection.execute(self._sql["memories.set_status"], *asked)
+        ended = self.now if after != "active" else None
+        asked = (self.tenant, self.user, memory, after, ended, self.now)
+        await self.connection.execute(self.sql["memories.set_status"], *asked)
         event = "restored" if after == "active" else "invalidated"
         await self._event(memory, event, {"status": before}, {"status": after, "reason": "chat"})
 
     async def _event(self, memory: UUID, event: str, before: dict[str, Any], after: dict[str, Any]) -> None:
-        told = (self._tenant, self._user, memory, self._now, event, before, after, "user")
-        await self.connection.execute(self._sql["memories.event"], *told)
+        told = (self.tenant, self.user, memory, self.now, event, before, after, "user")
+        await self.connection.execute(self.sql["memories.event"], *told)
 
     async def _fetch(self, name: str, *arguments: object) -> list[Any]:
-        return await self.connection.fetch(self._sql[f"commands.{name}"], self._tenant, self._user, *arguments)
+        return await self.connection.fetch(self.sql[f"commands.{name}"], self.tenant, self.user, *arguments)
 
     async def _execute(self, name: str, *arguments: object) -> None:
-        await self.connection.execute(self._sql[f"commands.{name}"], self._tenant, self._user, *arguments)
-
-
-def _told(items: Sequence[HiddenMemory]) -> list[dict[str, Any]]:
-    fields = ("id", "kind", "status", "reason")
-    return [{name: value for name in fields if (value := getattr(each, name)) is not None} for each in items]
-
-
-def _items(told: Any) -> tuple[HiddenMemory, ...]:
-    return tuple(HiddenMemory(UUID(each["id"]), each["kind"], each.get("status"), each.get("reason")) for each in told)
+        await self.connection.execute(self.sql[f"commands.{name}"], self.tenant, self.user, *arguments)
 
 
 def _done(row: Any) -> Done:
-    return Done(
-        row["command_id"], row["kind"], row["scope"], row["outcome"], _items(row["items"]), row["undone_at"] is not None
-    )
+    undone = row["undone_at"] is not None
+    return Done(row["command_id"], row["kind"], row["scope"], row["outcome"], _items(row), undone)
 
 
-def _row(row: Any) -> CommandRow:
-    return CommandRow(**dict(row) | {"items": _items(row["items"])})
-
-
-STEM_CHARS = 4
-"""Letters by which forms of a word are found, as `commands` takes them for one word."""
+def _items(row: Any) -> tuple[HiddenMemory, ...]:
+    return convert(row["items"], tuple[HiddenMemory, ...])
 
 
 def _within(word: str) -> str:
     """A pattern of texts that have a form of the word. (Apostrophes are written in several ways: what stands before one.)"""
-    begin = word.replace("\0", "").replace("’", "'").split("'")[0][:STEM_CHARS]
+    begin = word.replace("\0", "").replace("’", "'").split("'")[0][:STEM]
     return "%" + re.sub(r"([\\%_])", r"\\\1", begin) + "%"
