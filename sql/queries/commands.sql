@@ -1,4 +1,4 @@
--- What users told memory to do in a chat (app/store/commands.py), within one transaction of theirs.
+-- What users told memory to do in a chat (app/features/commands/store.py), within one transaction of theirs.
 
 -- name: earlier
 -- What was done about this very message ($3: its mark): in its session ($4), or, since $5, in one that was never stored.
