@@ -195,7 +195,7 @@ class Compiler:
         return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> TokenFigures:
-        """Phase 1 of seed 000 §6.4. The counter has reading margin in it; stored counts have none."""
+        """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
         transcript = request.transcript
