@@ -381,10 +381,10 @@ TOOL_WORDS = (b"tool", b"function call")
 class SecondTry:
     """Asks once more."""
 
-    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, recaller: Augmenter, metrics: Metrics) -> None:
+    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, augmenter: Augmenter, metrics: Metrics) -> None:
         self._forwarder = forwarder
         self._finalizer = finalizer
-        self._recaller = recaller
+        self._augmenter = augmenter
         self._metrics = metrics
 
     async def unless_refused(self, call: Forwarded) -> Forwarded:
@@ -405,7 +405,7 @@ class SecondTry:
         if not (is_about_length(seen) if refused else not seen):
             return call
         await self._dismiss(call, "too_long")
-        return await self._again(self._recaller.forgone(replace(call, sent=plain(call), prepared=None)))
+        return await self._again(self._augmenter.forgone(replace(call, sent=plain(call), prepared=None)))
 
     async def _unless_no_tools(self, call: Forwarded, part: CallPart) -> Forwarded:
         """The answer; where the upstream takes no tools, the answer to the request without ours."""
