@@ -188,7 +188,7 @@ class ServerApplication:
             gauges = features.all(lambda each: each.gauges(process, metrics))
             probes = open_probes(core, metrics, opening.exposition, proxy.indexes, gauges)
             inside = Later(lambda: routes_inside(core, proxy, metrics, probes, space, features))
-            async with features.within(lambda each: each.mounts(proxy.authenticator, inside)) as mounts:
+            async with features.within(lambda each: each.mounts(proxy.authenticator, inside, proxy.gateway)) as mounts:
                 apps: dict[str, ASGIApp] = {"/v1": proxy.gateway}
                 apps |= {at: Later(make) for own in mounts for at, make in own.items()}
                 with self._behind(Mounts.of(apps, probes, inside)):

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 import app.features
 from app.errors import NotReady
-from app.features import Feature
+from app.features import Around, Feature
 from app.features.registry import BY_NAME, FEATURES, Features, load
 from app.optional import imported
 from app.settings import Settings
@@ -52,7 +52,9 @@ class Named(Feature):
         return f"hearing of {self.name}" if self.name == "a" else None
 
     @asynccontextmanager
-    async def mounts(self, authenticator: Any, api: ASGIApp) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
+    async def mounts(
+        self, authenticator: Any, api: ASGIApp, gateway: Any
+    ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
         yield {f"/{self.name}": lambda: api}
         self.said.append(f"{self.name} is closed")
 
@@ -69,7 +71,7 @@ async def test_all_are_asked_in_order() -> None:
     async with (
         both.within(lambda each: each.running()),
         both.within(lambda each: each.opened(NOBODY)),
-        both.within(lambda each: each.mounts(NOBODY, NOBODY)) as mounts,
+        both.within(lambda each: each.mounts(NOBODY, NOBODY, NOBODY)) as mounts,
     ):
         assert [list(own) for own in mounts] == [["/a"], ["/b"]]
         assert [each.prefix for each in both.all(lambda each: each.routes(NOBODY, NOBODY))] == ["/a", "/b"]
@@ -92,7 +94,7 @@ def test_two_that_answer_what_one_may() -> None:
 async def test_the_base_leaves_the_core_as_it_is() -> None:
     base = Feature(SETTINGS)
     base.check()
-    async with base.running(), base.opened(NOBODY), base.mounts(NOBODY, NOBODY) as mounts:
+    async with base.running(), base.opened(NOBODY), base.mounts(NOBODY, NOBODY, NOBODY) as mounts:
         assert mounts == {}
     several: list[Any] = [
         base.routes(NOBODY, NOBODY),
@@ -120,6 +122,14 @@ async def test_the_base_leaves_the_core_as_it_is() -> None:
     wraps: list[Callable[[Any], Any]] = [around.gateway, around.authenticator, around.transports, around.handlers]
     assert all(each(core) is core for each in wraps)
     await base.work(NOBODY, NOBODY)
+
+
+def test_what_stands_around_the_core_is_put_there_by_one_hook() -> None:
+    features = [type(each) for _, each in load(Settings(otel="on"))]
+    own = {each.__name__: vars(each).keys() - vars(Feature).keys() for each in features}
+    assert {name: methods for name, found in own.items() if (methods := found & vars(Around).keys())} == {}, (
+        "never called"
+    )
 
 
 def test_settings_choose() -> None:

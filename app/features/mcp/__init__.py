@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
+    from app.gateway.turn import Application
 
 
 def check_sdk() -> None:
@@ -36,7 +37,7 @@ class Mcp(Feature):
 
     @asynccontextmanager
     async def mounts(
-        self, authenticator: Authenticator, api: ASGIApp
+        self, authenticator: Authenticator, api: ASGIApp, gateway: Application
     ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
         from app.features.mcp.server import McpApp
 

@@ -18,21 +18,14 @@ if TYPE_CHECKING:
 class Ui(Feature):
     """Asks the API and the gateway from within, as each visitor."""
 
-    _gateway: Application | None = None
-
-    def gateway(self, gateway: Application) -> Application:
-        self._gateway = gateway
-        return gateway
-
     @asynccontextmanager
     async def mounts(
-        self, authenticator: Authenticator, api: ASGIApp
+        self, authenticator: Authenticator, api: ASGIApp, gateway: Application
     ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
         def site() -> ASGIApp:
             from app.features.ui.site import open_site
 
-            assert self._gateway is not None, "the gateway is made before anything is mounted"
-            return open_site(self.settings, authenticator, api, self._gateway)
+            return open_site(self.settings, authenticator, api, gateway)
 
         yield {"/ui": site}
 
