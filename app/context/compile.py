@@ -284,7 +284,7 @@ class Compiler:
         visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
-        if opened.memories or opened.messages:  # a fact and reading message are one
+        if opened.memories or opened.messages:  # a fact and its message are one
             visible.update([each.id for each in items if opened.said_by(each)])
         packed = pack(
             scored,

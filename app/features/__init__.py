@@ -200,8 +200,7 @@ class Feature:
         self, authenticator: Authenticator, api: ASGIApp, gateway: Application
     ) -> AsyncIterator[Mapping[str, Callable[[], ASGIApp]]]:
         """Around the life of a server: by path, what makes the ASGI application that answers there and below. It is made, in a
-        thread, when the first request asks for it. `api`, `gateway`: what answers under /api/v1, and under /v1, asked from
-        within."""
+        thread, when the first request asks for it. `api`, `gateway`: what answers under /api/v1 and /v1, asked from within."""
         yield {}
 
     def own_metrics(self, registry: CollectorRegistry) -> Sequence[MetricWrapperBase]:

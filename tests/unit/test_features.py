@@ -17,7 +17,7 @@ from starlette.types import ASGIApp
 
 import app.features
 from app.errors import NotReady
-from app.features import Feature
+from app.features import Around, Feature
 from app.features.registry import BY_NAME, FEATURES, Features, load
 from app.optional import imported
 from app.settings import Settings
@@ -122,6 +122,14 @@ async def test_the_base_leaves_the_core_as_it_is() -> None:
     wraps: list[Callable[[Any], Any]] = [around.gateway, around.authenticator, around.transports, around.handlers]
     assert all(each(core) is core for each in wraps)
     await base.work(NOBODY, NOBODY)
+
+
+def test_what_stands_around_the_core_is_put_there_by_one_hook() -> None:
+    features = [type(each) for _, each in load(Settings(otel="on"))]
+    own = {each.__name__: vars(each).keys() - vars(Feature).keys() for each in features}
+    assert {name: methods for name, found in own.items() if (methods := found & vars(Around).keys())} == {}, (
+        "never called"
+    )
 
 
 def test_settings_choose() -> None:

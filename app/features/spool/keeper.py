@@ -62,7 +62,7 @@ class SpoolKeeper(Keeper):
         by what it has. `segment_bytes`: size of the journal's files."""
         super().__init__(redactor)
         self.spool = spool
-        self.journal = Journal(spool.running, segment_bytes, events.labels("unjournalled").inc)
+        self.journal = Journal(spool.running, segment_bytes, lambda: events.labels("unjournalled").inc())
         self.wanted = asyncio.Event()
         """Somebody waits for the drain."""
         self.failures = 0

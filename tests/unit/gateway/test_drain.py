@@ -129,6 +129,7 @@ async def test_what_is_stored_later_is_what_would_have_been_stored(stage: Stage,
     assert stage.waiting == 0
     assert not stage.keeper.behind(stored[0].user_id)
     assert (stage.events("kept"), stage.events("drained")) == (1, 1)
+    assert stage.journey.registry.get_sample_value("mneme_spool_calls_total", {"event": "unjournalled"}) is None
 
 
 REDACTING = {
