@@ -131,7 +131,8 @@ async def test_no_client_chooses_the_upstream(
     host = [*own, (b"host", there.encode())]
     assert (await fetch(mneme.port, "POST", CHAT, host, body_of())).status in (200, 400)
     assert evil.connections == 0
-    assert all(each.header("host") == f"127.0.0.1:{upstream.port}" for each in upstream.requests)
+    sent = [*upstream.requests, *upstream.discoveries]
+    assert all(each.header("host") == f"127.0.0.1:{upstream.port}" for each in sent)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -28,6 +28,8 @@ class ScriptedUpstream:
     def __init__(self, script: Script, *, port: int = 0) -> None:
         self.script = script
         self.requests: list[Recorded] = []
+        self.discoveries: list[Recorded] = []
+        """Mneme's own questions for the models, which come beside a request, at any time."""
         self.connections = 0
         """Connections accepted so far."""
         self.open_connections = 0
@@ -165,7 +167,8 @@ class _Peer(asyncio.Protocol):
             if request is None:
                 return
             self._requests.append(request)
-            self._upstream.requests.append(request)
+            own = request.path == "/v1/models" and request.header("user-agent") is None
+            (self._upstream.discoveries if own else self._upstream.requests).append(request)
             for step in self._upstream.reply_to(request).steps:
                 if self._closed.is_set():
                     return
