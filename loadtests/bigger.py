@@ -143,8 +143,8 @@ async def pad(core: Core, admin: Any, sheet: EvalFile, first: int, until: int, s
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    scribe = IntakePreparer(core.embedder, core.counter, clock)
-    importer = Importer(sessions, history, scribe, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
+    preparer = IntakePreparer(core.embedder, core.counter, clock)
+    importer = Importer(sessions, history, preparer, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
     scope = CallerScope(
         ids.LOCAL_TENANT, None, None, None, Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
     )

@@ -300,12 +300,12 @@ def memories_router(
     sessions: Sessions,
     validation: Validation,
     spaces: SharedSpaces,
-    scribe: IntakePreparer,
-    welcome: IntakeCheck,
+    preparer: IntakePreparer,
+    intake_check: IntakeCheck,
 ) -> APIRouter:
     """The routes of /api/v1/memories, but for the search (`search`). `due` goes before `{memory_id}`, to which it would be an
     id."""
-    routes = _Routes(memories, sessions, validation, spaces, scribe, welcome)
+    routes = _Routes(memories, sessions, validation, spaces, preparer, intake_check)
     router = gate.router("memories")
     router.add_api_route("/memories/due", routes.due, methods=["GET"], response_model=DuePage)
     router.add_api_route("/memories/{memory_id}/validate", routes.validate, methods=["POST"], response_model=Judged)
@@ -332,15 +332,15 @@ class _Routes:
         sessions: Sessions,
         validation: Validation,
         spaces: SharedSpaces,
-        scribe: IntakePreparer,
-        welcome: IntakeCheck,
+        preparer: IntakePreparer,
+        intake_check: IntakeCheck,
     ) -> None:
         self._memories = memories
         self._spaces = spaces
         self._sessions = sessions
         self._validation = validation
-        self._scribe = scribe
-        self._welcome = welcome
+        self._preparer = preparer
+        self._intake_check = intake_check
 
     async def listing(
         self,
@@ -382,9 +382,9 @@ class _Routes:
         wanted = body if isinstance(body, list) else [body]
         owners = [(scope.user(each.user), each.space) for each in wanted]
         for each in wanted:
-            self._welcome.check_memory(each.text, each.tags)
+            self._intake_check.check_memory(each.text, each.tags)
         texts = [each.text for each in wanted]
-        counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)
+        counts, vectors = await self._preparer.counts(texts), await self._preparer.vectors(texts)
         made: dict[int, tuple[Memory, bool]] = {}
         for owner, shared in dict.fromkeys(owners):
             places = [i for i, each in enumerate(owners) if each == (owner, shared)]
@@ -418,10 +418,10 @@ class _Routes:
         """Change a memory in place; what it said before stays in its history. 409: another memory in force says the same."""
         if not body.model_fields_set:
             raise BadBody("Say what to change.")
-        self._welcome.check_memory(body.text, body.tags)
+        self._intake_check.check_memory(body.text, body.tags)
         user, memory = await find_memory(self._memories, scope, memory_id)
         texts = [body.text] if body.text is not None else []
-        counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)
+        counts, vectors = await self._preparer.counts(texts), await self._preparer.vectors(texts)
         change = change_of(body, counts[0] if counts else None, vectors[0] if vectors else None)
         return _present(scope, await self._memories.change(scope.tenant, user, memory, change))
 
@@ -465,7 +465,7 @@ class _Routes:
         """Make, change and forget many memories: 200, with a result for each change. One that fails does not keep the others
         from being done; once the database is away, what is left fails as well."""
         texts = [each.text for each in body.create] + [each.text for each in body.update if each.text is not None]
-        counts, vectors = await self._scribe.counts(texts), await self._scribe.vectors(texts)
+        counts, vectors = await self._preparer.counts(texts), await self._preparer.vectors(texts)
         ready = iter(zip(counts, vectors, strict=True))
         run = _BatchRun()
         for n, new in enumerate(body.create):
@@ -479,7 +479,7 @@ class _Routes:
         return BatchOut(results=run.results, failed=sum(each.done == "failed" for each in run.results))
 
     async def _create(self, scope: CallerScope, new: MemoryIn, tokens: int, vector: Vector | None) -> tuple[Done, UUID]:
-        self._welcome.check_memory(new.text, new.tags)
+        self._intake_check.check_memory(new.text, new.tags)
         owner = scope.user(new.user)
         session = await session_for(self._sessions, scope, owner, new.session)
         ((found, created),) = await self._add(scope, owner, new.space, [new_memory(new, tokens, vector, session)])
@@ -490,7 +490,7 @@ class _Routes:
     ) -> tuple[Done, UUID]:
         if patch.model_fields_set <= {"id"}:
             raise BadBody("Say what to change.")
-        self._welcome.check_memory(patch.text, patch.tags)
+        self._intake_check.check_memory(patch.text, patch.tags)
         user, memory = await find_memory(self._memories, scope, patch.id)
         if await self._memories.change(scope.tenant, user, memory, change_of(patch, tokens, vector)) is None:
             raise NotFound("There is no such memory.")
@@ -530,7 +530,9 @@ class _Routes:
             raise BadBody("A memory that is right needs no correction.", param="correction")
         if body.object is not None and body.correction is None:
             raise BadBody("The object is that of a correction.", param="object")
-        self._welcome.check(*(each for each in (body.correction, body.object) if each is not None), param="correction")
+        self._intake_check.check(
+            *(each for each in (body.correction, body.object) if each is not None), param="correction"
+        )
         user, memory = await find_memory(self._memories, scope, memory_id)
         heir = None
         if body.answer == "yes":
@@ -545,7 +547,7 @@ class _Routes:
         )
 
     async def _correct(self, scope: CallerScope, user: UUID, memory: UUID, text: str, value: str | None) -> UUID:
-        counts, vectors = await self._scribe.counts([text]), await self._scribe.vectors([text])
+        counts, vectors = await self._preparer.counts([text]), await self._preparer.vectors([text])
         said = MemoryText(text, content_hash(text), counts[0], vectors[0])
         return await self._validation.correct(scope.tenant, user, memory, said, value)
 

@@ -263,10 +263,15 @@ def shown_message(row: HistoryMessage, cards: Sequence[CardOut] = ()) -> Message
 
 
 def sessions_router(
-    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: IntakePreparer, deleter: Deleter
+    gate: Gate,
+    sessions: Sessions,
+    history: History,
+    cards: KeepsCards | None,
+    preparer: IntakePreparer,
+    deleter: Deleter,
 ) -> APIRouter:
     """The routes of /api/v1/sessions."""
-    routes = _Routes(sessions, history, cards, scribe, deleter)
+    routes = _Routes(sessions, history, cards, preparer, deleter)
     router = gate.router("sessions")
     router.add_api_route("/sessions", routes.listing, methods=["GET"], response_model=SessionPage)
     router.add_api_route("/sessions", routes.create, methods=["POST"], response_model=SessionCreated, status_code=201)
@@ -297,23 +302,28 @@ def sessions_router(
 
 
 def history_router(
-    gate: Gate, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: IntakePreparer, deleter: Deleter
+    gate: Gate,
+    sessions: Sessions,
+    history: History,
+    cards: KeepsCards | None,
+    preparer: IntakePreparer,
+    deleter: Deleter,
 ) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
-    routes = _Routes(sessions, history, cards, scribe, deleter)
+    routes = _Routes(sessions, history, cards, preparer, deleter)
     router.add_api_route("/history/{session_id}", routes.history, methods=["GET"], response_model=HistoryPage)
     return router
 
 
 class _Routes:
     def __init__(
-        self, sessions: Sessions, history: History, cards: KeepsCards | None, scribe: IntakePreparer, deleter: Deleter
+        self, sessions: Sessions, history: History, cards: KeepsCards | None, preparer: IntakePreparer, deleter: Deleter
     ) -> None:
         self._sessions = sessions
         self._history = history
         self._cards = cards
-        self._scribe = scribe
+        self._preparer = preparer
         self._deleter = deleter
 
     async def listing(
@@ -355,7 +365,7 @@ class _Routes:
     ) -> SessionPage:
         if cursor is not None:
             raise BadBody("A search has one page: raise `limit`.", param="cursor")
-        (vector,) = await self._scribe.vectors([query])
+        (vector,) = await self._preparer.vectors([query])
         found = await self._sessions.search(
             scope.tenant, scope.user(user).id, query, vector, status=status, limit=limit
         )
@@ -447,7 +457,7 @@ class _Routes:
         if self._cards is None and any(each.cards for each in messages):
             raise BadRequest("This installation has no app.features.cards to keep cards.", code="cards_not_kept")
         user, session = await self._target(scope, session_id, named)
-        now = self._scribe.now()
+        now = self._preparer.now()
         said: list[IntakeMessage] = []
         cards: dict[UUID, Sequence[CardGiven]] = {}
         for i, each in enumerate(messages):
@@ -457,7 +467,7 @@ class _Routes:
             said.append(IntakeMessage(ids.uuid7(at), at, each))
             if each.cards:
                 cards[said[-1].message_id] = each.cards
-        prepared = await self._scribe.messages(said)
+        prepared = await self._preparer.messages(said)
         attach = await self._cards.attaching(scope.tenant, cards) if self._cards is not None and cards else None
         added = await self._history.append(scope.tenant, user, session, prepared, learn=learn, attach=attach)
         return MessagesAdded(

@@ -75,8 +75,8 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
     space = await core.turns.space_of(core.embedder.space)
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
-    scribe = IntakePreparer(core.embedder, core.counter, clock)
-    importer = Importer(sessions, history, scribe, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
+    preparer = IntakePreparer(core.embedder, core.counter, clock)
+    importer = Importer(sessions, history, preparer, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
     principal = Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
     scope = CallerScope(ids.LOCAL_TENANT, None, None, None, principal)
     for first in range(0, len(lines), PART_LINES):

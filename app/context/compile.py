@@ -195,7 +195,7 @@ class Compiler:
         return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
     def _figures(self, request: CompileRequest, counter: TokenCounter, query: str) -> TokenFigures:
-        """Phase 1 of seed 000 §6.4. The counter has reading margin in it; stored counts have none."""
+        """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
         transcript = request.transcript
@@ -282,7 +282,7 @@ class Compiler:
         scored = score(items, QuerySignals.of(asked, related), profile, request.now, likely=price is not None)
         said = _said([*request.messages, *reading.story.messages])
         visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
-        # Of reading own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
+        # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
         if opened.memories or opened.messages:  # a fact and its message are one
             visible.update([each.id for each in items if opened.said_by(each)])

@@ -7,6 +7,11 @@ from app.dialects.chat import CHAT
 from app.dialects.sse import UpstreamAnswer, payloads
 from app.optional import imported
 
+_FEATURES = {"/v1/responses": "responses.dialect", "/v1/messages": "messages.dialect"}
+"""Path → the module that has its `DIALECT`, of a feature."""
+_OWN_APIS = ("/v1/messages",)
+"""Paths of dialects whose API writes errors, or keys, in its own way; all paths of that API begin so."""
+
 
 def dialect_of(method: str, path: str) -> Dialect | None:
     """The dialect of a request; None: it passes through without memory."""
@@ -17,15 +22,13 @@ def dialect_of(method: str, path: str) -> Dialect | None:
 
 def api_of(path: str) -> Dialect:
     """The dialect of the API that a path belongs to, in whose way errors and keys are written there."""
-    return (_of_feature("/v1/messages") if path.startswith("/v1/messages") else None) or CHAT
+    own = next((each for each in _OWN_APIS if path.startswith(each)), None)
+    return (_of_feature(own) if own is not None else None) or CHAT
 
 
 def _of_feature(path: str) -> Dialect | None:
-    module = None
-    if path == "/v1/responses":
-        module = imported("responses.dialect")
-    elif path == "/v1/messages":
-        module = imported("messages.dialect")
+    name = _FEATURES.get(path)
+    module = imported(name) if name is not None else None
     found: Dialect | None = module.DIALECT if module is not None else None
     return found
 

@@ -105,7 +105,7 @@ class MessageSpan(NamedTuple):
 
 
 class Envelope(Struct, frozen=True):
-    """Where the parts of a chat request lie in its body."""
+    """Where the parts of a request lie in its body; without an array `messages` is empty, and both offsets are 0."""
 
     messages: list[MessageSpan]
     array_start: int

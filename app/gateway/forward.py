@@ -147,15 +147,15 @@ class Sender:
         for name, breaker in self._breakers.items():
             metrics.breaker(name, breaker.state)
 
-    async def send(self, errand: Outgoing) -> tuple[Target, UpstreamResponse]:
+    async def send(self, outgoing: Outgoing) -> tuple[Target, UpstreamResponse]:
         """Who answered, and the head of the answer. Raises what the errand's own upstream failed with (UpstreamError)."""
         held: tuple[Target, UpstreamResponse] | None = None
         failure: UpstreamError | None = None
-        fallbacks = self._router.fallbacks(errand.target, errand.model) if errand.repeatable else []
+        fallbacks = self._router.fallbacks(outgoing.target, outgoing.model) if outgoing.repeatable else []
         async with contextlib.AsyncExitStack() as closing:
-            for target in (errand.target, *fallbacks):
+            for target in (outgoing.target, *fallbacks):
                 try:
-                    response = await self._ask(target, errand)
+                    response = await self._ask(target, outgoing)
                 except UpstreamError as error:
                     failure = failure or error
                     continue
@@ -165,7 +165,7 @@ class Sender:
                 if response.status not in self._policy.statuses:
                     break
                 if fallbacks:
-                    self._note(target, "refused", errand, status=response.status)
+                    self._note(target, "refused", outgoing, status=response.status)
             closing.pop_all()
         if held is None:
             assert failure is not None, "each target has answered or failed"
@@ -174,52 +174,52 @@ class Sender:
             self._metrics.attempt(held[0].name, "answered")
         return held
 
-    async def _ask(self, target: Target, errand: Outgoing) -> UpstreamResponse:
+    async def _ask(self, target: Target, outgoing: Outgoing) -> UpstreamResponse:
         """The answer of one upstream, of the last attempt at it."""
         breaker = self._breakers[target.name]
         done = 0
         failure: UpstreamError | None = None
         while True:
             if suspended := breaker.admit(self._now()):
-                self._note(target, "suspended", errand)
+                self._note(target, "suspended", outgoing)
                 if failure is not None:
                     raise failure
                 raise _suspended(target, suspended)
             self._metrics.breaker(target.name, breaker.state)
             done += 1
-            errand.attempts += 1
+            outgoing.attempts += 1
             try:
-                response = await self._transports[target.simulated].send(errand.build(target))
+                response = await self._transports[target.simulated].send(outgoing.build(target))
             except UpstreamError as error:
                 failure = error
-                pause = self._failed(target, error, errand, done)
+                pause = self._failed(target, error, outgoing, done)
                 if pause is None:
                     raise
             else:
-                self._succeeded(target, response, errand)
+                self._succeeded(target, response, outgoing)
                 if response.status not in self._policy.statuses:
                     return response
-                pause = self._pause(errand, done, retry_after(response.headers, self._clock.now()))
+                pause = self._pause(outgoing, done, retry_after(response.headers, self._clock.now()))
                 if pause is None:
                     return response
                 await response.aclose()
-                self._note(target, "refused", errand, status=response.status, wait_s=pause)
+                self._note(target, "refused", outgoing, status=response.status, wait_s=pause)
             await asyncio.sleep(pause)
 
-    def _pause(self, errand: Outgoing, done: int, asked_s: float | None) -> float | None:
-        return self._policy.wait_s(done, asked_s, self._chance()) if errand.repeatable else None
+    def _pause(self, outgoing: Outgoing, done: int, asked_s: float | None) -> float | None:
+        return self._policy.wait_s(done, asked_s, self._chance()) if outgoing.repeatable else None
 
-    def _succeeded(self, target: Target, response: UpstreamResponse, errand: Outgoing) -> None:
+    def _succeeded(self, target: Target, response: UpstreamResponse, outgoing: Outgoing) -> None:
         breaker = self._breakers[target.name]
         if breaker.state != "closed":
             log.warning("the upstream answers again", extra={"upstream": target.name})
         breaker.succeeded()
         self._metrics.breaker(target.name, breaker.state)
         for _ in range(response.attempts - 1):
-            self._note(target, "stale", errand)
-            errand.attempts += 1
+            self._note(target, "stale", outgoing)
+            outgoing.attempts += 1
 
-    def _failed(self, target: Target, error: UpstreamError, errand: Outgoing, done: int) -> float | None:
+    def _failed(self, target: Target, error: UpstreamError, outgoing: Outgoing, done: int) -> float | None:
         """Counts a failure; the seconds until the next attempt at this upstream, None where there is none."""
         unreachable = isinstance(error, UpstreamUnreachable)
         result: AttemptResult = "failed"
@@ -231,14 +231,19 @@ class Sender:
             self._metrics.breaker(target.name, breaker.state)
             if breaker.state == "open" and before == "closed":
                 log.warning("the upstream is left alone for a while", extra={"upstream": target.name})
-        pause = self._pause(errand, done, None) if unreachable else None
-        self._note(target, result, errand, error=error.message, wait_s=pause)
+        pause = self._pause(outgoing, done, None) if unreachable else None
+        self._note(target, result, outgoing, error=error.message, wait_s=pause)
         return pause
 
-    def _note(self, target: Target, result: AttemptResult, errand: Outgoing, **more: object) -> None:
+    def _note(self, target: Target, result: AttemptResult, outgoing: Outgoing, **more: object) -> None:
         """An attempt that was not the last word."""
         self._metrics.attempt(target.name, result)
-        said = {"call_id": str(errand.call_id), "upstream": target.name, "result": result, "attempt": errand.attempts}
+        said = {
+            "call_id": str(outgoing.call_id),
+            "upstream": target.name,
+            "result": result,
+            "attempt": outgoing.attempts,
+        }
         log.info(
             "attempt at an upstream", extra=said | {name: value for name, value in more.items() if value is not None}
         )
@@ -310,9 +315,9 @@ class Forwarder:
             query = keyless(call.query) if target.stands_in else call.query
             return UpstreamRequest(call.method, target.url(call.raw_path, query), headers, sent_to(target))
 
-        errand = Outgoing(call.id, asked, call.model, request, isinstance(body, bytes))
+        outgoing = Outgoing(call.id, asked, call.model, request, isinstance(body, bytes))
         began = time.perf_counter_ns()
-        target, response = await self._sender.send(errand)
+        target, response = await self._sender.send(outgoing)
         waited_ns = time.perf_counter_ns() - began
         self._metrics.stage("forward", waited_ns / 1e9)
         sent = sent_to(target) if target is not asked else call.sent
@@ -322,7 +327,7 @@ class Forwarder:
             response=response,
             target=target,
             sent=sent if isinstance(sent, bytes) else call.sent,
-            attempts=call.attempts + errand.attempts,
+            attempts=call.attempts + outgoing.attempts,
             waited_ns=call.waited_ns + waited_ns,
         )
 
@@ -381,10 +386,10 @@ TOOL_WORDS = (b"tool", b"function call")
 class SecondTry:
     """Asks once more."""
 
-    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, recaller: Augmenter, metrics: Metrics) -> None:
+    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, augmenter: Augmenter, metrics: Metrics) -> None:
         self._forwarder = forwarder
         self._finalizer = finalizer
-        self._recaller = recaller
+        self._augmenter = augmenter
         self._metrics = metrics
 
     async def unless_refused(self, call: Forwarded) -> Forwarded:
@@ -405,7 +410,7 @@ class SecondTry:
         if not (is_about_length(seen) if refused else not seen):
             return call
         await self._dismiss(call, "too_long")
-        return await self._again(self._recaller.forgone(replace(call, sent=plain(call), prepared=None)))
+        return await self._again(self._augmenter.forgone(replace(call, sent=plain(call), prepared=None)))
 
     async def _unless_no_tools(self, call: Forwarded, part: CallPart) -> Forwarded:
         """The answer; where the upstream takes no tools, the answer to the request without ours."""

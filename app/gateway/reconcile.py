@@ -161,8 +161,9 @@ class Place(Struct, frozen=True):
     """Where a request stands.
 
     `first_new`: index of the first of the client's messages that is not stored yet. `asked_index`: the turn index of the
-    answers to a question that was asked before (a regeneration); None otherwise. `visible_from`: from this turn index on
-    the session's messages stand in the prompt already. `start_chain`: the chain hash that the client's messages go on from
+    answers to a question that was asked before (a regeneration); None otherwise. `branch_turn_index`: that of the last
+    message that a new branch shares with its parent; `recognised` is of the parent then. `visible_from`: from this turn index
+    on the session's messages stand in the prompt already. `start_chain`: the chain hash that the client's messages go on from
     (server-managed). `path`: the session's messages that Mneme has to supply, oldest first; `path_complete`: they are all
     there is before the client's own. `upstream_holds`: the upstream supplies them. `user_id`: whose session it is.
     """

@@ -112,13 +112,13 @@ class Gateway:
             keeper=self._keeper,
             sharer=sharer,
         )
-        self._recaller = Augmenter(preparer, self._keeper, metrics, settings, addon, commander)
+        self._augmenter = Augmenter(preparer, self._keeper, metrics, settings, addon, commander)
         self.settle = self._finalizer.settle
         """For the drain, which stores what was kept before."""
         self.sender = Sender(transports, router, metrics, settings, clock)
         """For replays as well: it knows which upstreams are worth asking."""
         self._forwarder = Forwarder(self.sender, self._finalizer, metrics, tasks)
-        self._second_try = SecondTry(self._forwarder, self._finalizer, self._recaller, metrics)
+        self._second_try = SecondTry(self._forwarder, self._finalizer, self._augmenter, metrics)
         self._addon = addon
         self._coalescer = RequestCoalescer()
         self._running = 0
@@ -146,25 +146,25 @@ class Gateway:
         started_ns, at = time.perf_counter_ns(), self._clock.now()
         inbound = Inbound(receive)
         call_id = uuid7(at)
-        state = Outbound(send, api_of(scope["path"]).refusal)
+        outbound = Outbound(send, api_of(scope["path"]).refusal)
         try:
-            call = await self._admit(scope, call_id, at, started_ns, inbound, state)
+            call = await self._admit(scope, call_id, at, started_ns, inbound, outbound)
             call.observe(call)
             self._tasks.spawn(inbound.watch(), f"watch {call_id}")
             await (self._chat(call, call.dialect) if call.dialect is not None else self._pass(call))
         except ClientGone:
             log.info("client gone before the answer", extra={"call_id": str(call_id)})
         except MnemeError as error:
-            await state.refuse(call_id, error)
+            await outbound.refuse(call_id, error)
         except asyncio.CancelledError:
             # Nobody but the server cancels a request, when it stops and the grace is over. What there was is recorded; whoever
             # has seen nothing yet is told, whoever has sees a break.
             log.info("cut off by the end of the server", extra={"call_id": str(call_id)})
-            await state.refuse(call_id, Stopping(code="server_stopping"))
+            await outbound.refuse(call_id, Stopping(code="server_stopping"))
         except Exception:  # boundary: the turn pipeline turns any failure into an answer and a log line
             log.exception("request failed", extra={"call_id": str(call_id)})
             self._metrics.degraded("failure")
-            await state.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
+            await outbound.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
             self._keeper.release(call_id)
@@ -251,7 +251,7 @@ class Gateway:
             await passage.enter(self._settings.repeat_wait_s)
         waited_ns = time.perf_counter_ns() - began
         try:
-            remembered = await self._recaller.remember(call, chat)
+            remembered = await self._augmenter.remember(call, chat)
             if remembered.answered_before:
                 passage.leave()
             await self._answer(replace(remembered, waited_ns=waited_ns))

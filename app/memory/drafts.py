@@ -167,6 +167,7 @@ class IngestItem(Struct):
 
 
 _CLASSES = {"event": 1, "tool_outcome": 2, "fact": 0, "preference": 0, "instruction": 0, "correction": 0}
+"""What a chat can teach, by its class: memories of one class may say the same (`like`)."""
 
 
 def like(one: str, other: str) -> bool:

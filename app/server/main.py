@@ -100,7 +100,7 @@ class ServerApplication:
         self._clock = clock
         self._started = started
         self._life = Router(lifespan=self._lifespan)
-        self._doors = Mounts((), None, self._life)
+        self._mounted = Mounts((), None, self._life)
         self._guarded = guarded(self._answer, settings)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
@@ -112,7 +112,7 @@ class ServerApplication:
             await self._guarded(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._doors.behind(scope["method"], scope["path"])(scope, receive, send)
+        await self._mounted.behind(scope["method"], scope["path"])(scope, receive, send)
 
     @asynccontextmanager
     async def _lifespan(self, _: object) -> AsyncIterator[None]:
@@ -195,13 +195,13 @@ class ServerApplication:
                     yield
 
     @contextmanager
-    def _behind(self, doors: Mounts) -> Iterator[None]:
+    def _behind(self, mounted: Mounts) -> Iterator[None]:
         """What answers, until the end of the block."""
-        before, self._doors = self._doors, doors
+        before, self._mounted = self._mounted, mounted
         try:
             yield
         finally:
-            self._doors = before
+            self._mounted = before
 
 
 def routes_inside(

@@ -52,8 +52,8 @@ def open_routes(
     memories = Memories(pool, sql, clock, space=space)
     spaces = SharedSpaces(pool, sql, clock)
     queue, storage = Queue(pool, sql), Storage(pool, sql)
-    scribe = IntakePreparer(core.embedder, core.counter, clock)
-    welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+    preparer = IntakePreparer(core.embedder, core.counter, clock)
+    intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
     eraser = eraser_of(settings, features, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
@@ -71,12 +71,14 @@ def open_routes(
             spaces,
             proxy.path.knower,
         ),
-        memories_router(gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, scribe, welcome),
+        memories_router(
+            gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, preparer, intake_check
+        ),
         me_router(gate, latest),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         spaces_router(gate, spaces, eraser, deleter, core.tasks),
-        sessions_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
-        history_router(gate, sessions, history, proxy.path.cards, scribe, deleter),
+        sessions_router(gate, sessions, history, proxy.path.cards, preparer, deleter),
+        history_router(gate, sessions, history, proxy.path.cards, preparer, deleter),
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
         queue_router(gate, queue),
         keys_router(gate, proxy.tenancy, clock),

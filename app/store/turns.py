@@ -38,7 +38,8 @@ class StoredBlock(NamedTuple):
 class Recognised(Struct, frozen=True):
     """What `agent_data.recognise` found. `how`: foreign, named, asked, chain, rewritten, tail or none.
 
-    `tip_…`: where the session goes on, its newest answer; `head_…`: where the transcript left off, `head_open` if nothing
+    `tip_…`: where the session goes on, its newest answer (later messages may be stored: questions without one);
+    `tip_question_…`: its last question, read for a retry alone; `head_…`: where the transcript left off, `head_open` if nothing
     was said after it; `asked_…`: the question that it repeats, or whose answer was rewritten. `ancestors`: the sessions that
     it branched off, nearest first, each with the last turn shared.
     """

@@ -1,4 +1,4 @@
-"""What one conversation said is known in the next: with the worker, and by the raw turns alone."""
+"""What one conversation said is known in the next: with the worker, and by what the server keeps and learns alone."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WINDOW = 700
 """Tokens: little enough that memory does not fit beside a long question."""
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["raw turns alone", "with the worker"])
+@pytest.fixture(scope="module", params=[False, True], ids=["the server alone", "with the worker"])
 def worker(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 

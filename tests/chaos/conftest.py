@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chaos_server import ChaosServer, complaints
 from tests.support.ledger import Ledger
 from tests.support.server import MnemeServer
-from tests.support.stage import Stage, complaints
 
 
 @pytest.hookimpl(wrapper=True)
@@ -24,7 +24,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         for given in getattr(item, "funcargs", {}).values():
-            server = given.server if isinstance(given, Stage) else given
+            server = given.server if isinstance(given, ChaosServer) else given
             if isinstance(server, MnemeServer):
                 report.sections.append(("the server's complaints", complaints(server)))
     return report

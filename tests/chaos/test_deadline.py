@@ -11,9 +11,9 @@ from uuid import UUID
 
 import pytest
 
+from tests.support.chaos_server import ChaosServer
 from tests.support.database import connected
 from tests.support.sockets import RawResponse, fetch
-from tests.support.stage import Stage
 from tests.support.ui_pages import patterns
 
 DEADLINE_S = 2.0
@@ -35,15 +35,15 @@ POSTS = {
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosServer]:
     # The pools' own patience is as it is by default: what is tested is that no request waits for it.
     defaults = {"POOL_TIMEOUT_MS": "1000", "STATEMENT_TIMEOUT_MS": "5000"}
-    with Stage(tmp_path_factory.mktemp("stage"), settings=defaults) as stage:
+    with ChaosServer(tmp_path_factory.mktemp("stage"), settings=defaults) as stage:
         yield stage
 
 
 @pytest.fixture(scope="module")
-async def paths(stage: Stage) -> list[str]:
+async def paths(stage: ChaosServer) -> list[str]:
     """Every page and every route that is read, asked once: what is made at its first use is made."""
     api = (await asyncio.to_thread(stage.server.http.get, "/openapi.json")).json()["paths"]
     found = [path for path, methods in api.items() if "get" in methods and path.startswith("/api/")]
@@ -54,14 +54,14 @@ async def paths(stage: Stage) -> list[str]:
     return filled
 
 
-async def timed(stage: Stage, method: str, path: str, body: object = None) -> tuple[str, RawResponse, float]:
+async def timed(stage: ChaosServer, method: str, path: str, body: object = None) -> tuple[str, RawResponse, float]:
     lines = [ANA, JSON] if body is not None else [ANA, HTML]
     began = time.monotonic()
     answer = await fetch(stage.server.port, method, path, lines, json.dumps(body).encode() if body is not None else b"")
     return f"{method} {path}", answer, time.monotonic() - began
 
 
-async def all_of(stage: Stage, asked: list[tuple[str, str, object]]) -> list[tuple[str, RawResponse, float]]:
+async def all_of(stage: ChaosServer, asked: list[tuple[str, str, object]]) -> list[tuple[str, RawResponse, float]]:
     found = []
     for begin in range(0, len(asked), AT_ONCE):
         found += await asyncio.gather(*(timed(stage, *each) for each in asked[begin : begin + AT_ONCE]))
@@ -70,7 +70,7 @@ async def all_of(stage: Stage, asked: list[tuple[str, str, object]]) -> list[tup
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", ["stall", "freeze", "refuse"])
-async def test_postgres_does_not_answer(stage: Stage, paths: list[str], how: str) -> None:
+async def test_postgres_does_not_answer(stage: ChaosServer, paths: list[str], how: str) -> None:
     asked: list[tuple[str, str, object]] = [("GET", path, None) for path in paths]
     asked += [("POST", path, body) for path, body in POSTS.items()]
     if how == "freeze":
@@ -91,7 +91,7 @@ async def test_postgres_does_not_answer(stage: Stage, paths: list[str], how: str
     assert {path: told[f"POST {path}"] for path in POSTS} == dict.fromkeys(POSTS, 503)
 
 
-async def test_a_lock_keeps_a_page_and_a_route_as_long(stage: Stage) -> None:
+async def test_a_lock_keeps_a_page_and_a_route_as_long(stage: ChaosServer) -> None:
     for path in ("/api/v1/memories", "/ui/memories"):
         await fetch(stage.server.port, "GET", path, [ANA, HTML])
     async with connected(stage.postgres.dsn) as admin, admin.transaction():
@@ -102,7 +102,7 @@ async def test_a_lock_keeps_a_page_and_a_route_as_long(stage: Stage) -> None:
         assert took < DEADLINE_S + SLACK_S, name
 
 
-async def test_what_changes_something_waits_for_a_lock_and_is_done(stage: Stage) -> None:
+async def test_what_changes_something_waits_for_a_lock_and_is_done(stage: ChaosServer) -> None:
     async with connected(stage.postgres.dsn) as admin:
         async with admin.transaction():
             await admin.execute("LOCK TABLE agent_data.users IN EXCLUSIVE MODE")

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.chaos_server import ChaosServer
 from tests.support.ledger import Ledger, Talker
 from tests.support.sockets import RawResponse
-from tests.support.stage import Stage
 
 HEALING_S = 2.0
 """docs/explanation/reliability.md, fault 1."""
@@ -27,12 +27,12 @@ BUSY = 5
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with Stage(tmp_path_factory.mktemp("stage")) as stage:
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosServer]:
+    with ChaosServer(tmp_path_factory.mktemp("stage")) as stage:
         yield stage
 
 
-async def goes_on(stage: Stage, talker: Talker, name: str) -> RawResponse:
+async def goes_on(stage: ChaosServer, talker: Talker, name: str) -> RawResponse:
     """An answer comes with everything that the upstream said; it may lack its end, but never its words."""
     answer = await stage.ask(talker, name)
     assert answer is not None, "no answer at all"
@@ -45,7 +45,7 @@ async def goes_on(stage: Stage, talker: Talker, name: str) -> RawResponse:
 # --- 1: killed, frozen, read-only -------------------------------------------------------------------------------------
 
 
-async def test_backends_that_are_killed(stage: Stage, ledger: Ledger) -> None:
+async def test_backends_that_are_killed(stage: ChaosServer, ledger: Ledger) -> None:
     talker = Talker(ledger, "killed")
     await stage.ask(talker, "killed-before")
     assert await stage.postgres.terminate_backends() > 0
@@ -59,7 +59,7 @@ async def test_backends_that_are_killed(stage: Stage, ledger: Ledger) -> None:
 
 
 @pytest.mark.heavy
-async def test_backends_that_freeze(stage: Stage, ledger: Ledger) -> None:
+async def test_backends_that_freeze(stage: ChaosServer, ledger: Ledger) -> None:
     talker = Talker(ledger, "frozen")
     await stage.ask(talker, "frozen-before")
     assert await stage.postgres.freeze_backends() > 0
@@ -71,7 +71,7 @@ async def test_backends_that_freeze(stage: Stage, ledger: Ledger) -> None:
     await stage.settled(ledger)
 
 
-async def test_a_server_that_became_read_only(stage: Stage, ledger: Ledger) -> None:
+async def test_a_server_that_became_read_only(stage: ChaosServer, ledger: Ledger) -> None:
     talker = Talker(ledger, "read-only")
     await stage.ask(talker, "read-only-before")
     await stage.postgres.read_only(True)
@@ -84,7 +84,7 @@ async def test_a_server_that_became_read_only(stage: Stage, ledger: Ledger) -> N
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", ["cut", "stall", "refuse", "swallow_answers"])
-async def test_a_route_that_is_lost(stage: Stage, ledger: Ledger, how: str) -> None:
+async def test_a_route_that_is_lost(stage: ChaosServer, ledger: Ledger, how: str) -> None:
     """With swallowed answers the server cannot know whether its commit was done: it may neither lose nor double it."""
     talker = Talker(ledger, f"route-{how}")
     await stage.ask(talker, f"{how}-before")
@@ -100,7 +100,7 @@ async def test_a_route_that_is_lost(stage: Stage, ledger: Ledger, how: str) -> N
 
 
 @contextlib.asynccontextmanager
-async def away(stage: Stage) -> AsyncIterator[None]:
+async def away(stage: ChaosServer) -> AsyncIterator[None]:
     """Postgres is shut down for the block."""
     stage.postgres.stop()
     try:
@@ -109,7 +109,7 @@ async def away(stage: Stage) -> AsyncIterator[None]:
         stage.postgres.start()
 
 
-async def converse(stage: Stage, talkers: list[Talker], names: list[str]) -> None:
+async def converse(stage: ChaosServer, talkers: list[Talker], names: list[str]) -> None:
     """Each talker asks all of `names`, one after another; the talkers talk at once."""
 
     async def one(talker: Talker) -> None:
@@ -123,7 +123,7 @@ async def converse(stage: Stage, talkers: list[Talker], names: list[str]) -> Non
             group.create_task(one(talker))
 
 
-async def ask_at_once(stage: Stage, talkers: list[Talker], name: str) -> None:
+async def ask_at_once(stage: ChaosServer, talkers: list[Talker], name: str) -> None:
     """Each talker asks, and whatever comes of it is right: its ledger knows."""
     async with asyncio.TaskGroup() as group:
         for talker in talkers:
@@ -135,7 +135,7 @@ def talkers_of(ledger: Ledger, prefix: str) -> list[Talker]:
 
 
 @pytest.mark.heavy
-async def test_what_is_said_while_postgres_is_away_is_there_afterwards(stage: Stage, ledger: Ledger) -> None:
+async def test_what_is_said_while_postgres_is_away_is_there_afterwards(stage: ChaosServer, ledger: Ledger) -> None:
     """Conversations that began before go on, others begin meanwhile; afterwards each is one session in its order."""
     old, new = talkers_of(ledger, "old"), talkers_of(ledger, "new")
     await converse(stage, old, ["before"])
@@ -147,7 +147,7 @@ async def test_what_is_said_while_postgres_is_away_is_there_afterwards(stage: St
 
 
 @pytest.mark.heavy
-async def test_a_spool_outlives_the_server(stage: Stage, ledger: Ledger) -> None:
+async def test_a_spool_outlives_the_server(stage: ChaosServer, ledger: Ledger) -> None:
     """kill -9 while Postgres is away: the next start drains what was acknowledged."""
     talkers = talkers_of(ledger, "spooled")
     async with away(stage):
@@ -158,7 +158,7 @@ async def test_a_spool_outlives_the_server(stage: Stage, ledger: Ledger) -> None
     await stage.settled(ledger, whole=[each.who for each in talkers])
 
 
-async def test_a_server_that_is_up_before_postgres(stage: Stage, ledger: Ledger) -> None:
+async def test_a_server_that_is_up_before_postgres(stage: ChaosServer, ledger: Ledger) -> None:
     """After a reboot: it answers without Postgres, and drains what was acknowledged before and since when Postgres is there."""
     talkers = talkers_of(ledger, "early")
     async with away(stage):
@@ -173,7 +173,7 @@ async def test_a_server_that_is_up_before_postgres(stage: Stage, ledger: Ledger)
 @pytest.mark.heavy
 async def test_a_spool_that_is_full(tmp_path: Path, ledger: Ledger) -> None:
     """New answers lack their end, and a metric says why; what was taken in is there afterwards."""
-    with Stage(tmp_path, settings={"SPOOL_MAX_BYTES": "20000"}) as stage:
+    with ChaosServer(tmp_path, settings={"SPOOL_MAX_BYTES": "20000"}) as stage:
         talkers = talkers_of(ledger, "crowd")
         async with away(stage):
             for n in range(20):
@@ -186,7 +186,7 @@ async def test_a_spool_that_is_full(tmp_path: Path, ledger: Ledger) -> None:
         await stage.settled(ledger)
 
 
-async def test_without_postgres_nobody_is_told_what_is_not_so(stage: Stage, ledger: Ledger) -> None:
+async def test_without_postgres_nobody_is_told_what_is_not_so(stage: ChaosServer, ledger: Ledger) -> None:
     """With a spool or without: an answer that ends is kept, and one that cannot be kept does not end."""
     talkers = talkers_of(ledger, "honest")
     async with away(stage):
@@ -196,7 +196,7 @@ async def test_without_postgres_nobody_is_told_what_is_not_so(stage: Stage, ledg
     await stage.settled(ledger)
 
 
-async def goes_on_or_is_refused(stage: Stage, talker: Talker, name: str) -> None:
+async def goes_on_or_is_refused(stage: ChaosServer, talker: Talker, name: str) -> None:
     """A stream goes on to its words, at least; a body of known length may be withheld by an error that says so."""
     answer = await stage.ask(talker, name)
     assert answer is not None
@@ -241,7 +241,7 @@ def fill(place: Path) -> Path:
 async def test_a_disk_that_is_full(tmp_path: Path, small_disk: Path, ledger: Ledger, what: str) -> None:
     """Postgres cannot write its WAL any more, and ends. What was not kept was not said to be."""
     settings = {"DATA_DIR": str(small_disk / "spool")} if "spool" in what else {}
-    with Stage(tmp_path, place=small_disk, settings=settings) as stage:
+    with ChaosServer(tmp_path, place=small_disk, settings=settings) as stage:
         talkers = talkers_of(ledger, "full")
         for talker in talkers:
             await stage.ask(talker, f"{talker.who}-before")
@@ -272,7 +272,7 @@ TALKERS = 6
 @pytest.mark.timeout(600)
 async def test_a_storm(tmp_path: Path, ledger: Ledger, rng: random.Random) -> None:
     """Faults of every kind, one after another, while clients talk: ledger = rows, and at the end all is well."""
-    with Stage(tmp_path) as stage:
+    with ChaosServer(tmp_path) as stage:
         over = asyncio.Event()
 
         async def talk(talker: Talker) -> None:
@@ -303,7 +303,7 @@ async def test_a_storm(tmp_path: Path, ledger: Ledger, rng: random.Random) -> No
 
 
 @contextlib.asynccontextmanager
-async def killed(stage: Stage) -> AsyncIterator[None]:
+async def killed(stage: ChaosServer) -> AsyncIterator[None]:
     stage.postgres.kill9()
     try:
         yield
@@ -312,19 +312,19 @@ async def killed(stage: Stage) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def backend_killed(stage: Stage) -> AsyncIterator[None]:
+async def backend_killed(stage: ChaosServer) -> AsyncIterator[None]:
     await stage.postgres.kill_a_backend()
     yield
 
 
 @contextlib.asynccontextmanager
-async def backends_terminated(stage: Stage) -> AsyncIterator[None]:
+async def backends_terminated(stage: ChaosServer) -> AsyncIterator[None]:
     await stage.postgres.terminate_backends()
     yield
 
 
 @contextlib.asynccontextmanager
-async def frozen(stage: Stage) -> AsyncIterator[None]:
+async def frozen(stage: ChaosServer) -> AsyncIterator[None]:
     stage.postgres.freeze()
     try:
         yield
@@ -333,7 +333,7 @@ async def frozen(stage: Stage) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def read_only(stage: Stage) -> AsyncIterator[None]:
+async def read_only(stage: ChaosServer) -> AsyncIterator[None]:
     await stage.postgres.read_only(True)
     try:
         yield
@@ -342,7 +342,7 @@ async def read_only(stage: Stage) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def refused(stage: Stage) -> AsyncIterator[None]:
+async def refused(stage: ChaosServer) -> AsyncIterator[None]:
     stage.proxy.refuse()
     try:
         yield
@@ -351,7 +351,7 @@ async def refused(stage: Stage) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def unheard(stage: Stage) -> AsyncIterator[None]:
+async def unheard(stage: ChaosServer) -> AsyncIterator[None]:
     stage.proxy.swallow_answers()
     try:
         yield
@@ -360,7 +360,7 @@ async def unheard(stage: Stage) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def server_killed(stage: Stage) -> AsyncIterator[None]:
+async def server_killed(stage: ChaosServer) -> AsyncIterator[None]:
     stage.server.kill9()
     yield
     await asyncio.to_thread(stage.server.restart)

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.sdk_upstream import chunk
+from tests.support.chaos_server import agree
 from tests.support.clients import Api, user
 from tests.support.database import connected
 from tests.support.ledger import CHAT, DONE, Ledger, Talker, pieces_of, scripted
@@ -26,7 +27,6 @@ from tests.support.replies import Recorded, Reply, Send, Stall, Step, Until, chu
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import START_S, MnemeServer, wait_until
 from tests.support.sockets import RawClient, eventually
-from tests.support.stage import agree
 from tests.support.tcp_proxy import TcpProxy
 
 STREAMS = 20

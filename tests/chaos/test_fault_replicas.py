@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from tests.support import pgbouncer
+from tests.support.chaos_server import IMPATIENT, agree
 from tests.support.database import MEMORY, connected
 from tests.support.deployed import DEPLOY
 from tests.support.ledger import Ledger, Talker, differences, scripted
@@ -30,7 +31,6 @@ from tests.support.replicas import Cluster, Node
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 from tests.support.sockets import DEADLINE_S
-from tests.support.stage import IMPATIENT, agree
 
 pytestmark = [pytest.mark.heavy, pytest.mark.timeout(300)]
 

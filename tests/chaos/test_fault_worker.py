@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.chaos_server import ChaosServer
 from tests.support.clients import Api, ask
 from tests.support.forking import start
 from tests.support.jobs import until
@@ -23,7 +24,6 @@ from tests.support.replies import Recorded, Reply, Until, chat_script, reply_jso
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer, runs, wait_until
 from tests.support.sockets import eventually
-from tests.support.stage import Stage
 
 SAID = "I moved house, my new home is Porto, by the way."
 LEASE_S = 1.0
@@ -48,17 +48,17 @@ def helper() -> Iterator[ScriptedUpstream]:
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory, helper: ScriptedUpstream) -> Iterator[Stage]:
+def stage(tmp_path_factory: pytest.TempPathFactory, helper: ScriptedUpstream) -> Iterator[ChaosServer]:
     given = {"HELPER_BASE_URL": helper.url, "HELPER_MODEL": "helper", "JOB_LEASE_S": str(LEASE_S), "JOB_ATTEMPTS": "2"}
     # A job that waits for its helper must not be what ends first.
     given |= {"HELPER_TIMEOUT_S": "60"}
-    with Stage(tmp_path_factory.mktemp("stage"), worker=True, settings=given) as stage:
+    with ChaosServer(tmp_path_factory.mktemp("stage"), worker=True, settings=given) as stage:
         stage.upstream.script = chat_script(lambda asked: "All right.")
         wait_until(lambda: len(stage.server.workers) == 1, "the worker to start")
         yield stage
 
 
-def say(stage: Stage, who: str) -> Api:
+def say(stage: ChaosServer, who: str) -> Api:
     assert ask(stage.server, SAID, headers={"x-mneme-user": who}).status_code == 200
     return Api(stage.server, user=who)
 
@@ -83,7 +83,7 @@ def only_the_first_waits(helper: ScriptedUpstream, go: threading.Event) -> list[
 
 
 @pytest.mark.heavy
-async def test_a_worker_killed_in_its_job(stage: Stage, helper: ScriptedUpstream) -> None:
+async def test_a_worker_killed_in_its_job(stage: ChaosServer, helper: ScriptedUpstream) -> None:
     go = threading.Event()
     asked = only_the_first_waits(helper, go)
     api = say(stage, "killed")
@@ -97,7 +97,7 @@ async def test_a_worker_killed_in_its_job(stage: Stage, helper: ScriptedUpstream
 
 
 @pytest.mark.heavy
-async def test_a_worker_frozen_past_its_lease(stage: Stage, helper: ScriptedUpstream) -> None:
+async def test_a_worker_frozen_past_its_lease(stage: ChaosServer, helper: ScriptedUpstream) -> None:
     """Another one does its job; when it thaws, its own end of the job is refused and nothing is learned twice."""
     await eventually(lambda: len(stage.server.workers) == 1, "the worker to start")
     go = threading.Event()
@@ -142,7 +142,7 @@ class other_worker:  # noqa: N801 - a context manager that reads like a function
 
 
 @pytest.mark.heavy
-async def test_a_dead_letter_is_seen_and_tried_again(stage: Stage, helper: ScriptedUpstream) -> None:
+async def test_a_dead_letter_is_seen_and_tried_again(stage: ChaosServer, helper: ScriptedUpstream) -> None:
     helper.script = reply_json({"error": "canary of the helper"}, "500 Internal Server Error")
     api = say(stage, "dead")
     await eventually(lambda: api.get("/queue")["dead"] == 1, "the job to be given up")
@@ -164,13 +164,13 @@ LISTENER = r"^(LISTEN|SELECT pg_notify)\M"
 """The last statement of a connection that listens: it began so, or its worker tried whether it still brings anything."""
 
 
-async def listens(stage: Stage) -> bool:
+async def listens(stage: ChaosServer) -> bool:
     return len(await stage.postgres.backends(WORKER, query=LISTENER)) == 1
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("how", ["loudly", "silently"])
-async def test_a_listener_that_is_lost(stage: Stage, helper: ScriptedUpstream, how: str) -> None:
+async def test_a_listener_that_is_lost(stage: ChaosServer, helper: ScriptedUpstream, how: str) -> None:
     """Loudly: its connection is ended. Silently: it stays open, and brings nothing."""
     helper.script = LEARNED
     await until(lambda: listens(stage), "a listener")

@@ -116,7 +116,7 @@ class StubRecorder:
         return self.records[-1][0]
 
 
-class Stage:
+class GatewayStage:
     """A gateway between a scripted client and a scripted upstream."""
 
     def __init__(
@@ -136,6 +136,6 @@ class Stage:
         self.upstream = self.journey.upstream
         self.ask, self.post = self.journey.ask, self.journey.post
 
-    def answering(self, script: Callable[[Message], Reply | Exception]) -> Stage:
+    def answering(self, script: Callable[[Message], Reply | Exception]) -> GatewayStage:
         self.upstream.script = script
         return self

@@ -250,7 +250,7 @@ class WiredApi:
     memories: Memories
     captures: Captures
     queue: Queue
-    scribe: IntakePreparer
+    preparer: IntakePreparer
     metrics: Metrics
     searcher: StubSearcher
     previewer: StubPreviewer
@@ -304,8 +304,8 @@ async def build_api(
     memories = Memories(pool, queries, clock, space=space)
     captures, queue, cards = Captures(pool, queries), Queue(pool, queries), Cards(pool, queries)
     keeper = CardKeeper(cards, queries, Supervisor(), WordCounter().count, clock)
-    scribe = IntakePreparer(HashEmbedder(), WordCounter(), clock)
-    welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+    preparer = IntakePreparer(HashEmbedder(), WordCounter(), clock)
+    intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     recorder = Recorder(TurnStore(pool, queries), HashEmbedder(), CountCache(), WordCounter())
     deleter = Deleter(own_connection(dsn, ERASER_ROLE), queries, clock)
     entities = EntityStore(pool, queries, clock)
@@ -322,20 +322,20 @@ async def build_api(
     searcher, previewer, checks = StubSearcher(), StubPreviewer(), dict[str, Any]()
     wired = WiredApi(
         app=FastAPI(), clock=clock, tenancy=tenancy, authenticator=authenticator, sessions=sessions, history=history,
-        memories=memories, captures=captures, queue=queue, scribe=scribe, metrics=metrics, searcher=searcher,
+        memories=memories, captures=captures, queue=queue, preparer=preparer, metrics=metrics, searcher=searcher,
         previewer=previewer, checks=checks, journey=journey,
     )  # fmt: skip
-    gateway, asker = journey.gateway, DomainAsker(settings.domains, tenancy.tenant, queries)
+    gateway, caller = journey.gateway, DomainAsker(settings.domains, tenancy.tenant, queries)
     parts: dict[str, Any] = {
         "pool": pool, "clock": clock, "tenancy": tenancy, "authenticator": authenticator, "sessions": sessions,
         "history": history, "memories": memories, "captures": captures, "queue": queue, "cards": cards, "keeper": keeper,
-        "scribe": scribe, "welcome": welcome, "recorder": recorder, "deleter": deleter, "entities": entities,
+        "scribe": preparer, "welcome": intake_check, "recorder": recorder, "deleter": deleter, "entities": entities,
         "resolver": resolver, "registry": registry, "metrics": metrics, "searcher": searcher, "previewer": previewer,
-        "checks": checks, "gateway": gateway, "asker": asker,
+        "checks": checks, "gateway": gateway, "asker": caller,
     }  # fmt: skip
     (
-        pool, clock, tenancy, authenticator, sessions, history, memories, captures, queue, cards, keeper, scribe, welcome,
-        recorder, deleter, entities, resolver, registry, metrics, searcher, previewer, checks, gateway, asker,
+        pool, clock, tenancy, authenticator, sessions, history, memories, captures, queue, cards, keeper, preparer,
+        intake_check, recorder, deleter, entities, resolver, registry, metrics, searcher, previewer, checks, gateway, caller,
     ) = (cast(Any, Part(name)) for name in parts)  # fmt: skip
     gate = Gate(authenticator)
     made_of = (space, dsn, settings.default_model, settings.chat_learn_wait_ms, id(ontology))
@@ -348,8 +348,8 @@ async def build_api(
             sessions,
             Validation(pool, queries, clock, space=space),
             SharedSpaces(pool, queries, clock),
-            scribe,
-            welcome,
+            preparer,
+            intake_check,
         ),
         lambda: spaces_router(
             gate,
@@ -380,8 +380,8 @@ async def build_api(
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),
-        lambda: sessions_router(gate, sessions, history, keeper, scribe, deleter),
-        lambda: history_router(gate, sessions, history, keeper, scribe, deleter),
+        lambda: sessions_router(gate, sessions, history, keeper, preparer, deleter),
+        lambda: history_router(gate, sessions, history, keeper, preparer, deleter),
         lambda: cards_router(gate, sessions, cards, keeper),
         lambda: objects_router(
             gate,
@@ -396,18 +396,20 @@ async def build_api(
         lambda: calls_router(gate, captures, sessions, ResolutionStore(pool, queries)),
         lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
-        lambda: importer_router(gate, Importer(sessions, history, scribe, SharedSpaces(pool, queries, clock), welcome)),
+        lambda: importer_router(
+            gate, Importer(sessions, history, preparer, SharedSpaces(pool, queries, clock), intake_check)
+        ),
         lambda: queue_router(gate, queue),
         lambda: overview_router(gate, OverviewStore(pool, queries), clock, 1500),
         lambda: keys_router(gate, tenancy, clock),
         lambda: spend_router(gate, SpendStore(pool, queries), clock),
         lambda: storage_router(gate, Storage(pool, queries).figures),
-        lambda: facts_router(gate, Facts(pool, queries, clock), welcome),
-        lambda: entities_router(gate, entities, resolver, sessions, clock, welcome, ontology_of),
+        lambda: facts_router(gate, Facts(pool, queries, clock), intake_check),
+        lambda: entities_router(gate, entities, resolver, sessions, clock, intake_check, ontology_of),
         lambda: outcomes_router(gate, Outcomes(pool, queries, clock), captures),
         lambda: tenant_router(gate, Instructions(pool, queries, clock)),
         lambda: ontology_router(gate, OntologyStore(pool, queries, clock)),
-        lambda: insights_router(gate, InsightStore(pool, queries, clock), asker, clock),
+        lambda: insights_router(gate, InsightStore(pool, queries, clock), caller, clock),
         lambda: conflicts_router(gate, ConflictStore(pool, queries, clock)),
         lambda: export_router(gate, Export(pool, queries), tenancy, clock),
         lambda: ops_router(Probes(checks, Exposition(registry))),

@@ -23,8 +23,8 @@ class UserFacts(Feature):
         from app.memory.secrets import unwelcome
 
         settings = self.settings
-        welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
-        return (facts_router(gate, Facts(process.pool, process.queries, process.clock), welcome),)
+        intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+        return (facts_router(gate, Facts(process.pool, process.queries, process.clock), intake_check),)
 
 
 FEATURE = UserFacts

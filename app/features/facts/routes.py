@@ -109,9 +109,9 @@ class Profile(BaseModel):
     profile: dict[str, dict[str, Any]]
 
 
-def facts_router(gate: Gate, facts: Facts, welcome: IntakeCheck) -> APIRouter:
+def facts_router(gate: Gate, facts: Facts, intake_check: IntakeCheck) -> APIRouter:
     """The routes of facts and of the profile."""
-    routes = _Routes(facts, welcome)
+    routes = _Routes(facts, intake_check)
     router = gate.router("facts")
     one = "/users/{user}/facts/{key}"
     router.add_api_route("/users/{user}/facts", routes.listing, methods=["GET"], response_model=FactPage)
@@ -125,9 +125,9 @@ def facts_router(gate: Gate, facts: Facts, welcome: IntakeCheck) -> APIRouter:
 
 
 class _Routes:
-    def __init__(self, facts: Facts, welcome: IntakeCheck) -> None:
+    def __init__(self, facts: Facts, intake_check: IntakeCheck) -> None:
         self._facts = facts
-        self._welcome = welcome
+        self._intake_check = intake_check
 
     async def listing(
         self,
@@ -166,7 +166,7 @@ class _Routes:
             raise BadRequest("A fact has a value; DELETE takes it away.", param="value")
         if len(orjson.dumps(body.value)) > MAX_VALUE_BYTES:
             raise BadRequest(f"A value has at most {MAX_VALUE_BYTES} bytes.", param="value")
-        self._welcome.check_fact(key, body.value)
+        self._intake_check.check_fact(key, body.value)
         found, created = await self._facts.put(
             scope.tenant, scope.user(user), key, body.value, category=body.category, confidence=body.confidence
         )

@@ -29,21 +29,21 @@ class Insights(Feature):
         from app.features.insights.store import InsightStore
 
         store = InsightStore(process.pool, process.queries, process.clock)
-        return (insights_router(gate, store, self._asker(process), process.clock),)
+        return (insights_router(gate, store, self._caller(process), process.clock),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
         from app.features.insights.engine import ENTRYPOINT, Engine
         from app.features.insights.store import InsightStore
 
         store = InsightStore(process.pool, process.queries, process.clock)
-        return {ENTRYPOINT: Engine(store, self._asker(process), process).handle}
+        return {ENTRYPOINT: Engine(store, self._caller(process), process).handle}
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
         from app.features.insights.engine import insight_ticks
 
         return insight_ticks(queries)
 
-    def _asker(self, process: Process) -> DomainAsker:
+    def _caller(self, process: Process) -> DomainAsker:
         from app.features.insights.domain_query import DomainAsker
         from app.store.tenancy import Tenancy
 

@@ -59,9 +59,9 @@ class InsightJob(NamedTuple):
 class Engine:
     """Does `insight` jobs."""
 
-    def __init__(self, store: InsightStore, asker: DomainAsker, process: Process) -> None:
+    def __init__(self, store: InsightStore, caller: DomainAsker, process: Process) -> None:
         self._store = store
-        self._asker = asker
+        self._caller = caller
         self._process = process
 
     async def handle(self, payload: bytes) -> None:
@@ -73,7 +73,7 @@ class Engine:
         due_at = now + timedelta(hours=stored.every_hours)
         bounds = bounds_of(stored.period_days, now)
         try:
-            figures = await self._asker.ask(job.tenant, stored.domain, stored.source, bounds)
+            figures = await self._caller.ask(job.tenant, stored.domain, stored.source, bounds)
         except (BadRequest, DomainAway) as error:
             await self._store.failed(job.tenant, job.user, job.name, due_at, error.message)
             log.warning("an insight says nothing", extra={"insight": job.name, "domain": stored.domain})

@@ -87,9 +87,9 @@ class InsightDeleted(BaseModel):
     deleted: bool
 
 
-def insights_router(gate: Gate, store: InsightStore, asker: DomainAsker, clock: Clock) -> APIRouter:
+def insights_router(gate: Gate, store: InsightStore, caller: DomainAsker, clock: Clock) -> APIRouter:
     """The routes of /api/v1/insights."""
-    routes = _Routes(store, asker, clock)
+    routes = _Routes(store, caller, clock)
     router = gate.router("knowledge")
     one = "/insights/{name}"
     router.add_api_route("/insights", routes.listing, methods=["GET"], response_model=InsightPage)
@@ -103,9 +103,9 @@ def insights_router(gate: Gate, store: InsightStore, asker: DomainAsker, clock: 
 class _Routes:
     """All for a key that may manage the tenant: a query reads whatever the domain's role may read, of whomever."""
 
-    def __init__(self, store: InsightStore, asker: DomainAsker, clock: Clock) -> None:
+    def __init__(self, store: InsightStore, caller: DomainAsker, clock: Clock) -> None:
         self._store = store
-        self._asker = asker
+        self._caller = caller
         self._clock = clock
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> InsightPage:
@@ -148,7 +148,7 @@ class _Routes:
 
     async def _tried(self, scope: CallerScope, insight: Insight) -> Tried:
         bounds = bounds_of(insight.period_days, self._clock.now())
-        told = said(insight, await self._asker.ask(scope.tenant, insight.domain, insight.source, bounds), bounds)
+        told = said(insight, await self._caller.ask(scope.tenant, insight.domain, insight.source, bounds), bounds)
         if told is None:
             return Tried(text=None, kind=None, total=None, change=None)
         kind: Literal["fact", "pattern"] = "pattern" if told.kind == "pattern" else "fact"

@@ -92,9 +92,9 @@ class Knowledge(Feature):
         pool, sql, clock, settings = process.pool, process.queries, process.clock, self.settings
         things, entities = self.things(process), EntityStore(pool, sql, clock)
         sessions = Sessions(pool, sql, clock, ttl=timedelta(days=settings.session_ttl_days))
-        welcome = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
+        intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
         return (
-            entities_router(gate, entities, things.resolver, sessions, clock, welcome, things.ontologies.of),
+            entities_router(gate, entities, things.resolver, sessions, clock, intake_check, things.ontologies.of),
             ontology_router(gate, OntologyStore(pool, sql, clock)),
         )
 

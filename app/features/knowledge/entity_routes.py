@@ -182,11 +182,11 @@ def entities_router(
     resolver: Resolver,
     sessions: Sessions,
     clock: Clock,
-    welcome: IntakeCheck,
+    intake_check: IntakeCheck,
     ontology_of: OntologyOf = without_ontology,
 ) -> APIRouter:
     """The routes of /api/v1/entities."""
-    routes = _Routes(entities, resolver, sessions, clock, welcome, ontology_of)
+    routes = _Routes(entities, resolver, sessions, clock, intake_check, ontology_of)
     router = gate.router("entities")
     one, aliases = "/entities/{entity_id}", "/entities/{entity_id}/aliases"
     router.add_api_route("/entities", routes.listing, methods=["GET"], response_model=EntityPage)
@@ -211,14 +211,14 @@ class _Routes:
         resolver: Resolver,
         sessions: Sessions,
         clock: Clock,
-        welcome: IntakeCheck,
+        intake_check: IntakeCheck,
         ontology_of: OntologyOf,
     ) -> None:
         self._entities = entities
         self._resolver = resolver
         self._sessions = sessions
         self._clock = clock
-        self._welcome = welcome
+        self._intake_check = intake_check
         self._ontology_of = ontology_of
 
     async def listing(
@@ -246,7 +246,7 @@ class _Routes:
     async def create(self, scope: Admitted, body: EntityIn) -> EntityOut:
         """Make a thing by hand: a user's own, or the whole tenant's. 409: there is one of that id."""
         named = scope.named(body.user)
-        self._welcome.check(body.name, param="name")
+        self._intake_check.check(body.name, param="name")
         norm = normalise(body.name)
         entity = f"{body.type}:{body.key or _KEY.sub('_', norm)}"
         _check_properties(body.properties)
@@ -264,7 +264,7 @@ class _Routes:
         named = scope.named()
         row = await self._mine(scope, entity_id, named)
         _check_properties(body.properties or {})
-        self._welcome.check(body.name or "", param="name")
+        self._intake_check.check(body.name or "", param="name")
         norm = normalise(body.name) if body.name is not None else None
         if not await self._entities.change(scope.tenant, row.user_id, entity_id, body.name, norm, body.properties):
             raise NotFound("There is no such thing.")
@@ -297,7 +297,7 @@ class _Routes:
     async def add_alias(self, scope: Admitted, entity_id: Segment, body: AliasIn) -> AliasOut:
         """Say what a thing is called, too: by a user, or by the whole tenant. Of a user it is then what these words mean."""
         named = scope.named(body.user)
-        self._welcome.check(body.alias, param="alias")
+        self._intake_check.check(body.alias, param="alias")
         taught = stated(
             body.alias, entity_id, own=named is not None, confidence=(await self._entities.confidences()).alias
         )
@@ -340,7 +340,7 @@ class _Routes:
 
     async def choose(self, scope: Admitted, body: ChooseIn) -> AliasOut:
         """Say which thing a user means by a mention: it means that from now on."""
-        self._welcome.check(body.mention, param="mention")
+        self._intake_check.check(body.mention, param="mention")
         return await self._state(
             scope,
             scope.user(body.user),

@@ -63,7 +63,7 @@ class McpApp:
             transport=httpx.ASGITransport(app=api, raise_app_exceptions=False), base_url="http://mneme"
         )
         self._manager = StreamableHTTPSessionManager(
-            build_server(self._asker),
+            build_server(self._caller),
             json_response=True,
             stateless=True,
             # Checked here, where the answer can say what to do about it.
@@ -96,7 +96,7 @@ class McpApp:
             return
         await self._manager.handle_request(scope, receive, send)
 
-    def _asker(self, context: Context) -> CallerApi:
+    def _caller(self, context: Context) -> CallerApi:
         request = context.request
         if request is None:  # else the API would see a caller without a key, whom `open` mode lets in
             raise RuntimeError("a request over HTTP without its headers")
@@ -174,14 +174,14 @@ def build_server(asker_of: AskerOf) -> Server[dict[str, Any]]:
     )
 
 
-async def _read(asker: CallerApi, uri: str) -> Told:
+async def _read(caller: CallerApi, uri: str) -> Told:
     check_sayable(uri)
     if uri == PROFILE:
-        return await asker.ask("GET", "users", USER, "profile")
+        return await caller.ask("GET", "users", USER, "profile")
     session = unquote(uri.removeprefix(SESSION))
     if not uri.startswith(SESSION) or not session:
         raise ToolRefused(f"There is no such resource; there are {PROFILE} and {SESSION}{{session}}.", 404)
-    return await transcript(asker, session, MAX_LISTED)
+    return await transcript(caller, session, MAX_LISTED)
 
 
 def _listed(tool: Tool) -> types.Tool:

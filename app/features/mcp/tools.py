@@ -143,14 +143,14 @@ class Tool(Struct, frozen=True):
         required = {"required": schema["required"]} if "required" in schema else {}
         return {"type": "object", "properties": properties, **required, "additionalProperties": False}
 
-    async def call(self, asker: CallerApi, given: Mapping[str, Any]) -> Told:
+    async def call(self, caller: CallerApi, given: Mapping[str, Any]) -> Told:
         """Raises Refused, also for arguments that it does not take."""
         check_sayable(dict(given))
         try:
             arguments = self.arguments.model_validate(dict(given))
         except ValidationError as error:
             raise ToolRefused(_wrong(error), 400) from error
-        return await self.run(asker, arguments)
+        return await self.run(caller, arguments)
 
 
 def _argument(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,10 +170,10 @@ class Search(Arguments):
     space: InSpace = None
 
 
-async def _search(asker: CallerApi, given: Search) -> Told:
+async def _search(caller: CallerApi, given: Search) -> Told:
     body = {"query": given.query, "k": given.limit, "session": given.session, "history": given.outdated}
     body["space"] = given.space
-    found = await asker.ask("POST", "memories", "search", body=body)
+    found = await caller.ask("POST", "memories", "search", body=body)
     return {"items": [_item(each) for each in found["items"]]}
 
 
@@ -184,9 +184,9 @@ class Memories(Arguments):
     cursor: Page = None
 
 
-async def _memories(asker: CallerApi, given: Memories) -> Told:
+async def _memories(caller: CallerApi, given: Memories) -> Told:
     query = {"kind": given.kind, "tag": given.tag, "limit": given.limit, "cursor": given.cursor}
-    page = await asker.ask("GET", "memories", query=query)
+    page = await caller.ask("GET", "memories", query=query)
     return {"memories": [_memory(each) for each in page["memories"]], "next": page["next"]}
 
 
@@ -196,10 +196,10 @@ class Facts(Arguments):
     cursor: Page = None
 
 
-async def _facts(asker: CallerApi, given: Facts) -> Told:
+async def _facts(caller: CallerApi, given: Facts) -> Told:
     query = {"category": given.category, "limit": given.limit, "cursor": given.cursor}
     try:
-        page = await asker.ask("GET", "users", USER, "facts", query=query)
+        page = await caller.ask("GET", "users", USER, "facts", query=query)
     except ToolRefused as refused:
         if refused.status != 404:
             raise
@@ -213,9 +213,9 @@ class Sessions(Arguments):
     cursor: Page = None
 
 
-async def _sessions(asker: CallerApi, given: Sessions) -> Told:
+async def _sessions(caller: CallerApi, given: Sessions) -> Told:
     query = {"query": given.query, "limit": given.limit, "cursor": given.cursor}
-    page = await asker.ask("GET", "sessions", query=query)
+    page = await caller.ask("GET", "sessions", query=query)
     return {"sessions": [_session(each) for each in page["sessions"]], "next": page["next"]}
 
 
@@ -224,8 +224,8 @@ class SpacesShared(Arguments):
     cursor: Page = None
 
 
-async def _spaces(asker: CallerApi, given: SpacesShared) -> Told:
-    page = await asker.ask("GET", "spaces", query={"limit": given.limit, "cursor": given.cursor})
+async def _spaces(caller: CallerApi, given: SpacesShared) -> Told:
+    page = await caller.ask("GET", "spaces", query={"limit": given.limit, "cursor": given.cursor})
     shown = [{"space": each["name"], "kind": each["kind"], "title": each["title"]} for each in page["spaces"]]
     return {"spaces": shown, "next": page["next"]}
 
@@ -235,19 +235,19 @@ class Recent(Arguments):
     limit: int = Field(20, ge=1, le=MAX_LISTED, description="How many messages, counted from the end.")
 
 
-async def _recent(asker: CallerApi, given: Recent) -> Told:
+async def _recent(caller: CallerApi, given: Recent) -> Told:
     session = given.session
     if session is None:
-        page = await asker.ask("GET", "sessions", query={"limit": RECENT_SESSIONS})
+        page = await caller.ask("GET", "sessions", query={"limit": RECENT_SESSIONS})
         if not page["sessions"]:
             return {"session": None, "messages": []}
         session = max(page["sessions"], key=lambda each: each["last_message_at"] or each["created_at"])["id"]
-    return await transcript(asker, session, given.limit)
+    return await transcript(caller, session, given.limit)
 
 
-async def transcript(asker: CallerApi, session: str, limit: int) -> Told:
+async def transcript(caller: CallerApi, session: str, limit: int) -> Told:
     """The last messages of a session, oldest first."""
-    page = await asker.ask("GET", "sessions", session, "history", query={"last": limit})
+    page = await caller.ask("GET", "sessions", session, "history", query={"last": limit})
     return {"session": session, "messages": [_message(each) for each in page["messages"]]}
 
 
@@ -263,8 +263,8 @@ class Remember(Arguments):
     space: InSpace = None
 
 
-async def _remember(asker: CallerApi, given: Remember) -> Told:
-    made = await asker.ask("POST", "memories", body=given.model_dump())
+async def _remember(caller: CallerApi, given: Remember) -> Told:
+    made = await caller.ask("POST", "memories", body=given.model_dump())
     return _memory(made) | {"created": made["created"]}
 
 
@@ -278,17 +278,17 @@ class Correct(Arguments):
     category: Category = None
 
 
-async def _correct(asker: CallerApi, given: Correct) -> Told:
+async def _correct(caller: CallerApi, given: Correct) -> Told:
     _one_of(given, "memory", "fact")
     _only_with(given, "memory", "text")
     _only_with(given, "fact", "value", "category")
     if given.memory is not None:
         answer = {"answer": "no", "correction": given.text}
-        judged = await asker.ask("POST", "memories", given.memory, "validate", body=answer)
+        judged = await caller.ask("POST", "memories", given.memory, "validate", body=answer)
         heir = judged["correction"]
         return {"was": _memory(judged["memory"]), "now": _memory(heir) if heir is not None else None}
     said = {"value": given.value, "category": given.category}
-    return _fact(await asker.ask("PUT", "users", USER, "facts", str(given.fact), body=said))
+    return _fact(await caller.ask("PUT", "users", USER, "facts", str(given.fact), body=said))
 
 
 class Forget(Arguments):
@@ -301,7 +301,7 @@ class Forget(Arguments):
     space: InSpace = None
 
 
-async def _forget(asker: CallerApi, given: Forget) -> Told:
+async def _forget(caller: CallerApi, given: Forget) -> Told:
     _one_of(given, "memory", "fact", "message", "item")
     _only_with(given, "fact", "category")
     _only_with(given, "message", "session")
@@ -309,17 +309,17 @@ async def _forget(asker: CallerApi, given: Forget) -> Told:
     if given.item is not None:
         if given.space is None:
             raise ToolRefused("Say which `space` the item is in.", 400)
-        gone = await asker.ask("DELETE", "spaces", given.space, "items", given.item)
+        gone = await caller.ask("DELETE", "spaces", given.space, "items", given.item)
         return {"forgotten": {"item": given.item, "space": given.space, "stays": gone["stays"]}}
     if given.memory is not None:
-        await asker.ask("DELETE", "memories", given.memory)
+        await caller.ask("DELETE", "memories", given.memory)
         return {"forgotten": {"memory": given.memory}}
     if given.fact is not None:
-        await asker.ask("DELETE", "users", USER, "facts", given.fact, query={"category": given.category})
+        await caller.ask("DELETE", "users", USER, "facts", given.fact, query={"category": given.category})
         return {"forgotten": {"fact": given.fact}}
     if given.session is None:
         raise ToolRefused("Say which `session` the message is in.", 400)
-    gone = await asker.ask("DELETE", "sessions", given.session, "messages", str(given.message))
+    gone = await caller.ask("DELETE", "sessions", given.session, "messages", str(given.message))
     return {"forgotten": {"message": given.message, "memories": gone["forgotten"]}}
 
 

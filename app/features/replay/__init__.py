@@ -45,7 +45,7 @@ class Replays(Feature):
             knower=path.knower,
             addon=path.addon,
         )
-        asker = Replayer(
+        caller = Replayer(
             path.sender,
             captures,
             replays,
@@ -54,7 +54,7 @@ class Replays(Feature):
             process.clock,
             max_bytes=self.settings.max_body_bytes,
         )
-        return (replay_router(gate, captures, recompiler, asker),)
+        return (replay_router(gate, captures, recompiler, caller),)
 
 
 FEATURE = Replays

@@ -107,12 +107,12 @@ class Replayer:
                 body = with_value(body, "model", target.model_alias or again.chat.model)
             return UpstreamRequest("POST", target.url(path, b""), request_headers(own, api_key=target.api_key), body)
 
-        errand = Outgoing(replay, again.target, again.chat.model or None, request, True)
+        outgoing = Outgoing(replay, again.target, again.chat.model or None, request, True)
         began = time.perf_counter_ns()
         parts: list[bytes] = []
         status, target, error = None, again.target, None
         try:
-            target, response = await self._sender.send(errand)
+            target, response = await self._sender.send(outgoing)
             status, size = response.status, 0
             try:
                 async for chunk in response.chunks:

@@ -61,19 +61,19 @@ class ReplayOut(BaseModel, extra="allow"):
     notes: list[str]
 
 
-def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, asker: Replayer) -> APIRouter:
+def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, caller: Replayer) -> APIRouter:
     """POST /api/v1/calls/{id}/replay."""
-    routes = _ReplayRoutes(captures, recompiler, asker)
+    routes = _ReplayRoutes(captures, recompiler, caller)
     router = gate.router("calls")
     router.add_api_route("/calls/{call_id}/replay", routes.replay, methods=["POST"], response_model=ReplayOut)
     return router
 
 
 class _ReplayRoutes:
-    def __init__(self, captures: Captures, recompiler: Recompiler, asker: Replayer) -> None:
+    def __init__(self, captures: Captures, recompiler: Recompiler, caller: Replayer) -> None:
         self._captures = captures
         self._recompiler = recompiler
-        self._asker = asker
+        self._caller = caller
 
     async def replay(
         self, scope: Admitted, request: Request, call_id: str, body: ReplayIn | None = None
@@ -104,7 +104,7 @@ class _ReplayRoutes:
         if wanted.messages:
             told["messages"] = again.chat.dialect.messages(orjson.loads(again.body)) or []
         if wanted.send:
-            told["answer"] = await self._asker.ask(
+            told["answer"] = await self._caller.ask(
                 scope.tenant, again, list(request.headers.raw), scope.principal.key_id
             )
         return told

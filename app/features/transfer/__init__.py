@@ -37,11 +37,11 @@ class Transfer(Feature):
         sessions = Sessions(pool, sql, clock, ttl=ttl, space=space)
         history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=ttl, space=space)
         refuses = unwelcome(self.settings.store_secrets, self.settings.refuse_pii, self.settings.refuse_patterns)
-        scribe, spaces = IntakePreparer(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)
+        preparer, spaces = IntakePreparer(process.embedder, counter, clock), SharedSpaces(pool, sql, clock)
         recorder = Recorder(TurnStore(pool, sql), process.embedder, process.counts, counter)
         return (
             cassettes_router(gate, Captures(pool, sql), CassetteStore(pool, sql), sessions, recorder, clock),
-            importer_router(gate, Importer(sessions, history, scribe, spaces, IntakeCheck(refuses))),
+            importer_router(gate, Importer(sessions, history, preparer, spaces, IntakeCheck(refuses))),
             export_router(gate, Export(pool, sql), Tenancy(pool, sql, clock), clock),
         )
 

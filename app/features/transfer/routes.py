@@ -276,14 +276,19 @@ class Importer:
     """Checks and stores an import."""
 
     def __init__(
-        self, sessions: Sessions, history: History, scribe: IntakePreparer, spaces: SharedSpaces, welcome: IntakeCheck
+        self,
+        sessions: Sessions,
+        history: History,
+        preparer: IntakePreparer,
+        spaces: SharedSpaces,
+        intake_check: IntakeCheck,
     ) -> None:
-        """`welcome`: of what is said to spaces, which others read."""
-        self._welcome = welcome
+        """`intake_check`: of what is said to spaces, which others read."""
+        self._intake_check = intake_check
         self._spaces = spaces
         self._sessions = sessions
         self._history = history
-        self._scribe = scribe
+        self._preparer = preparer
 
     async def run(self, scope: CallerScope, chunks: AsyncIterator[bytes]) -> Imported | list[dict[str, Any]]:
         """Store all lines, or say which are wrong: [{line, error}], counted from 1. Raises TooLarge over `MAX_LINES`."""
@@ -304,7 +309,7 @@ class Importer:
         places: dict[_Where, list[tuple[int, int]]] = {}
         member: dict[UserRef, set[str]] = {}
         wrong: list[dict[str, Any]] = []
-        now, at, lines = self._scribe.now(), 0, 0
+        now, at, lines = self._preparer.now(), 0, 0
         async for number, line in _numbered_lines(chunks):
             lines += 1
             if lines > MAX_LINES:
@@ -319,7 +324,7 @@ class Importer:
                         member[user] = {each.name for each in await self._spaces.of(scope.tenant, user.id)}
                     if read.space not in member[user]:
                         raise no_such_space(read.space)
-                    self._welcome.check(
+                    self._intake_check.check(
                         plain_text(MessageIn(role=read.role, content=read.content)) or "", param="content"
                     )
             except (MnemeError, ValidationError) as error:
@@ -352,7 +357,7 @@ class Importer:
             said = await self._place(scope, owner, lines, progress)
             if isinstance(progress.session, NewSession):
                 progress.session = NewSession(external=name, began_at=said[0].created_at)
-            messages = await self._scribe.messages(said)
+            messages = await self._preparer.messages(said)
             noted = None
             if where.space is not None:
                 session = ids.session_id(scope.tenant, owner.id, name)
@@ -386,7 +391,7 @@ class Importer:
                     (t for i, t in known if i == ids.message_id(session, progress.ordinal, line.role, text, t)), None
                 )
             if at is None:
-                at = progress.last + _STEP if progress.last is not None else self._scribe.now()
+                at = progress.last + _STEP if progress.last is not None else self._preparer.now()
             ordinal = progress.ordinal
             if line.created_at is not None:
                 # Not its place: the same line is the same message in another file, or another part of one.

@@ -52,7 +52,7 @@ class Desk:
         self.upstream = ScriptedTransport(lambda asked: completion("Chess, as ever."))
         captures, router = Captures(pool, sql), Router.from_settings(settings)
         transports = {False: self.upstream, True: self.upstream}
-        asker = Replayer(
+        caller = Replayer(
             Sender(transports, router, Metrics(CollectorRegistry()), settings, stage.clock),
             captures,
             ReplayStore(pool, sql),
@@ -66,7 +66,7 @@ class Desk:
         install_errors(self.app)
         sessions = Sessions(pool, sql, stage.clock, ttl=TTL)
         add_routes(self.app, calls_router(gate, captures, sessions, ResolutionStore(pool, sql)))
-        add_routes(self.app, replay_router(gate, captures, stage.recompiler(), asker))
+        add_routes(self.app, replay_router(gate, captures, stage.recompiler(), caller))
 
     @asynccontextmanager
     async def client(self, key: str | None = None, **headers: str) -> AsyncIterator[httpx.AsyncClient]:

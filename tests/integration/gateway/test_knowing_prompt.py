@@ -310,7 +310,7 @@ async def test_a_search_that_comes_too_late_leaves_what_the_database_said(
 async def test_a_preview_tells_it_as_the_call_would(told: Told) -> None:
     await told.tie("Gai Media pays NET30", "NET30")
     gateway = told.stage.journey.gateway
-    preparer = gateway._recaller._preparer
+    preparer = gateway._augmenter._preparer
     router = Router.from_settings(told.stage.settings)
     previewer = Previewer(preparer, router, told.stage.clock, "gpt-4o")
     asked = PreviewRequest(TENANT, UserRef(ANA, "local"), None, None, [user(QUESTION)], None, None)

@@ -23,7 +23,7 @@ from tests.support.replies import Pause, Recorded, Reply, Stall, Until, chunked,
 from tests.support.replies import Send as Write
 from tests.support.scripted import ScriptedUpstream
 from tests.support.sockets import DEADLINE_S, AsgiServer, RawClient, fetch
-from tests.support.turns import Stage
+from tests.support.turns import GatewayStage
 
 CHAT = "/v1/chat/completions"
 ON = {"x-mneme-paging": "on"}
@@ -41,7 +41,7 @@ ANSWER = [*ANSWER, usage(30, 7), DONE]
 class World:
     """A gateway on a port, before an upstream on another."""
 
-    stage: Stage
+    stage: GatewayStage
     pager: StubPager
     answers: StubAnswers
     upstream: ScriptedUpstream
@@ -64,7 +64,7 @@ class World:
 @contextmanager
 def running(script: Any = (), **settings: Any) -> Iterator[World]:
     pager, answers = StubPager(), StubAnswers()
-    stage = Stage(pager=pager, answers=answers, **settings)
+    stage = GatewayStage(pager=pager, answers=answers, **settings)
     transport = AiohttpTransport(connect_timeout_s=5, head_timeout_s=5, idle_timeout_s=5)
     gateway = stage.journey.gateway
     gateway.sender._transports = {False: transport, True: transport}

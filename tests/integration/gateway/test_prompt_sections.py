@@ -22,7 +22,7 @@ from app.store.queries import Queries
 from app.store.tenancy import Instructions, UserRef
 from app.store.turns import TurnStore
 from app.store.user_profile import MAX_FACTS, NOTHING
-from tests.integration.gateway.test_journey import PATIENT, World
+from tests.support.gateway_world import PATIENT, World
 from tests.support.indexes import indexes_of
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
 from tests.support.wired_api import HashEmbedder, make_space

@@ -70,23 +70,23 @@ class Bench:
         )
         self.asked: list[str] = []
 
-    def errand(self, model: str | None = "m", body: bytes | AsyncIterator[bytes] = b"{}") -> Outgoing:
+    def outgoing(self, model: str | None = "m", body: bytes | AsyncIterator[bytes] = b"{}") -> Outgoing:
         def build(target: Target) -> UpstreamRequest:
             self.asked.append(target.name)
             return UpstreamRequest("POST", target.url(b"/v1/x", b""), [], body)
 
         return Outgoing(UUID(int=1), self.router.route(model), model, build, isinstance(body, bytes))
 
-    async def send(self, errand: Outgoing | None = None) -> tuple[str, UpstreamResponse, Outgoing]:
-        errand = errand or self.errand()
-        target, response = await self.sender.send(errand)
-        return target.name, response, errand
+    async def send(self, outgoing: Outgoing | None = None) -> tuple[str, UpstreamResponse, Outgoing]:
+        outgoing = outgoing or self.outgoing()
+        target, response = await self.sender.send(outgoing)
+        return target.name, response, outgoing
 
     async def status(self) -> tuple[str, int, int]:
         """Who answered with what, after how many attempts."""
-        name, response, errand = await self.send()
+        name, response, outgoing = await self.send()
         await collect(response, LIMIT)
-        return name, response.status, errand.attempts
+        return name, response.status, outgoing.attempts
 
     def counted(self, upstream: str, result: str) -> float:
         labels = {"upstream": upstream, "result": result}
@@ -124,8 +124,8 @@ Start = Callable[[Any], ScriptedUpstream]
 async def test_by_default_every_answer_passes(transport: AiohttpTransport, upstreams: Start, status: str) -> None:
     up = upstreams(refusal(status, "0"))
     bench = Bench(transport, [up.url])
-    name, response, errand = await bench.send()
-    assert (name, response.status, errand.attempts) == ("u0", int(status[:3]), 1)
+    name, response, outgoing = await bench.send()
+    assert (name, response.status, outgoing.attempts) == ("u0", int(status[:3]), 1)
     assert (b"retry-after", b"0") in response.headers
     assert await collect(response, LIMIT) == b'{"error": "%s"}' % status.encode()
     assert len(up.requests) == 1
@@ -170,9 +170,9 @@ async def test_what_breaks_in_its_body_is_never_sent_again(transport: AiohttpTra
     half = Reply([Send(head_of("200 OK", [("content-length", "9")]) + b"half"), Pause(0.05), Rst()])
     up, other = upstreams(half), upstreams(reply_json(1))
     bench = Bench(transport, [up.url, other.url], {"upstream_attempts": 5})
-    name, response, errand = await bench.send()
+    name, response, outgoing = await bench.send()
     assert await collect(response, LIMIT) == b"half"
-    assert (name, errand.attempts, len(up.requests), len(other.requests)) == ("u0", 1, 1, 0)
+    assert (name, outgoing.attempts, len(up.requests), len(other.requests)) == ("u0", 1, 1, 0)
 
 
 # --- attempts -----------------------------------------------------------------------------------------------------------
@@ -214,9 +214,9 @@ async def test_a_body_that_streams_is_sent_once(transport: AiohttpTransport, ups
 
     up, other = upstreams(refusal("503 Busy", "0")), upstreams(reply_json(1))
     bench = Bench(transport, [up.url, other.url], {"upstream_attempts": 3})
-    name, response, errand = await bench.send(bench.errand(body=body()))
+    name, response, outgoing = await bench.send(bench.outgoing(body=body()))
     await collect(response, LIMIT)
-    assert (name, response.status, errand.attempts) == ("u0", 503, 1)
+    assert (name, response.status, outgoing.attempts) == ("u0", 503, 1)
 
 
 @pytest.mark.parametrize("where", ["back-off", "head", "fallback"])
@@ -247,7 +247,7 @@ async def test_whoever_cancels_cancels_all_of_it(transport: AiohttpTransport, up
 async def test_the_next_one_answers(transport: AiohttpTransport, upstreams: Start, first: Reply) -> None:
     up, other = upstreams(first), upstreams(reply_json("other"))
     bench = Bench(transport, [up.url, other.url])
-    target, response = await bench.sender.send(bench.errand())
+    target, response = await bench.sender.send(bench.outgoing())
     assert (target.name, target.model_alias, target.stands_in) == ("u1", "m-of-u1", True)
     assert await collect(response, LIMIT) == b'"other"'
     assert (len(up.requests), len(other.requests)) == (1, 1)
@@ -306,7 +306,7 @@ async def test_if_nobody_answers_the_first_ones_failure_is_told(transport: Aioht
 async def test_what_names_no_model_stays_where_it_is(transport: AiohttpTransport, upstreams: Start) -> None:
     up, other = upstreams(refusal("503 Busy")), upstreams(reply_json(1))
     bench = Bench(transport, [up.url, other.url])
-    name, response, _ = await bench.send(bench.errand(model=None))
+    name, response, _ = await bench.send(bench.outgoing(model=None))
     await collect(response, LIMIT)
     assert (name, response.status, len(other.requests)) == ("u0", 503, 0)
 

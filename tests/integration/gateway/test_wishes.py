@@ -18,7 +18,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from app.store.user_profile import MAX_WISHES, EndedFact
-from tests.integration.gateway.test_journey import PATIENT, World
+from tests.support.gateway_world import PATIENT, World
 from tests.support.journey import UPSTREAM, Message, assistant, build_journey, user
 from tests.support.wired_api import HashEmbedder, make_space
 

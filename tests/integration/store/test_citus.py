@@ -315,7 +315,7 @@ async def test_the_write_of_a_users_turns_goes_to_one_shard(routed: Routed, flat
     """With what a turn may bring: a repeat key, a regenerated answer, a block, a vector, what was deleted, memories of use."""
     shelf, admin = Shelf(flat_teller.store._pool, SQL), flat_teller.admin
     shelf.turns = []
-    scribe = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), admin)
+    preparer = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), admin)
     question = await admin.fetchval(
         "SELECT message_id FROM agent_data.conversation_history WHERE session_id = $1 AND turn_index = 1", S1
     )
@@ -326,12 +326,12 @@ async def test_the_write_of_a_users_turns_goes_to_one_shard(routed: Routed, flat
         ANA, TENANT, UUID(int=2),
     )  # fmt: skip
     block = Block(b"c" * 16, b"m" * 16, None, "block", (UUID(int=8),), 3)
-    await scribe.tell(
+    await preparer.tell(
         talk("cats q1"), "cats a3", session=S1, new=0, asked_index=2, parent_message_id=question, block=block, epoch=0,
         facts={"repeat_key": b"new", "request": recipe_of(b"1")[1]},
     )  # fmt: skip
-    await scribe.tell(talk("new q"), "new a", session=UUID(int=0x77), system_prompt="Be brief.")
-    await scribe.tell(talk("cats q1"), "cats a4", session=UUID(int=0x78), facts={"repeat_key": b"k"})
+    await preparer.tell(talk("new q"), "new a", session=UUID(int=0x77), system_prompt="Be brief.")
+    await preparer.tell(talk("cats q1"), "cats a4", session=UUID(int=0x78), facts={"repeat_key": b"k"})
     turns = [replace(shelf.turns[0], uses=[(memory, 0.5)]), *shelf.turns[1:]]
     write, written = SQL["turns.record_turns"], routed.watch.connection
     touched = await routed(lambda: written.fetchval(write, *batch(turns)))
@@ -349,10 +349,10 @@ async def test_turns_of_several_users_do_not(routed: Routed, flat_teller: Teller
     """So that a server of a Citus writes them one by one: docs/how-to/citus.md."""
     shelf = Shelf(flat_teller.store._pool, SQL)
     shelf.turns = []
-    scribe = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), flat_teller.admin)
+    preparer = Teller(shelf, Recorder(shelf, HashEmbedder(), CountCache(), WordCounter()), flat_teller.admin)
     block = Block(b"c" * 16, b"m" * 16, None, "block", (UUID(int=8),), 3)
     for number, user in enumerate((ANA, UUID(int=0xBE))):
-        await scribe.tell(talk("q"), "a", session=UUID(int=0x80 + number), user=user, block=block, epoch=0)
+        await preparer.tell(talk("q"), "a", session=UUID(int=0x80 + number), user=user, block=block, epoch=0)
     _, loose = await routed.looked(
         lambda: routed.watch.connection.fetchval(SQL["turns.record_turns"], *batch(shelf.turns))
     )

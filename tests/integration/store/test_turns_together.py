@@ -123,7 +123,7 @@ async def waiting_for_a_lock(teller: Teller) -> int:
 async def told(teller: Teller, user: UUID, name: str, base: int, *, together: bool) -> None:
     """The same six turns of a user, in two steps: what stands there already, and what comes then, at once or one by one."""
     shelf = Shelf(teller.store._pool)
-    scribe = Teller(teller.store, recorder(shelf), teller.admin, NOW)
+    preparer = Teller(teller.store, recorder(shelf), teller.admin, NOW)
     sessions = [UUID(int=base + n) for n in range(4)]
     given: dict[str, Any] = {"user": user}
     block = Block(b"c" * 16, b"m" * 16, None, "block", (UUID(int=8),), 3)
@@ -136,8 +136,8 @@ async def told(teller: Teller, user: UUID, name: str, base: int, *, together: bo
                 assert await teller.store.record(each)
         shelf.turns.clear()
 
-    await scribe.tell(talk("q"), "a", "b", session=sessions[0], **given)
-    await scribe.tell(talk("long"), "ago", session=sessions[1], session_name=name, system_prompt="Be kind.", **given)
+    await preparer.tell(talk("q"), "a", "b", session=sessions[0], **given)
+    await preparer.tell(talk("long"), "ago", session=sessions[1], session_name=name, system_prompt="Be kind.", **given)
     await write()
     row = await teller.admin.fetchrow(
         "SELECT message_id FROM agent_data.conversation_history WHERE session_id = $1 AND turn_index = 1", sessions[0]
@@ -145,15 +145,15 @@ async def told(teller: Teller, user: UUID, name: str, base: int, *, together: bo
     assert row is not None
     parts = recipe_of(b"1", b"2")[1]
     # A regenerated answer; a new session by name with a system prompt; a branch; a call of no turn; one under a key.
-    await scribe.tell(
+    await preparer.tell(
         talk("q"), "c", "d", session=sessions[0], new=0, asked_index=2, parent_message_id=row["message_id"], **given
     )
-    await scribe.tell(talk("long", "ago", "x"), "y", session=sessions[1], new=1, block=block, epoch=0, **given)
-    await scribe.tell(
+    await preparer.tell(talk("long", "ago", "x"), "y", session=sessions[1], new=1, block=block, epoch=0, **given)
+    await preparer.tell(
         talk("z"), "w", session=sessions[2], parent_session_id=sessions[0], branch_turn_index=2, facts={"request": parts},
         system_prompt="Be brief.", **given,
     )  # fmt: skip
-    await scribe.tell(talk("keyed"), "k", session=sessions[3], facts={"repeat_key": b"k"}, **given)
+    await preparer.tell(talk("keyed"), "k", session=sessions[3], facts={"repeat_key": b"k"}, **given)
     lone = shelf.turns[0].call._replace(call_id=ids.uuid7(NOW), session_id=None, repeat_key=None)
     shelf.turns.append(TurnRecord(lone))
     await write()
@@ -198,9 +198,9 @@ async def test_turns_written_together_leave_what_each_would_alone(teller: Teller
 
 async def test_a_batch_that_is_stored_already_leaves_one(teller: Teller) -> None:
     shelf = Shelf(teller.store._pool)
-    scribe = Teller(teller.store, recorder(shelf), teller.admin, NOW)
+    preparer = Teller(teller.store, recorder(shelf), teller.admin, NOW)
     for n in range(3):
-        await scribe.tell(talk(f"q{n}"), "a", session=UUID(int=n + 1))
+        await preparer.tell(talk(f"q{n}"), "a", session=UUID(int=n + 1))
     assert await teller.store.record_many(shelf.turns[:2])
     assert not await teller.store.record_many(shelf.turns[:2])
     with pytest.raises(asyncpg.UniqueViolationError):
@@ -324,14 +324,14 @@ async def test_two_processes_write_for_the_same_users(teller: Teller, database: 
             order = rng.sample(parts, len(parts))
             explained = Explained(teller.store, HashEmbedder(), CountCache(), WordCounter(), commit)
             explained.chosen = rng.sample(memories[name], 2)
-            scribe = Teller(teller.store, explained, teller.admin, NOW + timedelta(minutes=at))
+            preparer = Teller(teller.store, explained, teller.admin, NOW + timedelta(minutes=at))
             given: dict[str, Any] = {
                 "user": ids.user_id(TENANT, name),
                 "session": UUID(int=users.index(name) * 3 + rng.randrange(3) + 1),
                 "facts": {"request": recipe_of(*order)[1]},
                 "system_prompt": f"prompt {rng.randrange(5)}",
             }
-            work.append(scribe.tell(talk(f"q{at}"), "a", **given))
+            work.append(preparer.tell(talk(f"q{at}"), "a", **given))
     rng.shuffle(work)
     assert await all_of(*work) == [True] * (turns_of_each * processes)
     stored = await whole(teller)
@@ -380,9 +380,9 @@ async def remembered(teller: Teller, user: UUID, count: int) -> list[UUID]:
 
 async def used_turns(teller: Teller, count: int, uses: Sequence[tuple[UUID, float]]) -> list[TurnRecord]:
     shelf = Shelf(teller.store._pool)
-    scribe = Teller(teller.store, recorder(shelf), teller.admin, NOW)
+    preparer = Teller(teller.store, recorder(shelf), teller.admin, NOW)
     for n in range(count):
-        await scribe.tell(talk(f"q{n}"), "a", session=UUID(int=n + 1))
+        await preparer.tell(talk(f"q{n}"), "a", session=UUID(int=n + 1))
     return [replace(each, uses=uses) for each in shelf.turns]
 
 

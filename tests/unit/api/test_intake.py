@@ -44,7 +44,7 @@ class RemoteEmbedder(HashEmbedder):
         return await super().embed(texts)
 
 
-def scribe(embedder: HashEmbedder) -> IntakePreparer:
+def preparer(embedder: HashEmbedder) -> IntakePreparer:
     return IntakePreparer(embedder, WordCounter(), FakeClock(NOW))
 
 
@@ -55,7 +55,7 @@ def said(**fields: Any) -> IntakeMessage:
 async def test_what_is_stored_of_a_message() -> None:
     parts = [{"type": "text", "text": "two words"}, {"type": "image_url", "image_url": {"url": "u"}}]
     message = said(content=parts, name="Ana", metadata={"n": 1}, refusal=None)
-    (stored,) = await scribe(HashEmbedder()).messages([message])
+    (stored,) = await preparer(HashEmbedder()).messages([message])
     assert stored.message_id == message.message_id
     assert stored.content == "two words"
     assert stored.content_parts == parts
@@ -73,7 +73,7 @@ async def test_a_message_has_the_hash_that_transcripts_are_compared_by() -> None
         {"role": "system", "content": "be brief"},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
     ]
-    stored = await scribe(HashEmbedder()).messages([said(**each) for each in raw])
+    stored = await preparer(HashEmbedder()).messages([said(**each) for each in raw])
     assert tuple(each.message_hash for each in stored) == Transcript.of(raw).hashes
 
 
@@ -86,28 +86,28 @@ async def test_what_gets_a_vector() -> None:
         said(content="  "),
         said(role="tool"),
     ]
-    stored = await scribe(HashEmbedder()).messages(messages)
+    stored = await preparer(HashEmbedder()).messages(messages)
     assert [each.vector is not None for each in stored] == [True, False, False, False, False, True]
 
 
 async def test_a_remote_embedder_is_asked_for_memories_only() -> None:
     embedder = RemoteEmbedder()
-    (stored,) = await scribe(embedder).messages([said()])
+    (stored,) = await preparer(embedder).messages([said()])
     assert stored.vector is None
     assert embedder.asked == 0
-    found = await scribe(embedder).vectors(["x", ""])
+    found = await preparer(embedder).vectors(["x", ""])
     assert [each is not None for each in found] == [True, False]
     embedder.away = True
     with pytest.raises(Unavailable):
-        await scribe(embedder).vectors(["x"])
+        await preparer(embedder).vectors(["x"])
 
 
 async def test_many_texts_keep_their_order() -> None:
     texts = [f"text {i}" for i in range(2 * EMBED_SLICE + 3)]
-    together = await scribe(HashEmbedder()).vectors(texts)
-    alone = [(await scribe(HashEmbedder()).vectors([text]))[0] for text in texts]
+    together = await preparer(HashEmbedder()).vectors(texts)
+    alone = [(await preparer(HashEmbedder()).vectors([text]))[0] for text in texts]
     assert [list(each) for each in together if each is not None] == [list(each) for each in alone if each is not None]
-    assert await scribe(HashEmbedder()).counts(texts) == [2] * len(texts)
+    assert await preparer(HashEmbedder()).counts(texts) == [2] * len(texts)
 
 
 def test_a_time_is_between_1970_and_tomorrow() -> None:

@@ -22,12 +22,12 @@ from tests.support.journey import (
     user,
 )
 from tests.support.tables import each_of
-from tests.support.turns import Stage
+from tests.support.turns import GatewayStage
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> GatewayStage:
+    return GatewayStage()
 
 
 HI = [user("hi")]
@@ -44,7 +44,9 @@ HI = [user("hi")]
         ("place", RuntimeError("another"), "memory"),
     ],
 )
-async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, trouble: Exception, reason: str) -> None:
+async def test_memory_that_fails_keeps_no_answer_away(
+    stage: GatewayStage, step: str, trouble: Exception, reason: str
+) -> None:
     stage.preparer.fail |= {step: trouble, "compile-without-search": trouble}
     if step == "place":
         stage.recorder.fail = None
@@ -56,7 +58,7 @@ async def test_memory_that_fails_keeps_no_answer_away(stage: Stage, step: str, t
 
 
 async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
-    stage = Stage(retrieval_deadline_ms=20)
+    stage = GatewayStage(retrieval_deadline_ms=20)
     stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
     answer = await stage.ask(HI)
     assert (answer.headers["x-mneme-reason"], answer.whole) == ("deadline", True)
@@ -68,7 +70,7 @@ async def test_memory_that_is_slow_keeps_no_answer_waiting() -> None:
 
 
 async def test_a_client_that_hangs_up_is_no_one_for_whom_memory_was_late() -> None:
-    stage = Stage(retrieval_deadline_ms=500)
+    stage = GatewayStage(retrieval_deadline_ms=500)
     stage.preparer.fail |= {"compile": asyncio.Event(), "compile-without-search": asyncio.Event()}
     client = Client(stage.journey.gateway)
     client.gone.set()
@@ -82,7 +84,7 @@ async def test_a_client_that_hangs_up_is_no_one_for_whom_memory_was_late() -> No
     ("trouble", "reason"), [(None, "deadline"), (StoreUnavailable(), "store"), (Unavailable("no vector"), "embeddings")]
 )
 async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exception | None, reason: str) -> None:
-    stage = Stage(retrieval_deadline_ms=200)
+    stage = GatewayStage(retrieval_deadline_ms=200)
     stage.preparer.fail["compile"] = trouble or asyncio.Event()
     answer = await stage.ask(HI)
     assert stage.preparer.steps == ["replay", "place", "compile", "compile-without-search"]
@@ -93,7 +95,7 @@ async def test_a_search_that_fails_leaves_what_the_place_knows(trouble: Exceptio
 
 
 async def test_a_search_by_words_alone_is_said() -> None:
-    stage = Stage()
+    stage = GatewayStage()
     stage.preparer.reason = "embeddings"
     answer = await stage.ask(HI)
     assert stage.preparer.steps == ["replay", "place", "compile"]
@@ -103,7 +105,7 @@ async def test_a_search_by_words_alone_is_said() -> None:
 
 
 async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> None:
-    stage = Stage(retrieval_deadline_ms=1)
+    stage = GatewayStage(retrieval_deadline_ms=1)
     waiting = asyncio.Event()
     stage.preparer.fail["place"] = waiting
 
@@ -119,7 +121,7 @@ async def test_a_turn_that_found_no_place_in_time_looks_again_at_its_end() -> No
 
 
 async def test_what_should_have_been_refused_but_was_answered_is_a_call_of_no_session() -> None:
-    stage = Stage(retrieval_deadline_ms=1)
+    stage = GatewayStage(retrieval_deadline_ms=1)
     stage.preparer.fail["place"] = asyncio.Event()
 
     def answer(asked: Message) -> Reply:
@@ -131,7 +133,7 @@ async def test_what_should_have_been_refused_but_was_answered_is_a_call_of_no_se
     assert stage.recorder.records[0][1] is None
 
 
-async def test_what_is_mnemes_to_refuse_is_refused_before_the_upstream(stage: Stage) -> None:
+async def test_what_is_mnemes_to_refuse_is_refused_before_the_upstream(stage: GatewayStage) -> None:
     stage.preparer.fail["place"] = NotFound("There is no such session for this user.", param="X-Mneme-Session")
     answer = await stage.ask(HI)
     assert answer.status == 404
@@ -145,7 +147,7 @@ async def test_what_is_mnemes_to_refuse_is_refused_before_the_upstream(stage: St
     assert "x-mneme-call-id" in answer.headers
 
 
-async def test_a_repeated_key_sends_the_stored_body(stage: Stage) -> None:
+async def test_a_repeated_key_sends_the_stored_body(stage: GatewayStage) -> None:
     before = b'{"messages": [{"role": "user", "content": "as it was sent"}]}'
     stage.preparer.found = EarlierAnswer(before, UUID(int=8), answered=True)
     stage.answering(lambda asked: completion("a"))

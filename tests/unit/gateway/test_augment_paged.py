@@ -17,7 +17,7 @@ from app.features.paging.values import NOTHING_PAGED, PagingRecord, Zone
 from app.gateway.identify import OnOff
 from app.store.limits import KeyLimits
 from tests.support.journey import user
-from tests.support.turns import SESSION, Stage
+from tests.support.turns import SESSION, GatewayStage
 
 ON = {"x-mneme-paging": "on"}
 LONG = "a text that is shown shorter"
@@ -45,13 +45,13 @@ class StubPager:
         return self.made
 
 
-def sent(stage: Stage) -> list[Any]:
+def sent(stage: GatewayStage) -> list[Any]:
     return [each["content"] for each in orjson.loads(stage.upstream.sent[-1])["messages"]]
 
 
 async def test_what_is_shown_shorter_goes_out_with_memory_and_is_counted() -> None:
     pager = StubPager()
-    stage = Stage(pager=pager, paging_budget_tokens=5000)
+    stage = GatewayStage(pager=pager, paging_budget_tokens=5000)
     answer = await stage.ask(ASKED, headers=ON)
     assert answer.headers["x-mneme-status"] == "ok"
     assert sent(stage) == ["short", "so", "<memory> hi"]
@@ -68,7 +68,7 @@ async def test_what_is_shown_shorter_goes_out_with_memory_and_is_counted() -> No
 )
 async def test_it_is_paged_where_that_is_asked_for(headers: dict[str, str], setting: str, paged: int) -> None:
     pager = StubPager()
-    stage = Stage(pager=pager, paging=setting)
+    stage = GatewayStage(pager=pager, paging=setting)
     await stage.ask(ASKED, headers=headers)
     assert len(pager.budgets) == paged
 
@@ -77,7 +77,7 @@ async def test_it_is_paged_where_that_is_asked_for(headers: dict[str, str], sett
     ("trouble", "why"), [(StoreUnavailable(), "failed"), (ValueError("a bug"), "failed"), (TimeoutError(), "deadline")]
 )
 async def test_paging_that_fails_leaves_the_prompt_whole_and_says_so(trouble: Exception, why: str) -> None:
-    stage = Stage(pager=StubPager(trouble))
+    stage = GatewayStage(pager=StubPager(trouble))
     answer = await stage.ask(ASKED, headers=ON)
     assert (answer.headers["x-mneme-status"], answer.headers["x-mneme-reason"]) == ("degraded", "paging")
     assert sent(stage) == [LONG, "so", "<memory> hi"]
@@ -88,7 +88,7 @@ async def test_paging_that_fails_leaves_the_prompt_whole_and_says_so(trouble: Ex
 
 
 async def test_the_time_that_paging_takes_is_not_the_searchs() -> None:
-    stage = Stage(pager=StubPager(asyncio.Event()), retrieval_deadline_ms=100)
+    stage = GatewayStage(pager=StubPager(asyncio.Event()), retrieval_deadline_ms=100)
     answer = await stage.ask(ASKED, headers=ON)
     assert answer.headers["x-mneme-reason"] == "paging"
     assert sent(stage) == [LONG, "so", "<memory> hi"], "memory had all of its own time"
@@ -96,7 +96,7 @@ async def test_the_time_that_paging_takes_is_not_the_searchs() -> None:
 
 @pytest.mark.parametrize("again", [None, Unavailable("no vector")])
 async def test_what_is_paged_stays_so_where_memory_fails(again: Exception | None) -> None:
-    stage = Stage(pager=StubPager())
+    stage = GatewayStage(pager=StubPager())
     stage.preparer.fail["compile"] = Unavailable("no vector")
     if again is not None:
         stage.preparer.fail["compile-without-search"] = again
@@ -107,7 +107,7 @@ async def test_what_is_paged_stays_so_where_memory_fails(again: Exception | None
 
 async def test_what_mneme_supplies_is_not_paged_and_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     pager = StubPager()
-    stage = Stage(pager=pager)
+    stage = GatewayStage(pager=pager)
     place = stage.preparer.place
 
     async def supplied(*given: Any) -> Any:

@@ -40,7 +40,7 @@ from tests.support.faults import (
 from tests.support.journey import Answer, Client, Message, Reply, completion, error, user
 from tests.support.phantoms import call, calls, event, merged
 from tests.support.sockets import eventually
-from tests.support.turns import SESSION, Stage
+from tests.support.turns import SESSION, GatewayStage
 
 HI = [user("hi")]
 ON = {"x-mneme-paging": "on"}
@@ -58,11 +58,11 @@ def answers() -> StubAnswers:
 
 
 @pytest.fixture
-def stage(pager: StubPager, answers: StubAnswers) -> Stage:
-    return Stage(pager=pager, answers=answers)
+def stage(pager: StubPager, answers: StubAnswers) -> GatewayStage:
+    return GatewayStage(pager=pager, answers=answers)
 
 
-async def ask(stage: Stage, *replies: Reply | Exception, stream: bool = True, **more: Any) -> Answer:
+async def ask(stage: GatewayStage, *replies: Reply | Exception, stream: bool = True, **more: Any) -> Answer:
     return await stage.answering(in_turn(*replies)).ask(HI, stream=stream, headers=ON | more.pop("headers", {}), **more)
 
 
@@ -74,7 +74,7 @@ def roles(asked: Message) -> list[str]:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_turn_without_a_fault_is_the_upstreams_own(stage: Stage, streamed: bool) -> None:
+async def test_a_turn_without_a_fault_is_the_upstreams_own(stage: GatewayStage, streamed: bool) -> None:
     reply = saying("hello") if streamed else whole("hello")
     answer = await ask(stage, reply, stream=streamed)
     assert answer.body == bytes_of(reply)
@@ -86,19 +86,19 @@ async def test_a_turn_without_a_fault_is_the_upstreams_own(stage: Stage, streame
     assert answer.headers["x-mneme-paging"] == f"zone=caution;tokens=30;budget=1000;saved=0;{shown}"
 
 
-async def test_without_tools_nothing_stands_between(stage: Stage) -> None:
+async def test_without_tools_nothing_stands_between(stage: GatewayStage) -> None:
     answer = await ask(stage, saying("hello"), n=2)
     assert answer.text == "hello"
     assert answer.headers["x-mneme-paging"].endswith(";tools=several-choices")
 
 
-async def test_an_error_is_the_upstreams_own(stage: Stage) -> None:
+async def test_an_error_is_the_upstreams_own(stage: GatewayStage) -> None:
     answer = await ask(stage, error(429, "slow down"))
     assert (answer.status, answer.json()["error"]["message"]) == (429, "slow down")
     assert len(stage.upstream.requests) == 1
 
 
-async def test_a_first_leg_that_breaks_is_broken_as_ever(stage: Stage) -> None:
+async def test_a_first_leg_that_breaks_is_broken_as_ever(stage: GatewayStage) -> None:
     for broken in (events(UpstreamBroke("gone")), events(event({"content": "ha"}), UpstreamBroke("gone"))):
         answer = await ask(stage, broken)
         assert (answer.status, answer.whole, answer.body) == (200, False, bytes_of(broken))
@@ -110,7 +110,7 @@ async def test_a_first_leg_that_breaks_is_broken_as_ever(stage: Stage) -> None:
 # --- a fault -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_fault_in_a_stream(stage: Stage, pager: StubPager, answers: StubAnswers) -> None:
+async def test_a_fault_in_a_stream(stage: GatewayStage, pager: StubPager, answers: StubAnswers) -> None:
     legs = asking("which?", text="Let me see. "), saying("It is 4711.")
     answer = await ask(stage, *legs)
     assert answer.body == merged(*map(bytes_of, legs))
@@ -127,7 +127,7 @@ async def test_a_fault_in_a_stream(stage: Stage, pager: StubPager, answers: Stub
     assert paging.hidden.legs[1]["content"] == 'remembered told {"question": "which?"}'
 
 
-async def test_a_fault_in_a_body(stage: Stage) -> None:
+async def test_a_fault_in_a_body(stage: GatewayStage) -> None:
     answer = await ask(stage, whole("Let me see. ", "which?"), whole("It is 4711."), stream=False)
     assert answer.text == "Let me see. It is 4711."
     assert answer.json()["usage"]["prompt_tokens"] == 22
@@ -136,7 +136,7 @@ async def test_a_fault_in_a_body(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_each_leg_is_recorded_and_the_call_has_the_sum(stage: Stage, streamed: bool) -> None:
+async def test_each_leg_is_recorded_and_the_call_has_the_sum(stage: GatewayStage, streamed: bool) -> None:
     first, second = (asking("which?", told=20), saying("so", told=30)) if streamed else (whole(None, "q"), whole("so"))
     answer = await ask(stage, first, second, stream=streamed)
     records = {facts.call_id: (facts, exchange) for facts, exchange, _ in stage.recorder.records}
@@ -170,7 +170,7 @@ async def test_each_leg_is_recorded_and_the_call_has_the_sum(stage: Stage, strea
     await stage.journey.settled()
 
 
-async def test_usage_is_counted_where_the_upstream_tells_none(stage: Stage) -> None:
+async def test_usage_is_counted_where_the_upstream_tells_none(stage: GatewayStage) -> None:
     await ask(stage, asking("which?"), saying("so"))
     *legs, client = (facts for facts, _, _ in stage.recorder.records)
     figures = [each.metadata["usage"] for each in legs]
@@ -180,7 +180,7 @@ async def test_usage_is_counted_where_the_upstream_tells_none(stage: Stage) -> N
     assert figures[1]["prompt_tokens"] > figures[0]["prompt_tokens"] > 50, "the tools are counted"
 
 
-async def test_what_the_model_was_told_is_in_the_record(stage: Stage) -> None:
+async def test_what_the_model_was_told_is_in_the_record(stage: GatewayStage) -> None:
     await ask(stage, asking("which?"), saying("so"))
     facts, exchange, _ = stage.recorder.records[-1]
     assert exchange is not None
@@ -191,7 +191,7 @@ async def test_what_the_model_was_told_is_in_the_record(stage: Stage) -> None:
     assert [each["role"] for each in HiddenLegs.of_json(row).legs] == ["assistant", "tool"]
 
 
-async def test_parallel_calls_are_answered_together(stage: Stage, answers: StubAnswers) -> None:
+async def test_parallel_calls_are_answered_together(stage: GatewayStage, answers: StubAnswers) -> None:
     two = [call(n, "memory_query", json.dumps({"question": f"q{n}"}), f"c{n}") for n in range(2)]
     answer = await ask(stage, events(event(calls(*two)), event(finish="tool_calls"), DONE), saying("both"))
     assert answer.text == "both"
@@ -200,7 +200,7 @@ async def test_parallel_calls_are_answered_together(stage: Stage, answers: StubA
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPager, streamed: bool) -> None:
+async def test_a_call_beside_the_clients_own_waits(stage: GatewayStage, pager: StubPager, streamed: bool) -> None:
     given = [call(0, "memory_query", '{"question":"q"}', "c0"), call(1, "weather", "{}", "c1")]
     reply = (
         events(event(calls(*given)), event(finish="tool_calls"), DONE)
@@ -222,7 +222,9 @@ async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPage
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_model_that_asks_for_ever_is_told_to_stop(stage: Stage, answers: StubAnswers, streamed: bool) -> None:
+async def test_a_model_that_asks_for_ever_is_told_to_stop(
+    stage: GatewayStage, answers: StubAnswers, streamed: bool
+) -> None:
     reply = asking("again?") if streamed else whole(None, "again?")
     answer = await ask(stage, reply, stream=streamed, tools=[OWN])
     assert len(stage.upstream.requests) == 6
@@ -237,7 +239,7 @@ async def test_a_model_that_asks_for_ever_is_told_to_stop(stage: Stage, answers:
     assert len(stage.recorder.records) == 7
 
 
-async def test_a_look_up_that_fails_is_told_to_the_model(stage: Stage, answers: StubAnswers) -> None:
+async def test_a_look_up_that_fails_is_told_to_the_model(stage: GatewayStage, answers: StubAnswers) -> None:
     answers.fail = ZeroDivisionError()
     answer = await ask(stage, asking("which?"), saying("I could not look."))
     assert answer.text == "I could not look."
@@ -245,21 +247,21 @@ async def test_a_look_up_that_fails_is_told_to_the_model(stage: Stage, answers: 
     assert stage.journey.count("mneme_degradations_total", reason="faults") == 1
 
 
-async def test_an_idempotency_key_is_the_first_legs(stage: Stage) -> None:
+async def test_an_idempotency_key_is_the_first_legs(stage: GatewayStage) -> None:
     await ask(stage, asking("which?"), saying("so"), headers={"idempotency-key": "k"})
     first, second = ({k.lower() for k, _ in each.headers} for each in stage.upstream.requests)
     assert b"idempotency-key" in first
     assert b"idempotency-key" not in second
 
 
-async def test_with_capture_off_no_leg_is_kept_and_all_are_counted(stage: Stage) -> None:
+async def test_with_capture_off_no_leg_is_kept_and_all_are_counted(stage: GatewayStage) -> None:
     await ask(stage, asking("which?", told=20), saying("so", told=30), headers={"x-mneme-capture": "off"})
     (client,) = (facts for facts, _, _ in stage.recorder.records)
     assert (client.usage.prompt, client.usage.completion) == (50, 12)
     assert client.metadata == {"captured": False}
 
 
-async def test_legs_that_cannot_be_stored_never_end_well(stage: Stage) -> None:
+async def test_legs_that_cannot_be_stored_never_end_well(stage: GatewayStage) -> None:
     stage.recorder.fail = StoreUnavailable()
     answer = await ask(stage, asking("which?"), saying("so"))
     assert not answer.whole
@@ -282,7 +284,7 @@ class Settled:
 @pytest.mark.parametrize("goes", [True, False])
 async def test_a_keys_budget_pays_for_all_legs(pager: StubPager, answers: StubAnswers, goes: bool) -> None:
     ledger, held = Settled(), asyncio.Event()
-    stage = Stage(pager=pager, answers=answers, ledger=ledger)
+    stage = GatewayStage(pager=pager, answers=answers, ledger=ledger)
     limits = KeyLimits(token_budget=10**6)
     stage.journey.caller.principal = Principal(LOCAL_TENANT, UUID(int=1), None, frozenset(), "keys", limits)
     if goes:
@@ -302,7 +304,7 @@ async def test_a_keys_budget_pays_for_all_legs(pager: StubPager, answers: StubAn
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_later_leg_that_is_refused_has_its_own_status(stage: Stage, streamed: bool) -> None:
+async def test_a_later_leg_that_is_refused_has_its_own_status(stage: GatewayStage, streamed: bool) -> None:
     refused = error(429, "slow down", [(b"retry-after", b"7")])
     begun = events(event(calls(call(0, "memory_query", '{"question":"q"}', "c"))), event(finish="tool_calls"), DONE)
     answer = await ask(stage, begun if streamed else whole(None, "q"), refused, stream=streamed)
@@ -316,7 +318,7 @@ async def test_a_later_leg_that_is_refused_has_its_own_status(stage: Stage, stre
     assert client.usage.prompt == first.metadata["usage"]["prompt_tokens"]
 
 
-async def test_a_later_leg_that_is_refused_behind_text_is_an_error_event(stage: Stage) -> None:
+async def test_a_later_leg_that_is_refused_behind_text_is_an_error_event(stage: GatewayStage) -> None:
     answer = await ask(stage, asking("which?", text="Let me see."), error(503, "busy"))
     assert (answer.status, answer.whole) == (200, False)
     *_, last = answer.body.strip().split(b"\n\n")
@@ -328,7 +330,9 @@ async def test_a_later_leg_that_is_refused_behind_text_is_an_error_event(stage: 
 
 @pytest.mark.parametrize(("trouble", "status"), [(UpstreamUnreachable("no"), 502), (UpstreamTimeout(), 504)])
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_later_leg_that_cannot_be_had(stage: Stage, trouble: Exception, status: int, streamed: bool) -> None:
+async def test_a_later_leg_that_cannot_be_had(
+    stage: GatewayStage, trouble: Exception, status: int, streamed: bool
+) -> None:
     begun = events(event(calls(call(0, "memory_query", '{"question":"q"}', "c"))), event(finish="tool_calls"), DONE)
     answer = await ask(stage, begun if streamed else whole(None, "q"), trouble, stream=streamed)
     assert (answer.status, answer.json()["error"]["type"]) == (status, "upstream_error")
@@ -341,7 +345,7 @@ async def test_a_later_leg_that_cannot_be_had(stage: Stage, trouble: Exception, 
         assert not answer.whole
 
 
-async def test_a_later_leg_that_breaks(stage: Stage) -> None:
+async def test_a_later_leg_that_breaks(stage: GatewayStage) -> None:
     broken = events(event({"content": " And so"}), UpstreamBroke("gone"))
     answer = await ask(stage, asking("which?", text="Hm."), broken)
     assert answer.body.count(b'"error"') == 1
@@ -358,7 +362,7 @@ async def test_a_later_leg_that_breaks(stage: Stage) -> None:
     assert answer.status == 502
 
 
-async def test_a_leg_that_breaks_behind_its_end_is_whole(stage: Stage) -> None:
+async def test_a_leg_that_breaks_behind_its_end_is_whole(stage: GatewayStage) -> None:
     begun = bytes_of(asking("which?")).removesuffix(DONE)
     answer = await ask(stage, events(begun, UpstreamBroke("gone")), saying("so"))
     assert answer.text == "so"
@@ -372,7 +376,7 @@ async def test_a_leg_that_breaks_behind_its_end_is_whole(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-async def test_a_later_leg_in_one_piece_becomes_events(stage: Stage, wanted: bool) -> None:
+async def test_a_later_leg_in_one_piece_becomes_events(stage: GatewayStage, wanted: bool) -> None:
     options: dict[str, Any] = {"stream_options": {"include_usage": True}} if wanted else {}
     answer = await ask(stage, asking("which?", text="Hm. ", told=20 if wanted else None), whole("so"), **options)
     assert answer.headers["content-type"].startswith("text/event-stream")
@@ -384,20 +388,20 @@ async def test_a_later_leg_in_one_piece_becomes_events(stage: Stage, wanted: boo
     assert stage.recorder.last.usage.completion == (12 if wanted else stage.recorder.last.usage.completion)
 
 
-async def test_a_later_leg_in_one_piece_that_asks_again(stage: Stage) -> None:
+async def test_a_later_leg_in_one_piece_that_asks_again(stage: GatewayStage) -> None:
     answer = await ask(stage, asking("which?"), whole(None, "and?"), saying("so"))
     assert answer.text == "so"
     assert answer.whole
     assert answer.headers["content-type"] == "text/event-stream"
 
 
-async def test_a_later_leg_of_nonsense_is_an_error(stage: Stage) -> None:
+async def test_a_later_leg_of_nonsense_is_an_error(stage: GatewayStage) -> None:
     answer = await ask(stage, asking("which?", text="Hm."), Reply(chunks=[b"<html>"]))
     assert b'"upstream_error"' in answer.body
     assert not answer.whole
 
 
-async def test_a_later_leg_in_events_becomes_a_body(stage: Stage) -> None:
+async def test_a_later_leg_in_events_becomes_a_body(stage: GatewayStage) -> None:
     answer = await ask(stage, whole("Hm. ", "q"), saying("so", told=30), stream=False)
     assert answer.text == "Hm. so"
     assert answer.headers["content-type"] == "application/json"
@@ -410,7 +414,9 @@ async def test_a_later_leg_in_events_becomes_a_body(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_an_upstream_that_takes_no_tools_is_asked_without(stage: Stage, pager: StubPager, streamed: bool) -> None:
+async def test_an_upstream_that_takes_no_tools_is_asked_without(
+    stage: GatewayStage, pager: StubPager, streamed: bool
+) -> None:
     refused = error(400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set')
     answer = await ask(stage, refused, saying("so") if streamed else whole("so"), stream=streamed)
     assert answer.text == "so"
@@ -428,13 +434,13 @@ async def test_an_upstream_that_takes_no_tools_is_asked_without(stage: Stage, pa
     assert facts.sent is not None
 
 
-async def test_another_refusal_stands(stage: Stage) -> None:
+async def test_another_refusal_stands(stage: GatewayStage) -> None:
     answer = await ask(stage, error(400, "temperature must be at most 2"))
     assert answer.status == 400
     assert len(stage.upstream.requests) == 1
 
 
-async def test_a_prompt_refused_for_its_length_goes_without_memory_and_with_the_tools(stage: Stage) -> None:
+async def test_a_prompt_refused_for_its_length_goes_without_memory_and_with_the_tools(stage: GatewayStage) -> None:
     answer = await ask(stage, error(400, "maximum context length"), asking("which?"), saying("so"))
     assert answer.text == "so"
     assert [each["messages"][0]["content"] for each in stage.upstream.asked] == ["<memory> hi", "hi", "hi"]
@@ -444,7 +450,7 @@ async def test_a_prompt_refused_for_its_length_goes_without_memory_and_with_the_
 # --- clients that go -----------------------------------------------------------------------------------------------------
 
 
-async def going(stage: Stage, client: Client, when: Callable[[], bool], stream: bool = True) -> None:
+async def going(stage: GatewayStage, client: Client, when: Callable[[], bool], stream: bool = True) -> None:
     """The client asks, and goes away when it is so."""
     body = json.dumps({"model": "gpt-4o", "messages": HI, "stream": stream}).encode()
     async with asyncio.TaskGroup() as group:
@@ -457,7 +463,7 @@ async def going(stage: Stage, client: Client, when: Callable[[], bool], stream: 
 
 
 @pytest.mark.parametrize("text", ["", "Let me see."])
-async def test_a_client_that_goes_while_it_is_looked_up(stage: Stage, answers: StubAnswers, text: str) -> None:
+async def test_a_client_that_goes_while_it_is_looked_up(stage: GatewayStage, answers: StubAnswers, text: str) -> None:
     answers.hold = asyncio.Event()
     stage.answering(in_turn(asking("which?", text=text), saying("so")))
     await going(stage, Client(stage.journey.gateway), lambda: bool(answers.asked))
@@ -469,7 +475,7 @@ async def test_a_client_that_goes_while_it_is_looked_up(stage: Stage, answers: S
 
 
 @pytest.mark.parametrize("streamed", [True, False])
-async def test_a_client_that_goes_in_a_later_leg(stage: Stage, streamed: bool) -> None:
+async def test_a_client_that_goes_in_a_later_leg(stage: GatewayStage, streamed: bool) -> None:
     held = asyncio.Event()
     second = events(event({"content": "so"}), held) if streamed else Reply(chunks=[b"{", held])
     stage.answering(in_turn(asking("which?", text="Hm.") if streamed else whole("Hm.", "q"), second))
@@ -480,7 +486,7 @@ async def test_a_client_that_goes_in_a_later_leg(stage: Stage, streamed: bool) -
     assert client.usage.prompt == sum(each.metadata["usage"]["prompt_tokens"] for each in (first, second_leg))
 
 
-async def test_the_end_of_the_server_in_a_later_leg_is_recorded(stage: Stage) -> None:
+async def test_the_end_of_the_server_in_a_later_leg_is_recorded(stage: GatewayStage) -> None:
     held = asyncio.Event()
     stage.answering(in_turn(asking("which?", text="Hm."), events(event({"content": "so"}), held)))
     client = Client(stage.journey.gateway)
@@ -501,7 +507,7 @@ async def test_the_end_of_the_server_in_a_later_leg_is_recorded(stage: Stage) ->
 # --- repeats, and what waits for Postgres -------------------------------------------------------------------------------------
 
 
-async def test_a_body_that_is_sent_once_more_has_the_tools_in_it(stage: Stage) -> None:
+async def test_a_body_that_is_sent_once_more_has_the_tools_in_it(stage: GatewayStage) -> None:
     await ask(stage, asking("which?"), saying("so"), headers={"idempotency-key": "k"})
     sent = stage.upstream.sent[0]
     stage.preparer.found = EarlierAnswer(sent, SESSION, True)
@@ -515,7 +521,7 @@ async def test_a_body_that_is_sent_once_more_has_the_tools_in_it(stage: Stage) -
 
 
 async def test_legs_wait_in_the_spool_with_their_call(tmp_path: Path, pager: StubPager, answers: StubAnswers) -> None:
-    stage = Stage(pager=pager, answers=answers, spool=tmp_path)
+    stage = GatewayStage(pager=pager, answers=answers, spool=tmp_path)
     stage.recorder.fail = StoreUnavailable()
     answer = await ask(stage, asking("which?", told=20), saying("so", told=30))
     assert answer.whole
@@ -538,7 +544,7 @@ async def test_legs_wait_in_the_spool_with_their_call(tmp_path: Path, pager: Stu
 
 
 async def test_a_process_that_is_killed_leaves_its_legs(tmp_path: Path, pager: StubPager, answers: StubAnswers) -> None:
-    stage = Stage(pager=pager, answers=answers, spool=tmp_path)
+    stage = GatewayStage(pager=pager, answers=answers, spool=tmp_path)
     held, keeper = asyncio.Event(), stage.journey.keeper
     assert keeper is not None
     stage.answering(in_turn(asking("which?", text="Hm.", told=20), events(event({"content": "so"}), held)))

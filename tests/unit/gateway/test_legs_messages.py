@@ -19,7 +19,7 @@ from tests.support.faults import StubAnswers, StubPager, bytes_of, in_turn
 from tests.support.journey import Answer, Reply, user
 from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole
 from tests.support.phantoms import sent
-from tests.support.turns import Stage
+from tests.support.turns import GatewayStage
 
 PATH = "/v1/messages"
 JSON = [(b"content-type", b"application/json")]
@@ -39,8 +39,8 @@ def answers() -> StubAnswers:
 
 
 @pytest.fixture
-def stage(pager: StubPager, answers: StubAnswers) -> Stage:
-    return Stage(pager=pager, answers=answers)
+def stage(pager: StubPager, answers: StubAnswers) -> GatewayStage:
+    return GatewayStage(pager=pager, answers=answers)
 
 
 def events(*chunks: Any) -> Reply:
@@ -55,7 +55,7 @@ def request(*, stream: bool, **more: Any) -> bytes:
     return json.dumps({"model": "m", "max_tokens": 9, "messages": [user("hi")], "stream": stream, **more}).encode()
 
 
-async def ask(stage: Stage, *replies: Reply | Exception, stream: bool = True, **more: Any) -> Answer:
+async def ask(stage: GatewayStage, *replies: Reply | Exception, stream: bool = True, **more: Any) -> Answer:
     headers = {"x-mneme-paging": "on"}
     return await stage.answering(in_turn(*replies)).post(request(stream=stream, **more), headers=headers, path=PATH)
 
@@ -78,7 +78,7 @@ BOTH = pytest.mark.parametrize("streamed_answer", [True, False], ids=["stream", 
 
 
 @BOTH
-async def test_a_fault_is_answered_within_the_answer(stage: Stage, streamed_answer: bool) -> None:
+async def test_a_fault_is_answered_within_the_answer(stage: GatewayStage, streamed_answer: bool) -> None:
     first, last = leg(ASKING, stream=streamed_answer, id_="msg_1"), leg(SAYING, stream=streamed_answer, id_="msg_2")
     answer = await ask(stage, first, last, stream=streamed_answer, tools=[OWN])
     assert answer.whole
@@ -118,7 +118,9 @@ async def test_a_fault_is_answered_within_the_answer(stage: Stage, streamed_answ
 
 
 @BOTH
-async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPager, streamed_answer: bool) -> None:
+async def test_a_call_beside_the_clients_own_waits(
+    stage: GatewayStage, pager: StubPager, streamed_answer: bool
+) -> None:
     reply = leg([asks(), use("weather", {}, "w")], stream=streamed_answer)
     answer = await ask(stage, reply, stream=streamed_answer, tools=[OWN])
     assert (message(answer)["content"], message(answer)["stop_reason"]) == ([use("weather", {}, "w")], "tool_use")
@@ -139,7 +141,7 @@ async def test_a_call_beside_the_clients_own_waits(stage: Stage, pager: StubPage
     ids=["refused", "late", "no-answer"],
 )
 async def test_a_later_leg_that_fails_is_an_error_event_of_the_api(
-    stage: Stage, trouble: Reply | Exception, error: Block
+    stage: GatewayStage, trouble: Reply | Exception, error: Block
 ) -> None:
     answer = await ask(stage, leg(ASKING, stream=True), trouble)
     assert (answer.status, answer.whole) == (200, False)
@@ -151,7 +153,7 @@ async def test_a_later_leg_that_fails_is_an_error_event_of_the_api(
 
 
 @pytest.mark.parametrize("streamed_first", [True, False])
-async def test_a_leg_in_the_other_form_is_taken_all_the_same(stage: Stage, streamed_first: bool) -> None:
+async def test_a_leg_in_the_other_form_is_taken_all_the_same(stage: GatewayStage, streamed_first: bool) -> None:
     replies = leg(ASKING, stream=streamed_first), leg(SAYING, stream=not streamed_first)
     answer = await ask(stage, *replies, stream=streamed_first)
     made = message(answer)
@@ -159,7 +161,7 @@ async def test_a_leg_in_the_other_form_is_taken_all_the_same(stage: Stage, strea
     assert (b"event: message_stop" in answer.body) == streamed_first
 
 
-async def test_pings_pass_in_every_leg(stage: Stage) -> None:
+async def test_pings_pass_in_every_leg(stage: GatewayStage) -> None:
     ping = event("ping")
     legs = [
         streamed(each).replace(b"event: content_block_stop", ping + b"event: content_block_stop", 1)

@@ -8,7 +8,7 @@ import math
 from app.gateway.augment import SearchLimit
 from tests.support.journey import user
 from tests.support.tables import each_of
-from tests.support.turns import Stage
+from tests.support.turns import GatewayStage
 
 SEARCH_S, DEADLINE_S = 0.010, 0.050
 
@@ -74,7 +74,7 @@ def test_more_than_a_server_can_do_leaves_it_what_it_can(rate: int) -> None:
 
 
 async def test_a_request_too_many_goes_on_with_what_the_place_knows() -> None:
-    stage = Stage(retrieval_deadline_ms=500)
+    stage = GatewayStage(retrieval_deadline_ms=500)
     slow = stage.preparer.fail["compile"] = asyncio.Event()
     late = await stage.ask([user("hi")])
     assert late.headers["x-mneme-reason"] == "deadline"

@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from app.context.assemble import NOTE, TAG, render
+from app.dialects import registry
 from app.dialects.sse import answer_of_json, fold, payloads
 from app.features.responses import dialect as responses
 from app.features.simulated.transport import MODEL, SimulatedTransport, answer_to, notes_in
@@ -190,3 +191,13 @@ async def test_without_its_dialect_the_responses_api_is_not_there(monkeypatch: p
     monkeypatch.setattr("app.features.simulated.transport.dialect_of", lambda _method, _path: None)
     response, data = await ask("POST", "/responses", {"input": "Hello."})
     assert (response.status, b"configure a real one" in data) == (404, True)
+
+
+@each_of("path", ["/chat/completions", *(path.removeprefix("/v1") for path in registry._FEATURES)])
+async def test_it_speaks_each_dialect(path: str) -> None:
+    said = [{"role": "user", "content": "hello"}]
+    response, data = await ask("POST", path, {"model": "any", "messages": said, "input": "hello", "max_tokens": 9})
+    assert response.status == 200, data
+    dialect = registry.dialect_of("POST", f"/v1{path}")
+    assert dialect is not None
+    assert "simulated" in (registry.answer_of(data, dialect).choices[0].content or "")

@@ -31,12 +31,12 @@ from tests.support.journey import (
 )
 from tests.support.sockets import eventually
 from tests.support.tables import each_of
-from tests.support.turns import BLOCK, SESSION, Stage
+from tests.support.turns import BLOCK, SESSION, GatewayStage
 
 
 @pytest.fixture
-def stage() -> Stage:
-    return Stage()
+def stage() -> GatewayStage:
+    return GatewayStage()
 
 
 HI = [user("hi")]
@@ -45,7 +45,7 @@ HI = [user("hi")]
 # --- the main job -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_chat_goes_out_with_its_context_and_comes_back_recorded(stage: Stage) -> None:
+async def test_a_chat_goes_out_with_its_context_and_comes_back_recorded(stage: GatewayStage) -> None:
     answer = await stage.ask(HI)
     assert stage.upstream.asked == [{"model": "gpt-4o", "messages": [user("<memory> hi")]}]
     assert (answer.status, answer.whole, answer.text) == (200, True, "You said: <memory> hi")
@@ -65,14 +65,14 @@ async def test_a_chat_goes_out_with_its_context_and_comes_back_recorded(stage: S
     assert stage.journey.count("mneme_requests_total", kind="chat", outcome="complete", memory="ok") == 1
 
 
-async def test_the_answers_bytes_are_the_upstreams(stage: Stage) -> None:
+async def test_the_answers_bytes_are_the_upstreams(stage: GatewayStage) -> None:
     reply = stream("a", "b")
     stage.answering(lambda asked: reply)
     answer = await stage.ask(HI, stream=True)
     assert answer.body == b"".join(chunk for chunk in reply.chunks if isinstance(chunk, bytes))
 
 
-async def test_the_end_waits_until_it_is_durable(stage: Stage) -> None:
+async def test_the_end_waits_until_it_is_durable(stage: GatewayStage) -> None:
     stage.recorder.hold = asyncio.Event()
     stage.answering(lambda asked: stream("a"))
     client = Client(stage.journey.gateway)
@@ -87,7 +87,7 @@ async def test_the_end_waits_until_it_is_durable(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_could_not_be_stored_never_ends(stage: Stage, streamed: bool) -> None:
+async def test_what_could_not_be_stored_never_ends(stage: GatewayStage, streamed: bool) -> None:
     stage.recorder.fail = StoreUnavailable()
     stage.answering(lambda asked: stream("a") if streamed else completion("a"))
     answer = await stage.ask(HI, stream=streamed)
@@ -97,7 +97,7 @@ async def test_what_could_not_be_stored_never_ends(stage: Stage, streamed: bool)
 
 
 async def test_best_effort_is_said_in_every_answer() -> None:
-    stage = Stage(durability="best_effort")
+    stage = GatewayStage(durability="best_effort")
     stage.recorder.fail = RuntimeError("a bug")
     answer = await stage.ask(HI)
     assert answer.whole
@@ -107,12 +107,12 @@ async def test_best_effort_is_said_in_every_answer() -> None:
 # --- switches -----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_header_of_mnemes_own_is_judged(stage: Stage) -> None:
+async def test_a_header_of_mnemes_own_is_judged(stage: GatewayStage) -> None:
     answer = await stage.ask(HI, headers={"x-mneme-memory": "sometimes"})
     assert (answer.status, answer.json()["error"]["param"]) == (400, "x-mneme-memory")
 
 
-async def test_the_price_that_a_header_names(stage: Stage) -> None:
+async def test_the_price_that_a_header_names(stage: GatewayStage) -> None:
     await stage.ask(HI)
     assert stage.preparer.price is None
     await stage.ask(HI, headers={"x-mneme-price": "frugal"})
@@ -121,7 +121,7 @@ async def test_the_price_that_a_header_names(stage: Stage) -> None:
     assert refused.status == 400
 
 
-async def test_the_profile_that_a_header_names(stage: Stage) -> None:
+async def test_the_profile_that_a_header_names(stage: GatewayStage) -> None:
     await stage.ask(HI)
     assert stage.preparer.profile == "auto"
     await stage.ask(HI, headers={"x-mneme-profile": "strategy"})
@@ -134,7 +134,7 @@ async def test_the_profile_that_a_header_names(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'{"messages": 3}', b'{"messages": []}', b'{"messages": [1]}', b"\xff\xfe", b"[" * 5000]
 )
-async def test_what_is_not_understood_is_the_upstreams_to_judge(stage: Stage, body: bytes) -> None:
+async def test_what_is_not_understood_is_the_upstreams_to_judge(stage: GatewayStage, body: bytes) -> None:
     stage.answering(lambda asked: error(422, "upstream says no"))
     answer = await stage.post(body)
     assert stage.upstream.requests[0].body == body
@@ -144,7 +144,7 @@ async def test_what_is_not_understood_is_the_upstreams_to_judge(stage: Stage, bo
 
 
 async def test_a_body_over_the_limit_is_refused() -> None:
-    stage = Stage(max_body_bytes=2048)
+    stage = GatewayStage(max_body_bytes=2048)
     answer = await stage.post(b"x" * 2049)
     assert answer.status == 413
     assert stage.upstream.requests == []
@@ -152,19 +152,19 @@ async def test_a_body_over_the_limit_is_refused() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/../admin", "/v1/a/../../b"])
-async def test_a_path_must_not_lead_out(stage: Stage, path: str) -> None:
+async def test_a_path_must_not_lead_out(stage: GatewayStage, path: str) -> None:
     answer = await Client(stage.journey.gateway).request("GET", path)
     assert answer.status == 400
 
 
-async def test_a_url_that_is_no_ascii_is_refused_in_words(stage: Stage) -> None:
+async def test_a_url_that_is_no_ascii_is_refused_in_words(stage: GatewayStage) -> None:
     answer = await Client(stage.journey.gateway).request("GET", "/v1/ü", raw_path="/v1/ü".encode())
     assert answer.status == 400
     answer = await Client(stage.journey.gateway).request("GET", "/v1/x", query=b"a=\xff")
     assert answer.status == 400
 
 
-async def test_who_may_not_is_told_so(stage: Stage) -> None:
+async def test_who_may_not_is_told_so(stage: GatewayStage) -> None:
     reading = Principal(LOCAL_TENANT, UUID(int=1), None, frozenset({"read"}), "keys")
     stage.journey.caller.principal = reading
     answer = await stage.ask(HI)
@@ -179,7 +179,7 @@ async def test_who_may_not_is_told_so(stage: Stage) -> None:
     assert stage.upstream.requests == []
 
 
-async def test_a_bug_is_a_500_in_openais_shape(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_a_500_in_openais_shape(stage: GatewayStage, caplog: pytest.LogCaptureFixture) -> None:
     async def broken(headers: Any) -> Principal:
         raise ZeroDivisionError
 
@@ -193,7 +193,7 @@ async def test_a_bug_is_a_500_in_openais_shape(stage: Stage, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize(("trouble", "status"), [(UpstreamUnreachable("no"), 502), (UpstreamTimeout(), 504)])
-async def test_an_upstream_that_cannot_be_reached(stage: Stage, trouble: Exception, status: int) -> None:
+async def test_an_upstream_that_cannot_be_reached(stage: GatewayStage, trouble: Exception, status: int) -> None:
     stage.answering(lambda asked: trouble)
     answer = await stage.ask(HI)
     assert (answer.status, answer.json()["error"]["type"]) == (status, "upstream_error")
@@ -202,7 +202,7 @@ async def test_an_upstream_that_cannot_be_reached(stage: Stage, trouble: Excepti
     assert stage.journey.count("mneme_requests_total", kind="chat", outcome="failed", memory="ok") == 1
 
 
-async def test_errors_keep_their_status_body_and_headers(stage: Stage) -> None:
+async def test_errors_keep_their_status_body_and_headers(stage: GatewayStage) -> None:
     stage.answering(lambda asked: error(429, "slow down", [(b"retry-after", b"7")]))
     answer = await stage.ask(HI)
     assert (answer.status, answer.headers["retry-after"]) == (429, "7")
@@ -217,7 +217,7 @@ def too_long(asked: Message) -> Reply:
     return completion("short enough")
 
 
-async def test_a_prompt_refused_for_its_length_goes_once_more_as_written(stage: Stage) -> None:
+async def test_a_prompt_refused_for_its_length_goes_once_more_as_written(stage: GatewayStage) -> None:
     answer = await stage.answering(too_long).ask(HI)
     assert [each["messages"] for each in stage.upstream.asked] == [[user("<memory> hi")], HI]
     assert answer.text == "short enough"
@@ -228,12 +228,12 @@ async def test_a_prompt_refused_for_its_length_goes_once_more_as_written(stage: 
     assert stage.journey.count("mneme_upstream_attempts_total", upstream="upstream", result="too_long") == 1
 
 
-async def test_an_empty_200_is_a_refusal_for_length_too(stage: Stage) -> None:
+async def test_an_empty_200_is_a_refusal_for_length_too(stage: GatewayStage) -> None:
     stage.answering(lambda a: Reply(chunks=[]) if BLOCK in a["messages"][-1]["content"] else completion("short"))
     assert (await stage.ask(HI)).text == "short"
 
 
-async def test_any_other_refusal_comes_through_whole(stage: Stage) -> None:
+async def test_any_other_refusal_comes_through_whole(stage: GatewayStage) -> None:
     long = "no " * 40_000
     answer = await stage.answering(lambda asked: error(400, long)).ask(HI)
     assert answer.json()["error"]["message"] == long
@@ -241,7 +241,7 @@ async def test_any_other_refusal_comes_through_whole(stage: Stage) -> None:
 
 
 async def test_what_was_refused_without_an_addition_is_not_sent_again() -> None:
-    stage = Stage(upstreams=[{"name": "a", "base_url": UPSTREAM, "aliases": {"mine": "theirs"}}])
+    stage = GatewayStage(upstreams=[{"name": "a", "base_url": UPSTREAM, "aliases": {"mine": "theirs"}}])
     stage.preparer.fail |= {"compile": ValueError("a bug"), "compile-without-search": ValueError("a bug")}
     stage.answering(lambda asked: error(400, "maximum context length"))
     answer = await stage.ask(HI, model="mine")
@@ -258,7 +258,7 @@ CHAIN = [
 SECRETS = {"authorization": "Bearer sk-for-a", "api-key": "k", "x-auth-token": "t", "cookie": "c", "x-other": "stays"}
 
 
-def failing_at_a(stage: Stage, trouble: Reply | Exception) -> Stage:
+def failing_at_a(stage: GatewayStage, trouble: Reply | Exception) -> GatewayStage:
     def script(asked: Message) -> Reply | Exception:
         return trouble if stage.upstream.requests[-1].url.startswith("http://a/") else completion("from b")
 
@@ -267,7 +267,7 @@ def failing_at_a(stage: Stage, trouble: Reply | Exception) -> Stage:
 
 @each_of("trouble", [UpstreamUnreachable("no"), UpstreamTimeout(), error(429, "slow down")])
 async def test_a_fallback_answers_and_is_what_is_recorded(trouble: Reply | Exception) -> None:
-    stage = failing_at_a(Stage(upstreams=CHAIN), trouble)
+    stage = failing_at_a(GatewayStage(upstreams=CHAIN), trouble)
     answer = await stage.ask(HI, model="m", headers=SECRETS)
     assert (answer.text, answer.headers["x-mneme-attempts"], answer.headers["x-mneme-upstream"]) == ("from b", "2", "b")
     first, second = stage.upstream.requests
@@ -285,7 +285,7 @@ async def test_a_fallback_answers_and_is_what_is_recorded(trouble: Reply | Excep
 
 
 async def test_a_refusal_for_length_by_a_fallback_goes_to_it_once_more() -> None:
-    stage = Stage(upstreams=CHAIN)
+    stage = GatewayStage(upstreams=CHAIN)
 
     def script(asked: Message) -> Reply | Exception:
         return error(503, "no") if stage.upstream.requests[-1].url.startswith("http://a/") else too_long(asked)
@@ -299,13 +299,13 @@ async def test_a_refusal_for_length_by_a_fallback_goes_to_it_once_more() -> None
 
 
 async def test_a_fallback_is_told_the_model_as_the_client_names_it_where_it_has_no_alias() -> None:
-    stage = failing_at_a(Stage(upstreams=[CHAIN[0], {**CHAIN[1], "aliases": {}}]), UpstreamUnreachable("no"))
+    stage = failing_at_a(GatewayStage(upstreams=[CHAIN[0], {**CHAIN[1], "aliases": {}}]), UpstreamUnreachable("no"))
     await stage.ask(HI, model="alias")
     assert [each["model"] for each in stage.upstream.asked] == ["m-at-a", "alias"]
 
 
-async def test_an_upstream_left_alone_is_a_503_at_once(stage: Stage) -> None:
-    stage = Stage(breaker_failures=1)
+async def test_an_upstream_left_alone_is_a_503_at_once(stage: GatewayStage) -> None:
+    stage = GatewayStage(breaker_failures=1)
     stage.answering(lambda asked: UpstreamUnreachable("no"))
     assert (await stage.ask(HI)).status == 502
     answer = await stage.ask(HI)
@@ -316,7 +316,7 @@ async def test_an_upstream_left_alone_is_a_503_at_once(stage: Stage) -> None:
 
 
 async def test_a_client_that_goes_during_a_back_off_ends_it() -> None:
-    stage = Stage(upstream_attempts=2, retry_wait_s=600, retry_wait_max_s=600)
+    stage = GatewayStage(upstream_attempts=2, retry_wait_s=600, retry_wait_max_s=600)
     stage.answering(lambda asked: error(503, "no"))
     client = Client(stage.journey.gateway)
     async with asyncio.TaskGroup() as group:
@@ -326,7 +326,7 @@ async def test_a_client_that_goes_during_a_back_off_ends_it() -> None:
     assert (stage.recorder.last.outcome, len(stage.upstream.requests)) == (Outcome.GONE, 1)
 
 
-async def test_where_a_request_goes_is_the_settings_to_say(stage: Stage) -> None:
+async def test_where_a_request_goes_is_the_settings_to_say(stage: GatewayStage) -> None:
     """Nothing that a client sends names another host, and no redirect is followed."""
     stage.answering(lambda asked: Reply(307, [(b"location", b"http://evil.test/v1/chat/completions")]))
     hostile = {
@@ -349,14 +349,14 @@ async def test_where_a_request_goes_is_the_settings_to_say(stage: Stage) -> None
 # --- other names for models --------------------------------------------------------------------------------------------------
 
 
-async def embedding(stage: Stage, body: bytes, *more: tuple[str, str]) -> Any:
+async def embedding(stage: GatewayStage, body: bytes, *more: tuple[str, str]) -> Any:
     headers = [("content-length", str(len(body))), ("content-type", "Application/JSON; charset=utf-8"), *more]
     return await Client(stage.journey.gateway).request("POST", "/v1/embeddings", body, headers)
 
 
 @each_of("capture", ["on", "off"])
 async def test_other_paths_know_the_aliases_too(capture: str) -> None:
-    stage = Stage(upstreams=CHAIN).answering(lambda asked: Reply(chunks=[b"{}"]))
+    stage = GatewayStage(upstreams=CHAIN).answering(lambda asked: Reply(chunks=[b"{}"]))
     body = b'{ "model" : "alias", "input": [1.0, "model"] }'
     await embedding(stage, body, ("x-mneme-capture", capture))
     assert stage.upstream.sent == [b'{ "model" : "m-at-a", "input": [1.0, "model"] }']
@@ -366,20 +366,20 @@ async def test_other_paths_know_the_aliases_too(capture: str) -> None:
 
 
 async def test_other_paths_fall_back_too() -> None:
-    stage = failing_at_a(Stage(upstreams=CHAIN), UpstreamUnreachable("no"))
+    stage = failing_at_a(GatewayStage(upstreams=CHAIN), UpstreamUnreachable("no"))
     answer = await embedding(stage, b'{"model":"m","input":1.0}')
     assert stage.upstream.sent == [b'{"model":"m","input":1.0}', b'{"model":"m-at-b","input":1.0}']
     assert (answer.status, answer.headers["x-mneme-attempts"]) == (200, "2")
 
 
 async def test_a_chat_that_is_not_understood_has_its_alias_too() -> None:
-    stage = Stage(upstreams=CHAIN)
+    stage = GatewayStage(upstreams=CHAIN)
     await stage.post(b'{"messages": [], "model": "alias"}')
     assert stage.upstream.sent == [b'{"messages": [], "model": "m-at-a"}']
 
 
 async def test_a_repeated_key_is_sent_under_the_name_that_this_upstream_knows() -> None:
-    stage = Stage(upstreams=CHAIN)
+    stage = GatewayStage(upstreams=CHAIN)
     stage.preparer.found = EarlierAnswer(b'{"model":"m-at-b", "messages":[]}', UUID(int=8), answered=True)
     stage.answering(lambda asked: completion("a"))
     await stage.ask(HI, model="m")
@@ -389,11 +389,11 @@ async def test_a_repeated_key_is_sent_under_the_name_that_this_upstream_knows() 
 # --- clients that go, servers that stop -------------------------------------------------------------------------------------
 
 
-async def asking(stage: Stage, client: Client) -> Any:
+async def asking(stage: GatewayStage, client: Client) -> Any:
     return await client.request("POST", "/v1/chat/completions", json.dumps({"messages": HI, "stream": True}).encode())
 
 
-async def test_a_client_that_goes_before_the_head_is_recorded_as_gone(stage: Stage) -> None:
+async def test_a_client_that_goes_before_the_head_is_recorded_as_gone(stage: GatewayStage) -> None:
     entered = asyncio.Event()
 
     async def never(request: Any) -> Any:
@@ -411,7 +411,7 @@ async def test_a_client_that_goes_before_the_head_is_recorded_as_gone(stage: Sta
     await stage.journey.settled()
 
 
-async def test_a_client_that_goes_while_the_answer_is_looked_at_leaves_no_connection(stage: Stage) -> None:
+async def test_a_client_that_goes_while_the_answer_is_looked_at_leaves_no_connection(stage: GatewayStage) -> None:
     waiting = asyncio.Event()
     stage.answering(lambda asked: Reply(400, chunks=[b"{", waiting]))
     client = Client(stage.journey.gateway)
@@ -425,7 +425,7 @@ async def test_a_client_that_goes_while_the_answer_is_looked_at_leaves_no_connec
     waiting.set()
 
 
-async def test_a_client_that_goes_in_mid_stream_leaves_what_had_come(stage: Stage) -> None:
+async def test_a_client_that_goes_in_mid_stream_leaves_what_had_come(stage: GatewayStage) -> None:
     waiting = asyncio.Event()
     stage.answering(lambda asked: stream("so far", end=[waiting]))
     client = Client(stage.journey.gateway)
@@ -442,7 +442,7 @@ async def test_a_client_that_goes_in_mid_stream_leaves_what_had_come(stage: Stag
 
 
 @pytest.mark.parametrize("when", ["head", "stream"])
-async def test_a_server_that_stops_records_what_it_had(stage: Stage, when: str) -> None:
+async def test_a_server_that_stops_records_what_it_had(stage: GatewayStage, when: str) -> None:
     waiting = asyncio.Event()
     if when == "head":
 
@@ -471,7 +471,7 @@ async def test_a_server_that_stops_records_what_it_had(stage: Stage, when: str) 
 # --- everything else under /v1 ----------------------------------------------------------------------------------------------
 
 
-async def test_other_paths_pass_through_unchanged(stage: Stage) -> None:
+async def test_other_paths_pass_through_unchanged(stage: GatewayStage) -> None:
     stage.answering(lambda asked: Reply(201, [(b"content-type", b"text/plain"), (b"x-own", b"1")], [b"ok"]))
     answer = await Client(stage.journey.gateway).request(
         "PUT",
@@ -490,7 +490,7 @@ async def test_other_paths_pass_through_unchanged(stage: Stage) -> None:
     assert stage.preparer.steps == []
 
 
-async def test_a_get_of_the_chat_path_is_no_chat(stage: Stage) -> None:
+async def test_a_get_of_the_chat_path_is_no_chat(stage: GatewayStage) -> None:
     stage.answering(lambda asked: Reply(404))
     await Client(stage.journey.gateway).request("GET", "/v1/chat/completions")
     assert stage.recorder.last.method == "GET"
@@ -507,7 +507,7 @@ async def test_a_get_of_the_chat_path_is_no_chat(stage: Stage) -> None:
     ],
 )
 async def test_uploads_are_kept_as_far_as_they_are_small_and_plain(
-    stage: Stage, headers: list[tuple[str, str]], kept: bool, truncated: bool
+    stage: GatewayStage, headers: list[tuple[str, str]], kept: bool, truncated: bool
 ) -> None:
     body = b'{"model": "m", "user": "ana", "input": 1}'
     stage.answering(lambda asked: Reply(chunks=[b"{}"]))
@@ -517,7 +517,7 @@ async def test_uploads_are_kept_as_far_as_they_are_small_and_plain(
     assert (facts.body is not None, facts.body_truncated, facts.body_size) == (kept, truncated, 41)
 
 
-async def test_the_user_of_another_path_is_whom_it_names(stage: Stage) -> None:
+async def test_the_user_of_another_path_is_whom_it_names(stage: GatewayStage) -> None:
     stage.answering(lambda asked: Reply(chunks=[b"{}"]))
     body = b'{"user": "ana", "input": "x"}'
     headers = [("content-length", str(len(body))), ("content-type", "application/json")]
@@ -528,7 +528,7 @@ async def test_the_user_of_another_path_is_whom_it_names(stage: Stage) -> None:
 
 
 async def test_a_long_answer_of_another_path_is_kept_up_to_the_limit() -> None:
-    stage = Stage(capture_max_bytes=10)
+    stage = GatewayStage(capture_max_bytes=10)
     stage.answering(lambda asked: Reply(headers=[(b"content-type", b"audio/mp3")], chunks=[b"x" * 8, b"y" * 8]))
     answer = await Client(stage.journey.gateway).request("GET", "/v1/audio")
     assert answer.body == b"x" * 8 + b"y" * 8

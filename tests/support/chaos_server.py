@@ -26,7 +26,7 @@ IMPATIENT = {
 LOG_LINES = 20
 
 
-class Stage:
+class ChaosServer:
     """`server` on `postgres` through `proxy`, before `upstream`. Use as a context manager.
 
     `place`: where Postgres keeps its data.
@@ -46,7 +46,7 @@ class Stage:
         self._settings = {**IMPATIENT, **settings}
         self._stack = contextlib.ExitStack()
 
-    def __enter__(self) -> Stage:
+    def __enter__(self) -> ChaosServer:
         with contextlib.ExitStack() as stack:
             self.postgres = stack.enter_context(OwnPostgres(self._place))
             self.proxy = stack.enter_context(TcpProxy(self.postgres.port))
