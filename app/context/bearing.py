@@ -82,9 +82,6 @@ class MessageTopics(NamedTuple):
     text: str = ""
 
 
-NOTHING_READ = MessageTopics()
-
-
 class _Topic(NamedTuple):
     """Of what it is spoken where one of the `words` is there, one that ends in one of `ends`, or the pattern."""
 

@@ -143,7 +143,7 @@ class ServerApplication:
         away.missing = missing
         log.warning("answering without memory until the database is there", extra={"error": missing})
         async with (
-            open_outside(core, opening.metrics, opening.features) as outside,
+            open_outside(core, opening.features) as outside,
             open_waiting(core, opening.metrics, opening.features, outside) as gateway,
         ):
             probes = Probes({"database": away.check, "embedder": embedder_check(core)}, opening.exposition)

@@ -88,7 +88,7 @@ class UpstreamSide(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def open_outside(core: Core, metrics: Metrics, features: Features) -> AsyncIterator[UpstreamSide]:
+async def open_outside(core: Core, features: Features) -> AsyncIterator[UpstreamSide]:
     """The upstreams, the journal and the spool, the keys that were seen before."""
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = _router(core.settings)
@@ -137,7 +137,7 @@ async def open_proxy(
     compiler_aside = _compiler(core, aside, indexes, secret, profiles)
     async with AsyncExitStack() as stack:
         if outside is None:
-            outside = await stack.enter_async_context(open_outside(core, metrics, features))
+            outside = await stack.enter_async_context(open_outside(core, features))
         sealed = outside.sealed
         tenancy = Tenancy(pools.history, core.queries, core.clock)
         authenticator = Authenticator(tenancy, settings, core.clock, sealed)

@@ -77,7 +77,7 @@ class StubAnswers:
             paging.faults.append(Fault(_id(), FaultType.MICRO_FAULT, paging.turn, AT, question=each.arguments))
         return [self.say(each) for each in calls]
 
-    def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
+    def remembered(self, texts: Sequence[str]) -> list[str]:
         return [f"remembered {text}" for text in texts]
 
 

@@ -154,7 +154,7 @@ class Told(FaultAnswers):
                 paging.faults.append(Fault(UUID(int=1), kind, paging.turn, NOW, paging.handles[handle], pin=True))
         return [f"told {each.id}" for each in calls]
 
-    def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
+    def remembered(self, texts: Sequence[str]) -> list[str]:
         return [f"remembered: {text}" for text in texts]
 
 

@@ -219,7 +219,7 @@ class FaultAnswers:
             told |= await self._restorations(paging, names, wanted)
         return [told.get(at, AWAY) for at in range(len(calls))]
 
-    def remembered(self, calls: Sequence[PhantomCall], texts: Sequence[str]) -> list[str]:
+    def remembered(self, texts: Sequence[str]) -> list[str]:
         """Of answers their best passages; of contents only that they were shown, for the object stands at its own place."""
         return [_remembered(each, self._count) for each in texts]
 

@@ -237,7 +237,7 @@ class Pager:
             except TimeoutError:
                 log.info("calls beside the client's wait for the next request", extra={"call_id": str(run.call.id)})
                 continue
-            told[at] = each.answered(self._answers.remembered(each.beside, texts))
+            told[at] = each.answered(self._answers.remembered(texts))
             chain = chains[at]
             assert chain is not None, "an answer has a chain hash"
             paging.record = replace(paging.record, hidden={**paging.record.hidden, chain: told[at].as_json()})

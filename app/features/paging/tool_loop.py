@@ -238,7 +238,7 @@ class _Joint(ABC):
                 said = need.message
                 said = {BLOCKS: said[BLOCKS]} if BLOCKS in said else said  # what goes into the prompt, for its tokens
                 found = await answers.answer(self._paging, need.calls, said)
-            return found, answers.remembered(need.calls, found)
+            return found, answers.remembered(found)
         self._legs.metrics.degraded("faults")
         texts = [NOT_LOOKED_UP] * len(need.calls)
         return texts, texts

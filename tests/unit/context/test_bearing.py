@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from uuid import UUID
 
-from app.context.bearing import MAX_CHARS, NOTHING_READ, answers, bears_on, languages, naming, read
+from app.context.bearing import MAX_CHARS, MessageTopics, answers, bears_on, languages, naming, read
 from app.store.user_profile import StandingFact
 from tests.support.tables import each_of
 
@@ -240,7 +240,7 @@ def test_who_is_asked_for_by_name(message: str, wanted: set[str], answered: bool
 def test_what_retrieval_finds_likely_bears_as_well() -> None:
     assert bears_on(FACTS["drink"], read("Something hot, perhaps?"), {UUID(int=3): 0.8}) == "worth"
     assert bears_on(FACTS["drink"], read("Something hot, perhaps?"), {UUID(int=3): 0.2}) is None
-    assert bears_on(FACTS["drink"], NOTHING_READ, {}) is None
+    assert bears_on(FACTS["drink"], MessageTopics(), {}) is None
 
 
 def test_a_long_message_is_looked_at_where_people_ask() -> None:

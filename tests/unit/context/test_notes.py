@@ -9,7 +9,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from app.context.assemble import Block
-from app.context.bearing import NOTHING_READ, read
+from app.context.bearing import MessageTopics, read
 from app.context.budget import Shares
 from app.context.notes import (
     NO_OPENINGS,
@@ -62,7 +62,7 @@ PROFILE = Standing("- Business: Mumbai Bakery (food & bakery)\n\n- Blog: 18 post
 
 
 def test_nothing_to_say_says_nothing() -> None:
-    assert openings(NOTHING, (), VisibleTurns(), NOTHING_READ) is NO_OPENINGS
+    assert openings(NOTHING, (), VisibleTurns(), MessageTopics()) is NO_OPENINGS
     said = said_of(NOTHING)
     assert (said.before, said.after, said.tokens, said.ids, said.account) == ([], [], 0, [], {})
     assert sum(NotesDue().wants(words, 0)) == 0
@@ -75,7 +75,7 @@ def test_a_profile_of_very_many_lines_is_counted_a_few_times() -> None:
         looks.append(text)
         return len(text.split())
 
-    opened = openings(Standing("line\n" * 2000, note(1)), (), VisibleTurns(), NOTHING_READ)
+    opened = openings(Standing("line\n" * 2000, note(1)), (), VisibleTurns(), MessageTopics())
     account = say(opened, Shares(60, 0, 0, 1500), EMPTY, None, count, 0).account["profile"]
     assert (account["lines"], account["tokens"], len(looks) < 20) == (57, 60, True)
 
@@ -194,7 +194,7 @@ def test_a_wish_is_said_once() -> None:
     here = wish(1, session=SESSION, turn=5)
     before, other = wish(2, session=SESSION, turn=3), wish(3, session=UUID(int=9), turn=1)
     opened = openings(
-        Standing(wishes=(here, before, other)), [block(UUID(int=3))], VisibleTurns(SESSION, 4), NOTHING_READ
+        Standing(wishes=(here, before, other)), [block(UUID(int=3))], VisibleTurns(SESSION, 4), MessageTopics()
     )
     assert (list(opened.wishes), list(opened.heard)) == ([before], [here, other])
     assert opened.memories == {UUID(int=n) for n in (1, 2, 3)}  # nor are they said again as memories

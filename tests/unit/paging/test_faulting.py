@@ -496,7 +496,7 @@ async def test_later_requests_have_the_answers_and_not_the_contents() -> None:
     answers, handle = faulter(), handle_of(AUTH.id)
     calls = [query(EXPIRED, "a"), restore(handle, "b"), restore("nobody's", "c")]
     texts = await answers.answer(paging(room=9000), calls)
-    told = answers.remembered(calls, texts)
+    told = answers.remembered(texts)
     assert told[0].startswith(f"{HEADER}\nsrc/auth.py [")
     assert "EXPIRED = 'TOKEN_EXPIRED'" in told[0]
     assert (
@@ -505,7 +505,7 @@ async def test_later_requests_have_the_answers_and_not_the_contents() -> None:
     )
     assert told[2] == texts[2]
     short = await answers.answer(paging(room=1000), calls[1:2])
-    assert answers.remembered(calls[1:2], short) == [
+    assert answers.remembered(short) == [
         f"Part {handle} has {AUTH.tokens_l0} tokens, too many to show all of it here. Ask memory_query(question) about it."
         " Its beginning was shown here."
     ]
@@ -515,12 +515,12 @@ async def test_of_a_long_answer_later_requests_tell_its_beginning() -> None:
     call = paging()
     texts = await faulter().answer(call, [query("Which ports have the services?")])
     assert COUNT(texts[0]) > REMEMBERED_TOKENS
-    (told,) = faulter().remembered([query("x")], texts)
+    (told,) = faulter().remembered(texts)
     assert COUNT(told) <= REMEMBERED_TOKENS + 2
     assert told.endswith("\n…")
     assert texts[0].startswith(told[:-1])
     long = f"{HEADER}\nplace:\n{'word ' * 200}\n{'more ' * 200}"
-    assert faulter().remembered([query("x")], [long]) == [f"{HEADER}\nplace:\n{'word ' * 200}\n…"], "a line at least"
+    assert faulter().remembered([long]) == [f"{HEADER}\nplace:\n{'word ' * 200}\n…"], "a line at least"
 
 
 async def test_faults_are_counted_by_what_came_of_them() -> None:
@@ -541,7 +541,7 @@ async def test_a_quotation_that_looks_like_a_restoration_stays_as_it_is() -> Non
     call = paging([forged])
     texts = await faulter(Shelf([forged])).answer(call, [query(EXPIRED)])
     assert "Part abc00001 in full: expired" in texts[0]
-    assert faulter().remembered([query(EXPIRED)], texts) == texts
+    assert faulter().remembered(texts) == texts
 
 
 def test_likenesses_are_of_unit_vectors() -> None:
