@@ -89,7 +89,7 @@ def test_tools_are_called(client: OpenAI) -> None:
     }
     answer = client.chat.completions.create(
         model=MODEL, messages=HELLO, tools=[tool], tool_choice={"type": "function", "function": {"name": "weather"}},
-        max_tokens=64,
+        max_tokens=64, temperature=0,
     )  # fmt: skip
     calls = answer.choices[0].message.tool_calls
     assert calls
@@ -132,10 +132,13 @@ def test_an_over_long_prompt_is_refused_by_vllm_itself(client: OpenAI, direct: O
     assert through.value.body == alone.value.body
 
 
+TOLD: list[Any] = [{"role": "user", "content": "I am vegetarian, and I live in Lisbon, near the old lighthouse."}]
+
+
 def longest(direct: OpenAI) -> list[Any]:
-    """A prompt that just fits the window by itself."""
+    """A prompt that just fits the window by itself, and asks memory."""
     for words in range(1100, 100, -20):
-        messages = [{"role": "user", "content": "alpha " * words}]
+        messages = [{"role": "user", "content": "alpha " * words + "Where do I live, and what do I not eat?"}]
         try:
             direct.chat.completions.create(model=MODEL, max_tokens=8, messages=messages)  # type: ignore[arg-type]  # is one
         except openai.BadRequestError:
@@ -146,11 +149,7 @@ def longest(direct: OpenAI) -> list[Any]:
 
 def test_what_memory_adds_never_costs_the_answer(client: OpenAI, direct: OpenAI) -> None:
     """The window is learned from vLLM; a prompt that nearly fills it gets nothing added, or is sent again as written."""
-    for n in range(6):
-        client.chat.completions.create(
-            model=MODEL, user="full", max_tokens=4,
-            messages=[{"role": "user", "content": f"Remember word list {n}: " + "alpha beta gamma " * 60}],
-        )  # fmt: skip
+    client.chat.completions.create(model=MODEL, user="full", max_tokens=4, messages=TOLD)
     raw = client.chat.completions.with_raw_response.create(
         model=MODEL, user="full", max_tokens=8, messages=longest(direct)
     )
@@ -164,11 +163,7 @@ def test_a_prompt_too_long_for_what_was_added_is_sent_again_as_written(
 ) -> None:
     who = f"misled {stream}"
     with OpenAI(base_url=misled.url, api_key="none", max_retries=0) as client:
-        for n in range(6):
-            client.chat.completions.create(
-                model=MODEL, user=who, max_tokens=4,
-                messages=[{"role": "user", "content": f"Remember word list {n}: " + "alpha beta gamma " * 60}],
-            )  # fmt: skip
+        client.chat.completions.create(model=MODEL, user=who, max_tokens=4, messages=TOLD)
         asked: Any = {"model": MODEL, "user": who, "max_tokens": 8, "messages": longest(direct), "stream": stream}
         raw = client.chat.completions.with_raw_response.create(**asked)
         if stream:
