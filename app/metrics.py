@@ -214,7 +214,7 @@ class Metrics:
         self._index_bytes.set(held)
 
     def replica_read(self, pool: str, server: str, result: str) -> None:
-        """A read that a standby of a pool may answer; `server` by the settings, `result` as in `app/store/workloads.py`."""
+        """A read that a standby of a pool may answer; `server` by the settings, `result` as in `app/store/pools.py`."""
         self._read(pool, server, result).inc()
 
     def breaker(self, upstream: str, state: str) -> None:
@@ -229,7 +229,7 @@ class Metrics:
         self.stage("learn", seconds)
 
     def commanded(self, kind: str, outcome: str) -> None:
-        """A user told memory to do something. The values are the code's (`app/gateway/commands.py`)."""
+        """A user told memory to do something. The values are the code's (`app/gateway/prepare.py`)."""
         self._commands.labels(kind, outcome).inc()
 
     def degraded(self, reason: str) -> None:

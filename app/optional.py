@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 
 from app.errors import NotReady
 
 
+def is_there(name: str) -> bool:
+    """Whether a feature, or a module in it (`ui.site`), is installed. Not if only what Python compiled is left of it. It is not
+    loaded."""
+    try:
+        spec = find_spec(f"app.features.{name}")
+    except ModuleNotFoundError:
+        return False
+    return spec is not None and spec.origin is not None
+
+
 @cache
 def imported(name: str) -> ModuleType | None:
-    """A feature's package, or a module in it (`ui.site`); None: it is not there, or only what Python compiled is left of it."""
-    path = f"app.features.{name}"
-    try:
-        module = import_module(path)
-    except ModuleNotFoundError as error:
-        if error.name is None or not path.startswith(error.name):
-            raise
-        return None
-    left_over = hasattr(module, "__path__") and getattr(module, "__file__", None) is None
-    return None if left_over else module
+    """The module; None: it is not there."""
+    return import_module(f"app.features.{name}") if is_there(name) else None
+
+
+def require(name: str, asked: str) -> None:
+    """Raises NotReady where a feature is not there that `asked`, a setting, needs."""
+    if not is_there(name):
+        raise NotReady(f"{asked}: this installation has no app.features.{name.partition('.')[0]}.")
 
 
 def needed(name: str, asked: str) -> ModuleType:
-    """As `imported`, where `asked`, a setting, needs it. Raises NotReady."""
-    if (module := imported(name)) is None:
-        raise NotReady(f"{asked}: this installation has no app.features.{name.partition('.')[0]}.")
-    return module
+    """As `imported`. Raises NotReady, as `require`."""
+    require(name, asked)
+    return import_module(f"app.features.{name}")

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from app.features.archive import archives
 from app.features.archive.archives import ArchivePolicy, ArchiveRun, Archives
-from app.features.embedded.server import EmbeddedPostgres
+from app.features.embedded import EmbeddedPostgres
 from app.server.core import prepare_database
 from app.settings import Settings
 from app.store import ids

@@ -33,9 +33,9 @@ from app.api.scope import CallerScope
 from app.cli.evaluate import fill
 from app.clock import SystemClock
 from app.context.transcript import chain, tail_hash
-from app.features.embedded.server import EmbeddedPostgres
-from app.features.evaluate.measure import EvalFile, EvalQuestion, ask, read
-from app.features.registry import Features
+from app.features import Features
+from app.features.embedded import EmbeddedPostgres
+from app.features.evaluate import EvalFile, EvalQuestion, ask, read
 from app.features.transfer.routes import Importer
 from app.jobs.schedule import GRAPH_FROM
 from app.metrics import Metrics

@@ -14,7 +14,7 @@ import numpy as np
 from app.clock import SystemClock
 from app.context.resolution import Inquiry
 from app.context.retrieve import LIMITS
-from app.features.preview.routes import Previewer, PreviewRequest
+from app.features.preview import Previewer, PreviewRequest
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
 from app.index.indexes import BESIDE, Indexes, IndexScope

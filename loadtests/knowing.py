@@ -22,13 +22,12 @@ from pydantic import SecretStr
 from rich.table import Table
 
 from app.clock import SystemClock
+from app.features import Features
 from app.features.knowledge import Knowledge
 from app.features.knowledge.inquiry import NOTHING_FOR_S
-from app.features.knowledge.ontologies import rows_of
-from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontologies import OntologyStore, rows_of
 from app.features.knowledge.ontology_yaml import read
-from app.features.preview.routes import Previewer, PreviewRequest
-from app.features.registry import Features
+from app.features.preview import Previewer, PreviewRequest
 from app.gateway.prepare import Preparer
 from app.metrics import Metrics
 from app.server import collector

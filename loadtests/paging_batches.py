@@ -13,8 +13,7 @@ from uuid import UUID
 
 from app.features.paging import fidelity
 from app.features.paging.fidelity import Moment, applied, decide
-from app.features.paging.preview import shown_tokens
-from app.features.paging.values import SemanticObject, Zone
+from app.features.paging.values import SemanticObject, Zone, shown_tokens
 from loadtests.one_by_one import LEAST, TARGET
 from tests.unit.paging.made import sized
 

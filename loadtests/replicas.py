@@ -30,17 +30,16 @@ import httpx
 import uvloop
 from rich.table import Table
 
-from app.features.replicas.reads import begin_marking
+from app.features.replicas import begin_marking
 from app.index.indexes import Indexes, IndexScope
 from app.providers.embeddings import Embedder, build_embedder
 from app.settings import Settings
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.indexed import IndexStore
-from app.store.pools import APP_ROLE
+from app.store.pools import APP_ROLE, Elsewhere, PoolLimits, open_pools
 from app.store.queries import Queries
 from app.store.turns import TurnStore
-from app.store.workloads import Elsewhere, PoolLimits, open_pools
 from app.tasks import Supervisor
 from loadtests import fill, load, results
 from loadtests.cpu import cpu_s

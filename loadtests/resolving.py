@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 
 from app.clock import SystemClock
-from app.context.knower import EarlierMessage, Who
+from app.context.resolution import EarlierMessage, Who
 from app.features.knowledge.entities import EntityStore
-from app.features.knowledge.mentions import find, normalise
+from app.features.knowledge.resolution import find, normalise
 from app.features.knowledge.resolve import Resolver
 from app.store import ids
 from app.store.ids import NIL

@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from app.clock import SystemClock
-from app.features.registry import Features
+from app.features import Features
 from app.metrics import Metrics, process_registry
 from app.server import collector
 from app.server.core import open_core

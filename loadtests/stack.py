@@ -22,7 +22,7 @@ from pathlib import Path
 import asyncpg
 import httpx
 
-from app.features.embedded.server import EmbeddedPostgres
+from app.features.embedded import EmbeddedPostgres
 from loadtests import fill
 from loadtests.peers import Peer, PeerFailed
 

@@ -20,7 +20,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from app.api.common import add_routes, install_errors
 from app.api.probes import Probes
 from app.cli import main as mneme
-from app.features.registry import load
+from app.features import load
 from app.metrics import Metrics
 from app.server.routes import open_routes
 from app.settings import Settings

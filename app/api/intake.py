@@ -15,8 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.card_models import Given
-from app.api.common import Moment, Name, Text, Word
+from app.api.common import Given, Moment, Name, Text, Word
 from app.clock import Clock
 from app.context.transcript import SYSTEM_ROLES, canonical, message_hash, text_of
 from app.errors import BadBody, BadRequest

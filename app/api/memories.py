@@ -33,7 +33,7 @@ from app.api.common import (
 from app.api.intake import IntakeCheck, IntakePreparer
 from app.api.scope import Admitted, CallerScope, Gate, find_memory, session_of
 from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
-from app.memory.answers import validation_question
+from app.memory.claims import validation_question
 from app.memory.text import content_hash
 from app.store import ids
 from app.store.kinds import Kind

@@ -12,8 +12,8 @@ from html import escape
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, encode_cursor
 from app.api.probes import Probes

@@ -24,8 +24,8 @@ from app.clock import Clock
 from app.context import retrieve
 from app.context.candidates import Channel
 from app.context.compile import Compiler
-from app.context.knower import Knows, Who
 from app.context.request import SearchRequest, SearchResult
+from app.context.resolution import Knows, Who
 from app.context.score import ProfileName, Scored
 from app.sources import Price
 from app.store import ids

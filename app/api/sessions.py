@@ -10,8 +10,23 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field, model_validator
 
-from app.api.card_models import CardGiven, CardOut, Given, KeepsCards
-from app.api.common import DEFAULT_PAGE, MAX_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, decode_cursor, paged
+from app.api.common import (
+    DEFAULT_PAGE,
+    MAX_PAGE,
+    CardGiven,
+    CardOut,
+    Cursor,
+    Given,
+    KeepsCards,
+    Limit,
+    Model,
+    Name,
+    Segment,
+    Text,
+    Word,
+    decode_cursor,
+    paged,
+)
 from app.api.intake import IntakeMessage, IntakePreparer, MessageIn, check_time
 from app.api.scope import Admitted, CallerScope, Gate, find_session, session_of
 from app.errors import BadBody, BadRequest, Conflict, NotFound
@@ -21,10 +36,9 @@ from app.settings import LEAST_PAGING_TOKENS
 from app.store import ids
 from app.store.erasure import Deleter
 from app.store.history import History, HistoryMessage
-from app.store.limits import MAX_COUNT
+from app.store.pools import content_of
 from app.store.sessions import NewSession, Session, SessionRef, Sessions
-from app.store.tenancy import UserRef
-from app.store.texts import content_of
+from app.store.tenancy import MAX_COUNT, UserRef
 
 MAX_MESSAGES = 1000
 """Most messages of one request; more come by POST /api/v1/import."""

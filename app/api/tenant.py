@@ -18,8 +18,17 @@ from app.api.scope import Admitted, CallerScope, Gate
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
 from app.sources import Price
-from app.store.limits import MICROCENTS_PER_DOLLAR, NO_LIMITS, USUAL_PERIOD, KeyLimits, Period, microcents
-from app.store.tenancy import Instructions, KeyInfo, Tenancy
+from app.store.tenancy import (
+    MICROCENTS_PER_DOLLAR,
+    NO_LIMITS,
+    USUAL_PERIOD,
+    Instructions,
+    KeyInfo,
+    KeyLimits,
+    Period,
+    Tenancy,
+    microcents,
+)
 
 LONGEST_LIFE = timedelta(days=365 * 100)
 MAX_INSTRUCTIONS_CHARS = 8000

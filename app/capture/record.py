@@ -1,14 +1,11 @@
-"""The recorder: from what happened to the rows that one transaction writes.
-
-`build` is pure; `Recorder.record` embeds what is new, writes it and returns when it is durable.
-"""
+"""What does not go into captures: keys in headers and paths, and whatever the settings name, in headers and in JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -20,9 +17,9 @@ from msgspec.structs import replace
 
 from app.capture.commit import GroupCommit
 from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange
-from app.capture.mask import masked
 from app.context.audit import asked_memories, used_memories, written
 from app.context.transcript import text_of
+from app.errors import BadRequest
 from app.index.analyse import pack
 from app.jobs.learn import Inline
 from app.memory.text import content_hash
@@ -30,6 +27,7 @@ from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
 from app.settings import Settings
 from app.store import ids
+from app.store.pools import storable
 from app.store.records import (
     ROLE_OTHER,
     ROLES,
@@ -43,10 +41,45 @@ from app.store.records import (
     TurnRecord,
     Vector,
 )
-from app.store.texts import storable
 from app.store.turns import TurnStore
-from mneme_replay.paths import MASK
-from mneme_replay.secrets import masked_path
+from mneme_replay import paths
+from mneme_replay.paths import MASK, Path
+from mneme_replay.secrets import is_secret, masked_path
+
+
+def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
+    """Headers as [[name, value], …], with the values of secret ones taken out."""
+    shown = []
+    for name, value in headers:
+        text = name.decode("latin-1")
+        shown.append([text, MASK if is_secret(text) else value.decode("latin-1").replace("\0", "\ufffd")])
+    return shown
+
+
+def keyless(query: bytes) -> bytes:
+    """A query without its secret parameters."""
+    parts = query.split(b"&")
+    return b"&".join(part for part in parts if not is_secret(part.partition(b"=")[0].decode("latin-1")))
+
+
+def without(headers: Sequence[tuple[bytes, bytes]], names: Collection[bytes]) -> Sequence[tuple[bytes, bytes]]:
+    """Headers with the values of those called `names` (lower case) taken out."""
+    if not names:
+        return headers
+    return [(name, MASK.encode() if name.lower() in names else value) for name, value in headers]
+
+
+def parse_path(text: str) -> Path:
+    """A JSON path, as `mneme_replay.paths.parse_path` takes it. Raises BadRequest for anything else."""
+    try:
+        return paths.parse_path(text)
+    except ValueError as error:
+        raise BadRequest(str(error)) from error
+
+
+# --- The recorder: from what happened to the rows that one transaction writes.
+#
+# `build` is pure; `Recorder.record` embeds what is new, writes it and returns when it is durable.
 
 # Whether a call is captured: the sample, and who has it switched off. The turn is kept either way.
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from app.optional import imported
+from app.optional import is_there
 
 COMMANDS = {
     "archive": ("app.features.archive.command:archive", "Old months of history: put into files, listed, and restored."),
     "capture": (
-        "app.features.transfer.capture_command:capture",
+        "app.features.transfer.commands:capture",
         "Export captured calls as cassettes, and import them.",
     ),
     "conflicts": (
-        "app.features.conflicts.command:conflicts",
+        "app.features.conflicts:conflicts",
         "Contradictions between memories, and with the business's own database.",
     ),
     "doctor": ("app.cli.doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
@@ -29,13 +29,13 @@ COMMANDS = {
     ),
     "keys": ("app.cli.keys:keys", "API keys."),
     "mcp": (
-        "app.features.mcp.command:mcp",
+        "app.features.mcp:mcp",
         "Offer the memory of a running Mneme as an MCP server, on standard input and output.",
     ),
     "migrate": ("app.cli.upkeep:migrate", "Bring the database up to date."),
     "ontology": ("app.features.knowledge.command:ontology", "What the tables of a business's own database mean."),
     "reembed": (
-        "app.features.reembed.command:reembed",
+        "app.features.reembed:reembed",
         "Give everything a vector of the embedder that the settings name, while the server runs.",
     ),
     "replay": (
@@ -63,7 +63,7 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Those that this installation has."""
         places = {name: COMMANDS[name][0].split(".") for name in super().list_commands(ctx)}
-        return [name for name, at in places.items() if at[1] != "features" or imported(at[2]) is not None]
+        return [name for name, at in places.items() if at[1] != "features" or is_there(at[2])]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -16,17 +16,15 @@ from msgspec.structs import asdict
 
 from app.console import database, failing_clearly, load_settings, show
 from app.errors import MnemeError, NotReady
-from app.features import Finding
-from app.features.registry import BY_NAME, load
+from app.features import BY_NAME, Finding, load
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest
-from app.optional import imported
+from app.optional import is_there
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
 from app.server.supervise import ITSELF, asked_of_itself
 from app.settings import Settings, unknown_names
-from app.store.arrival import lacking
-from app.store.migrate import administration, careless, missing, pending
+from app.store.migrate import administration, careless, lacking, missing, pending
 from app.store.queries import Queries
 from app.store.retention import MB, by_group, storage_of
 from app.store.tuning import parameters_of, wrong_with
@@ -222,7 +220,7 @@ async def _features(settings: Settings, dsn: str | None) -> list[Finding]:
         fits = dsn is not None and await lacking(dsn, None) is None
     except NotReady:  # told already
         fits = False
-    absent = [*features.absent, *(each for each in BY_NAME if imported(each) is None)]
+    absent = [*features.absent, *(each for each in BY_NAME if not is_there(each))]
     found = [Finding("ok", f"This installation does without {', '.join(absent)}.")] if absent else []
     if "spool" in features.absent:
         found.append(Finding("warning", "There is no spool: while Postgres is away, answers do not end."))

@@ -26,15 +26,14 @@ from app.console import database, failing_clearly, load_settings, show
 from app.context.score import PROFILE_NAMES
 from app.context.transcript import chain, tail_hash
 from app.errors import MnemeError
+from app.features import Features
 from app.features.consolidation.jobs import consolidation_jobs
 from app.features.consolidation.store import SESSION_END, ConsolidationStore, session_job
-from app.features.evaluate.measure import BUDGETS, EvalFile, Say, ask, read, table
-from app.features.registry import Features
+from app.features.evaluate import BUDGETS, EvalFile, Say, ask, read, table
 from app.features.transfer.routes import Importer
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
-from app.server.core import Core, open_core, prepare_database, process_of
-from app.server.learning import learner
+from app.server.core import Core, learner, open_core, prepare_database, process_of
 from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids

@@ -14,10 +14,20 @@ from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadRequest, NotFound
 from app.settings import Settings
 from app.sources import PRICE_NAMES
-from app.store.limits import GROUPS, MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, PERIODS, By, KeyLimits, microcents
 from app.store.pools import Pool, command_pool
 from app.store.queries import Queries
-from app.store.tenancy import KeyInfo, Tenancy
+from app.store.tenancy import (
+    GROUPS,
+    MAX_COUNT,
+    MICROCENTS_PER_DOLLAR,
+    NO_LIMITS,
+    PERIODS,
+    By,
+    KeyInfo,
+    KeyLimits,
+    Tenancy,
+    microcents,
+)
 
 T = TypeVar("T")
 
@@ -197,8 +207,7 @@ def keys_revoke(key_id: UUID, as_json: bool) -> None:
 @failing_clearly
 def keys_spend(tenant: str, by: By, since: datetime | None, until: datetime | None, as_json: bool) -> None:
     """Show what was spent, by key, user, session, model or day."""
-    from app.features.limits.spend import USUAL_DAYS, spent_out
-    from app.features.limits.store import SpendStore
+    from app.features.limits.store import USUAL_DAYS, SpendStore, spent_out
 
     sql = Queries.load()
     last = (until or datetime.now(UTC)).date()

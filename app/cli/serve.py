@@ -24,12 +24,12 @@ from app.settings import unknown_names
 def serve(host: str | None, port: int | None, workers: int | None, no_worker: bool) -> None:
     """Start the proxy, its worker and, without MNEME_DATABASE_URL, the embedded Postgres."""
     collector.hold()
-    from app.features.registry import load
-    from app.gateway.redact import Redactor
+    from app.features import load
+    from app.gateway.headers import Redactor
     from app.providers.tokens import Tokenizers
     from app.server.core import prepare_database
     from app.server.supervise import LOOPBACK, check_upstreams, run
-    from app.store.arrival import answers
+    from app.store.migrate import answers
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins

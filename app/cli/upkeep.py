@@ -10,10 +10,9 @@ from rich.console import Console
 from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import StoreUnavailable
-from app.features.registry import load
+from app.features import load
 from app.server.core import prepare_database
-from app.server.erasing import eraser_of
-from app.server.worker import capture_limits, schedule
+from app.server.worker import capture_limits, eraser_of, schedule
 from app.settings import Settings
 from app.store import ids
 from app.store.erasure import Progress, Receipt, own_connection

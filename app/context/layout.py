@@ -12,7 +12,6 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.context.asked_cards import CardsRead, TellsCards
 from app.context.assemble import Block, locate, rebase_needed
 from app.context.audit import told_known
 from app.context.bearing import MessageTopics
@@ -42,7 +41,7 @@ from app.context.notes import (
 )
 from app.context.pack import Packed, history_suffix
 from app.context.question import Asked
-from app.context.request import CompileRequest, PathMessage
+from app.context.request import CardsRead, CompileRequest, PathMessage, TellsCards
 from app.context.retrieve import Retrieved
 from app.context.score import Profile
 from app.context.transcript import SYSTEM_ROLES, Transcript, chain, text_of

@@ -23,7 +23,7 @@ from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
 from app.context.question import Asked
 from app.context.score import best_first
-from app.memory.answers import validation_question
+from app.memory.claims import validation_question
 from app.memory.episodes import SoughtRows, augmentation, placeholder, triggers, types_of
 from app.store.user_profile import EndedFact, Standing, StandingFact, StandingWish
 from app.text_cache import of_texts

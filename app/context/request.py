@@ -1,23 +1,74 @@
-"""What a compile or a search is asked for, and what comes of it: plain values."""
+"""The cards that a user's message asks for, as the compiler knows them. Who keeps them (`Feature.cards`) tells them."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from msgspec import Struct, field
 
-from app.context.asked_cards import AskedCards
 from app.context.assemble import Block, Edit, neutralise
 from app.context.candidates import Candidate
+from app.context.notes import Count, NoteLines
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, Scope
 from app.context.score import Scored
 from app.context.transcript import Transcript
 from app.sources import Placement, Price
 from app.store.user_profile import NOTHING, Standing
+
+
+class TellsCards(Protocol):
+    """Of cards what there is to tell beside the blocks that stay in the prompt."""
+
+    @property
+    def new(self) -> bool:
+        """Whether there is one that no earlier block tells."""
+
+    def wants(self, count: Count, budget: int) -> int:
+        """Tokens that it would take, as far as they matter: beyond `budget` nothing is counted."""
+
+    def tell(self, said: NoteLines, budget: int, count: Count) -> None:
+        """Add those that fit to what is said, and their figures to its account. After all other lines: see
+        `facts_section.shown`."""
+
+
+class CardsRead(Protocol):
+    """The cards that were found, in their order."""
+
+    @property
+    def ids(self) -> Sequence[UUID]:
+        """Theirs, whether they are told or not."""
+
+    def beside(self, blocks: Sequence[Block]) -> TellsCards:
+        """Of them what is to be told beside the blocks that stay in the prompt."""
+
+
+class AskedCards(Protocol):
+    """The cards that one request asks for. Nothing here raises."""
+
+    async def cards(self) -> CardsRead | None:
+        """They, in their order; None: they were not read in time."""
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+
+
+class Read(NamedTuple):
+    """An `AskedCards` of what is read already."""
+
+    found: CardsRead
+
+    async def cards(self) -> CardsRead | None:
+        return self.found
+
+    def close(self) -> None:
+        return None
+
+
+# --- What a compile or a search is asked for, and what comes of it: plain values.
 
 # What Mneme did because the user's message asked for it, as a block tells it: a sentence of Mneme's own, with the memories
 # that it names.

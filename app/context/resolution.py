@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from app.memory.episodes import SoughtRows
 
 Method = Literal["exact", "known_alias", "fuzzy", "coreference", "disambiguation", "domain_db"]
 """By which of the five stages of seed 004 a mention was resolved; `domain_db`: found in the business's own database."""
+
+if TYPE_CHECKING:
+    from asyncio import Task
 
 
 class Entity(NamedTuple):
@@ -147,3 +150,44 @@ class Inquiry(Protocol):
 
     def close(self) -> None:
         """Nobody waits any more; what has come stays known."""
+
+
+# --- Who is asked what is known of the things that a request names: whatever knows of things has one (`Feature.knower`).
+
+RECENT = 10
+"""Messages before the question that tell what "they" means (seed 004, stage 4)."""
+
+
+class Who(NamedTuple):
+    """Whose names count. `user` None: nobody's (a confined session), only what the whole tenant knows."""
+
+    tenant: UUID
+    user: UUID | None
+
+
+class EarlierMessage(NamedTuple):
+    """A message before the one that is resolved."""
+
+    role: str
+    text: str
+
+
+class Knows(Protocol):
+    """Begins inquiries."""
+
+    def idle(self, who: Who) -> bool:
+        """Whether it is known that there is nothing to know: then nobody need be asked."""
+
+    async def warm(self) -> None:
+        """Ask what questions ask, of nobody, so that the first request need not wait for it. Raises StoreUnavailable."""
+
+    def inquiring(
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
+    ) -> Task[Inquiry | None]:
+        """`inquire` beside other work; whoever begins it waits for it, or cancels it."""
+
+    async def inquire(
+        self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
+    ) -> Inquiry | None:
+        """What the mentions of `text` mean, and on request more; None: nothing is known of anything. `deadline_s`: seconds for
+        all of it. Raises nothing."""

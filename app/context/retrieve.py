@@ -39,8 +39,7 @@ from app.context.worth import LINE, MOST_PRIOR, Judgement, Rate, judge, sigmoids
 from app.errors import Unavailable
 from app.index.analyse import UNSPACED
 from app.index.indexes import CurrentIndex, Indexes, IndexScope
-from app.index.merged import SharedPart
-from app.index.user_index import NEVER, FurtherItems
+from app.index.user_index import NEVER, FurtherItems, SharedPart
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, Vectors
 from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of

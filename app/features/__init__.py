@@ -8,13 +8,18 @@ knows which there are, and loads those that the settings ask for; no feature kno
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from msgspec import Struct
+
+from app.errors import NotReady
+from app.optional import imported, is_there, require
+from app.settings import Settings
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
@@ -23,17 +28,16 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from app.api.auth import Authenticator
-    from app.api.card_models import KeepsCards
+    from app.api.common import KeepsCards
     from app.api.probes import Check
     from app.api.scope import Gate
     from app.clock import Clock
     from app.context.compile import Compiler
-    from app.context.knower import Knows
+    from app.context.resolution import Knows
     from app.gateway.addon import Addon
-    from app.gateway.admission import Admits
+    from app.gateway.call import Admits, Keeper
     from app.gateway.forward import Sender
-    from app.gateway.keeper import Keeper
-    from app.gateway.redact import Redactor
+    from app.gateway.headers import Redactor
     from app.gateway.turn import Application
     from app.gateway.turn import Authenticator as Authenticates
     from app.gateway.upstream import Router, Transport
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
     from app.providers.helper import Helper
     from app.providers.models import ModelRegistry
     from app.providers.tokens import CountCache, Tokenizers
-    from app.settings import Settings
     from app.store.erasure import Elsewhere
     from app.store.pools import Pool
     from app.store.queries import Queries
@@ -241,3 +244,106 @@ class Feature:
     def around(self) -> Around | None:
         """Asked while it runs."""
         return None
+
+
+# --- Which features there are, which of them the settings ask for, and how all of those are asked.
+
+log = logging.getLogger("mneme")
+
+T = TypeVar("T")
+
+FEATURES: Mapping[str, str | None] = {
+    "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
+    "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
+    "consolidation": "consolidation", "archive": "history_days", "spool": None, "replicas": None, "transfer": None,
+    "replay": None, "commands": None,
+}  # fmt: skip
+"""Every feature that has hooks, by its name, with the setting that leaves it out where it is `off`, and needs it where it is
+given otherwise; None: no setting does. In this order they are asked."""
+ALWAYS = frozenset({"paging", "consolidation"})
+"""Those that are there though their setting is `off`: that is what holds where a request does not ask."""
+NEEDED = {
+    "helper_base_url": "helper", "database_history_url": "replicas", "database_memory_url": "replicas", "spool_dir": "spool",
+    "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive", "chat_learn_wait_ms": "chat",
+}  # fmt: skip
+"""Further settings, each with what it needs where it is given."""
+ROUTES = ("outcomes", "calls", "chat", "preview", "conflicts", "facts", "overview")
+"""Those that are routes of a server and nothing else. Each is a module whose `routes` makes them; the first request for a route
+loads it."""
+BY_NAME = (
+    "responses", "messages", "multilingual", "helper", "minilm", "embedded", "simulated", "reembed", "evaluate",
+)  # fmt: skip
+"""Those that have no hook: what needs one finds it by its name."""
+
+
+class Features:
+    """The features of a process, in their order, each asked by a hook of `Feature`."""
+
+    def __init__(self, loaded: Mapping[str, Feature], absent: Sequence[str] = (), routes: Sequence[str] = ()) -> None:
+        """`absent`: those that this installation lacks. `routes`: of `ROUTES`, those that are there."""
+        self._loaded = dict(loaded)
+        self._routes = routes
+        self.absent = absent
+
+    def __iter__(self) -> Iterator[tuple[str, Feature]]:
+        return iter(self._loaded.items())
+
+    def all(self, hook: Callable[[Feature], Iterable[T]]) -> list[T]:
+        """What they all have."""
+        return [one for each in self._loaded.values() for one in hook(each)]
+
+    def routes(self, process: Process, settings: Settings, gate: Gate) -> list[APIRouter]:
+        """The routes of all under /api/v1, each made by `gate.router`."""
+        made = self.all(lambda each: each.routes(process, gate))
+        for module in map(imported, self._routes):
+            made += module.routes(process, settings, gate) if module is not None else ()
+        return made
+
+    def only(self, hook: Callable[[Feature], T | None]) -> T | None:
+        """What the one feature has that has any. Raises NotReady where there are two: which of them took part would hang on
+        their order."""
+        made = {name: one for name, each in self._loaded.items() if (one := hook(each)) is not None}
+        if len(made) > 1:
+            raise NotReady(f"Only one feature can do this, and here are {len(made)} that do: {', '.join(made)}.")
+        return next(iter(made.values()), None)
+
+    @property
+    def around(self) -> Around:
+        """What the one feature puts around parts of the core that puts anything there."""
+        return self.only(lambda each: each.around()) or Around()
+
+    @asynccontextmanager
+    async def within(self, hook: Callable[[Feature], AbstractAsyncContextManager[T]]) -> AsyncIterator[list[T]]:
+        """What all of them have open; the last is closed first."""
+        async with AsyncExitStack() as stack:
+            yield [await stack.enter_async_context(hook(each)) for each in self._loaded.values()]
+
+
+def load(settings: Settings) -> Features:
+    """The features that the settings ask for. One that is not there is left out.
+
+    Raises NotReady where that is one that the settings name.
+    """
+    for setting, name in NEEDED.items():
+        if setting in settings.model_fields_set and getattr(settings, setting):
+            require(name, f"MNEME_{setting.upper()}")
+    wanted = [
+        name for name, asks in FEATURES.items() if asks is None or name in ALWAYS or getattr(settings, asks) != "off"
+    ]
+    found = {name: _load(name, settings) for name in wanted}
+    routes = [name for name in ROUTES if is_there(name)]
+    absent = [name for name, feature in found.items() if feature is None] + [
+        each for each in ROUTES if each not in routes
+    ]
+    for name in absent:
+        log.info("a feature is not there", extra={"feature": name})
+    return Features({name: feature for name, feature in found.items() if feature is not None}, absent, routes)
+
+
+def _load(name: str, settings: Settings) -> Feature | None:
+    asks = FEATURES[name]
+    if asks is not None and asks in settings.model_fields_set and getattr(settings, asks) != "off":
+        require(name, f"MNEME_{asks}".upper())
+    module = imported(name)
+    made: Feature | None = module.FEATURE(settings) if module is not None else None
+    return made

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 from app.capture.facts import Leg
 from app.dialects.base import ChatRequest
 from app.dialects.splice import Insertion
-from app.gateway.redact import Redactor
+from app.gateway.headers import Redactor
 from app.gateway.relay import Ending
 from app.store.records import PartRecord
 

@@ -16,12 +16,9 @@ from app.dialects.base import ChatRequest
 from app.dialects.splice import with_value
 from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.addon import Addon, CallPart
-from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
-from app.gateway.commands import FAILED, NOTHING_TOLD, Obeyed, Obeys, ordered
-from app.gateway.idempotency import EarlierAnswer
-from app.gateway.identify import Identity, priced
-from app.gateway.keeper import Keeper
-from app.gateway.prepare import Prepared, Preparer, explaining, unwoven
+from app.gateway.call import Forwarded, Keeper, Parsed, Remembered, aliased, grown
+from app.gateway.identify import EarlierAnswer, Identity, priced
+from app.gateway.prepare import FAILED, NOTHING_TOLD, Obeyed, Obeys, Prepared, Preparer, explaining, ordered, unwoven
 from app.gateway.reconcile import Place, nowhere
 from app.gateway.sharing import member
 from app.metrics import MemoryStatus, Metrics

@@ -8,7 +8,8 @@ A stage has all of the one before, and is complete when it is made; nothing chan
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -19,14 +20,13 @@ from msgspec import Struct
 from app.capture.facts import CallFacts, Leg
 from app.dialects.base import ChatRequest, Dialect, DialectName, renamed
 from app.dialects.splice import splice, with_value
-from app.gateway.addon import CallPart, Joint
-from app.gateway.client import Inbound, Send
-from app.gateway.commands import NOTHING_TOLD, Obeyed
-from app.gateway.headers import Headers
-from app.gateway.idempotency import EarlierAnswer
-from app.gateway.identify import Identity, Principal, Switches
-from app.gateway.prepare import Prepared
+from app.errors import Forbidden, SpoolUnavailable, StoreUnavailable
+from app.gateway.addon import Addon, CallPart, Joint
+from app.gateway.headers import Headers, Redactor
+from app.gateway.identify import EarlierAnswer, Identity, Principal, Switches
+from app.gateway.prepare import NOTHING_TOLD, Obeyed, Prepared
 from app.gateway.reconcile import Place
+from app.gateway.relay import Ending, Inbound, Send, Tape
 from app.gateway.upstream import Target, UpstreamResponse
 from app.metrics import MemoryStatus
 
@@ -234,3 +234,86 @@ def own_headers(call: Remembered, *, best_effort: bool) -> Headers:
     own["x-mneme-overhead-ms"] = f"{call.overhead_ns / 1e6:.2f}"
     limits = call.admission.headers if call.admission is not None else []
     return [*((name.encode(), value.encode()) for name, value in own.items()), *limits]
+
+
+# --- Who lets calls in: `features/limits`, or, where that is left out, what keeps no count.
+
+
+class Admits:
+    """Lets calls in, each by the limits of its key. Here nothing could hold a key to them: one that has some stays out."""
+
+    @asynccontextmanager
+    async def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AsyncIterator[Parsed]:
+        """The call, let in; settled when it is over, however it ended. `document`: the body, where it is a JSON object. Raises
+        what keeps it out."""
+        limits = call.principal.limits
+        if limits is not None and limits.held:
+            raise Forbidden(
+                "This key has limits, and this installation has no app.features.limits to hold it to them.",
+                code="limits_not_held",
+            )
+        yield call
+
+
+# --- What keeps calls until Postgres has them: a feature, where there is one.
+
+Settle = Callable[[Forwarded, Ending, Tape, datetime, UUID | None], Awaitable[CallFacts]]
+"""Stores a call that has ended, wherever it comes from (`Finalizer.settle`)."""
+
+
+class Keeper:
+    """Keeps calls while they run, and, while Postgres is away, those that have ended. This one keeps none."""
+
+    def __init__(self, redactor: Redactor | None = None) -> None:
+        """`redactor`: takes out what is not to be stored."""
+        self.redactor = redactor or Redactor()
+
+    def begin(self, call: Remembered) -> None:
+        """The call goes upstream, for the first time or once more. Of a call that is not to be kept, nothing is."""
+
+    def answered(self, call: Forwarded) -> None:
+        """The head of its answer is here."""
+
+    def copy(self, call_id: UUID) -> Callable[[int, bytes], None] | None:
+        """Where pieces of its answer go as they come; None: nowhere."""
+        return None
+
+    def release(self, call_id: UUID) -> None:
+        """It needs nothing more."""
+
+    def goes_behind(self, call: Forwarded) -> bool:
+        """Whether a call that has ended has to wait without Postgres being asked."""
+        return False
+
+    def behind(self, user: UUID) -> bool:
+        """Whether calls of this user wait."""
+        return False
+
+    def lost(self, error: StoreUnavailable) -> None:
+        """Postgres did not take a call. Raises `error` where nothing else takes it."""
+        raise error
+
+    async def keep(
+        self, call: Forwarded, ending: Ending, tape: Tape, ended_at: datetime, hashes: Sequence[bytes] = ()
+    ) -> None:
+        """Keep a call that has ended; returns when it is durable. `hashes`: of its answer's messages, where something is
+        redacted. Raises SpoolUnavailable."""
+        raise SpoolUnavailable
+
+    async def caught_up(self, user: UUID) -> None:
+        """Wait until none of a user's calls waits any more. Raises StoreUnavailable when Postgres is away still."""
+
+    async def tidy(self) -> None:
+        """Take over what dead processes left: before the first request, for its user's earlier calls may be among it."""
+
+    def unreachable(self) -> None:
+        """Postgres has not been there since the process began: nobody drains yet."""
+
+    def drain(
+        self, settle: Settle, writable: Callable[[], Awaitable[bool]], capture_max_bytes: int, addon: Addon | None
+    ) -> Callable[[], None]:
+        """Begin to store what waits, by `settle`; what ends that. `writable`: whether Postgres answers and takes writes."""
+        return self.close
+
+    def close(self) -> None:
+        """At the end of the process."""

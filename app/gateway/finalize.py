@@ -15,7 +15,7 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.capture import recipe
+from app.capture import facts
 from app.capture.facts import AnsweredChoice, CallFacts, Exchange, NewTurnMessage, Outcome, Usage, labels_of
 from app.capture.record import Recorder
 from app.clock import Clock
@@ -23,13 +23,11 @@ from app.context.transcript import canonical, chain, message_hash
 from app.dialects.base import ChatRequest, is_system, leading
 from app.dialects.sse import Choice, UpstreamAnswer, payloads
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.call import Forwarded, Recorded, grown
-from app.gateway.commands import private_from, without_orders
-from app.gateway.idempotency import repeat_key
-from app.gateway.keeper import Keeper
-from app.gateway.prepare import Preparer
+from app.gateway.call import Forwarded, Keeper, Recorded, grown
+from app.gateway.headers import Redactor
+from app.gateway.identify import repeat_key
+from app.gateway.prepare import Preparer, private_from, without_orders
 from app.gateway.reconcile import Place, question_chain, tails
-from app.gateway.redact import Redactor
 from app.gateway.relay import Ending, Tape
 from app.gateway.sharing import Sharer, by_word, spoken
 from app.metrics import Metrics
@@ -190,7 +188,7 @@ class Accountant:
             redacted=[*lacking, "response"] if masked else lacking,
         )
 
-    def _recipes(self, call: Forwarded) -> tuple[recipe.Recipe | None, recipe.Recipe | None, list[str]]:
+    def _recipes(self, call: Forwarded) -> tuple[facts.Recipe | None, facts.Recipe | None, list[str]]:
         """The request as received and, where it is another, as sent; and which of them lack what is not to be stored."""
         chat, place = call.chat, call.place
         if chat is None:
@@ -203,8 +201,8 @@ class Accountant:
         lacking = ["request"] if body is not chat.body else []
         envelope = chat.envelope if body is chat.body else chat.dialect.scan(body)
         if envelope is None or len(envelope.messages) != len(elements):
-            return recipe.make(body, 0, ()), None, ["request", "sent"]  # no message is to be stored
-        received = recipe.make(body, envelope.array_start + 1, envelope.messages, known, stable, lead)
+            return facts.make(body, 0, ()), None, ["request", "sent"]  # no message is to be stored
+        received = facts.make(body, envelope.array_start + 1, envelope.messages, known, stable, lead)
         if call.sent == chat.body:
             return received, None, lacking
         document = orjson.loads(call.sent)
@@ -221,7 +219,7 @@ class Accountant:
             stable += len(spans) - own
         known = place.sent_known if place else None
         lead = leading(chat.dialect.elements(document))
-        return received, recipe.make(body, envelope.array_start + 1, spans, known, stable, lead), lacking
+        return received, facts.make(body, envelope.array_start + 1, spans, known, stable, lead), lacking
 
     def _usage(self, call: Forwarded, answer: UpstreamAnswer | None) -> Usage:
         """The upstream's own figures, else counted here: never asked for where the client did not ask."""

@@ -17,22 +17,21 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.breaker import Breaker
-from app.capture.mask import keyless
+from app.capture.record import keyless
 from app.clock import Clock
-from app.dialects.registry import api_of
+from app.dialects import api_of
 from app.dialects.splice import with_value
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.addon import CallPart
 from app.gateway.augment import Augmenter
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
-from app.gateway.client import ClientGone
 from app.gateway.finalize import Finalizer
 from app.gateway.headers import Headers, find, request_headers
 from app.gateway.prepare import explaining, unwoven
-from app.gateway.relay import Ending, Tape, peek
+from app.gateway.relay import ClientGone, Ending, Tape, peek
 from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import AttemptResult, Metrics
+from app.patience import Breaker
 from app.settings import Settings
 from app.tasks import Supervisor
 from mneme_replay.secrets import is_secret

@@ -1,4 +1,4 @@
-"""Before the upstream is called: find the conversation, compile the context, and make the bytes that go out."""
+"""From what the compiler decided to the bytes that go upstream: the client's own body, with insertions."""
 
 from __future__ import annotations
 
@@ -12,33 +12,211 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import CompileFacts
-from app.context.asked_cards import AskedCards, CardsRead
-from app.context.assemble import Block
+from app.capture.record import GIVEN
+from app.context.assemble import AppendTo, Block, Edit, InsertMessage, Prepend
 from app.context.audit import Explained
 from app.context.compile import Compiler
 from app.context.facts_section import shown
-from app.context.knower import RECENT, EarlierMessage, Knows, Who
 from app.context.notes import outdated
 from app.context.question import at_home
-from app.context.request import Compilation, CompileRequest
-from app.context.resolution import Inquiry
+from app.context.request import AskedCards, CardsRead, Compilation, CompileRequest, Deed, PathMessage
+from app.context.resolution import RECENT, EarlierMessage, Inquiry, Knows, Who
 from app.context.retrieve import Scope, SharedScope
 from app.context.transcript import SYSTEM_ROLES, query_of, text_of
-from app.dialects.base import ChatRequest, renamed
+from app.dialects.base import Canvas, ChatRequest, renamed
 from app.dialects.splice import Insertion, splice
 from app.gateway.addon import CallPart
-from app.gateway.commands import NOTHING_TOLD, Obeyed
-from app.gateway.idempotency import EarlierAnswer, look_up
-from app.gateway.identify import Identity, Switches
-from app.gateway.inject import outgoing, weave
+from app.gateway.identify import EarlierAnswer, Identity, Switches, look_up
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
 from app.index.indexes import CurrentIndex, HeldIndex, Indexes
+from app.memory.commands import Command, commands
+from app.memory.text import strip_injected
 from app.sources import Price
 from app.store import ids
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk
 from app.store.spaces import Shared
-from app.store.turns import Recognised, TurnStore
+from app.store.turns import Recognised, StoredMessage, TurnStore
+
+
+def outgoing(stored: StoredMessage) -> PathMessage:
+    """A stored message as it goes to the upstream again, with what the client's own fields and roles were."""
+    given = stored.metadata.get(GIVEN)
+    given = given if isinstance(given, dict) else {}
+    message: dict[str, Any] = {
+        "role": given.get("role", stored.role) if stored.role == "other" else stored.role,
+        "content": stored.content_parts if stored.content_parts is not None else stored.content,
+    }
+    if stored.name:
+        message["name"] = stored.name
+    if stored.tool_calls:
+        message |= _calls(stored.tool_calls)
+    if stored.tool_call_id:
+        message["tool_call_id"] = stored.tool_call_id
+    message |= given.get("fields", {})
+    return PathMessage(message, stored.token_count, stored.message_hash, stored.turn_index, stored.message_id)
+
+
+def _calls(stored: Any) -> dict[str, Any]:
+    """Tool calls, or the old `function_call`, which has no id."""
+    first = stored[0] if isinstance(stored, list) and len(stored) == 1 else None
+    if isinstance(first, Mapping) and "id" not in first and "function" in first:
+        return {"function_call": first["function"]}
+    return {"tool_calls": stored}
+
+
+def weave(
+    canvas: Canvas,
+    edits: Sequence[Edit],
+    *,
+    lead: int = 0,
+    history: Sequence[Mapping[str, Any]] = (),
+    held: int = 0,
+) -> list[Insertion]:
+    """The insertions that turn the client's body into the compiled one.
+
+    `history` goes behind the client's first `lead` messages, unless the upstream puts so many there itself (`held`, where
+    nothing can be changed); `edits` count along the list with them in it.
+    """
+    supplied = [dict(each) for each in history]
+    between = held or len(supplied)
+    insertions: list[Insertion] = []
+    first: list[Mapping[str, Any]] = []
+    for edit in edits:
+        index = edit.index if isinstance(edit, InsertMessage) else edit.message_index
+        inside = index - lead
+        behind = index if index < lead else index - between
+        if isinstance(edit, InsertMessage):
+            message = {"role": edit.role, "content": edit.text}
+            if 0 <= inside <= len(supplied):
+                # Between the client's and the supplied ones, in one insertion with these: the commas are its own.
+                first.append(message) if inside == 0 else supplied.insert(inside, message)
+            else:
+                insertions += canvas.insert(behind, [message])
+        elif 0 <= inside < between:
+            if supplied:
+                _edit_message(supplied[inside], edit)
+        elif isinstance(edit, Prepend):
+            insertions += canvas.prepend(behind, edit.text)
+        else:
+            insertions += canvas.append(behind, edit.text)
+    if first or supplied:
+        insertions[:0] = canvas.insert(lead, [*first, *supplied])
+    return insertions
+
+
+def _edit_message(message: dict[str, Any], edit: Prepend | AppendTo) -> None:
+    content = message.get("content")
+    before = isinstance(edit, Prepend)
+    if isinstance(content, list):
+        part = {"type": "text", "text": edit.text}
+        message["content"] = [part, *content] if before else [*content, part]
+    else:
+        text = content if isinstance(content, str) else ""
+        message["content"] = edit.text + text if before else text + edit.text
+
+
+# --- What the newest message tells memory to do, in the user's own words. A feature does it (`app/features/commands`), before
+# the prompt is compiled.
+
+LEFT_CHARS = 12
+"""Characters beside "don't remember this" in a message that says nothing else: then the turn before it is meant, too."""
+
+_FAILED = (
+    "Mneme could not do now what the user asks of memory in this message. Say so, and that it can be asked for again."
+)
+
+
+class Obeyed(Struct, frozen=True):
+    """What became of a message's commands. `told`: as `CompileRequest.deeds` has it; `account`: for the call's explanation;
+    `changed`: memory is not as it was before. `alone`: the message says nothing but commands, so that
+    nothing need be looked for."""
+
+    told: tuple[Deed, ...] = ()
+    alone: bool = False
+    changed: bool = False
+    account: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def deeds(self) -> tuple[str, ...]:
+        """What the model is told, as sentences."""
+        return tuple(each.sentence for each in self.told)
+
+
+NOTHING_TOLD = Obeyed()
+FAILED = Obeyed((Deed(_FAILED),))
+
+
+def told(chat: ChatRequest) -> tuple[Command, ...]:
+    """The commands in the user's newest message: in the user's own words, where it is the last thing said."""
+    return tuple(each for each in heard_in(chat) if each.plain)
+
+
+def heard_in(chat: ChatRequest) -> tuple[Command, ...]:
+    """These, and those that may be none: said beside something else."""
+    text = newest(chat)
+    return commands(text) if text is not None else ()
+
+
+def ordered(chat: ChatRequest) -> bool:
+    """Whether the newest message tells memory to forget. What it corrects may be anything: of that nothing is said."""
+    return any(each.kind == "forget" for each in told(chat))
+
+
+def newest(chat: ChatRequest) -> str | None:
+    """What the user has just said; None: the last thing said was something else."""
+    last = chat.transcript.last_user()
+    if last is None or chat.transcript.mid_turn():
+        return None
+    return strip_injected(text_of(chat.messages[last]))
+
+
+def private_from(chat: ChatRequest, obeyed: Obeyed) -> int | None:
+    """From which message on the request is not to be found later: the user asks there not to keep it, or that something be
+    forgotten, and of that the model was told something. None: it may be."""
+    orders = [each for each in told(chat) if each.kind == "forget"]
+    if any(each.scope == "this" for each in orders) or (orders and obeyed.deeds):
+        return chat.transcript.last_user()
+    return None
+
+
+def without_orders(chat: ChatRequest) -> Mapping[str, Any] | None:
+    """The newest message without its sentences to forget something, to be kept and learned from like any; None: nothing else is
+    said in it, or the user asks not to keep it."""
+    text, orders = newest(chat), [each for each in told(chat) if each.kind == "forget"]
+    last = chat.transcript.last_user()
+    message = chat.messages[last] if last is not None else None
+    if text is None or not orders or any(each.scope == "this" for each in orders):
+        return None
+    rest = beside(text, orders)
+    if len(rest) <= LEFT_CHARS or not isinstance(message, Mapping) or not isinstance(message.get("content"), str):
+        return None
+    return {**message, "content": rest}
+
+
+def beside(text: str, orders: Sequence[Command]) -> str:
+    """What a message says beside these commands."""
+    rest, done = "", 0
+    for each in orders:
+        start, end = each.span
+        rest, done = rest + text[done:start], max(done, end)
+    return (rest + text[done:]).strip(" .,;:!?。！？\n")
+
+
+class Obeys(Protocol):
+    """Does what users tell memory to do."""
+
+    async def ready(self, chat: ChatRequest) -> None:
+        """Read the rules of the message's language, where it is the first."""
+
+    def concerned(self, chat: ChatRequest) -> bool:
+        """Whether there may be something to do."""
+
+    async def obey(self, identity: Identity, chat: ChatRequest, place: Place, now: datetime, *, writes: bool) -> Obeyed:
+        """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
+
+
+# --- Before the upstream is called: find the conversation, compile the context, and make the bytes that go out.
 
 KNOWN_MEMBERS = 10_000
 """Users whose spaces are kept at hand: some 2 MB."""

@@ -16,7 +16,7 @@ from uuid import UUID
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.capture.recipe import Position
+from app.capture.facts import Position
 from app.context.request import CompileRequest
 from app.context.retrieve import SharedScope
 from app.context.transcript import SYSTEM_ROLES, Transcript, chain, mark_of_answer, tail_hash, text_of

@@ -14,18 +14,17 @@ from app.context.transcript import canonical, message_hash, text_of
 from app.dialects.base import ChatRequest
 from app.errors import NotFound, StoreUnavailable
 from app.gateway.call import Forwarded
-from app.gateway.commands import newest
 from app.gateway.identify import Identity
-from app.gateway.prepare import said_in, said_session
+from app.gateway.prepare import newest, said_in, said_session
 from app.gateway.reconcile import Place
 from app.memory.text import content_hash
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.history import History, NewMessage
 from app.store.indexed import SharedRead
+from app.store.pools import storable
 from app.store.sessions import NewSession
 from app.store.spaces import MESSAGE, SharedSpaces, no_such_space, owner_of
-from app.store.texts import storable
 
 log = logging.getLogger("mneme.spaces")
 

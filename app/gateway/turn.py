@@ -23,25 +23,31 @@ from msgspec.structs import replace
 
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
+from app.dialects import api_of, dialect_of
 from app.dialects.base import NAMING, ChatRequest, Dialect
-from app.dialects.registry import api_of, dialect_of
 from app.dialects.splice import parse_object, with_value
 from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.addon import Addon
-from app.gateway.admission import Admits
 from app.gateway.augment import Augmenter
-from app.gateway.call import Forwarded, Incoming, Parsed, Remembered, aliased, grown, nobody, own_headers
-from app.gateway.client import ClientGone, Inbound, Outbound, Receive, Send
-from app.gateway.commands import Obeys
+from app.gateway.call import (
+    Admits,
+    Forwarded,
+    Incoming,
+    Keeper,
+    Parsed,
+    Remembered,
+    aliased,
+    grown,
+    nobody,
+    own_headers,
+)
 from app.gateway.finalize import Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
-from app.gateway.idempotency import RequestCoalescer
-from app.gateway.identify import PRINCIPAL, Principal, check_agreement, identify, switches
-from app.gateway.keeper import Keeper
+from app.gateway.identify import PRINCIPAL, Principal, RequestCoalescer, check_agreement, identify, switches
 from app.gateway.model_discovery import ModelDiscovery
-from app.gateway.prepare import Preparer
-from app.gateway.relay import Ending, Tape, relay
+from app.gateway.prepare import Obeys, Preparer
+from app.gateway.relay import ClientGone, Ending, Inbound, Outbound, Receive, Send, Tape, relay
 from app.gateway.sharing import Sharer
 from app.gateway.upstream import Router, Transport
 from app.metrics import Metrics

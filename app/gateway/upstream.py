@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from app.errors import NotFound, UpstreamError
 from app.gateway.headers import Headers, find
-from app.optional import needed
+from app.optional import require
 from app.settings import DEFAULT_UPSTREAM, Settings
 from app.sources import Placement, UpstreamRoute
 
@@ -140,7 +140,7 @@ class Router:
         elif settings.openai_api_key is not None:
             last = Target("openai", OPENAI_BASE_URL, key, None, settings.placement)
         else:
-            needed("simulated", "Set MNEME_UPSTREAM_BASE_URL")
+            require("simulated", "Set MNEME_UPSTREAM_BASE_URL")
             last = Target("simulated", SIMULATED_BASE_URL, None, None, settings.placement, simulated=True)
         return cls([*routes, _Route(last, {}, None)])
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from app.errors import MnemeError
 from app.index.analyse import READ_CHARS, VERSION, asked, pack
-from app.index.merged import SharedPart, joined, without
-from app.index.user_index import NOTHING_ELSE, FurtherItems, ItemRow, UserIndex
+from app.index.user_index import NOTHING_ELSE, FurtherItems, ItemRow, SharedPart, UserIndex, joined, without
 from app.metrics import Metrics
 from app.patience import patiently
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore, SpacesAsk

@@ -28,16 +28,15 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from app.clock import Clock
+from app.context.working import asks_to_go_on, working_of
 from app.errors import BadBody, Conflict
-from app.memory.answers import Note, Reply, may_answer, puts, reply_to
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
-from app.memory.claims import Trust, opposite
+from app.memory.claims import Note, Reply, Trust, may_answer, opposite, puts, reply_to
 from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.ingest import Ingest
-from app.memory.working import asks_to_go_on, working_of
 from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids

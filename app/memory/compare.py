@@ -17,10 +17,9 @@ from pydantic import BaseModel
 
 from app.errors import HelperError
 from app.languages.data import language, language_of
-from app.memory.candidate import ends_with
+from app.memory.candidate import ends_with, guessed, vouched
 from app.memory.claims import TripleRelation, ends, relation, replaces
 from app.memory.drafts import Draft, IngestItem, known_item, like, logged_side, member_item
-from app.memory.extract_guesses import guessed, vouched
 from app.memory.text import Gist, gist, injected_spans, normalise, same_claim, singular
 from app.providers.helper import Helper, Words
 from app.store.kinds import DOUBTABLE

@@ -25,7 +25,9 @@ from app.memory.candidate import (
     Provenance,
     SourceExchange,
     Triple,
+    guess,
     make_candidate,
+    placed,
     tool_candidates,
     with_doubts,
 )
@@ -45,7 +47,6 @@ from app.memory.extract_grammar import (
     trade,
     words,
 )
-from app.memory.extract_guesses import guess, placed
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, same_claim
 from app.optional import imported
@@ -279,7 +280,7 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     if code in ("", "en"):
         stated = list(_in_english(exchange))
     else:
-        others = imported("multilingual.statements")
+        others = imported("multilingual")
         stated = others.statements(exchange, code) if others is not None else []
     stated = [each for each in stated if each.kind != "instruction" or _may_order(exchange.user_text, each, code)]
     found: dict[bytes, MemoryCandidate] = {}

@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from app.memory.candidate import Provenance, ends_with
+from app.memory.candidate import Provenance, ends_with, vouched
 from app.memory.claims import (
     AUTHORITY,
     SHIPPED,
@@ -49,7 +49,6 @@ from app.memory.drafts import (
     reinforcement,
     shown,
 )
-from app.memory.extract_guesses import vouched
 from app.store.learning import (
     MAX_SOURCES,
     Changes,

@@ -420,7 +420,7 @@ def build_embedder(settings: Settings) -> Embedder:
     if settings.embedder == "wordllama":
         return WordLlamaEmbedder()
     if settings.embedder == "minilm":
-        made: Embedder = needed("minilm.embedder", "MNEME_EMBEDDER=minilm").open_minilm(settings.embedder_folder)
+        made: Embedder = needed("minilm", "MNEME_EMBEDDER=minilm").open_minilm(settings.embedder_folder)
         return made
     key, base_url = settings.embedder_api_key, settings.embedder_base_url
     if base_url is None or base_url == OPENAI_URL:

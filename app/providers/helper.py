@@ -30,7 +30,7 @@ def build_helper(settings: Settings) -> OpenHelper | None:
     """The helper that the settings name, or None: everything works by rules then. Raises `NotReady`, also if incomplete."""
     if settings.helper_base_url is None:
         return None
-    helper: OpenHelper = needed("helper.client", "MNEME_HELPER_BASE_URL").open_helper(settings)
+    helper: OpenHelper = needed("helper", "MNEME_HELPER_BASE_URL").open_helper(settings)
     return helper
 
 

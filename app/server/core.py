@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,6 +16,11 @@ from msgspec import Struct
 from app.clock import Clock
 from app.errors import NotReady
 from app.features import CallPath, Process
+from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, ValidationAnswers
+from app.memory.candidate import MemoryCandidate, SourceExchange
+from app.memory.compare import Pair, PairVerdict, judged
+from app.memory.extract import extract
+from app.memory.secrets import refuser
 from app.metrics import Metrics
 from app.optional import imported
 from app.providers.embeddings import Embedder, build_embedder
@@ -22,18 +28,19 @@ from app.providers.helper import Helper, build_helper
 from app.providers.models import ModelRegistry
 from app.providers.tokens import STORED_COUNTS, CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
-from app.store import arrival
+from app.store import migrate
 from app.store.erasure import Erasures, own_connection
-from app.store.migrate import migrate
-from app.store.pools import APP_ROLE, OWNER_ROLE, reach
+from app.store.learning import LearningStore
+from app.store.pools import APP_ROLE, OWNER_ROLE, Elsewhere, PoolLimits, Pools, open_pools, reach
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
 from app.store.turns import TurnStore
-from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
+from app.store.validation import Validation
 from app.tasks import CLOSING_S, Supervisor
 
 if TYPE_CHECKING:
     from app.jobs.worker import Connect
+
 
 log = logging.getLogger("mneme")
 
@@ -66,12 +73,12 @@ async def prepare_database(
             await connection.execute(sql["turns.ensure_space"], embedder.space, embedder.dimensions)
 
     async def marks(connection: Any) -> None:
-        if (replicas := imported("replicas.reads")) is not None:
+        if (replicas := imported("replicas")) is not None:
             await replicas.begin_marking(connection, sql, wanted=bool(settings.standby_urls))
 
     connection = await reach(settings.direct(dsn), settings.start_wait_s if wait_s is None else wait_s)
     try:
-        await migrate(
+        await migrate.migrate(
             connection,
             hash_partitions=settings.hash_partitions,
             history_partitions=settings.history_partitions,
@@ -85,12 +92,12 @@ async def prepare_database(
 
 async def lacking(settings: Settings, dsn: str) -> str | None:
     """What the database lacks to be used, as `arrival.lacking`."""
-    return await arrival.lacking(dsn, await _space_name(settings))
+    return await migrate.lacking(dsn, await _space_name(settings))
 
 
 async def until_prepared(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:
     """Wait for the database, as `arrival.until_prepared`."""
-    return await arrival.until_prepared(settings.direct(dsn), await _space_name(settings), stop)
+    return await migrate.until_prepared(settings.direct(dsn), await _space_name(settings), stop)
 
 
 async def _space_name(settings: Settings) -> str | None:
@@ -243,3 +250,55 @@ async def open_core(
             helper=helper,
             session_ttl=timedelta(days=settings.session_ttl_days),
         )
+
+
+# --- What learns from turns, wired: for the worker, and for a server, with a turn in which the rules find something.
+
+
+async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, noting: Noting | None = None) -> Learner:
+    """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`, `noting`: see `Feature`."""
+
+    reading = imported("helper") if helper is not None else None
+
+    async def by_rules(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
+        return extract(exchange)
+
+    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
+        assert reading is not None, "chosen only where there is a helper"
+        found: Sequence[MemoryCandidate] = await reading.extract_with_helper(helper, exchange)
+        return found
+
+    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, PairVerdict]:
+        assert helper is not None, "chosen only where there is one"
+        return await judged(helper, pairs)
+
+    commands = imported("commands.store")
+    space = await core.turns.space_of(core.embedder.space)
+    refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
+    pool = core.pools.background
+    store = LearningStore(pool, core.queries)
+    comparing = None
+    if helper is not None and space is not None:
+        comparing = Comparing(store, by_judgement, core.clock, space=space)
+    return Learner(
+        store,
+        embedder=core.embedder,
+        space=space,
+        extract=by_rules,
+        helper=by_helper if reading is not None else None,
+        comparing=comparing,
+        count=core.counter.count,
+        clock=core.clock,
+        store_secrets=core.settings.store_secrets,
+        refuses=refuses,
+        note=Notes(core.queries, core.clock, noting),
+        hearing=hearing,
+        taking_back=partial(commands.withdraw, core.queries, core.clock) if commands is not None else None,
+        answers=ValidationAnswers(
+            Validation(pool, core.queries, core.clock, space=space, actor="user"),
+            embedder=core.embedder,
+            count=core.counter.count,
+            store_secrets=core.settings.store_secrets,
+            refuses=refuses,
+        ),
+    )

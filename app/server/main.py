@@ -1,7 +1,4 @@
-"""The composition root of the server: `create_app` is what uvicorn runs, once in every server process.
-
-What it wires is in `core` (shared with the worker), `proxy` (the path of a request) and `routes` (everything else).
-"""
+"""What a server is until its database is there: alive, and not ready; all but /v1 is put off."""
 
 from __future__ import annotations
 
@@ -9,33 +6,127 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from starlette.datastructures import Headers
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app import logs
-from app.api.origin import OriginMiddleware
-from app.api.probes import PROBES, Probes
+from app.api.auth import OriginMiddleware
+from app.api.probes import PROBES, Check, Probes
 from app.clock import Clock, SystemClock
-from app.errors import MnemeError
-from app.features.registry import Features, load
+from app.errors import MnemeError, StoreUnavailable
+from app.features import Features, load
+from app.index.indexes import Indexes
 from app.metrics import Exposition, Metrics, forget_ended, process_registry
 from app.patience import Patient
 from app.server import collector
-from app.server.away import Away
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
-from app.server.health import embedder_check, open_probes
 from app.server.proxy import Proxy, UpstreamSide, open_outside, open_proxy, open_waiting
 from app.settings import Settings
-from app.store.arrival import pause
+from app.store.migrate import pause
 from app.store.pools import AGAIN_S
+from app.store.queue import Queue
+from app.store.retention import Storage, by_group
 from app.tasks import until_orphaned
+
+PAGES = "/ui"
+RELOAD_S = 2
+"""Seconds until a page asks again: as long as one may wait for its answer."""
+
+
+class Away:
+    """Plain ASGI: 503 at once, with what is missing; a page for /ui."""
+
+    def __init__(self) -> None:
+        self.missing = "The database has not been looked for yet."
+        """For people, until there is nothing missing."""
+
+    async def check(self) -> None:
+        """The readiness check of the database. Raises StoreUnavailable."""
+        raise StoreUnavailable(self.missing)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = StoreUnavailable(f"{self.missing} Until it is there only requests under /v1 are answered.")
+        wants = Headers(scope=scope).get("accept", "")
+        answer: Response
+        if scope["path"].startswith(PAGES) and "text/html" in wants:
+            answer = HTMLResponse(_page(error.message), 503)
+        else:
+            answer = JSONResponse(error.body(), 503)
+        answer.headers["retry-after"] = str(RELOAD_S)
+        await answer(scope, receive, send)
+
+
+def _page(message: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="{RELOAD_S}">'
+        f"<title>Mneme: no database yet</title><h1>No database yet</h1><p>{escape(message)}</p>"
+    )
+
+
+# --- What tells whether a server is well, wired: the checks of /readyz, the gauges of /metrics.
+
+
+def open_probes(
+    core: Core, metrics: Metrics, exposition: Exposition, indexes: Indexes | None = None, further: Sequence[Check] = ()
+) -> Probes:
+    """/healthz, /readyz and /metrics. `further`: brings the gauges of features up to date."""
+    return Probes(_checks(core), exposition, [_gauges(core, metrics, indexes), *further])
+
+
+def _checks(core: Core) -> dict[str, Check]:
+    """What must be warm before the server is ready."""
+
+    async def database() -> None:
+        for each in core.pools.by_name.values():
+            async with each.acquire() as connection:
+                await connection.execute(core.queries["turns.ping"])
+
+    return {"database": database, "embedder": embedder_check(core)}
+
+
+def embedder_check(core: Core) -> Check:
+    """Whether the embedder is warm, where it is here."""
+
+    async def embedder() -> None:
+        if core.embedder.local:
+            await core.embedder.embed(["warm"])
+
+    return embedder
+
+
+def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
+    """Brings the gauges up to date that nothing else does."""
+    pool, sql = core.pools.background, core.queries
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
+
+    async def gauges() -> None:
+        for name, each in core.pools.by_name.items():
+            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
+        metrics.tasks(len(asyncio.all_tasks()))
+        if indexes is not None:
+            metrics.index_bytes(indexes.bytes)
+        counts = await queue.counts()
+        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.storage(by_group(await storage.figures()))
+        for ran in await storage.ticks():
+            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
+
+    return gauges
+
+
+# --- The composition root of the server: `create_app` is what uvicorn runs, once in every server process.
+#
+# What it wires is in `core` (shared with the worker), `proxy` (the path of a request) and `routes` (everything else).
 
 log = logging.getLogger("mneme")
 

@@ -15,26 +15,23 @@ import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.api.auth import Authenticator
-from app.api.sealed_keys import SealedKeys, sealed_keys
+from app.api.auth import Authenticator, SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
 from app.capture.record import Recorder
 from app.context.budget import Budgets
 from app.context.compile import Compiler
-from app.context.knower import Knows
 from app.context.request import CompileRequest
+from app.context.resolution import Knows
 from app.context.retrieve import Retriever, Scope
 from app.context.score import PROFILES, STRATEGY_WEIGHTS, Profile, strategies
 from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.features import CallPath
-from app.gateway.admission import Admits
-from app.gateway.commands import Obeys
+from app.gateway.call import Admits, Keeper
 from app.gateway.finalize import Accountant
-from app.gateway.keeper import Keeper
+from app.gateway.headers import Redactor
 from app.gateway.model_discovery import ModelDiscovery
-from app.gateway.prepare import Preparer
-from app.gateway.redact import Redactor
+from app.gateway.prepare import Obeys, Preparer
 from app.gateway.sharing import Sharer
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
@@ -48,23 +45,21 @@ from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.optional import imported, needed
 from app.providers.tokens import STORED_COUNTS
-from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, process_of
-from app.server.learning import learner
+from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, learner, process_of
 from app.settings import Settings
 from app.store.history import History
 from app.store.indexed import IndexStore
-from app.store.pools import NoPool
+from app.store.pools import NoPool, Pools
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
 from app.store.turns import TurnStore
 from app.store.validation import Validation
-from app.store.workloads import Pools
 from app.tasks import CLOSING_S
 
 if TYPE_CHECKING:
-    from app.features.registry import Features
+    from app.features import Features
 
 VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
@@ -248,7 +243,7 @@ def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool,
     stack.push_async_callback(real.aclose)
     if not any(each.simulated for each in router.targets):
         return {False: real}
-    simulated = needed("simulated.transport", "Set MNEME_UPSTREAM_BASE_URL")
+    simulated = needed("simulated", "Set MNEME_UPSTREAM_BASE_URL")
     return {False: real, True: simulated.SimulatedTransport(core.counter.count, core.clock)}
 
 

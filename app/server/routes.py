@@ -17,14 +17,14 @@ from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import me_router, users_router
 from app.context.transcript import chain, tail_hash
-from app.features.registry import Features
+from app.features import Features
 from app.jobs.learn import WorkingMemory
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.optional import imported
 from app.server.core import Core, process_of
-from app.server.erasing import eraser_of
 from app.server.proxy import Proxy
+from app.server.worker import eraser_of
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection
 from app.store.history import History
 from app.store.memories import Memories
@@ -84,5 +84,5 @@ def open_routes(
         keys_router(gate, proxy.tenancy, clock),
         storage_router(gate, storage.figures),
         tenant_router(gate, Instructions(pool, sql, clock)),
-        *features.all(lambda each: each.routes(process, gate)),
+        *features.routes(process, settings, gate),
     ]

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from app.store.ids import nobody
 from app.store.item_columns import PLACE
-from app.store.pools import Pool, halfvec
+from app.store.pools import Pool, Reads, halfvec
 from app.store.queries import Queries
-from app.store.workloads import Reads
 
 AT_ONCE = 500
 """Rows that are decoded where requests are served (1.5 ms); more are in a thread, 3 ms for each 1,000."""

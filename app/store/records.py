@@ -1,11 +1,12 @@
 """What one call leaves behind, as the database takes it: each class is a type of `sql/schema/009_turns.sql`, and so is
-each row of `batch`."""
+each row of `batch`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 import numpy as np
@@ -14,7 +15,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from app.metrics import Metrics
-from app.store.pools import halfvec
+from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
 
 Vector = NDArray[np.float32]
@@ -343,3 +344,62 @@ def _uses(turns: Sequence[TurnRecord]) -> list[tuple[UUID, list[UUID], list[int]
         (user, list(own), [times for times, _ in own.values()], [total for _, total in own.values()])
         for user, own in sorted(counts.items())
     ]
+
+
+# --- A contradiction in the log (seed 004, table 9).
+
+
+class LoggedConflict(Struct, frozen=True):
+    """A contradiction as it is stored. `resolved_at` None: it is open."""
+
+    conflict_id: UUID
+    user_id: UUID
+    user_external_id: str | None
+    session_id: UUID | None
+    detected_at_message: UUID | None
+    conflict_type: Literal["memory_vs_memory", "memory_vs_db", "temporal"]
+    conflict_data: dict[str, Any]
+    memory_ids: list[UUID]
+    resolution_strategy: str | None
+    resolution_outcome: dict[str, Any] | None
+    resolved_at: datetime | None
+    created_at: datetime
+    entity_id: str | None
+
+
+# --- What a request asks of what is known of the things that it names: whether there is anything, and what memories say of it.
+
+NOBODY = UUID(int=0)
+"""Whose things those of the whole tenant are."""
+
+
+class Claim(NamedTuple):
+    """What a memory says of a thing, as a triple. `stated_at`: when it was learned, or confirmed."""
+
+    memory_id: UUID
+    entity_id: str
+    predicate: str
+    value: str
+    stated_at: datetime
+    confidence: float
+
+
+class ResolutionStore:
+    """Hot reads, one look-up each."""
+
+    def __init__(self, pool: Pool, queries: Queries) -> None:
+        self._pool = pool
+        self._sql = queries
+
+    async def has_things(self, tenant: UUID, user: UUID | None) -> bool:
+        """Whether the tenant has things, or the user of his own. Raises StoreUnavailable."""
+        async with self._pool.acquire() as connection:
+            return bool(await connection.fetchval(self._sql["knowing.has_things"], tenant, user or NOBODY))
+
+    async def claims(self, tenant: UUID, user: UUID, memories: Sequence[UUID]) -> list[Claim]:
+        """What these memories of a user say of things, as far as they may be shown. Raises StoreUnavailable."""
+        if not memories:
+            return []
+        async with self._pool.acquire() as connection:
+            rows = await connection.fetch(self._sql["knowing.claims"], tenant, user, list(memories))
+        return list(map(Claim._make, rows))

@@ -13,11 +13,10 @@ from msgspec.structs import fields
 
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk, shared_of
 from app.store.item_columns import NO_PLACES, Places, ids_of
-from app.store.pools import Pool
+from app.store.pools import FromPool, Pool, Reads
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, TurnRecord, Vector, batch
 from app.store.user_profile import FACT_FLOOR, MAX_FACTS, MAX_WISHES, NOTHING, Standing, take_standing
-from app.store.workloads import FromPool, Reads
 
 _NO_SESSION = UUID(int=0)
 

@@ -36,7 +36,7 @@ from app.context.question import understand
 from app.context.rank import rank
 from app.context.retrieve import LIMITS, Retriever, ranked_by
 from app.context.score import AUTO
-from app.features.evaluate.measure import EvalFile
+from app.features.evaluate import EvalFile
 from app.index.indexes import IndexScope
 from app.server.core import open_core, prepare_database
 from app.settings import Settings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.features.registry import FEATURES
+from app.features import FEATURES
 from tests.support.clients import MODEL, Api, answer_of, ask, prompt_of, sdk, user
 from tests.support.database import connected
 from tests.support.forking import run, start

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.store.workloads import POOL_NAMES
+from app.store.pools import POOL_NAMES
 from tests.acceptance.sdk_upstream import chunk
 from tests.support.clients import Api, user
 from tests.support.database import connected

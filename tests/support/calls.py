@@ -11,7 +11,7 @@ from uuid import UUID
 
 import orjson
 
-from app.capture.recipe import Position, Recipe, make
+from app.capture.facts import Position, Recipe, make
 from app.store import ids
 from app.store.records import CallRecord, ChainRecord, StreamRecord, TurnRecord
 from app.store.turns import TurnStore

@@ -11,7 +11,7 @@ from types import ModuleType
 
 from app.optional import imported
 
-KNOWN = "app.features.registry"
+KNOWN = "app.features"
 
 
 class NoFeatures(MetaPathFinder):

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
-from app.features.embedded.server import SUPERUSER, EmbeddedPostgres
+from app.features.embedded import SUPERUSER, EmbeddedPostgres
 from app.store.migrate import migrate
 from app.store.queue import install_queue
 

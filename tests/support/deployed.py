@@ -6,7 +6,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from app.features.embedded.server import Account, Binaries, EmbeddedPostgres, unpack
+from app.features.embedded import Account, Binaries, EmbeddedPostgres, unpack
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

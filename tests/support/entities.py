@@ -10,9 +10,8 @@ from uuid import UUID
 
 import asyncpg
 
-from app.context.knower import Who
-from app.context.resolution import Resolution
-from app.features.knowledge.mentions import normalise
+from app.context.resolution import Resolution, Who
+from app.features.knowledge.resolution import normalise
 from app.features.knowledge.resolve import Resolver
 from app.store.ids import NIL
 from tests.support.labelled_mentions import KNOWN, ONTOLOGY, OWN_ALIASES, TENANT_ALIASES, Labelled

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
-from app.features.registry import FEATURES
+from app.features import FEATURES
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "app.cli"

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from app.capture.recipe import rebuild
+from app.capture.facts import rebuild
 from app.store import ids
 from app.store.turns import TurnStore
 from tests.support.journey import Answer, Journey, Message, assistant, user

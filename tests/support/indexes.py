@@ -6,9 +6,8 @@ from typing import Any
 
 from app.index.indexes import Indexes
 from app.store.indexed import IndexStore
-from app.store.pools import Pool
+from app.store.pools import FromPool, Pool
 from app.store.queries import Queries
-from app.store.workloads import FromPool
 from app.tasks import Supervisor
 
 SQL = Queries.load()

@@ -29,10 +29,9 @@ from app.features.spool import CallsKept
 from app.features.spool.keeper import SpoolKeeper
 from app.features.spool.spool import open_spool
 from app.gateway.finalize import Accountant
-from app.gateway.headers import Headers
+from app.gateway.headers import Headers, Redactor
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
-from app.gateway.redact import Redactor
 from app.gateway.turn import Gateway
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics

@@ -13,11 +13,9 @@ import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 from msgspec.structs import replace
 
-from app.context.knower import EarlierMessage, Who
-from app.context.resolution import Entity, Method, Resolution, RowValue
+from app.context.resolution import EarlierMessage, Entity, Method, Resolution, RowValue, Who
 from app.errors import Unavailable
-from app.features.knowledge.check_store import CheckStore
-from app.features.knowledge.jobs import CHECK, Checker, ResolutionHearing
+from app.features.knowledge.jobs import CHECK, Checker, CheckStore, ResolutionHearing
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Strategy
 from app.jobs.learn import Learner, Notes, ValidationAnswers
 from app.providers.embeddings import Embedder

@@ -12,13 +12,22 @@ from uuid import UUID
 
 from prometheus_client import CollectorRegistry
 
-from app.context.knower import EarlierMessage, Who
-from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Resolution, RowValue
+from app.context.resolution import (
+    Alternative,
+    Clash,
+    DomainFact,
+    DomainQuery,
+    EarlierMessage,
+    Entity,
+    Resolution,
+    RowValue,
+    Who,
+)
 from app.features.knowledge.inquiry import Knower, Sources
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
 from app.features.knowledge.resolve import ResolvedText
 from app.metrics import Metrics
-from app.store.resolution import Claim
+from app.store.records import Claim
 from app.tasks import Supervisor
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")

@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
 
-from app.context.knower import EarlierMessage
-from app.context.resolution import Entity
-from app.features.knowledge.mentions import normalise
+from app.context.resolution import EarlierMessage, Entity
 from app.features.knowledge.ontology import EntityType, Ontology
-from app.features.knowledge.resolution import FoundEntities, FoundRow, RowQuery
+from app.features.knowledge.resolution import FoundEntities, FoundRow, RowQuery, normalise
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 SETS = ("tuning", "heldout")

@@ -15,7 +15,7 @@ import orjson
 
 from app.clock import Clock
 from app.errors import Unavailable
-from app.features.commands.withdrawal import withdraw
+from app.features.commands.store import withdraw
 from app.jobs.learn import Comparing, Extract, Judge, Learner, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract

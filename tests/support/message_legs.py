@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from app.features.paging.messages import as_events
+from app.features.paging.forms import as_events
 
 Block = dict[str, Any]
 

@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import asyncpg
 
-from app.features.embedded.server import Account, EmbeddedPostgres, unpack
+from app.features.embedded import Account, EmbeddedPostgres, unpack
 from tests.support.database import FAST, connected
 from tests.support.ports import free_port
 from tests.support.server import runs, wait_until

@@ -32,10 +32,10 @@ from app.features.paging.values import (
     Shrunk,
 )
 from app.gateway.call import Remembered
-from app.gateway.client import Inbound
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import unwoven
 from app.gateway.reconcile import Place
+from app.gateway.relay import Inbound
 from app.gateway.upstream import Target
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers, prompt_tokens, tools_tokens

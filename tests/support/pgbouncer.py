@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from app.features.embedded.server import Account
+from app.features.embedded import Account
 from tests.support.deployed import DEPLOY
 from tests.support.ports import free_port
 from tests.support.server import STOP_S, wait_until

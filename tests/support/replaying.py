@@ -15,12 +15,10 @@ from app.context.score import PROFILES, Profile
 from app.features.cards.keeper import CardReader
 from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
-from app.features.paging.addon import PagingAddon
+from app.features.paging.addon import PagingAddon, RecordedPager
 from app.features.paging.pager import Pager
-from app.features.paging.recorded import RecordedPager
 from app.features.paging.store import PagingStore
-from app.features.replay.recompile import Mode, Recompiled, Recompiler
-from app.features.replay.store import ReplayStore
+from app.features.replay.recompile import Mode, Recompiled, Recompiler, ReplayStore
 from app.gateway.upstream import Router
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
@@ -30,7 +28,7 @@ from app.store.captures import Captures
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import ResolutionStore
+from app.store.records import ResolutionStore
 from app.store.spaces import SharedSpaces
 from app.store.turns import TurnStore
 from app.tasks import Supervisor

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import asyncpg
 
-from app.features.embedded.server import Account, Binaries, unpack
+from app.features.embedded import Account, Binaries, unpack
 from tests.support.database import connected
 from tests.support.own_postgres import children_of
 from tests.support.ports import free_port

@@ -20,7 +20,7 @@ import httpx
 from click.testing import CliRunner
 
 from app.cli.keys import keys
-from app.features.embedded.server import EmbeddedPostgres
+from app.features.embedded import EmbeddedPostgres
 from tests.support.database import PARTITIONS
 from tests.support.forking import PROGRAM, WORKER, Forked, run, start
 

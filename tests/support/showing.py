@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from app.features.cards.section import CardsAsked
+from app.features.cards.keeper import CardsAsked
 from app.features.cards.store import Card
 
 

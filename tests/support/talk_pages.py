@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import httpx
 
 from app.features.ui import conflicts, entities, sessions
-from app.features.ui.cookie import Cookies
 from app.features.ui.site import Site
+from app.features.ui.visit import Cookies
 from tests.support.wired_api import WiredApi
 
 LIFE_S = 3600.0

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from app.features.facts.store import Facts
-from app.features.replay.compare import compare
+from app.features.facts import Facts
 from app.features.replay.recompile import Recompiled
+from app.features.replay.routes import compare
 from app.memory.text import content_hash
 from app.store.memories import MemoryChange, MemoryText
 from app.store.tenancy import UserRef

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import asyncpg
 
-from app.capture import recipe
+from app.capture import facts
 from app.capture.facts import AnsweredChoice, CallFacts, Exchange, NewTurnMessage, Outcome, Usage
 from app.capture.record import Recorder
 from app.context.transcript import Transcript, canonical, chain, message_hash
@@ -118,10 +118,10 @@ class Teller:
         return [tuple(row.values()) for row in rows]
 
 
-def recipe_of(*elements: bytes, lead: int = 0, known: recipe.Position | None = None) -> tuple[bytes, recipe.Recipe]:
+def recipe_of(*elements: bytes, lead: int = 0, known: facts.Position | None = None) -> tuple[bytes, facts.Recipe]:
     body, spans = b'{"messages":[', []
     for n, each in enumerate(elements):
         body += b"," if n else b""
         spans.append((len(body), len(body) + len(each)))
         body += each
-    return body + b"]}", recipe.make(body + b"]}", 13, spans, known, None, lead)
+    return body + b"]}", facts.make(body + b"]}", 13, spans, known, None, lead)

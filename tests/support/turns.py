@@ -14,9 +14,8 @@ from app.context.request import Compilation
 from app.dialects.base import ChatRequest, renamed
 from app.dialects.splice import splice
 from app.gateway.addon import CallPart
-from app.gateway.idempotency import EarlierAnswer
-from app.gateway.inject import weave
-from app.gateway.prepare import Prepared
+from app.gateway.identify import EarlierAnswer
+from app.gateway.prepare import Prepared, weave
 from app.gateway.reconcile import Place
 from app.settings import Settings
 from tests.support.journey import (

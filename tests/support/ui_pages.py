@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 from starlette.routing import compile_path
 
-from app.features.ui import calls, conflicts, entities, keys, memories, overview, sessions, users
+from app.features.ui import calls, conflicts, entities, memories, overview, sessions, settings, users
 from app.features.ui import settings as settings_page
 from app.features.ui.visit import Entry
 from app.settings import Settings
@@ -30,7 +30,7 @@ _LINK = re.compile(r'<a\b[^>]*?\shref="([^"]*)"')
 
 def entries() -> list[Entry]:
     """All that the site is wired of, but for signing in."""
-    modules = (overview, calls, users, memories, sessions, entities, conflicts, keys)
+    modules = (overview, calls, users, memories, sessions, entities, conflicts, settings)
     return [*(each for module in modules for each in module.ROUTES), *settings_page.routes(Settings())]
 
 

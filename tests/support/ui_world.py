@@ -28,7 +28,7 @@ import asyncpg
 import click
 import httpx
 
-from app.features.embedded.server import EmbeddedPostgres
+from app.features.embedded import EmbeddedPostgres
 from tests.support.agent_client import play
 from tests.support.sample_domain import ONTOLOGY_YAML, SampleDomain, sample_domain
 from tests.support.scripted import ScriptedUpstream

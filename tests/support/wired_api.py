@@ -39,44 +39,35 @@ from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
 from app.errors import NotFound
-from app.features.calls.routes import calls_router
+from app.features.calls import calls_router
 from app.features.cards.keeper import CardKeeper
 from app.features.cards.routes import cards_router
 from app.features.cards.store import Cards
-from app.features.chat.learned import LearnedTurns
-from app.features.chat.routes import chat_router
+from app.features.chat import LearnedTurns, chat_router
 from app.features.commands.routes import commands_router, latest
 from app.features.commands.store import CommandStore
-from app.features.conflicts.routes import conflicts_router
-from app.features.conflicts.store import ConflictStore
+from app.features.conflicts import ConflictStore, conflicts_router
 from app.features.consolidation.routes import consolidation_router
 from app.features.consolidation.store import ConsolidationStore
-from app.features.facts.routes import facts_router
-from app.features.facts.store import Facts
-from app.features.insights.domain_query import DomainAsker as DomainAsker
+from app.features.facts import Facts, facts_router
+from app.features.insights.engine import DomainAsker as DomainAsker
+from app.features.insights.engine import InsightStore
 from app.features.insights.routes import insights_router
-from app.features.insights.store import InsightStore
 from app.features.knowledge.entities import EntityStore
-from app.features.knowledge.entity_routes import entities_router, without_ontology
+from app.features.knowledge.ontologies import OntologyStore
 from app.features.knowledge.ontology import Ontology
-from app.features.knowledge.ontology_routes import ontology_router
-from app.features.knowledge.ontology_store import OntologyStore
 from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
-from app.features.limits.spend import spend_router
-from app.features.limits.store import LimitStore, SpendStore
-from app.features.outcomes.routes import outcomes_router
-from app.features.outcomes.store import Outcomes
-from app.features.overview.routes import overview_router
-from app.features.overview.store import OverviewStore
+from app.features.knowledge.routes import entities_router, ontology_router, without_ontology
+from app.features.limits.store import LimitStore, SpendStore, spend_router
+from app.features.outcomes import Outcomes, outcomes_router
+from app.features.overview import OverviewStore, overview_router
 from app.features.paging.faults import Writer
-from app.features.paging.object_store import ObjectStore
 from app.features.paging.routes import objects_router
-from app.features.paging.store import PagingStore
-from app.features.preview.routes import Previewer, PreviewRequest, context_router
-from app.features.replay.ask_again import Replayer
+from app.features.paging.store import ObjectStore, PagingStore
+from app.features.preview import Previewer, PreviewRequest, context_router
 from app.features.replay.recompile import Recompiler
-from app.features.replay.routes import replay_router
+from app.features.replay.routes import Replayer, replay_router
 from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
 from app.features.transfer.store import CassetteStore, Export
 from app.jobs.learn import WorkingMemory
@@ -91,7 +82,7 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.queue import Queue
-from app.store.resolution import ResolutionStore
+from app.store.records import ResolutionStore
 from app.store.retention import Storage
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces

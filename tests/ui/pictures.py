@@ -11,7 +11,7 @@ from pathlib import Path
 
 from playwright.async_api import expect
 
-from app.features.embedded.server import EmbeddedPostgres
+from app.features.embedded import EmbeddedPostgres
 from tests.support.browsing import NARROW, WIDE, chromium, find_chromium, visiting
 from tests.support.database import connected
 from tests.support.scripted import ScriptedUpstream

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.breaker import Breaker
+from app.patience import Breaker
 
 OPEN_S = 5.0
 ROUNDING_S = 1e-9

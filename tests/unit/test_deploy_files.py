@@ -15,8 +15,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from app.dialects.base import DialectName
-from app.features.registry import load
-from app.features.replicas.reads import hosts_of
+from app.features import load
+from app.features.replicas import hosts_of
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.migrate import EXTENSIONS, ROLES

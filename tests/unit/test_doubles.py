@@ -7,13 +7,13 @@ import inspect
 import pytest
 
 from app.context.compile import Compiler
-from app.features.knowledge.conflict_log import ConflictLog
 from app.features.knowledge.domain import Domains
+from app.features.knowledge.inquiry import ConflictLog
 from app.features.knowledge.ontologies import Ontologies
 from app.features.knowledge.resolve import Resolver
 from app.features.paging.store import PagingStore
-from app.features.preview.routes import Previewer
-from app.store.resolution import ResolutionStore
+from app.features.preview import Previewer
+from app.store.records import ResolutionStore
 from app.store.turns import TurnStore
 from tests.support import knowing
 from tests.support.knowledge import Business

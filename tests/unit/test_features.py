@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,8 +18,7 @@ from starlette.types import ASGIApp
 
 import app.features
 from app.errors import NotReady
-from app.features import Around, Feature
-from app.features.registry import BY_NAME, FEATURES, Features, load
+from app.features import BY_NAME, FEATURES, ROUTES, Around, Feature, Features, load
 from app.optional import imported
 from app.settings import Settings
 
@@ -144,21 +144,14 @@ def test_settings_choose() -> None:
         "spool",
         "replicas",
         "transfer",
-        "outcomes",
         "replay",
-        "calls",
-        "chat",
-        "preview",
-        "conflicts",
-        "facts",
-        "overview",
         "commands",
     ]
     assert list(dict(load(Settings(ui="on", mcp="on", otel="on")))) == list(FEATURES)
 
 
 def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.features.registry.FEATURES", {"nowhere": "mcp"})
+    monkeypatch.setattr("app.features.FEATURES", {"nowhere": "mcp"})
     assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
     with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.nowhere"):
         load(Settings(mcp="on"))
@@ -167,34 +160,47 @@ def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_of_which_only_what_was_compiled_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "left_over" / "__pycache__").mkdir(parents=True)
     monkeypatch.setattr(app.features, "__path__", [*app.features.__path__, str(tmp_path)])
-    monkeypatch.setattr("app.features.registry.FEATURES", {"left_over": "mcp"})
+    monkeypatch.setattr("app.features.FEATURES", {"left_over": "mcp"})
     assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
     with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.left_over"):
         load(Settings(mcp="on"))
 
 
 def test_one_that_is_there_though_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.features.registry.FEATURES", {"ui": "ui", "mcp": "mcp", "nowhere": "paging"})
-    monkeypatch.setattr("app.features.registry.ALWAYS", {"ui", "nowhere"})
+    monkeypatch.setattr("app.features.FEATURES", {"ui": "ui", "mcp": "mcp", "nowhere": "paging"})
+    monkeypatch.setattr("app.features.ALWAYS", {"ui", "nowhere"})
     assert list(dict(load(Settings(ui="off", mcp="off", paging="off")))) == ["ui"]
     with pytest.raises(NotReady, match=r"MNEME_PAGING: this installation has no app\.features\.nowhere"):
         load(Settings(paging="on"))
 
 
 def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.features.registry.FEATURES", {"broken": "ui"})
+    monkeypatch.setattr("app.features.FEATURES", {"broken": "ui"})
 
     class Broken(ModuleType):
         def FEATURE(self, settings: Settings) -> Feature:  # noqa: N802 - a class, in a real one
             raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
 
-    monkeypatch.setitem(sys.modules, "app.features.broken", Broken("app.features.broken"))
+    broken = Broken("app.features.broken")
+    broken.__spec__ = ModuleSpec("app.features.broken", None, origin=__file__)
+    monkeypatch.setitem(sys.modules, "app.features.broken", broken)
     with pytest.raises(ModuleNotFoundError, match="jinja2"):
         load(Settings.model_construct(ui="on", _fields_set=set()))
 
 
 def test_what_the_core_finds_by_its_name_is_there() -> None:
     source = "".join(path.read_text() for path in Path(app.__path__[0]).rglob("*.py"))
-    names = set(re.findall(r'(?:imported|needed)\("([\w.]+)"', source))
+    names = set(re.findall(r'(?:imported|needed|is_there|require)\("([\w.]+)"', source))
     assert {each.partition(".")[0] for each in names} <= {*FEATURES, *BY_NAME}
     assert None not in map(imported, names)
+
+
+def test_routes_alone_are_loaded_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.features.ROUTES", (*ROUTES, "nowhere"))
+    features = load(SETTINGS)
+    assert features.absent == ["nowhere"]
+    gate: Any = MagicMock()
+    gate.router.side_effect = lambda *_, **__: APIRouter()
+    alone = Features({}, routes=ROUTES)
+    assert len(alone.routes(NOBODY, SETTINGS, gate)) == len(ROUTES)
+    assert Features({}).routes(NOBODY, SETTINGS, gate) == []

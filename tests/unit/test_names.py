@@ -14,10 +14,10 @@ APART = (
     "api/",
     "features/ui/",
     "features/mcp/",
-    "features/calls/routes",
-    "features/chat/routes",
-    "features/conflicts/routes",
-    "features/facts/routes",
+    "features/calls.py",
+    "features/chat.py",
+    "features/conflicts.py",
+    "features/facts.py",
 )
 """Where classes are of one page or route each: a schema of the API keeps its name, which clients see."""
 PORTS = {"Authenticator"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.server.core import pool_limits
 from app.settings import Settings
-from app.store.workloads import POOL_NAMES, PoolLimits
+from app.store.pools import POOL_NAMES, PoolLimits
 
 POSTGRES_CONNECTIONS = 100 - 3
 """Postgres' own default of `max_connections`, less those kept for superusers."""

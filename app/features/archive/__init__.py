@@ -48,7 +48,7 @@ class HistoryArchives(Feature):
         return (erasing(self._keep(), own_connection(dsn, ERASER_ROLE), queries, clock),)
 
     async def findings(self, dsn: str | None) -> Sequence[Finding]:
-        from app.features.archive.findings import findings
+        from app.features.archive.archives import findings
         from app.store.erasure import connected, own_connection
         from app.store.pools import OWNER_ROLE
         from app.store.queries import Queries

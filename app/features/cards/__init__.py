@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
-    from app.features.cards.extract import CardExtractor
     from app.features.cards.keeper import CardKeeper
+    from app.features.cards.store import CardExtractor
     from app.store.pools import Pool
 
 
@@ -32,7 +32,7 @@ class CardsShown(Feature):
         return CardKeeper(cards, process.queries, process.tasks, process.count, process.clock)
 
     def noting(self, process: Process) -> CardExtractor | None:
-        from app.features.cards.extract import CardExtractor
+        from app.features.cards.store import CardExtractor
 
         tools = self.settings.card_tools
         return CardExtractor(process.queries, tools, process.count, process.clock) if tools else None

@@ -1,4 +1,6 @@
-"""The cards that are shown with messages, for what answers requests: kept with them, shown with them, and read for prompts."""
+"""Cards that a conversation showed, found by what is said of them: for the API, for a prompt (`card_section`), for a model that
+calls a tool.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +8,286 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
+import orjson
 from asyncpg.pool import PoolConnectionProxy
+from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.card_models import CardGiven, CardOut, compact
+from app.api.common import MAX_CARD_BYTES, MAX_ORDER, CardGiven, CardOut, CardType, Model, clean, compact
 from app.clock import Clock
-from app.context.asked_cards import AskedCards
+from app.context.assemble import Block, neutralise
+from app.context.facts_section import CARD, told_id
+from app.context.notes import Count, NoteLines
+from app.context.pack import Reason
+from app.context.request import AskedCards
 from app.context.transcript import query_of
 from app.dialects.base import ChatRequest
-from app.features.cards.finder import CardFinder
-from app.features.cards.models import new_cards, shown_card
-from app.features.cards.navigation import CardRequest, understand
-from app.features.cards.section import CardsAsked
-from app.features.cards.store import Cards, NewCard, attach
+from app.features.cards.navigation import MAX_ASKED_CHARS, CardRequest, pick, understand
+from app.features.cards.store import Card, Cards, NewCard, attach
 from app.gateway.reconcile import Place
 from app.store.history import Attach
 from app.store.queries import Queries
 from app.store.sessions import SessionRef
 from app.tasks import FailOpen, Supervisor
+
+MAX_FOUND = 100
+"""Most cards that one sentence finds; "all cards" of a long conversation are listed in pages."""
+
+
+class FoundCards(NamedTuple):
+    """Cards with how they were understood; no cards: `why`. `wanted` None: the sentence asks for no card."""
+
+    wanted: CardRequest | None
+    cards: tuple[Card, ...]
+    question: int | None
+    why: str
+
+
+class CardFinder:
+    """Finds cards."""
+
+    def __init__(self, cards: Cards) -> None:
+        self._cards = cards
+
+    async def find(
+        self,
+        tenant: UUID,
+        ref: SessionRef,
+        asked: str | CardRequest,
+        *,
+        asking: bool = False,
+        upto: int | None = None,
+        most: int = MAX_FOUND,
+    ) -> FoundCards:
+        """The cards that a sentence asks for, `most` of them. `asking`: the sentence is itself a question of this conversation
+        that is not stored yet, so that "the previous question" is the last one that is. `upto`: the conversation as it was when
+        this turn was its last."""
+        shown, questions = await self._cards.index(tenant, ref, upto)
+        wanted = understand(asked, {each.kind for each in shown}) if isinstance(asked, str) else asked
+        if wanted is None:
+            return FoundCards(None, (), None, "")
+        picked = pick(wanted, shown, questions + asking)
+        cards = await self._cards.by_id(tenant, ref.user_id, [each.card_id for each in picked.cards[:most]])
+        why = "" if cards else picked.why or "There is no such card any more."
+        return FoundCards(wanted, tuple(cards), picked.question, why)
+
+
+# --- as a tool --------------------------------------------------------------------------------------------------------
+
+TOOL_NAME = "find_card"
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {
+        "name": TOOL_NAME,
+        "description": "Finds cards (charts, tables, products, …) that were shown to the user earlier in this conversation."
+        " Pass the user's own words as `query`, or say which with the other parameters.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": 'Such as "the second card from three questions ago".'},
+                "order": {
+                    "type": "integer",
+                    "description": "1: the first card of the question, -1: the last. Left out: all.",
+                },
+                "question": {
+                    "type": "integer",
+                    "description": "Shown with this question, from 1; -1: the last that showed any.",
+                },
+                "questions_ago": {"type": "integer", "description": "Shown so many questions ago; 0: with this one."},
+                "type": {"type": "string", "description": "Such as chart, table, product."},
+            },
+            "additionalProperties": False,
+        },
+    },
+}
+"""The tool as OpenAI's API takes it."""
+
+
+# --- The cards that a user's message asks for ("show me the second card from the first question"), as a section of a memory
+# block.
+#
+# Each is a line of quoted text. A card never changes, so that its id tells whether it stands in an earlier block; then it is
+# not told again. Behind it stand the ids of the messages that it came with: whoever deletes one of them takes the block back.
+
+LABEL = "Shown on the user's screen: "
+
+
+class CardsAsked(NamedTuple):
+    """The cards that were found, in their order."""
+
+    found: Sequence[Card]
+
+    @property
+    def ids(self) -> list[UUID]:
+        return [each.card_id for each in self.found]
+
+    def beside(self, blocks: Sequence[Block]) -> CardsTold:
+        """Of these cards what is to be told beside the blocks that stay in the prompt."""
+        live = {item for block in blocks for item in block.item_ids}
+        told: tuple[list[Card], list[Card]] = [], []
+        for each in self.found:
+            told[note_of(each) in live].append(each)
+        return CardsTold(*told)
+
+
+class CardsTold(NamedTuple):
+    """What there is to tell now, and of that what an earlier block tells already (`seen`)."""
+
+    cards: Sequence[Card]
+    seen: Sequence[Card]
+
+    @property
+    def new(self) -> bool:
+        return bool(self.cards)
+
+    def wants(self, count: Count, budget: int) -> int:
+        """Tokens that it would take, as far as they matter: beyond `budget` nothing is counted."""
+        used = 0
+        for each in self.cards:
+            if used >= budget:
+                break
+            if each.tokens <= budget:  # a large one takes long to count, and is not told
+                used += _cost(each, count)
+        return used
+
+    def tell(self, said: NoteLines, budget: int, count: Count) -> None:
+        """Add the cards that fit to what is said, in their order, and their figures to its account. After all other lines: see
+        `facts_section.shown`."""
+        chosen: list[Card] = []
+        used = 0
+        for each in self.cards:
+            if used + each.tokens <= budget and used + (cost := _cost(each, count)) <= budget:
+                chosen.append(each)
+                used += cost
+        said.before += map(card_line, chosen)
+        said.ids += map(note_of, chosen)
+        said.ids += [message for each in chosen for message in _sources(each)]
+        said.tokens += used
+        said.account["cards"] = {
+            "budget": budget,
+            "tokens": used,
+            "chosen": [each.card_id for each in chosen],
+            "dropped": [[each.card_id, Reason.OVER_BUDGET] for each in self.cards if each not in chosen],
+            "visible": [each.card_id for each in self.seen],
+        }
+
+
+def card_line(card: Card) -> str:
+    """ "Shown on the user's screen: card 2 of question 1 (chart): {…}"."""
+    data = orjson.dumps(card.data).decode()
+    return neutralise(f"{LABEL}card {card.order} of question {card.question} ({card.kind}): {data}")
+
+
+def note_of(card: Card) -> UUID:
+    """The id of a card's line."""
+    return told_id(str(card.card_id), "", CARD)
+
+
+def _sources(card: Card) -> list[UUID]:
+    return [each for each in (card.message_id, card.source_message_id) if each is not None]
+
+
+def _cost(card: Card, count: Count) -> int:
+    return count(card_line(card) + "\n") + 1
+
+
+# --- What the routes of cards take and give.
+
+
+class CardIn(CardGiven):
+    """A card to add to an answer that is stored."""
+
+    turn: Annotated[int, Field(ge=1, le=2**30)] | None = Field(
+        None, description="`turn_index` of the answer; the last one."
+    )
+
+
+class CardAdded(CardOut):
+    """`created`: false where the same card stood in its place already."""
+
+    created: bool
+
+
+class CardsAdded(BaseModel):
+    cards: list[CardAdded]
+
+
+class CardPage(BaseModel):
+    cards: list[CardOut]
+    next: str | None
+
+
+class Understood(BaseModel):
+    """What was asked for. `order`: 1 the first, -1 the last, null all; `count`: so many from there on; `type`: its words.
+    `question`: the one that the cards were shown with; null: several."""
+
+    order: int | None
+    count: int
+    type: str | None
+    question: int | None
+    questions_ago: int | None
+
+
+class CardsFound(BaseModel):
+    cards: list[CardOut]
+    understood: Understood
+
+
+class Wish(Model):
+    """Which card: what was said of it, or numbers. What `find_card` takes."""
+
+    query: Annotated[str, StringConstraints(max_length=MAX_ASKED_CHARS), AfterValidator(clean)] | None = None
+    question: Annotated[int, Field(ge=-(2**30), le=2**30)] | None = None
+    questions_ago: Annotated[int, Field(ge=0, le=2**30)] | None = None
+    order: Annotated[int, Field(ge=-MAX_ORDER, le=MAX_ORDER)] | None = None
+    type: CardType | None = None
+
+
+class ToolCall(Model):
+    """A call of `find_card`, as a model made it."""
+
+    arguments: str = Field(max_length=MAX_CARD_BYTES, description="`function.arguments` of the tool call: JSON text.")
+    tool_call_id: Annotated[str, StringConstraints(min_length=1, max_length=512), AfterValidator(clean)] | None = None
+
+
+class ToolMessage(BaseModel):
+    """The message to send back to the model."""
+
+    role: str = "tool"
+    tool_call_id: str | None
+    content: str
+
+
+def new_cards(given: Sequence[CardGiven], tokens: Sequence[int], now: datetime) -> list[NewCard]:
+    """Cards ready to be stored."""
+    return [
+        NewCard(each.type, each.data, count, now, order=each.display_order)
+        for each, count in zip(given, tokens, strict=True)
+    ]
+
+
+def shown_card(card: Card) -> CardOut:
+    """A card as the API shows it."""
+    return CardOut(
+        id=card.card_id,
+        session_id=card.session_id,
+        message_id=card.message_id,
+        turn_index=card.turn_index,
+        question=card.question,
+        display_order=card.order,
+        type=card.kind,
+        data=card.data,
+        source=card.source,
+        tool_call_id=card.tool_call_id,
+        token_count=card.tokens,
+        shown_at=card.shown_at,
+    )
+
+
+# --- The cards that are shown with messages, for what answers requests: kept with them, shown with them, and read for prompts.
 
 log = logging.getLogger("mneme.cards")
 

@@ -10,19 +10,32 @@ import orjson
 from fastapi import APIRouter, Query, Response
 from pydantic import Discriminator, Field, Tag, ValidationError
 
-from app.api.card_models import MAX_CARDS, MAX_ORDER, CardType
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Segment, Text, decode_cursor, paged, parse_json
+from app.api.common import (
+    DEFAULT_PAGE,
+    MAX_CARDS,
+    MAX_ORDER,
+    CardType,
+    Cursor,
+    Limit,
+    Segment,
+    Text,
+    decode_cursor,
+    paged,
+    parse_json,
+)
 from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.api.sessions import Owner
 from app.errors import BadBody, BadRequest, NotFound
-from app.features.cards.finder import TOOL, CardFinder, FoundCards
-from app.features.cards.keeper import CardKeeper
-from app.features.cards.models import (
+from app.features.cards.keeper import (
+    TOOL,
     CardAdded,
+    CardFinder,
     CardIn,
+    CardKeeper,
     CardPage,
     CardsAdded,
     CardsFound,
+    FoundCards,
     ToolCall,
     ToolMessage,
     Understood,

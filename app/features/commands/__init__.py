@@ -1,7 +1,7 @@
 """What users tell memory to do in chats: read (`grammar`), done (`commander`), listed and undone (`routes`, `store`).
 
 By their names the core finds what reads (`memory/commands.py`), what does (`server/proxy.py`), what ends wishes that learning
-finds taken back (`withdrawal`; `server/learning.py`), and what /api/v1/me says of it (`server/routes.py`).
+finds taken back (`withdrawal`; `server/core.py`), and what /api/v1/me says of it (`server/routes.py`).
 """
 
 from __future__ import annotations

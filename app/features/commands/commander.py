@@ -47,13 +47,12 @@ from app.features.commands.grammar import (
     value_keys,
 )
 from app.features.commands.store import BRIEF, NEAREST, CommandOutcome, CommandStore, Doing, Done, HiddenMemory, Message
-from app.gateway.commands import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside, heard_in, newest, told
 from app.gateway.identify import Identity
+from app.gateway.prepare import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside, heard_in, newest, told
 from app.gateway.reconcile import Place, question_chain
-from app.languages.data import all_of, language, language_of
-from app.languages.speech import heard
-from app.memory.answers import Note, reply_to
+from app.languages.data import all_of, heard, language, language_of
 from app.memory.candidate import MemoryCandidate, SourceExchange, Triple
+from app.memory.claims import Note, reply_to
 from app.memory.commands import Command
 from app.memory.extract import extract
 from app.memory.text import content_hash, normalise, strip_injected

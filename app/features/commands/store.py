@@ -24,9 +24,12 @@ from msgspec import Struct, convert, field, to_builtins
 
 from app.clock import Clock
 from app.errors import Conflict, NotFound
-from app.features.commands.grammar import STEM, StoredMemory, contrary
+from app.features.commands.grammar import STEM, WITHDRAWS, StoredMemory, commands, contrary, taken_back
+from app.jobs.learn import LearnJob, Told
+from app.memory.drafts import Draft
+from app.memory.extract_clauses import MAX_OWN_WORD
 from app.store import ids
-from app.store.learning import RECENT_TURNS
+from app.store.learning import RECENT_TURNS, Effect
 from app.store.memories import IN_FORCE, content_hmac
 from app.store.pools import Pool, halfvec
 from app.store.queries import Queries
@@ -375,3 +378,40 @@ def _within(word: str) -> str:
     """A pattern of texts that have a form of the word. (Apostrophes are written in several ways: what stands before one.)"""
     begin = word.replace("\0", "").replace("’", "'").split("'")[0][:STEM]
     return "%" + re.sub(r"([\\%_])", r"\\\1", begin) + "%"
+
+
+# --- Standing wishes that the user took back, ended by the job that learns from the message.
+
+
+async def withdraw(
+    sql: Queries, clock: Clock, job: LearnJob, effect: Effect, exchanges: Sequence[Told], statements: Sequence[Draft]
+) -> None:
+    """End standing wishes that the user took back where no request did it: in what is imported, or was said while memory was
+    late. Each is a command that can be undone; one that says something else besides stays, for there is nobody to ask.
+
+    Within a job's effect, after what its messages state is taken in. What was said later, and learned earlier, takes back the
+    wishes that are new, too."""
+    scope = job.session if job.confined else ids.NIL
+    doing = Doing(effect.connection, sql, job.tenant, job.user, scope, clock.now(), None)
+    said = {own[0].message_id: (exchange.user_text, own[0].created_at) for exchange, own in exchanges}
+    asked = [each.message.created_at for each in statements if each.candidate.kind == "instruction"]
+    if asked:
+        said |= await doing.said_since(min(asked), MAX_OWN_WORD)
+    for message, (text, at) in said.items():
+        orders = [each for each in commands(text) if each.kind in WITHDRAWS]
+        place = await doing.heeded(message) if orders else None
+        if place is None:
+            continue
+        session, message_hash, done = place
+        if done is not None and (done.undone or done.outcome != "done"):
+            continue  # what was done about it does to older wishes, too, that were learned since; undone, it does no more
+        for order in orders:
+            found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
+            if not found.wishes or not found.clear:
+                continue
+            items = await doing.end([each.memory_id for each in found.wishes])
+            if done is not None:
+                await doing.confirmed(done.command_id, (*done.items, *items))
+            else:
+                new = Done(ids.uuid7(doing.now), order.kind, order.scope, "done", items)
+                await doing.note(session, message.bytes, message_hash, new)

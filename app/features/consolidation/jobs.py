@@ -24,21 +24,19 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.errors import BadBody
 from app.features import Process
-from app.features.consolidation.compaction import (
-    CompactionMessage,
-    CompactionWindow,
-    choose,
-    needs_compaction,
-    ratio,
-    summary_budget,
-)
 from app.features.consolidation.patterns import (
     THEME_EPISODES,
+    CompactionMessage,
+    CompactionWindow,
     Pattern,
+    choose,
+    needs_compaction,
     outcome_patterns,
     pattern_confidence,
     patterns,
     procedures,
+    ratio,
+    summary_budget,
 )
 from app.features.consolidation.store import (
     COMPACT,
@@ -71,12 +69,13 @@ from app.features.consolidation.summaries import (
     SummarySource,
     display_name,
     due_entities,
+    due_topics,
     extractive,
     interaction,
     key_facts,
+    names_topic,
     with_helper,
 )
-from app.features.consolidation.topics import due_topics, names_topic
 from app.jobs.schedule import IDLE, STATEMENT_S, Connection, Tick
 from app.jobs.worker import Handler
 from app.memory.candidate import Provenance

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
-    from app.features.insights.domain_query import DomainAsker
+    from app.features.insights.engine import DomainAsker
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.store.queries import Queries
@@ -25,15 +25,14 @@ class Insights(Feature):
     """Routes in a server; a tick and a job in the worker."""
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
+        from app.features.insights.engine import InsightStore
         from app.features.insights.routes import insights_router
-        from app.features.insights.store import InsightStore
 
         store = InsightStore(process.pool, process.queries, process.clock)
         return (insights_router(gate, store, self._caller(process), process.clock),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.insights.engine import ENTRYPOINT, Engine
-        from app.features.insights.store import InsightStore
+        from app.features.insights.engine import ENTRYPOINT, Engine, InsightStore
 
         store = InsightStore(process.pool, process.queries, process.clock)
         return {ENTRYPOINT: Engine(store, self._caller(process), process).handle}
@@ -44,7 +43,7 @@ class Insights(Feature):
         return insight_ticks(queries)
 
     def _caller(self, process: Process) -> DomainAsker:
-        from app.features.insights.domain_query import DomainAsker
+        from app.features.insights.engine import DomainAsker
         from app.store.tenancy import Tenancy
 
         tenancy = Tenancy(process.pool, process.queries, process.clock)

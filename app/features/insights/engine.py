@@ -1,28 +1,376 @@
-"""The job of an insight: ask the domain, and write what it says as a memory in the place of what it said before."""
+"""What two periods' figures come to, in words: total, change against the period before, shares, the largest. Pure."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Sequence
-from datetime import datetime, timedelta
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, time, timedelta
+from math import isfinite
+from typing import Any, NamedTuple
 from uuid import UUID
 
+import asyncpg
 import orjson
+from msgspec import Struct
 
-from app.errors import BadBody, BadRequest, DomainAway
+from app.clock import Clock
+from app.errors import AwayReason, BadBody, BadRequest, Conflict, DomainAway
 from app.features import Process
-from app.features.insights.domain_query import DomainAsker
-from app.features.insights.render import Bounds, InsightText, bounds_of, said
-from app.features.insights.store import InsightStore, StoredInsight
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
 from app.memory.drafts import SEMANTIC
 from app.memory.text import content_hash
+from app.sources import DomainSource
 from app.store import ids
 from app.store.consolidation import Derivation, NewConsolidated, key_hmac
 from app.store.learning import MemoryRow
+from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
 from app.store.queries import Queries
+from app.store.tenancy import UserRef, ensure_user
+
+TREND = 0.10
+"""Change against the period before from which it is a trend, and what is told of it a pattern: below a tenth, weeks of a small
+business differ by chance (a choice, not measured)."""
+TOP = 3
+"""Largest rows that are named: those of seed 001 §6.4, the top post among them."""
+
+
+class Measured(NamedTuple):
+    """A row: `label` None where the query has none."""
+
+    label: str | None
+    value: float
+
+
+class Figures(NamedTuple):
+    """What a query said of two periods, each largest first."""
+
+    now: tuple[Measured, ...]
+    before: tuple[Measured, ...]
+
+
+class Bounds(NamedTuple):
+    """A period, from `begin` until before `end`; the one before it begins at `before`."""
+
+    before: datetime
+    begin: datetime
+    end: datetime
+
+
+class Insight(Struct, frozen=True):
+    """What is asked again and again. `period_days`: whole days before today, UTC; `every_hours`: how often."""
+
+    name: str
+    domain: str
+    title: str
+    source: str
+    unit: str = ""
+    period_days: int = 7
+    every_hours: int = 6
+
+
+class InsightText(Struct, frozen=True):
+    """What it says. `change`: against the period before, as a share of that; None where there was nothing."""
+
+    text: str
+    total: float
+    change: float | None
+
+    @property
+    def kind(self) -> str:
+        """Of the memory (seed 001 §4.1: fact, pattern)."""
+        return "pattern" if self.change is not None and abs(self.change) >= TREND else "fact"
+
+
+def bounds_of(days: int, now: datetime) -> Bounds:
+    """The last whole days before today, UTC."""
+    end = datetime.combine(now.astimezone(UTC).date(), time(), UTC)
+    length = timedelta(days=days)
+    return Bounds(end - 2 * length, end - length, end)
+
+
+def said(insight: Insight, figures: Figures, bounds: Bounds) -> InsightText | None:
+    """None: there is nothing to say of this period, nor of the one before."""
+    if not figures.now and not figures.before:
+        return None
+    total = sum(each.value for each in figures.now)
+    former = sum(each.value for each in figures.before)
+    change = (total - former) / abs(former) if former else None
+    unit = f" {insight.unit}" if insight.unit else ""
+    text = (
+        f"{insight.title}, {bounds.begin:%Y-%m-%d} to {bounds.end - timedelta(days=1):%Y-%m-%d}: {_number(total)}{unit}"
+    )
+    text += f", {_compared(change, former, insight.period_days)}"
+    labelled = [each for each in figures.now if each.label]
+    if len(labelled) > 1 and total > 0 and labelled[-1].value >= 0:  # of what is less than nothing there is no share
+        named = (f"{each.label} {_number(each.value)} ({each.value / total:.0%})" for each in labelled[:TOP])
+        text += f"; most: {', '.join(named)}"
+    elif labelled:
+        text += "; " + ", ".join(f"{each.label} {_number(each.value)}" for each in labelled[:TOP])
+    return InsightText(text, total, change)
+
+
+def _compared(change: float | None, former: float, days: int) -> str:
+    before = "the day before" if days == 1 else f"the {days} days before"
+    if change is None:
+        return f"none in {before}" if not former else ""
+    if round(change, 2) == 0:
+        return f"as in {before} ({_number(former)})"
+    return f"{'up' if change > 0 else 'down'} {abs(change):.0%} from {_number(former)} in {before}"
+
+
+def _number(value: float) -> str:
+    """Whole, or to two places."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+# --- The table of insights, under row-level security.
+
+MAX_INSIGHTS = 50
+"""Of one user: each is a query of the business's database every few hours."""
+
+
+class StoredInsight(NamedTuple):
+    """An insight, and what became of it."""
+
+    user_id: UUID
+    user_external_id: str
+    name: str
+    domain: str
+    title: str
+    unit: str
+    source: str
+    period_days: int
+    every_hours: int
+    due_at: datetime
+    ran_at: datetime | None
+    memory_id: UUID | None
+    error: str | None
+
+    @property
+    def insight(self) -> Insight:
+        return Insight(self.name, self.domain, self.title, self.source, self.unit, self.period_days, self.every_hours)
+
+
+class InsightStore:
+    """Insights by user."""
+
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._clock = clock
+
+    async def put(self, tenant: UUID, user: UserRef, insight: Insight) -> bool:
+        """Say what is asked, at once and from then on; whether it is new. Raises Conflict where the user has too many."""
+        now = self._clock.now()
+        async with self._pool.transaction(tenant) as connection:
+            await ensure_user(connection, self._sql, tenant, user, now)
+            there = await connection.fetchrow(self._sql["insights.count"], tenant, user.id, insight.name)
+            assert there is not None, "a count has one row"
+            if there["others"] >= MAX_INSIGHTS:
+                raise Conflict(f"A user has at most {MAX_INSIGHTS} insights.")
+            await connection.execute(
+                self._sql["insights.put"],
+                tenant, user.id, insight.name, insight.domain, insight.title, insight.unit, insight.source,
+                insight.period_days, insight.every_hours, now,
+            )  # fmt: skip
+        return not there["known"]
+
+    async def page(
+        self, tenant: UUID, user: UUID | None, *, after: tuple[UUID, str] | None, limit: int
+    ) -> list[StoredInsight]:
+        """Of a user or of all, by user and name."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["insights.list"], tenant, user, *(after or (None, None)), limit)
+        return [StoredInsight(**dict(row)) for row in rows]
+
+    async def one(self, tenant: UUID, user: UUID, name: str) -> StoredInsight | None:
+        """One of a user's."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["insights.one"], tenant, user, name)
+        return None if row is None else StoredInsight(**dict(row))
+
+    async def drop(self, tenant: UUID, user: UUID, name: str) -> bool:
+        """Take one away; what it said stays until it expires. False: there was none."""
+        async with self._pool.transaction(tenant) as connection:
+            return await connection.fetchval(self._sql["insights.drop"], tenant, user, name) is not None
+
+    async def failed(self, tenant: UUID, user: UUID, name: str, due_at: datetime, error: str) -> None:
+        """It said nothing, because of `error`."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(
+                self._sql["insights.ran"], tenant, user, name, self._clock.now(), due_at, None, error
+            )
+
+
+# --- A domain is asked one SELECT of the tenant's, by a connection of its own that reads and nothing else.
+#
+# The text stands as a subquery in a statement of ours, so it can only be a query; it is sent by the extended protocol, which
+# takes one statement; the transaction is READ ONLY, has a time limit, and is always rolled back, with whatever settings were
+# made in it. Beside that the role is looked at: one that could write into a table that the query reads is refused, unless the
+# domain's `allow_writer` says otherwise.
+
+MAX_ROWS = 1000
+"""Rows that one query may have: a figure for each post or customer of a small business; more are grouped by the query."""
+MAX_LABEL_CHARS = 100
+REFUSALS = frozenset({"0A", "21", "22", "25", "42", "54"})
+"""Classes of SQLSTATE that are the query's fault: what is not supported, cardinality, data, what a transaction that only reads
+does not do, syntax and rights, too complex."""
+NUMERIC = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8"})
+TEXTUAL = frozenset({"text", "varchar", "bpchar", "name", "citext"})
+
+
+class DomainAsker:
+    """Asks the domains that the settings name, each for its own tenants alone."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, DomainSource],
+        tenant_of: Callable[[str], Awaitable[UUID | None]],
+        sql: Queries,
+    ) -> None:
+        """`tenant_of`: the tenant of a name."""
+        self._sources = sources
+        self._tenant_of = tenant_of
+        self._sql = sql
+
+    async def ask(self, tenant: UUID, domain: str, source: str, bounds: Bounds) -> Figures:
+        """What a query says of a period and of the one before. Raises BadRequest for what is no query of this tenant's, and
+        DomainAway."""
+        found = self._sources.get(domain)
+        if found is None or tenant not in [await self._tenant_of(each) for each in found.tenants]:
+            raise BadRequest(f"There is no domain {domain} of this tenant's.", param="domain")
+        patience_s = 2 * found.statement_timeout_ms / 1000 + CONNECT_TIMEOUT_S + COMMAND_GRACE_S
+        try:
+            async with asyncio.timeout(patience_s):
+                connection = await self._connect(domain, found)
+                try:
+                    return await self._within(connection, domain, found, source, bounds)
+                finally:
+                    connection.terminate()
+        except asyncpg.QueryCanceledError as error:
+            told = f"The query takes longer than {found.statement_timeout_ms} ms (the domain's statement_timeout_ms)."
+            raise BadRequest(told, param="sql", code="bad_insight") from error
+        except (TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            if str(getattr(error, "sqlstate", ""))[:2] in REFUSALS:
+                # Postgres' own words, for who wrote the query; of rows they quote at most a value that cannot be cast.
+                told = f"The domain refuses the query: {error}."
+                raise BadRequest(told, param="sql", code="bad_insight") from error
+            reason: AwayReason = "timeout" if isinstance(error, TimeoutError) else "unreachable"
+            raise DomainAway(domain, reason, type(error).__name__) from None
+
+    async def _connect(self, domain: str, source: DomainSource) -> Any:
+        try:
+            return await asyncpg.connect(
+                source.dsn.get_secret_value(),
+                timeout=CONNECT_TIMEOUT_S,
+                statement_cache_size=0,
+                server_settings={"application_name": f"mneme insights {domain}"},
+            )
+        except asyncpg.PostgresError as error:
+            raise DomainAway(domain, "unreachable", type(error).__name__) from None
+
+    async def _within(self, connection: Any, domain: str, source: DomainSource, query: str, bounds: Bounds) -> Figures:
+        transaction = connection.transaction(readonly=True, isolation="repeatable_read")
+        await transaction.start()
+        try:
+            await _limit(connection, source)
+            await connection.execute("SET LOCAL TimeZone = 'UTC'")
+            await connection.prepare(alone(query))
+            statement = measuring(query, labelled=_labelled(await connection.prepare(columns_of(query))))
+            # Behind a role that may write nobody would know what a function does: first who, then what.
+            if not source.allow_writer:
+                await self._check_role(connection, domain, statement, bounds)
+            now = await self._measure(connection, source, statement, bounds.begin, bounds.end)
+            before = await self._measure(connection, source, statement, bounds.before, bounds.begin)
+        finally:
+            with contextlib.suppress(asyncpg.PostgresError, asyncpg.InterfaceError):
+                await transaction.rollback()
+        return Figures(now, before)
+
+    async def _check_role(self, connection: Any, domain: str, statement: str, bounds: Bounds) -> None:
+        """Raises DomainAway where the role could write into what the query reads."""
+        (who,) = await connection.fetch(self._sql["domain.writer"])
+        if who["is_superuser"]:
+            raise DomainAway(domain, "writer", "its role is a superuser")
+        explained = await connection.fetchval(f"EXPLAIN (VERBOSE, FORMAT JSON) {statement}", bounds.begin, bounds.end)
+        tables = sorted(set(tables_of(orjson.loads(explained))))
+        if tables:
+            schemas, names = map(list, zip(*tables, strict=True))
+            for row in await connection.fetch(self._sql["domain.tables"], schemas, names):
+                if row["may_write"]:
+                    raise DomainAway(domain, "writer", f"its role could write to {'.'.join(tables[row['n'] - 1])}")
+
+    async def _measure(
+        self, connection: Any, source: DomainSource, statement: str, begin: datetime, end: datetime
+    ) -> tuple[Measured, ...]:
+        await _limit(connection, source)  # the query itself may have set another
+        rows = await connection.fetch(statement, begin, end)
+        if not all(isfinite(row["value"]) for row in rows):
+            raise BadRequest("A value of the query is no finite number.", param="sql", code="bad_insight")
+        if len(rows) > MAX_ROWS:
+            raise BadRequest(f"The query has more than {MAX_ROWS} rows: group them.", param="sql", code="bad_insight")
+        return tuple(Measured(row["label"], row["value"]) for row in rows)
+
+
+_PERIOD = "WITH period AS (SELECT $1::timestamptz AS begins, $2::timestamptz AS ends)"
+"""Says of which type the bounds are, before the query names them."""
+
+
+async def _limit(connection: Any, source: DomainSource) -> None:
+    await connection.execute(f"SET LOCAL statement_timeout = {int(source.statement_timeout_ms)}")
+
+
+def alone(query: str) -> str:
+    """A statement that only a whole query is a part of, to be prepared and not run: what closes the parenthesis and goes on
+    with UNION has other columns."""
+    return f"{_PERIOD} SELECT 1, 2, 3 FROM (\n{query}\n) AS q"  # noqa: S608 - as below
+
+
+def columns_of(query: str) -> str:
+    """A statement with the columns of a query, to be prepared and not run."""
+    return f"{_PERIOD} SELECT q.* FROM (\n{query}\n) AS q LIMIT 0"  # noqa: S608 - a subquery, in a transaction that only reads
+
+
+def measuring(query: str, *, labelled: bool) -> str:
+    """A statement that runs a query and has (label, value), the largest first; one row more than may be."""
+    label = f"left(q.label::text, {MAX_LABEL_CHARS})" if labelled else "NULL::text"
+    head = f"{_PERIOD} SELECT {label} AS label, q.value::float8 AS value"
+    tail = f"WHERE q.value IS NOT NULL ORDER BY 2 DESC, 1 LIMIT {MAX_ROWS + 1}"
+    return f"{head} FROM (\n{query}\n) AS q {tail}"
+
+
+def _labelled(prepared: Any) -> bool:
+    """Whether the columns are (label, value), rather than (value). Raises BadRequest where they are others."""
+    types = {each.name: each.type.name for each in prepared.get_attributes()}
+    if types.get("value") not in NUMERIC:
+        raise BadRequest("The query needs a column `value` that is a number.", param="sql", code="bad_insight")
+    if further := sorted(types.keys() - {"value", "label"}):
+        raise BadRequest(
+            f"The query has a column {further[0]}: it may have `value` and `label` alone.",
+            param="sql",
+            code="bad_insight",
+        )
+    if types.get("label", "text") not in TEXTUAL:
+        raise BadRequest("The column `label` is no text: cast it.", param="sql", code="bad_insight")
+    return "label" in types
+
+
+def tables_of(plan: Any) -> Iterator[tuple[str, str]]:
+    """Schema and name of every table that a plan reads."""
+    if isinstance(plan, list):
+        for each in plan:
+            yield from tables_of(each)
+    elif isinstance(plan, dict):
+        if "Relation Name" in plan and "Schema" in plan:
+            yield plan["Schema"], plan["Relation Name"]
+        for each in plan.values():
+            yield from tables_of(each)
+
+
+# --- The job of an insight: ask the domain, and write what it says as a memory in the place of what it said before.
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,7 @@ from app.api.scope import Admitted, CallerScope, Gate
 from app.api.tenant import check_admin
 from app.clock import Clock
 from app.errors import NotFound
-from app.features.insights.domain_query import DomainAsker
-from app.features.insights.render import Insight, bounds_of, said
-from app.features.insights.store import InsightStore, StoredInsight
+from app.features.insights.engine import DomainAsker, Insight, InsightStore, StoredInsight, bounds_of, said
 
 MAX_SQL_CHARS = 8000
 """Longest query, characters: what is longer belongs into a view of the domain's."""

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry, Counter
 
     from app.api.scope import Gate
-    from app.features.knowledge.inquiry import Knower
-    from app.features.knowledge.wiring import KnownThings
+    from app.features.knowledge.inquiry import Knower, KnownThings
     from app.jobs.learn import Hearing
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
@@ -46,7 +45,7 @@ class Knowledge(Feature):
 
     def things(self, process: Process) -> KnownThings:
         """What this process knows of things: made once."""
-        from app.features.knowledge.wiring import open_things
+        from app.features.knowledge.inquiry import open_things
 
         if self._things is None:
             self._things = open_things(self.settings, process, self._queries)
@@ -67,13 +66,12 @@ class Knowledge(Feature):
             await domains.close()
 
     def knower(self, process: Process, pool: Pool) -> Knower:
-        from app.features.knowledge.wiring import knower
+        from app.features.knowledge.inquiry import knower
 
         return knower(self.things(process), process, pool, self.settings.domain_deadline_ms / 1000)
 
     def hearing(self, process: Process) -> Hearing:
-        from app.features.knowledge.check_store import CheckStore
-        from app.features.knowledge.jobs import ResolutionHearing
+        from app.features.knowledge.jobs import CheckStore, ResolutionHearing
 
         store, things = CheckStore(process.pool, process.queries), self.things(process)
         return ResolutionHearing(
@@ -83,9 +81,8 @@ class Knowledge(Feature):
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.api.intake import IntakeCheck
         from app.features.knowledge.entities import EntityStore
-        from app.features.knowledge.entity_routes import entities_router
-        from app.features.knowledge.ontology_routes import ontology_router
-        from app.features.knowledge.ontology_store import OntologyStore
+        from app.features.knowledge.ontologies import OntologyStore
+        from app.features.knowledge.routes import entities_router, ontology_router
         from app.memory.secrets import unwelcome
         from app.store.sessions import Sessions
 
@@ -99,8 +96,7 @@ class Knowledge(Feature):
         )
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.knowledge.check_store import CheckStore
-        from app.features.knowledge.jobs import Checker
+        from app.features.knowledge.jobs import Checker, CheckStore
         from app.store.learning import LearningStore
 
         pool, sql, things = process.pool, process.queries, self.things(process)

@@ -12,14 +12,11 @@ import click
 from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import NotFound
-from app.features.knowledge.check import check
-from app.features.knowledge.domain_pool import DomainPool
+from app.features.knowledge.domain import DomainPool
 from app.features.knowledge.domain_sql import DomainColumn
-from app.features.knowledge.draft import CatalogTable, ForeignKey, draft
-from app.features.knowledge.ontologies import rows_of
-from app.features.knowledge.ontology_store import OntologyStore
-from app.features.knowledge.ontology_yaml import OntologyDraft, read
-from app.features.knowledge.yaml_nodes import YamlFinding
+from app.features.knowledge.ontologies import OntologyStore, rows_of
+from app.features.knowledge.ontology_yaml import OntologyDraft, YamlFinding, read
+from app.features.knowledge.schema import CatalogTable, ForeignKey, check, draft
 from app.settings import Settings
 from app.store.pools import command_pool
 from app.store.queries import Queries

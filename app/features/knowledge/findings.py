@@ -5,10 +5,10 @@ from __future__ import annotations
 from app.clock import SystemClock
 from app.errors import DomainAway, MnemeError
 from app.features import Finding
-from app.features.knowledge.check import check
-from app.features.knowledge.domain_pool import DomainPool
-from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.domain import DomainPool
+from app.features.knowledge.ontologies import OntologyStore
 from app.features.knowledge.ontology_yaml import read
+from app.features.knowledge.schema import check
 from app.settings import Settings
 from app.store.pools import command_pool
 from app.store.queries import Queries

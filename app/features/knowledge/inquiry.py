@@ -1,9 +1,4 @@
-"""What is known of the things that a request names, found out beside the search of memory, within the request's time.
-
-Resolving is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
-conflicts are asked at once, and waited for only where the prompt is put together. Whatever fails or comes late is left out, and
-said so; a tenant of whom nothing is known pays nothing.
-"""
+"""Contradictions in the log, as a prompt is told them."""
 
 from __future__ import annotations
 
@@ -16,19 +11,116 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
+from prometheus_client import Counter
 
-from app.context.knower import EarlierMessage, Who
 from app.context.question import TimeSpan, understand
-from app.context.resolution import Clash, Entity, Inquiry, Known, Resolution, RowValue
-from app.features.knowledge.conflict_log import ConflictLog
+from app.context.resolution import Clash, EarlierMessage, Entity, Inquiry, Known, Resolution, RowValue, Who
+from app.features import Process
+from app.features.knowledge.claims import Stands, against_rows
 from app.features.knowledge.domain import Domains, PlanResult
-from app.features.knowledge.ontologies import Ontologies
+from app.features.knowledge.domain_sql import plan
+from app.features.knowledge.entities import EntityStore
+from app.features.knowledge.ontologies import Ontologies, OntologyStore
 from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
 from app.features.knowledge.resolve import Resolver
 from app.memory.episodes import SoughtRows
 from app.metrics import Metrics
-from app.store.resolution import ResolutionStore
+from app.settings import Settings
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.records import LoggedConflict, ResolutionStore
+from app.store.tenancy import Tenancy
 from app.tasks import FailOpen, Supervisor
+
+MAX_TOLD = 32
+"""Contradictions about the things of one request: a prompt has room for few of them."""
+
+_OVER = frozenset({"row_agrees", "row_changed"})
+"""Outcomes of which there is nothing to tell: no two sides are left."""
+
+
+class ConflictLog:
+    """Reads them for the things of a request."""
+
+    def __init__(self, pool: Pool, sql: Queries) -> None:
+        self._pool = pool
+        self._sql = sql
+
+    async def of_entities(self, tenant: UUID, user: UUID, entities: Sequence[str], *, since: datetime) -> list[Clash]:
+        """Those that are open, or were resolved since then; the latest first, of at most `MAX_TOLD`."""
+        if not entities:
+            return []
+        async with self._pool.transaction(tenant) as connection:
+            asked = (tenant, user, list(entities), since, MAX_TOLD)
+            rows = await connection.fetch(self._sql["conflicts.of_entities"], *asked)
+        found = (clash_of(LoggedConflict(**dict(row))) for row in rows)
+        return [clash for clash in found if clash is not None]
+
+
+def clash_of(logged: LoggedConflict) -> Clash | None:
+    """A contradiction of the log; None: its words were forgotten, or its row does not say so any more."""
+    data = logged.conflict_data
+    row = data.get("db_source")
+    sides = [data["memory"]] if "memory" in data else list(data.get("memories") or ())
+    if not sides or logged.entity_id is None or (logged.resolution_outcome or {}).get("action") in _OVER:
+        return None
+    first, other = sides[0], sides[1] if len(sides) > 1 else {}
+    strategy = logged.resolution_strategy or "both"
+    return Clash(
+        logged.conflict_type,
+        logged.entity_id,
+        str(data.get("entity_name") or logged.entity_id),
+        str(data.get("predicate") or first.get("predicate") or ""),
+        _uuid(first.get("memory_id")),
+        str(first.get("value") or ""),
+        _moment(first.get("created_at") or first.get("stated_at")) or logged.created_at,
+        float(first.get("confidence") or 0.0),
+        _row(row, strategy) if row else None,
+        strategy,
+        _stands(logged),
+        _uuid(other.get("memory_id")),
+        other.get("value"),
+        _moment(other.get("stated_at")),
+        logged.conflict_id,
+        logged.resolved_at or logged.created_at,
+    )
+
+
+def _row(row: Mapping[str, Any], strategy: str) -> RowValue:
+    at = _moment(row["queried_at"])
+    assert at is not None, "it is written with its time"
+    return RowValue(row["domain"], row["table"], row["field"], row["value"], strategy, at)
+
+
+def _stands(logged: LoggedConflict) -> Stands:
+    """Which side stands: the user's word before all, then what the outcome did."""
+    outcome = logged.resolution_outcome
+    if outcome is None:
+        return "both" if logged.resolution_strategy == "both" else None
+    action, keep = outcome.get("action"), outcome.get("keep")
+    if keep in ("memory", "domain", "other", "both"):
+        standing: Stands = keep
+        return standing
+    if action in ("close_earlier", "keep_both"):
+        return "both"
+    if action == "keep_memory" or "winner" in outcome:
+        return "memory"
+    return "domain" if "db_source" in logged.conflict_data else "other"
+
+
+def _uuid(value: object) -> UUID | None:
+    return UUID(str(value)) if value else None
+
+
+def _moment(value: object) -> datetime | None:
+    return datetime.fromisoformat(str(value)) if value else None
+
+
+# --- What is known of the things that a request names, found out beside the search of memory, within the request's time.
+#
+# Resolving is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
+# conflicts are asked at once, and waited for only where the prompt is put together. Whatever fails or comes late is left out,
+# and said so; a tenant of whom nothing is known pays nothing.
 
 log = logging.getLogger("mneme.knowledge")
 
@@ -262,3 +354,45 @@ def _result(task: asyncio.Task[T] | None) -> T | None:
 def _failed(task: asyncio.Task[Any] | None) -> bool:
     """Whether it was begun and brought nothing in time."""
     return task is not None and (not task.done() or task.cancelled() or task.exception() is not None)
+
+
+# --- What is true, wired: the tenants' ontologies, the businesses' own databases, and who finds out what a request names.
+
+
+class KnownThings(Struct, frozen=True):
+    """What a process knows of things. `resolver`: for whatever no request waits for."""
+
+    ontologies: Ontologies
+    domains: Domains
+    resolver: Resolver
+
+
+def open_things(settings: Settings, process: Process, asked: Counter | None) -> KnownThings:
+    """Connections to the businesses' own databases are opened when they are needed. `asked`: counts what they are asked."""
+    pool, queries, clock = process.pool, process.queries, process.clock
+    ontologies = Ontologies(OntologyStore(pool, queries, clock))
+    tenancy = Tenancy(pool, queries, clock)
+    domains = Domains(settings.domains, ontologies, tenancy.tenant, queries, clock, asked)
+    return KnownThings(ontologies, domains, resolver(domains, process, pool))
+
+
+def resolver(domains: Domains, process: Process, pool: Pool) -> Resolver:
+    """Finds things by what they are called; `pool`: what it reads with."""
+    return Resolver(EntityStore(pool, process.queries, process.clock), domains, process.clock)
+
+
+def knower(things: KnownThings, process: Process, pool: Pool, domain_deadline_s: float) -> Knower:
+    """Finds out what is known of the things that requests name. `pool`: what it reads with."""
+    assert process.metrics is not None, "a server's"
+    sources = Sources(
+        resolver=resolver(things.domains, process, pool),
+        ontologies=things.ontologies,
+        store=ResolutionStore(pool, process.queries),
+        conflicts=ConflictLog(pool, process.queries),
+        against=against_rows,
+        plan=lambda named, question, span, ontology, widened, rows: plan(
+            named, question, span, ontology, widened=widened, rows=rows
+        ),
+        domains=things.domains,
+    )
+    return Knower(sources, process.tasks, process.metrics, domain_deadline_s=domain_deadline_s)

@@ -19,13 +19,12 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
 
 from app.clock import Clock
-from app.context.knower import EarlierMessage, Who
-from app.context.resolution import Resolution
+from app.context.resolution import EarlierMessage, Resolution, Who
 from app.features.knowledge import resolution as rank
 from app.features.knowledge.entities import Confidences, EntityStore, LearnedNames, Match
-from app.features.knowledge.mentions import MAX_NAMES, Mentions, TextSpan, find, plain, whole
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import (
+    MAX_NAMES,
     WINDOW,
     Antecedent,
     ChosenAlternative,
@@ -33,12 +32,17 @@ from app.features.knowledge.resolution import (
     FoundEntities,
     FoundRow,
     Meaning,
+    Mentions,
     Occurrence,
     RowQuery,
+    TextSpan,
+    find,
     lessons_of,
     may_pick,
     pick,
+    plain,
     refer,
+    whole,
 )
 from app.tasks import Supervisor
 

@@ -49,8 +49,7 @@ class KeysHeld(Feature):
         )
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.features.limits.spend import spend_router
-        from app.features.limits.store import SpendStore
+        from app.features.limits.store import SpendStore, spend_router
 
         return (spend_router(gate, SpendStore(process.pool, process.queries), process.clock),)
 

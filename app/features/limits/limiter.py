@@ -23,13 +23,12 @@ from app.capture.facts import CallFacts, Outcome
 from app.clock import Clock
 from app.errors import Forbidden, RateLimited, StoreUnavailable
 from app.features.limits.store import AdmitAnswer, Estimate, LimitStore, Unrecorded
-from app.gateway.admission import Admits
-from app.gateway.call import Admission, Parsed
+from app.gateway.call import Admission, Admits, Parsed
 from app.gateway.headers import Headers
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.settings import Settings
-from app.store.limits import MICROCENTS_PER_DOLLAR, KeyLimits
+from app.store.tenancy import MICROCENTS_PER_DOLLAR, KeyLimits
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")

@@ -42,10 +42,9 @@ class PagingFeature(Feature):
         yield
 
     def addon(self, process: Process, pool: Pool) -> PagingAddon:
-        from app.features.paging.addon import PagingAddon
+        from app.features.paging.addon import PagingAddon, RecordedPager
         from app.features.paging.faults import FaultAnswers
         from app.features.paging.pager import Pager
-        from app.features.paging.recorded import RecordedPager
         from app.features.paging.store import PagingStore
 
         assert process.metrics is not None, "a server's"
@@ -70,9 +69,8 @@ class PagingFeature(Feature):
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.features.paging.faults import Writer
-        from app.features.paging.object_store import ObjectStore
         from app.features.paging.routes import objects_router
-        from app.features.paging.store import PagingStore
+        from app.features.paging.store import ObjectStore, PagingStore
         from app.store.sessions import Sessions
 
         pool, sql, clock = process.pool, process.queries, process.clock
@@ -82,10 +80,9 @@ class PagingFeature(Feature):
         return (objects_router(gate, sessions, objects, keeper, writer, clock, process.metrics),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.paging.object_memories import ObjectRememberer
-        from app.features.paging.persistence_store import PersistenceReads
-        from app.features.paging.shrink_job import Shrinker
+        from app.features.paging.persistent_objects import ObjectRememberer, PersistenceReads
         from app.features.paging.store import PagingStore
+        from app.features.paging.summaries import Shrinker
         from app.memory.secrets import unwelcome
         from app.store.learning import LearningStore
 
@@ -107,7 +104,7 @@ class PagingFeature(Feature):
         return shrinker.handlers() | rememberer.handlers()
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
-        from app.features.paging.object_memories import object_ticks
+        from app.features.paging.persistent_objects import object_ticks
 
         return object_ticks(queries)
 

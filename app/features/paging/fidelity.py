@@ -15,8 +15,16 @@ from uuid import UUID
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.features.paging.preview import shown_tokens
-from app.features.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Transition, Trigger, Zone
+from app.features.paging.values import (
+    Fidelity,
+    Relationship,
+    RelationType,
+    SemanticObject,
+    Transition,
+    Trigger,
+    Zone,
+    shown_tokens,
+)
 
 # How full the prompt is: the zones of seed 002 (§1.5, §3.2), and the sums of its pressure query (§2.4). Pure.
 

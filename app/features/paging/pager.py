@@ -23,28 +23,31 @@ from app.context.transcript import text_of
 from app.dialects.base import ChatRequest
 from app.dialects.splice import parse_object
 from app.errors import StoreUnavailable
+from app.features.paging.body import HiddenLegs, keys_of
 from app.features.paging.faults import FaultAnswers
 from app.features.paging.fidelity import applied
-from app.features.paging.ledger import HiddenLegs, keys_of
-from app.features.paging.plan import LEFT_OUT, FixedTokens, TranscriptObjects, fill, plan
-from app.features.paging.preview import handle_of
 from app.features.paging.prompt import (
+    LEFT_OUT,
+    FixedTokens,
     PagedRequest,
     ReceivedRequest,
     Renderings,
+    TranscriptObjects,
     Where,
     costs_of,
     draw,
+    fill,
     first_turn,
     messages_at,
     places,
+    plan,
     sheet,
 )
 from app.features.paging.segment import Segmentation, segment
 from app.features.paging.state import Paging
 from app.features.paging.store import PagingStore
 from app.features.paging.tools import PAGED, Names, ToolInsertion, offer
-from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject
+from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject, handle_of
 from app.gateway.call import Parsed
 from app.gateway.prepare import live_blocks
 from app.gateway.reconcile import Place

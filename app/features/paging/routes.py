@@ -19,10 +19,12 @@ from app.api.sessions import Owner
 from app.clock import Clock
 from app.errors import BadRequest, NotFound, Unavailable
 from app.features.paging.faults import Writer, judged, result_of
-from app.features.paging.object_store import (
+from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer
+from app.features.paging.store import (
     ObjectEdge,
     ObjectFilter,
     ObjectStore,
+    PagingStore,
     StoredFault,
     StoredObject,
     StoredPressure,
@@ -30,9 +32,6 @@ from app.features.paging.object_store import (
     WholeObject,
     Wish,
 )
-from app.features.paging.preview import handle_of
-from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer
-from app.features.paging.store import PagingStore
 from app.features.paging.tools import MAX_QUESTION_CHARS
 from app.features.paging.values import (
     WINDOW_TURNS,
@@ -46,6 +45,7 @@ from app.features.paging.values import (
     RelationType,
     Trigger,
     Zone,
+    handle_of,
 )
 from app.metrics import Metrics
 from app.store import ids

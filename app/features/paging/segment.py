@@ -1,28 +1,27 @@
-"""A transcript taken apart into semantic objects (seed 002 §3.1): once for each message, however often it is sent again. Pure.
-
-A message is known by its mark: its hash, and for one that says the same as an earlier one also how many there were before. Only
-messages with a new mark are read; the same transcript gives the same objects under the same ids, whether it comes at once or
-grows turn by turn. Nothing here raises, whatever the messages look like, and nothing recurses.
+"""Of which type a content is (seed 002 §1.2): results of tools, long pastes of the user, plans and decisions of the
+assistant. Pure.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, Transcript, text_of
-from app.features.paging import content_types, keys, phases
+from app.features.paging import keys
 from app.features.paging.keys import Family, UnderstoodCall, entities, understand
-from app.features.paging.outline import count_bounded
-from app.features.paging.shrink import kind_of, language_of, stub
+from app.features.paging.outline import clip, count_bounded, fitting
+from app.features.paging.shrink import STUB_TOKENS, kind_of, language_of, stub
 from app.features.paging.values import (
+    ContentKind,
     Counter,
     ObjectAdmission,
     ObjectSpan,
@@ -30,9 +29,290 @@ from app.features.paging.values import (
     Relationship,
     RelationType,
     SemanticObject,
+    overlap,
+    terms,
 )
-from app.features.paging.words import overlap
 from app.store.ids import mark_of
+
+PASTE_TOKENS = 500
+"""Tokens from which a text of the user, or a fenced block in it, is a paste: people type less than that."""
+QUESTION_CHARS = 400
+"""Characters at each end of a long text that stay as they are: a question stands before or after what it is about."""
+ENDS_CHARS = 4_000
+"""Characters at each end of a result in which its exit is looked for."""
+SEEN_CHARS = 200_000
+"""Characters of a content that are looked at for tracebacks, plans and decisions."""
+PLAN_STEPS = 4
+"""Numbered or ticked lines that make a plan, beside a word for one."""
+DECISION_WORDS = 2
+"""Different turns of phrase that make a decision."""
+
+PASTED = UnderstoodCall("Pasted", Family.OTHER, None)
+SAID = UnderstoodCall("Said", Family.OTHER, None)
+
+_TRACEBACK = re.compile(
+    r"^[ \t]{0,16}(?:Traceback \(most recent call last\)|panic: |thread '.{0,80}' panicked"
+    r"|Exception in thread |error\[E\d{4}\]|npm ERR!|fatal: |FAILED \(|Segmentation fault|\w[\w.]{0,80}(?:Error|Exception): )",
+    re.MULTILINE,
+)
+_EXIT = re.compile(
+    r"\b(?:exit(?:ed)?(?: with)?(?:[ _]?code| status)?|return ?code|status)[\"']?\s?[:=]?\s{0,2}(?:[1-9]\d{0,2})\b"
+    r"|<error>|\"(?:is_error|isError)\":\s?true",
+    re.IGNORECASE,
+)
+_FAILED = re.compile(
+    r"\b[1-9]\d{0,5} (?:failed|failures?|errors?|failing)\b|^FAILED |^FAIL\b|\bBUILD FAILED\b", re.MULTILINE
+)
+_STEP = re.compile(r"^\s{0,6}(?:\d{1,2}[.)]|[-*] \[[ xX~]\]|☐|☑|✓|✔)\s", re.MULTILINE)
+_PLAN = re.compile(r"\b(?:plan|steps?|to-?dos?|tasks?|milestones?|roadmap|next)\b", re.IGNORECASE)
+_DECISION = re.compile(
+    r"\b(?:decided|decision|we(?:'ll| will) go with|i(?:'ll| will) go with|chose|choosing"
+    r"|trade-?offs?|instead of|rationale|alternatives?|rather than|approach|pros|cons|recommend)\b",
+    re.IGNORECASE,
+)
+_FENCE = re.compile(r"`{3,16}|~{3,16}")
+
+
+class Fragment(NamedTuple):
+    """A part of a message, `text[start:stop]`, that may become an object."""
+
+    start: int
+    stop: int
+    object_type: ObjectType
+    call: UnderstoodCall
+
+
+def of_result(text: str, call: UnderstoodCall) -> ObjectType:
+    """The type of a tool's result."""
+    if call.family == Family.PLAN:
+        return ObjectType.PLAN
+    if call.family == Family.READ:
+        return ObjectType.FILE_CONTEXT
+    if call.family == Family.FETCH:
+        return ObjectType.EXTERNAL_REFERENCE
+    if call.family in (Family.SHELL, Family.OTHER, Family.EDIT, Family.WRITE) and failed(text):
+        return ObjectType.ERROR_CONTEXT
+    return ObjectType.FILE_CONTEXT if call.family in (Family.EDIT, Family.WRITE) else ObjectType.TOOL_RESULT
+
+
+def failed(text: str) -> bool:
+    """Whether a result tells of a failure: a traceback, an exit that is not 0, failed tests."""
+    ends = text if len(text) <= 2 * ENDS_CHARS else f"{text[:ENDS_CHARS]}\n{text[-ENDS_CHARS:]}"
+    return any(each.search(ends) for each in (_EXIT, _FAILED)) or _TRACEBACK.search(text[:SEEN_CHARS]) is not None
+
+
+def of_statement(text: str) -> ObjectType | None:
+    """The type of what the assistant said, where it is a plan or a decision; None of anything else."""
+    seen = text[:SEEN_CHARS]
+    if len(_STEP.findall(seen)) >= PLAN_STEPS and _PLAN.search(seen):
+        return ObjectType.PLAN
+    if len({each.lower() for each in _DECISION.findall(seen)}) >= DECISION_WORDS:
+        return ObjectType.DESIGN_DECISION
+    return None
+
+
+def pastes(text: str, count: Counter) -> list[Fragment]:
+    """The parts of a user's message that are long pastes: fenced blocks, else all of a long text but its two ends."""
+    if len(text) < PASTE_TOKENS:
+        return []
+    found = [each for each in _fences(text) if _long(text[slice(*each)], count)]
+    if not found and _long(text, count):
+        start, stop = _middle(text)
+        found = [(start, stop)] if _long(text[start:stop], count) else []
+    return [Fragment(start, stop, of_paste(text[start:stop]), PASTED) for start, stop in found]
+
+
+def of_paste(text: str) -> ObjectType:
+    """The type of what a user pasted."""
+    if failed(text):
+        return ObjectType.ERROR_CONTEXT
+    if kind_of(text) in (ContentKind.CODE, ContentKind.DIFF):
+        return ObjectType.FILE_CONTEXT
+    return ObjectType.EXTERNAL_REFERENCE
+
+
+def _fences(text: str) -> list[tuple[int, int]]:
+    """What stands in fenced blocks; one that is not closed goes on to the end. In one pass."""
+    spans: list[tuple[int, int]] = []
+    fence, start, at = "", 0, 0
+    for line in text.splitlines(keepends=True):
+        mark = _FENCE.match(line)
+        if mark and not fence:
+            fence, start = mark[0], at + len(line)
+        elif mark and line.strip() == fence:
+            spans.append((start, at))
+            fence = ""
+        at += len(line)
+    return [*spans, (start, at)] if fence else spans
+
+
+def _long(text: str, count: Counter) -> bool:
+    return len(text) >= PASTE_TOKENS and count_bounded(text, count) >= PASTE_TOKENS
+
+
+def _middle(text: str) -> tuple[int, int]:
+    """A long text without the paragraph at each end, or without the words at each end where the paragraphs are long."""
+    start = text.find("\n\n", 0, QUESTION_CHARS)
+    if start < 0:
+        start = max(text.rfind("\n", 0, QUESTION_CHARS), text.rfind(" ", 0, QUESTION_CHARS), 0)
+    stop = text.rfind("\n\n", len(text) - QUESTION_CHARS)
+    if stop < 0:
+        ends = [
+            at
+            for at in (text.find("\n", len(text) - QUESTION_CHARS), text.find(" ", len(text) - QUESTION_CHARS))
+            if at >= 0
+        ]
+        stop = min(ends, default=len(text))
+    while start < stop and text[start].isspace():
+        start += 1
+    return start, stop
+
+
+# --- Phases of a conversation (seed 002 §1.2): what user and assistant said between two changes of subject. Pure, incremental.
+#
+# A phase is an object once it has ended, so that none ever changes. The first message of the user never belongs to one: it says
+# what the session is for, and stays as it is.
+
+PHASE_TURNS = 10
+"""Answers after which a phase ends, whatever it is about."""
+MIN_TURNS = 2
+"""Answers before which a change of subject ends nothing: a greeting is no phase."""
+MIN_PHASE_TOKENS = 400
+"""Tokens of a phase that becomes an object: several messages each keep a mark in its place."""
+CHANGED_OVERLAP = 0.15
+"""A message of the user changes the subject if less than this share of its words came up in the phase."""
+MIN_WORDS = 4
+"""Words with a content that a message needs to change the subject: "go on" does not."""
+DEBUGGING_ERRORS = 2
+"""Error contexts that make a phase a debugging session."""
+
+PHASES = frozenset([ObjectType.CONVERSATION_PHASE, ObjectType.DEBUGGING_SESSION])
+_SPEAKERS = {"user": "User", "assistant": "Assistant"}
+
+
+class Phase(NamedTuple):
+    """`first`, `last`: positions of its messages; `name`: what its id is made from; `marks`: of its messages, as phases
+    know them."""
+
+    first: int
+    last: int
+    name: str
+    title: str
+    text: str
+    parts: tuple[ObjectSpan, ...]
+    marks: frozenset[bytes]
+
+
+def is_phase(made: SemanticObject) -> bool:
+    return made.object_type in PHASES
+
+
+def type_of(inside: Sequence[SemanticObject]) -> ObjectType:
+    """What a phase with these objects was."""
+    errors = sum(1 for each in inside if each.object_type == ObjectType.ERROR_CONTEXT)
+    return ObjectType.DEBUGGING_SESSION if errors >= DEBUGGING_ERRORS else ObjectType.CONVERSATION_PHASE
+
+
+def phase_mark(mark: bytes) -> bytes:
+    """What a message is known by to the phases: it is read twice, for what is pasted in it and for its phase."""
+    return blake2b(mark, digest_size=HASH_BYTES, person=b"mneme phase").digest()
+
+
+def changes_subject(words: frozenset[str], before: frozenset[str]) -> bool:
+    """Whether a message of these words leaves what was spoken of."""
+    return len(words) >= MIN_WORDS and overlap(words, before) < CHANGED_OVERLAP
+
+
+def ended(
+    messages: Sequence[object],
+    roles: Sequence[str],
+    marks: Sequence[bytes | None],
+    known: frozenset[bytes],
+    held: Mapping[bytes, Sequence[ObjectSpan]],
+) -> list[Phase]:
+    """The phases that ended and are not known yet. `held`: parts of messages that are objects by themselves."""
+    found: list[Phase] = []
+    current: list[int] = []
+    words: set[str] = set()
+    answers = 0
+    begun = False
+    for position, role in enumerate(roles):
+        mark = marks[position]
+        if role not in _SPEAKERS or mark is None:
+            continue
+        if role == "user" and not begun:
+            begun = True
+            continue
+        if phase_mark(mark) in known:
+            continue
+        said = frozenset(terms(text_of(messages[position])[:20_000]))
+        change = role == "user" and answers >= MIN_TURNS and changes_subject(said, frozenset(words))
+        if current and (change or answers >= PHASE_TURNS):
+            found.append(_phase(messages, roles, marks, held, current))
+            current, words, answers = [], set(), 0
+        current.append(position)
+        words |= said
+        answers += role == "assistant"
+    return found
+
+
+def phase_stub(title: str, first: int, last: int, object_type: ObjectType, count: Counter) -> str:
+    """Its one line: what it was, when, and what the user asked first."""
+    what = "Debugging" if object_type == ObjectType.DEBUGGING_SESSION else "Conversation"
+    return fitting(f"{what}, turns {first}–{last}: “{clip(title, 120)}”", STUB_TOKENS, count)
+
+
+def _phase(
+    messages: Sequence[object],
+    roles: Sequence[str],
+    marks: Sequence[bytes | None],
+    held: Mapping[bytes, Sequence[ObjectSpan]],
+    positions: Sequence[int],
+) -> Phase:
+    said: list[str] = []
+    parts: list[ObjectSpan] = []
+    titles: dict[str, str] = {}
+    own: list[bytes] = []
+    for position in positions:
+        mark = marks[position]
+        assert mark is not None
+        own.append(mark)
+        text = text_of(messages[position])
+        for start, stop in _free(text, held.get(mark, ())):
+            piece = text[start:stop].strip()
+            said.append(f"{_SPEAKERS[roles[position]]}: {piece}")
+            parts.append(ObjectSpan(mark, start, stop))
+            titles.setdefault(roles[position], " ".join(piece[:240].split()))
+    name = blake2b(b"".join(own), digest_size=HASH_BYTES).hexdigest()
+    title = titles.get("user") or titles.get("assistant", "")
+    return Phase(
+        positions[0],
+        positions[-1],
+        f"{name}:phase",
+        title,
+        "\n\n".join(said),
+        tuple(parts),
+        frozenset(map(phase_mark, own)),
+    )
+
+
+def _free(text: str, held: Sequence[ObjectSpan]) -> list[tuple[int, int]]:
+    """What of a text no object holds."""
+    spans: list[tuple[int, int]] = []
+    at = 0
+    for part in sorted(held, key=lambda each: each.start):
+        spans.append((at, part.start))
+        at = part.stop
+    spans.append((at, len(text)))
+    return [(start, stop) for start, stop in spans if text[start:stop].strip()]
+
+
+# --- A transcript taken apart into semantic objects (seed 002 §3.1): once for each message, however often it is sent again.
+# Pure.
+#
+# A message is known by its mark: its hash, and for one that says the same as an earlier one also how many there were before.
+# Only messages with a new mark are read; the same transcript gives the same objects under the same ids, whether it comes at
+# once or grows turn by turn. Nothing here raises, whatever the messages look like, and nothing recurses.
 
 # Which contents become objects: the four-part score of seed 002 (§1.6, §3.1). Pure.
 #
@@ -307,55 +587,51 @@ class _Work(Struct):
             return
         name, arguments = self.calls.get(position, (NAMELESS, None))
         call = understand(name, arguments)
-        made = self._admit(
-            position, text, content_types.Fragment(0, len(text), content_types.of_result(text, call), call)
-        )
+        made = self._admit(position, text, Fragment(0, len(text), of_result(text, call), call))
         if made is not None and made.object_type == ObjectType.ERROR_CONTEXT:
             self.relations += causes(made, self._edits_before(position), self.index)
 
     def pastes(self, position: int) -> None:
         text = text_of(self.messages[position])
-        for piece in content_types.pastes(text, self.count):
+        for piece in pastes(text, self.count):
             self._admit(position, text, piece)
 
     def statement(self, position: int) -> None:
         text = text_of(self.messages[position])
-        found = content_types.of_statement(text) if len(text) >= MIN_TOKENS else None
+        found = of_statement(text) if len(text) >= MIN_TOKENS else None
         if found is not None:
-            self._admit(position, text, content_types.Fragment(0, len(text), found, content_types.SAID))
+            self._admit(position, text, Fragment(0, len(text), found, SAID))
 
     def end_phases(self) -> None:
         """The phases of conversation that have ended: their texts, without what is an object by itself."""
         held: dict[bytes, list[ObjectSpan]] = {}
         for each in (*self.before, *self.made):
-            if not phases.is_phase(each):
+            if not is_phase(each):
                 for part in each.parts:
                     held.setdefault(part.mark, []).append(part)
-        for phase in phases.ended(self.messages, self.transcript.roles, self.marks, self.known, held):
+        for phase in ended(self.messages, self.transcript.roles, self.marks, self.known, held):
             self.done |= phase.marks
             self._phase(phase)
 
-    def _phase(self, each: phases.Phase) -> None:
+    def _phase(self, each: Phase) -> None:
         tokens = count_bounded(each.text, self.count)
-        if tokens < phases.MIN_PHASE_TOKENS:
+        if tokens < MIN_PHASE_TOKENS:
             return
         first, last = self.turns[each.first], self.turns[each.last]
         inside = [
-            one
-            for one in (*self.before, *self.made)
-            if first <= one.source_turn_start <= last and not phases.is_phase(one)
+            one for one in (*self.before, *self.made) if first <= one.source_turn_start <= last and not is_phase(one)
         ]
-        object_type = phases.type_of(inside)
+        object_type = type_of(inside)
         call = UnderstoodCall("", Family.OTHER, None)
         made = self._object(
             uuid5(self.session, each.name), each.text, each.parts, object_type, call, (first, last), tokens
         )
-        line = phases.stub(each.title, first, last, object_type, self.count)
+        line = phase_stub(each.title, first, last, object_type, self.count)
         made = replace(made, stub=line, tokens_l3=self.count(line))
         self.made.append(made)
         self.relations += parents(made, inside)
 
-    def _admit(self, position: int, text: str, piece: content_types.Fragment) -> SemanticObject | None:
+    def _admit(self, position: int, text: str, piece: Fragment) -> SemanticObject | None:
         """The object that a piece of a message becomes, with its relations; None when it is rejected."""
         content = text[piece.start : piece.stop]
         tokens = count_bounded(content, self.count)
@@ -423,7 +699,7 @@ class _Work(Struct):
         )
 
     def _remember(self, made: SemanticObject) -> None:
-        if not phases.is_phase(made):
+        if not is_phase(made):
             self.index.add(made)
             self.recent.append(frozenset(made.key_entities) - {made.source_key})
 

@@ -16,18 +16,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.dialects.base import ChatRequest
-from app.features.paging.body import without_tools
-from app.features.paging.ledger import BLOCKS, HiddenLegs
+from app.features.paging.body import BLOCKS, HiddenLegs, without_tools
 from app.features.paging.segment import marks
 from app.features.paging.store import write
 from app.features.paging.tools import Names, ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, Paged, PagingRecord, SemanticObject
 from app.gateway.addon import CallPart, Joint
-from app.gateway.redact import Redactor
+from app.gateway.headers import Redactor
 from app.metrics import Metrics
+from app.store.pools import storable
 from app.store.queries import Queries
 from app.store.records import CallRecord
-from app.store.texts import storable
 
 
 class PagingPartRecord(Struct, frozen=True):

@@ -23,20 +23,20 @@ from msgspec.structs import replace
 
 from app.capture.facts import Leg
 from app.clock import Clock
-from app.dialects.registry import api_of
+from app.dialects import api_of
 from app.dialects.splice import parse_object
 from app.errors import UpstreamError
+from app.features.paging.body import BLOCKS
 from app.features.paging.faults import FaultAnswers
 from app.features.paging.forms import FORMS, PagedForm
-from app.features.paging.ledger import BLOCKS
 from app.features.paging.state import Paging
 from app.features.paging.stream import Out, Send
 from app.features.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCalls
 from app.gateway.call import Forwarded, LegOf, grown, nobody
-from app.gateway.commands import NOTHING_TOLD
 from app.gateway.finalize import Finalizer, Sealed
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.headers import Headers, response_headers
+from app.gateway.prepare import NOTHING_TOLD
 from app.gateway.relay import LINGER_S, Ending, Tape, is_event_stream
 from app.gateway.upstream import UpstreamResponse
 from app.metrics import Metrics

@@ -1,9 +1,12 @@
 """What paging speaks of (seed 002 §1): semantic objects at five fidelities, how they relate, and what became of them; what is
-stored of a session's paging, as a request reads it, and what one call changes of it. Values."""
+stored of a session's paging, as a request reads it, and what one call changes of it. Values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from types import MappingProxyType
@@ -11,6 +14,9 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct, field
+
+from app.context.assemble import neutralise
+from app.memory.text import NO_TOPIC
 
 Counter = Callable[[str], int]
 """Tokens of a text, as the session's model counts them."""
@@ -320,3 +326,245 @@ class Levels(Struct, frozen=True):
     detailed: Shrunk | None
     compact: Shrunk | None
     fault_when: tuple[str, ...] = ()
+
+
+# --- How an object is shown below full fidelity: delimited, with its handle, what was left out, and how to ask for it. Pure.
+#
+# What is quoted was written by somebody, so it is defused as in a memory block (`assemble.neutralise`); only its lines
+# stay lines, for code and logs are nothing without them. The nonce of the session stands in the opening delimiter: what
+# else in the transcript looks like one does not have it.
+
+TAG = "mneme-object"
+HANDLE_DIGITS = 8
+"""Hex digits of a handle: the beginning of the object's id. Two of 1,000 objects share one in 1 of 10,000 sessions; the caller
+then takes the newer."""
+INDENT = 32
+"""Most blanks that a quoted line keeps before its first word."""
+TOLD_CHARS = 400
+"""Longest list of losses, or of what can be answered, characters."""
+
+FRAME_TOKENS = 64
+"""Upper bound of all that stands around a text at L1 or L2 but the losses and answers: delimiters, nonce, handle, how
+to ask; o200k."""
+STUB_FRAME_TOKENS = 44
+"""The same around a stub."""
+EVICTED_TOKENS = 28
+"""Upper bound of what is shown of an evicted object: its handle."""
+REST_TOKENS = 28
+"""Upper bound of what stands in the place of each further part of an object."""
+TOLD_CHARS_PER_TOKEN = 3
+"""Characters of our own English that a token has at least: it has 4 to 5."""
+
+_OPENER = re.compile(r"[<＜﹤](?=[\s/]*mneme[\W_]?object)", re.IGNORECASE)
+
+
+class Preview(NamedTuple):
+    """A text that stands for an object, and its tokens."""
+
+    text: str
+    tokens: int
+
+
+def handle_of(object_id: UUID) -> str:
+    """What the model calls an object by."""
+    return object_id.hex[:HANDLE_DIGITS]
+
+
+def defused(text: str) -> str:
+    """Quoted lines that can be nothing but quoted text; the same when done twice."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        plain = neutralise(line)
+        indent = min(INDENT, len(line) - len(line.lstrip(" \t"))) if line[:1] in (" ", "\t") else 0
+        lines.append(" " * indent + plain if plain else "")
+    return _OPENER.sub("(", "\n".join(lines)).strip("\n")
+
+
+def render(
+    made: SemanticObject,
+    level: Fidelity,
+    handle: str,
+    nonce: str,
+    count: Counter,
+    tools: tuple[str, str] = ("memory_query", "memory_restore"),
+) -> Preview:
+    """An object at a level below full, in the place of its first part. Above that it is the client's own text, untouched.
+    `tools`: what asks, and what restores, are called in this request."""
+    query, restore = tools
+    opening = f"<{TAG} {nonce} id={handle} L{int(level)}"
+    if level == Fidelity.EVICTED:
+        return _shown(f"{opening}/>", count)
+    title = " ".join(defused(made.stub).split())
+    if level == Fidelity.STUB:
+        how = f"Left out: its content; ask {query}(question) or {restore}(id)."
+        return _shown(f"{opening}>{title}. {how}</{TAG}>", count)
+    losses, answers = _told(made, level)
+    lines = [f"{opening}>", title, defused(made.text_at(level))]
+    lines += [f"Left out: {losses}."] if losses else []
+    lines += [f"It tells {answers}."] if answers else []
+    lines += [f"Ask {query}(question) for details, or {restore}(id) to see all of it.", f"</{TAG}>"]
+    return _shown("\n".join(lines), count)
+
+
+def render_rest(handle: str, nonce: str, count: Counter) -> Preview:
+    """What stands in the place of the further parts of an object that is shown at its first."""
+    return _shown(f"<{TAG} {nonce} id={handle} see above/>", count)
+
+
+def shown_tokens(made: SemanticObject, level: Fidelity) -> int:
+    """Upper bound of the tokens (o200k) of an object at a level, with all that stands around it, without rendering it."""
+    if level == Fidelity.FULL:
+        return made.tokens_l0
+    rest = REST_TOKENS * (len(made.parts) - 1)
+    if level == Fidelity.EVICTED:
+        return EVICTED_TOKENS + rest
+    if level == Fidelity.STUB:
+        return made.tokens_l3 + STUB_FRAME_TOKENS + rest
+    told = sum(map(len, _told(made, level))) // TOLD_CHARS_PER_TOKEN
+    return made.tokens_at(level) + made.tokens_l3 + told + FRAME_TOKENS + rest
+
+
+def _told(made: SemanticObject, level: Fidelity) -> tuple[str, str]:
+    """Losses and answers of a level. What L2 lost is told against L1: both lists together say what is missing of the whole."""
+    detailed, compact = made.detailed, made.compact
+    shrunk = detailed if level == Fidelity.DETAILED else compact
+    if shrunk is None:
+        return "", ""
+    lost = shrunk.losses
+    if level == Fidelity.COMPACT and detailed is not None:
+        lost = tuple(dict.fromkeys((*shrunk.losses, *detailed.losses)))
+    return _listed(lost), _listed(shrunk.can_answer)
+
+
+def _listed(told: tuple[str, ...]) -> str:
+    text = "; ".join(neutralise(each) for each in told)
+    return _OPENER.sub("(", text if len(text) <= TOLD_CHARS else text[: TOLD_CHARS - 1] + "…")
+
+
+def _shown(text: str, count: Counter) -> Preview:
+    return Preview(text, count(text))
+
+
+# --- Words of prose and of code, brought to one form: a question says "expired tokens" where the code says
+# `TOKEN_EXPIRED`. Linear.
+
+MAX_TERMS_CHARS = 262_144
+"""Characters of a text whose words are looked at (some 65,000 tokens): a larger one is known by its beginning."""
+
+_WORD = re.compile(r"[^\W_]+")
+_HUMPS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
+_ENDINGS = ("ations", "ation", "ings", "ing", "ies", "ied", "ers", "ed", "er", "es", "s", "y", "e")
+_LEFT = 3
+"""Letters that a word keeps when its ending is taken off."""
+
+
+def stem(word: str) -> str:
+    """A lower-case word without its ending, so that expire, expires, expired and expiry are one. Rough on purpose: it is only
+    ever compared with itself."""
+    if word.isdigit() or not word.isascii():
+        return word
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= _LEFT:
+            word = word[: -len(ending)]
+            break
+    # stopped and stop, running and run
+    return word[:-1] if len(word) > _LEFT and word[-1] == word[-2] and word[-1] not in "aeiouls" else word
+
+
+def terms(text: str) -> list[str]:
+    """The words of a text with a content, in order: `authMiddleware` is three, itself and its two halves; numbers count."""
+    found: list[str] = []
+    for word in _WORD.findall(text[:MAX_TERMS_CHARS]):
+        lower = word.lower()
+        if lower in NO_TOPIC or (len(lower) < 2 and not lower.isdigit()):
+            continue
+        found.append(stem(lower))
+        if word.isascii() and not (word.islower() or word.isdigit()):
+            humps = _HUMPS.findall(word)
+            if len(humps) > 1:
+                found += [stem(each.lower()) for each in humps if len(each) > 1 and each.lower() not in NO_TOPIC]
+    return found
+
+
+def overlap(words: frozenset[str], others: frozenset[str]) -> float:
+    """The share of `words` that is in `others`, 0 to 1; 0 for no words."""
+    return len(words & others) / len(words) if words else 0.0
+
+
+# --- What the explanation of a call tells of its paging, and what of it is read back when the call is compiled again. Pure.
+#
+# Objects that are shown in short are kept by their ids and levels, packed: a session may have hundreds, in each of its calls.
+
+_ID_BYTES = 16
+
+
+class RecordedDecision(Struct, frozen=True):
+    """What was decided for a call. `shown`: levels of the objects below full; `exchanges`: of the ledger, by the index of their
+    answer, and whether the calls beside the client's own were answered; `tools`: the phantom tools stood in it."""
+
+    shown: Mapping[UUID, Fidelity]
+    exchanges: Mapping[int, bool]
+    tools: bool
+
+
+def explained(
+    record: PagingRecord,
+    shown: Iterable[SemanticObject],
+    exchanges: Sequence[tuple[int, bool]],
+    tools: Iterable[str] | None,
+    declined: str | None,
+) -> dict[str, Any]:
+    """The `paging` part of an explanation. `record`: tokens without memory; `shown`: the objects whose place may change, as
+    they are shown; `tools`: names of the phantom tools; None: not offered, for `declined` where it was to be."""
+    objects = list(shown)
+    short = [each for each in objects if each.fidelity > Fidelity.FULL]
+    at = [0] * len(Fidelity)
+    for each in objects:
+        at[each.fidelity] += 1
+    return {
+        "turn": record.turn,
+        "budget": record.budget,
+        "zone": record.zone.value,
+        "tokens": record.tokens,
+        "shown_tokens": record.shown_tokens,
+        "at": at,
+        "shown": {
+            "ids": b64encode(b"".join(each.id.bytes for each in short)).decode(),
+            "levels": "".join(str(int(each.fidelity)) for each in short),
+        },
+        "transitions": [
+            [str(each.object_id), int(each.before), int(each.after), each.trigger.value] for each in record.transitions
+        ],
+        "exchanges": [list(each) for each in exchanges],
+        "tools": list(tools) if tools is not None else None,
+        "declined": declined,
+    }
+
+
+def expanded(part: Mapping[str, Any]) -> dict[str, Any]:
+    """The part as the API shows it: the objects and what changed by name."""
+    if "shown" not in part:
+        return dict(part)  # not paged: it says why
+    levels = ("L0", "L1", "L2", "L3", "L4")
+    told = {key: value for key, value in part.items() if key not in ("at", "shown", "transitions", "exchanges")}
+    return told | {
+        "objects": dict(zip(levels, part["at"], strict=True)),
+        "shown": [{"id": str(key), "fidelity": int(level)} for key, level in read(part).shown.items()],
+        "transitions": [
+            {"object_id": key, "from_fidelity": before, "to_fidelity": after, "trigger": why}
+            for key, before, after, why in part["transitions"]
+        ],
+        "exchanges": len(part["exchanges"]),
+    }
+
+
+def read(part: Mapping[str, Any]) -> RecordedDecision:
+    """What was decided, of what `explained` made."""
+    packed = b64decode(part["shown"]["ids"])
+    ids = [UUID(bytes=packed[at : at + _ID_BYTES]) for at in range(0, len(packed), _ID_BYTES)]
+    levels = [Fidelity(int(each)) for each in part["shown"]["levels"]]
+    return RecordedDecision(
+        dict(zip(ids, levels, strict=True)),
+        dict(part["exchanges"]),
+        part["tools"] is not None,
+    )

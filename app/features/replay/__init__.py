@@ -17,12 +17,10 @@ class Replays(Feature):
     """A route in a server."""
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.features.replay.ask_again import Replayer
-        from app.features.replay.recompile import Recompiler
-        from app.features.replay.routes import replay_router
-        from app.features.replay.store import ReplayStore
+        from app.features.replay.recompile import Recompiler, ReplayStore
+        from app.features.replay.routes import Replayer, replay_router
         from app.store.captures import Captures
-        from app.store.resolution import ResolutionStore
+        from app.store.records import ResolutionStore
         from app.store.spaces import SharedSpaces
 
         path = process.path

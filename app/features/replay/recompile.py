@@ -1,61 +1,233 @@
-"""A captured request, compiled again: as of then, or with today's memory and settings. Nothing is stored or counted as used.
-
-*As of then*: the present code, on the inputs of then. The candidates and the numbers that they were scored by, the live blocks,
-the clock, window, reserve and budget are what was kept (`context/inputs.py`); texts are read by id, an edited one as it was.
-What was forgotten or erased since does not come back: a candidate of it is left out, and a block that quotes it is dropped
-with its epoch, as the next request would do.
-
-*Today*: the same place in the same conversation (its transcript, path and live blocks: what was said later in it is not known
-there), with today's search, clock, models and settings.
-"""
+"""What a captured request was compiled from, as it was then, as far as it may still be shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.capture.recipe import rebuild
+from app.capture.facts import rebuild
 from app.clock import Clock
-from app.context.asked_cards import Read
 from app.context.assemble import Block
 from app.context.audit import quoted_memories, recalled
 from app.context.candidates import CHANNELS, Candidate
 from app.context.compile import Compiler
 from app.context.facts_section import came_with, is_item, shown
 from app.context.inputs import KeptInputs, Numbers, digest, read, unpack
-from app.context.knower import RECENT, Knows, Who
 from app.context.notes import outdated
 from app.context.question import Asked
-from app.context.request import Compilation, CompileRequest, Deed
-from app.context.resolution import Inquiry
+from app.context.request import Compilation, CompileRequest, Deed, Read
+from app.context.resolution import RECENT, Inquiry, Knows, Who
 from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
 from app.context.score import PROFILE_NAMES, PROFILES, Profile
 from app.context.transcript import query_of
+from app.dialects import dialect_of
 from app.dialects.base import ChatRequest, Dialect
-from app.dialects.registry import dialect_of
 from app.dialects.splice import Insertion, parse_object, with_value
 from app.errors import Conflict, MnemeError, NotFound
-from app.features.replay.store import RecordedItem, ReplayStore
 from app.gateway.addon import Addon
-from app.gateway.inject import outgoing
-from app.gateway.prepare import ReadsCards, recent_of, shared_scopes, with_costs, woven
+from app.gateway.prepare import ReadsCards, outgoing, recent_of, shared_scopes, with_costs, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.store.captures import CallDetail, Captures
-from app.store.records import ROLE_NAMES
-from app.store.resolution import ResolutionStore
+from app.store.pools import Pool
+from app.store.queries import Queries
+from app.store.records import ROLE_NAMES, ResolutionStore
 from app.store.spaces import Shared, SharedSpaces
-from app.store.turns import Recognised, TurnStore
-from app.store.user_profile import NOTHING, EndedFact, Standing, StandingFact, StandingWish
+from app.store.turns import Recognised, StoredBlock, StoredMessage, TurnStore
+from app.store.user_profile import (
+    FACT_FLOOR,
+    MAX_FACTS,
+    MAX_WISHES,
+    NOTHING,
+    EndedFact,
+    Standing,
+    StandingFact,
+    StandingWish,
+    take_standing,
+)
+
+
+class StoredInputs(Struct, frozen=True):
+    """What was kept of a compile (`app.context.inputs`) and what it decided (`app.context.audit`)."""
+
+    user_id: UUID
+    session_id: UUID | None
+    inputs: dict[str, Any]
+    audit: dict[str, Any]
+    eta: float | None
+
+
+class RecordedItem(NamedTuple):
+    """A message or memory as it was. `in_force`: it is today. `origin`: the only message that a memory comes from today."""
+
+    id: UUID
+    memory: bool
+    text: str
+    role: int | None
+    name: str | None
+    session_id: UUID | None
+    external_id: str | None
+    turn_index: int | None
+    token_count: int
+    created_at: datetime
+    content_hash: bytes | None
+    entity_ids: list[str] | None
+    origin: UUID | None
+    sources: list[dict[str, Any]] | None
+    metadata: dict[str, Any] | None
+    in_force: bool
+    space: str | None = None
+    """The shared space that it is of; None: it is the user's own."""
+    space_id: UUID | None = None
+
+
+class FactWords(NamedTuple):
+    """What a fact said. `many`: a user may have several of its key."""
+
+    key: str
+    many: bool
+    value: str
+
+
+class Cost(Struct, frozen=True):
+    """What an answer that was asked for again came to. `priced`: the model's price is known; costs are in micro-cents."""
+
+    model: str
+    prompt: int
+    completion: int
+    cached: int
+    microcents: int
+    priced: bool
+
+
+class ReplayStore:
+    """Reads for replays; of a tenant, and always of one user."""
+
+    def __init__(self, pool: Pool, queries: Queries) -> None:
+        self._pool = pool
+        self._sql = queries
+
+    async def inputs(self, tenant: UUID, call: UUID, user: UUID | None) -> StoredInputs | None:
+        """What a call's context was compiled from; None: it was not. `user`: only that user's. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self._sql["replays.inputs"], tenant, call, user)
+        return StoredInputs(**dict(row)) if row is not None else None
+
+    async def items(
+        self, tenant: UUID, user: UUID, wanted: Collection[UUID], then: datetime, spaces: Sequence[Shared] = ()
+    ) -> dict[UUID, RecordedItem]:
+        """Those of these items that may still be shown, as they were: the user's own, and those of these spaces. Raises
+        StoreUnavailable."""
+        if not wanted:
+            return {}
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.items"], tenant, user, list(wanted), then)
+            found = {row["id"]: RecordedItem(**dict(row)) for row in rows}
+            missing = [each for each in wanted if each not in found]
+            for space, name in spaces:
+                rows = await connection.fetch(self._sql["replays.items"], tenant, space, missing, then)
+                found |= {row["id"]: RecordedItem(**dict(row), space=name, space_id=space) for row in rows}
+        return found
+
+    async def facts(
+        self, tenant: UUID, user: UUID, wanted: Sequence[tuple[UUID, UUID]], then: datetime
+    ) -> dict[UUID, FactWords]:
+        """What facts (id, and id of the note) said at a moment, by note, as far as it may still be said. Raises
+        StoreUnavailable."""
+        if not wanted:
+            return {}
+        facts, notes = zip(*wanted, strict=True)
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.facts"], tenant, user, facts, notes, then)
+        return {row["note"]: FactWords(row["key"], row["many"], row["value"]) for row in rows}
+
+    async def standing(self, tenant: UUID, user: UUID, *, pooled: bool, quoted: Collection[UUID] = ()) -> Standing:
+        """What holds for a user today (`pooled`: there is one), and for the tenant. `quoted`: items of memory blocks. Raises
+        StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            (row,) = await connection.fetch(
+                self._sql["replays.standing"], tenant, user, pooled, MAX_FACTS, FACT_FLOOR, list(quoted), MAX_WISHES
+            )
+        return take_standing(dict(row))
+
+    async def blocks(
+        self, tenant: UUID, user: UUID, session: UUID, epoch: int, messages: Sequence[UUID]
+    ) -> list[StoredBlock]:
+        """Those of these memory blocks that are still stored, oldest first. Raises StoreUnavailable."""
+        if not messages:
+            return []
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.blocks"], tenant, user, session, epoch, list(messages))
+        return [StoredBlock(**dict(row) | {"item_ids": tuple(row["item_ids"])}) for row in rows]
+
+    async def system_prompt(self, tenant: UUID, digest: bytes) -> str | None:
+        """A system prompt by its SHA-256. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            text: str | None = await connection.fetchval(self._sql["replays.system_prompt"], tenant, digest)
+        return text
+
+    async def summaries(self, tenant: UUID, user: UUID, session: UUID) -> list[str]:
+        """The summaries of a session that are still stored. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["replays.summaries"], tenant, user, session)
+        return [row["text"] for row in rows]
+
+    def messages_at(self, then: datetime) -> RecordedMessages:
+        """Stored messages as they were shown at a moment."""
+        return RecordedMessages(self._pool, self._sql, then)
+
+    async def note_spend(
+        self, tenant: UUID, user: UUID, call: UUID, replay: UUID, key: UUID | None, at: datetime, cost: Cost
+    ) -> None:
+        """Count what an answer cost that was asked for again: there is no call that would. Raises StoreUnavailable."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["replays.hold_user"], user)
+            await connection.execute(
+                self._sql["replays.note_spend"],
+                tenant, replay, call, user, key, cost.model, at, cost.prompt, cost.completion, cost.cached, cost.priced,
+                cost.microcents,
+            )  # fmt: skip
+
+
+class RecordedMessages:
+    """A `gateway.reconcile.Messages` of a moment: what was compacted later is shown, what was forgotten is not."""
+
+    def __init__(self, pool: Pool, queries: Queries, then: datetime) -> None:
+        self._pool = pool
+        self._sql = queries
+        self._then = then
+
+    async def session_messages(
+        self, tenant: UUID, user: UUID, line: Sequence[tuple[UUID, int]], *, limit: int
+    ) -> list[StoredMessage]:
+        """As `TurnStore.session_messages`. Raises StoreUnavailable."""
+        sessions, befores = [each for each, _ in line], [before for _, before in line]
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["replays.session_messages"], tenant, user, sessions, befores, limit, self._then
+            )
+        return list(map(StoredMessage.of, rows))
+
+
+# --- A captured request, compiled again: as of then, or with today's memory and settings. Nothing is stored or counted as
+# used.
+#
+# *As of then*: the present code, on the inputs of then. The candidates and the numbers that they were scored by, the live
+# blocks, the clock, window, reserve and budget are what was kept (`context/inputs.py`); texts are read by id, an edited one
+# as it was. What was forgotten or erased since does not come back: a candidate of it is left out, and a block that quotes it
+# is dropped with its epoch, as the next request would do.
+#
+# *Today*: the same place in the same conversation (its transcript, path and live blocks: what was said later in it is not
+# known there), with today's search, clock, models and settings.
 
 # What a compile is given in place of a search and of a model's figures, where it is done again as of then (`Recompiler`).
 

@@ -16,8 +16,8 @@ from app.features import Feature, Finding
 
 if TYPE_CHECKING:
     from app.clock import Clock
-    from app.gateway.keeper import Keeper
-    from app.gateway.redact import Redactor
+    from app.gateway.call import Keeper
+    from app.gateway.headers import Redactor
     from app.store.erasure import Elsewhere
     from app.store.queries import Queries
     from app.tasks import Supervisor
@@ -60,7 +60,7 @@ class CallsKept(Feature):
         return (erasing(self.settings.spool_folder),)
 
     async def findings(self, dsn: str | None) -> Sequence[Finding]:
-        from app.features.spool.findings import findings
+        from app.features.spool.spool import findings
 
         return list(findings(self.settings))
 

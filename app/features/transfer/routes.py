@@ -41,13 +41,21 @@ from app.api.common import (
 )
 from app.api.intake import IntakeCheck, IntakeMessage, IntakePreparer, MessageIn, Role, check_time, plain_text
 from app.api.scope import Admitted, CallerScope, Gate, find_call, owner_and_session
-from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
-from app.capture.recipe import rebuild
+from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label, rebuild
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.errors import BadBody, BadHeader, MnemeError, NotFound, TooLarge
-from app.features.transfer.cassettes import call_id, cassette_of, facts_of
-from app.features.transfer.store import LEFT_OUT, VERSION, CassetteStore, Export, WantedCalls, written
+from app.features.transfer.store import (
+    LEFT_OUT,
+    VERSION,
+    CassetteStore,
+    Export,
+    WantedCalls,
+    call_id,
+    cassette_of,
+    facts_of,
+    written,
+)
 from app.gateway.prepare import said_in
 from app.gateway.relay import Tape, is_event_stream
 from app.memory.text import content_hash

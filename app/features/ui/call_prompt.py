@@ -1,4 +1,4 @@
-"""A prompt as it was received and as it was sent: the same messages, and what Mneme put between. Pure."""
+"""What the account of a call says in words of its own, said in plain ones. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,184 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.context.assemble import neutralise
-from app.dialects.registry import dialect_of
+from app.context.score import PROFILES, THING_WEIGHT
+from app.dialects import dialect_of
+
+
+class WordMeaning(NamedTuple):
+    """`name`: two or three words for a list; `words`: a sentence for who asks why."""
+
+    name: str
+    words: str
+
+
+REASONS: Mapping[str, WordMeaning] = {
+    # `context.pack.Reason`
+    "chosen": WordMeaning("In the prompt", "Chosen: it scored high enough and there was room for it."),
+    "over_budget": WordMeaning("No room", "It did not fit what was left of the budget; what scored better came first."),
+    "duplicate": WordMeaning("Said already", "Another item in the prompt has the same words."),
+    "visible": WordMeaning(
+        "There already", "It stands in the prompt already: in the conversation, or in an earlier block."
+    ),
+    "below_floor": WordMeaning("Scored too low", "Its score is below the least that is taken."),
+    "suppressed": WordMeaning("Not valid", "It was forgotten, erased or superseded."),
+    "not_asked": WordMeaning("Not asked for", "Nothing that the message says bears on it."),
+    "outranked": WordMeaning("Outranked", "The business's own database says otherwise, and is the authority."),
+    # those that a replay adds
+    "forgotten": WordMeaning("Forgotten", "It was forgotten, deleted or erased since, so it cannot come back."),
+    "not_in_force": WordMeaning("No longer so", "It was superseded or invalidated, or it expired."),
+    "not_found": WordMeaning("Not found", "This compile did not find it at all."),
+}
+"""Why an item is in the prompt, or is not."""
+
+WHY: Mapping[str, str] = {
+    "asked": "asked for",
+    "whole": "all of it was asked for",
+    "topic": "bears on what was spoken of",
+    "words": "its words were used",
+    "worth": "its memory was found",
+    "again": "said again: its block went",
+    "then": "said then",
+}
+"""Why a fact was said (`context.bearing.Why`)."""
+
+MEMORY: Mapping[str, WordMeaning] = {
+    "ok": WordMeaning("ok", "Memory did all that it was asked for."),
+    "degraded": WordMeaning("degraded", "The call was answered, but with less of memory than it should have had."),
+    "bypass": WordMeaning("bypass", "The call passed through without memory."),
+}
+"""What memory had to do with a call."""
+
+CAUSES: Mapping[str, str] = {
+    "deadline": "memory took longer than it is given",
+    "busy": "the server had no time for another search: history and what is known of the user alone",
+    "store": "the database could not be reached",
+    "embeddings": "the question's vector came too late: words alone were searched",
+    "memory": "memory failed; the server's log says how",
+    "failure": "Mneme failed; the server's log says how",
+    "entities": "names could not be looked up in time",
+    "domain": "the business's own database did not answer in time",
+    "cards": "the cards that were asked for could not be read in time",
+    "paging": "the prompt could not be shortened, and went out whole",
+    "faults": "what the model asked for could not be read",
+    "no-tools": "the upstream takes no tools; it was sent again without them",
+    "too-long": "the upstream refused the compiled prompt for its length; it was sent again without memory",
+    "limits": "limits could not be checked",
+    "unstored": "the turn could not be stored",
+    "memory-off": "the client asked for no memory",
+    "not-chat": "no chat completion: passed through as it came",
+    "not-understood": "its messages could not be read, so it passed through as it came",
+    "background": "a background response: passed through as it came",
+    "no-user": "the request named no user, so nobody's memory was searched",
+    "unknown-response": "the response it follows is not known here: a session began with it",
+    "replayed": "sent again under its Idempotency-Key: went out as the first time",
+}
+"""`x-mneme-reason`."""
+
+OUTCOMES: Mapping[str, tuple[str, str]] = {
+    "complete": ("complete", "good"),
+    "broken": ("broken off by the upstream", "bad"),
+    "gone": ("client went away", "warn"),
+    "cancelled": ("cancelled", "warn"),
+    "failed": ("no answer", "bad"),
+}
+"""How a call ended, and how that looks."""
+
+SIGNALS: Mapping[str, WordMeaning] = {
+    "text": WordMeaning(
+        "words", "How well its words, and those of its neighbours, match the question (BM25; 1 is the best)."
+    ),
+    "vector": WordMeaning(
+        "meaning", "How near its meaning, and its neighbours', is to the question (cosine; 1 is the best)."
+    ),
+    "own_words": WordMeaning("own words", "The user said it, not a model."),
+    "remembered": WordMeaning("remembered", "It is a memory: confidence, times the authority of where it comes from."),
+    "speaker": WordMeaning("speaker", "The question names who said it."),
+    "timely": WordMeaning("time", "It is of the time that the question speaks of, or near it."),
+    "excess": WordMeaning("length", "How much longer than 60 tokens the message is; it counts against it."),
+    "digest": WordMeaning("sums up", "It sums up much where one thing is asked for; it counts against it."),
+    "recap": WordMeaning("recap", "A session's summary, and the question asks what a conversation was about."),
+    "freshness": WordMeaning("freshness", "How lately it was used or made."),
+    "entity_match": WordMeaning("same things", "It is about something that the question is about."),
+    "entity_overlap": WordMeaning("things shared", "The share of things that it and the question have in common."),
+    "similarity": WordMeaning("meaning", "How near its meaning is to the question's (cosine)."),
+    "semantic_similarity": WordMeaning("meaning", "How near its meaning is to the question's (cosine)."),
+    "frequency": WordMeaning("use", "How often it was used, against what is used most."),
+    "authority": WordMeaning("authority", "Confidence, times the authority of where it comes from."),
+    "recency": WordMeaning("recency", "1 today, 0 after a year without use."),
+    "importance": WordMeaning("importance", "The memory's importance at that time."),
+    "access_frequency": WordMeaning("use", "Uses, of 20."),
+    "temporal_relevance": WordMeaning("time", "How recent it is, or whether it is of the time that is asked for."),
+    "reinforcement": WordMeaning("said again", "How often it was said again."),
+}
+"""The parts of a score (`context.score.SIGNALS`)."""
+
+TIERS = ("working", "session", "episodic", "semantic", "procedural")
+"""Tiers 0 to 4 (docs/explanation/memory.md)."""
+CHANNELS: Mapping[str, str] = {
+    "text": "words",
+    "vector": "meaning",
+    "entity": "the things it is about",
+    "time": "the time asked for",
+    "recent": "lately said",
+    "summary": "summaries",
+}
+"""What brought an item."""
+
+TASKS: Mapping[str, str] = {
+    "continuation": "a conversation that goes on",
+    "knowledge_intensive": "a question that asks for knowledge",
+    "new_session": "a new conversation",
+    "tool_heavy": "work with tools",
+}
+
+REBASED: Mapping[str, str] = {
+    "items_gone": "something that earlier blocks said is no longer so",
+    "budget_spent": "earlier blocks had filled their budget",
+}
+
+UNPAGED: Mapping[str, str] = {
+    "deadline": "shortening took too long",
+    "failed": "shortening failed; the server's log says how",
+    "dialect": "calls of this dialect are not paged",
+    "upstream-holds": "the upstream holds the conversation, not the client",
+    "history-supplied": "Mneme supplies the history, and shortens it already",
+}
+
+LEVELS = ("whole", "detailed", "compact", "a line", "left out")
+"""Fidelities L0 to L4 (seed 002 §1.2)."""
+
+CHANGES: Mapping[str, tuple[str, str]] = {
+    "kept": ("kept", ""),
+    "moved": ("moved", "info"),
+    "rescored": ("rescored", "info"),
+    "new": ("new", "good"),
+    "gone": ("gone", "bad"),
+}
+
+
+def reason(word: str) -> WordMeaning:
+    """Of one that is not known, the word itself."""
+    return REASONS.get(word) or WordMeaning(word.replace("_", " "), "")
+
+
+def signal(name: str) -> WordMeaning:
+    """As `reason`."""
+    return SIGNALS.get(name) or WordMeaning(name.replace("_", " "), "")
+
+
+def memory(status: str, why: str | None) -> tuple[str, str, str]:
+    """A memory status as label, tone, and sentence."""
+    tone = {"ok": "good", "degraded": "warn"}.get(status, "")
+    known = MEMORY.get(status)
+    words = known.words if known else ""
+    if why:
+        cause = CAUSES.get(why, why.replace("-", " "))
+        words = f"{words} {cause[:1].upper()}{cause[1:]}."
+    return known.name if known else status, tone, words
+
+
+# --- A prompt as it was received and as it was sent: the same messages, and what Mneme put between. Pure.
 
 Mark = Literal["own", "added", "removed"]
 
@@ -291,3 +468,219 @@ def quotable(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _json(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
+
+
+# --- How a prompt's tokens were spent, and what became of each candidate, for the page of a call. Pure.
+
+BAR = 1000.0
+"""Width of a bar in units of its drawing; the page scales it."""
+LEAST = 2.0
+"""Narrowest part of a bar, units: what is there can be seen."""
+PAGE = 30
+"""Candidates on a page."""
+TEXT_CHARS = 600
+"""Of a candidate's text, characters that are shown unfolded."""
+LONGEST_CHARS = 20_000
+"""Of a candidate's text, characters at most."""
+SCORE_SLACK = 0.01
+"""How far the parts of a score, each rounded, may be from its whole."""
+
+
+class Section(NamedTuple):
+    """A part of the window. `tone`: class of its colour; `of_memory`: Mneme put it there."""
+
+    key: str
+    name: str
+    tokens: int
+    tone: str
+    words: str
+    budget: int | None = None
+    of_memory: bool = False
+
+
+class Segment(NamedTuple):
+    """A section, drawn: units from the left, units wide."""
+
+    section: Section
+    x: float
+    width: float
+
+
+class Spending(Struct, frozen=True):
+    """`sections`: all of the window, in the order of the prompt; the last two are no part of it (`sent`)."""
+
+    sections: Sequence[Section]
+    window: int
+    prompt: int
+    added: int
+
+    @property
+    def sent(self) -> list[Section]:
+        """The sections of the prompt itself."""
+        return [each for each in self.sections if each.key not in ("reserve", "free")]
+
+    @property
+    def empty(self) -> list[Section]:
+        """The sections that have nothing."""
+        return [each for each in self.sections if not each.tokens]
+
+    def share(self, section: Section, of: int) -> float:
+        return section.tokens / of if of else 0.0
+
+
+NOTES: Mapping[str, tuple[str, str]] = {
+    "profile": ("Tenant profile", "What every prompt is told about the tenant."),
+    "wishes": ("Standing wishes", "What the user has asked for always, in their own words."),
+    "facts": ("Facts of the user", "What is known of the user and bears on the message."),
+    "questions": ("Question to the user", "A memory in doubt, put to the user for confirmation."),
+    "domain": ("Business records", "What the business's own database says of the things that were named."),
+    "conflicts": ("Conflicts", "Where a memory and the records contradict each other."),
+    "unclear": ("Unclear names", "Which of several things is meant."),
+    "working": ("Working memory", "What tools gave in turns that the history leaves out."),
+    "cards": ("Cards", "Cards that the message asks for."),
+}
+"""Sections of a memory block beside the memories."""
+
+
+def spending(context: Mapping[str, Any]) -> Spending:
+    """Where the window's tokens went, of an explained compile."""
+    budget, sections = context["budget"], context.get("sections") or {}
+    added = int(context.get("tokens") or 0)
+    history, live = int(budget.get("history", 0)), int(budget.get("live", 0))
+    made = [
+        Section("system", "System prompt", int(budget.get("system", 0)), "c-part-system", "The client's, or the session's."),
+        Section("tools", "Tools", int(budget.get("tools", 0)), "c-part-tools", "Definitions of what the model may call."),
+        Section(
+            "history", "History", history, "c-part-history", "Earlier turns that Mneme supplied.",
+            sections.get("history", {}).get("budget"), True,
+        ),
+        Section("live", "Earlier memory", live, "c-part-live", "Blocks of earlier turns, again byte for byte.", None, True),
+    ]  # fmt: skip
+    block = max(0, added - history - live)
+    beside = []
+    for key, (name, meaning) in NOTES.items():
+        if key in sections:
+            told = sections[key]
+            beside.append(
+                Section(key, name, int(told.get("tokens", 0)), "c-part-notes", meaning, told.get("budget"), True)
+            )
+    memories = max(0, block - sum(each.tokens for each in beside))
+    room = sections.get("memories", {}).get("budget")
+    made += beside
+    made.append(
+        Section(
+            "memories", "Memories", memories, "c-part-memories",
+            "What was found for this question, with the lines around it.", room, True,
+        )
+    )  # fmt: skip
+    made.append(
+        Section("client", "Client's messages", int(budget.get("client", 0)), "c-part-client", "What the client sent.")
+    )
+    prompt = sum(each.tokens for each in made)
+    window, reserve = int(budget.get("window", 0)), int(budget.get("reserve", 0))
+    made.append(Section("reserve", "Kept for the answer", reserve, "c-part-reserve", "The model may answer so much."))
+    made.append(Section("free", "Free", max(0, window - prompt - reserve), "c-part-free", "Nobody needed it."))
+    return Spending(made, window, prompt, added)
+
+
+def segments(sections: Sequence[Section], width: float = BAR) -> list[Segment]:
+    """The sections as parts of a bar that they fill together; what has tokens is at least `LEAST` wide."""
+    told = [each for each in sections if each.tokens > 0]
+    whole = sum(each.tokens for each in told)
+    if not whole:
+        return []
+    room = width - LEAST * len(told)
+    x, made = 0.0, []
+    for each in told:
+        part = LEAST + max(0.0, room) * each.tokens / whole
+        made.append(Segment(each, round(x, 2), round(part, 2)))
+        x += part
+    return made
+
+
+class SignalPart(NamedTuple):
+    """A signal of a candidate. `share`: of a bar, 0..1. `adds`: to the score; None where the weights of then are not known."""
+
+    name: str
+    words: str
+    value: float
+    share: float
+    adds: float | None
+
+
+class CandidateRow(Struct, frozen=True):
+    """A candidate, to be shown."""
+
+    item: Mapping[str, Any]
+    reason: WordMeaning
+    parts: Sequence[SignalPart]
+    text: str | None
+    rest: int
+    """Characters that are not shown."""
+    channels: Sequence[str]
+
+    @property
+    def chosen(self) -> bool:
+        return bool(self.item["chosen"])
+
+    @property
+    def folded(self) -> bool:
+        return self.text is not None and len(self.text) > TEXT_CHARS
+
+
+def rows(items: Sequence[Mapping[str, Any]], strategy: str, highest: float) -> list[CandidateRow]:
+    """Candidates as they are shown. `highest`: the largest value of any signal, at least 1."""
+    return [_row(each, strategy, highest) for each in items]
+
+
+def highest(items: Sequence[Mapping[str, Any]]) -> float:
+    """The largest value of any signal, at least 1: all bars have one scale."""
+    return max((abs(value) for each in items for value in each["signals"].values()), default=1.0) or 1.0
+
+
+def _row(item: Mapping[str, Any], strategy: str, scale: float) -> CandidateRow:
+    weights = weights_of(item, strategy)
+    parts = [
+        SignalPart(
+            signal(name).name,
+            signal(name).words,
+            value,
+            min(1.0, abs(value) / max(scale, 1.0)),
+            None if weights is None else weights[name] * value,
+        )
+        for name, value in item["signals"].items()
+        if value
+    ]
+    text = item.get("text")
+    shown = None if text is None else text[:LONGEST_CHARS]
+    rest = 0 if text is None else len(text) - len(shown or "")
+    return CandidateRow(
+        item,
+        reason(item["reason"]),
+        parts,
+        shown,
+        rest,
+        [CHANNELS.get(each, each) for each in item["legs"]],
+    )
+
+
+def weights_of(item: Mapping[str, Any], strategy: str) -> Mapping[str, float] | None:
+    """The weights that make the score what it is; None where those of the profile's name do not (they can be set)."""
+    profile = PROFILES.get(strategy)
+    if profile is None:
+        return None
+    weights = {**profile.weights, "entity_overlap": profile.weights.get("entity_overlap", THING_WEIGHT)}
+    signals = item["signals"]
+    if any(name not in weights for name in signals):
+        return None
+    total = sum(weights[name] * value for name, value in signals.items())
+    return weights if abs(total - item["score"]) <= SCORE_SLACK else None
+
+
+def picked(items: Sequence[Mapping[str, Any]], show: str) -> list[Mapping[str, Any]]:
+    """Those that are asked for: chosen, dropped, or of one reason; else all."""
+    if show == "all":
+        return list(items)
+    if show in ("chosen", "dropped"):
+        return [each for each in items if each["chosen"] == (show == "chosen")]
+    return [each for each in items if each["reason"] == show]

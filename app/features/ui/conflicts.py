@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from app.features.ui.conversation import pretty
-from app.features.ui.rendering import url
+from app.features.ui.rendering import pretty, url
 from app.features.ui.visit import Entry, Refused, Visit
 
 ROWS = 50

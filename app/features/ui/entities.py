@@ -8,8 +8,7 @@ from typing import Any
 from starlette.datastructures import FormData
 from starlette.responses import Response
 
-from app.features.ui.conversation import pretty
-from app.features.ui.rendering import url
+from app.features.ui.rendering import pretty, url
 from app.features.ui.visit import Entry, Refused, Visit
 
 ROWS = 50

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from app.api.auth import Principal
-from app.features.ui import call_words as words
+from app.features.ui import call_prompt as words
 from app.features.ui.visit import WENT_WRONG, Entry, Refused, Visit
 from app.gateway.identify import PRINCIPAL
 from app.gateway.turn import Application

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -9,8 +10,10 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec import Struct, field
 
 UNITS = ("B", "KB", "MB", "GB", "TB")
 DOT = "\ufdd1"
@@ -130,3 +133,205 @@ def short(value: object) -> Markup:
 def count(value: int, one: str, many: str | None = None) -> Markup:
     """`3|count("memory", "memories")` → “3 memories”."""
     return escape(f"{value:,} {one if value == 1 else many or one + 's'}")
+
+
+# --- Messages as a conversation is read: turns with their answers, gaps, parts of a content with a name. Pure.
+
+SHOWN_CHARS = 3000
+"""Of a text, before the rest is folded: a screen and a half."""
+
+TOO_DEEP = "(nested too deep to be shown)"
+
+_TEXTS = frozenset({"text", "input_text", "output_text"})
+_PICTURES = frozenset({"image_url", "input_image", "image"})
+_THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
+
+
+class ContentPiece(Struct, frozen=True):
+    """A part of a content. `kind` "" is plain text, else what it is (“Image”); `note`: which; `text`: what can be unfolded."""
+
+    kind: str
+    note: str
+    text: str
+
+
+class ShownToolCall(Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class Said(Struct, frozen=True):
+    """A message. `row`: as the API has it; `tool`: of a result, which tool; `went_on`: the conversation went on from it."""
+
+    row: Mapping[str, Any]
+    pieces: Sequence[ContentPiece]
+    calls: Sequence[ShownToolCall]
+    tool: str | None
+    went_on: bool = False
+
+
+class Turn(Struct, frozen=True):
+    """What stands at one place of a conversation: `shown`, and `others` in its stead. `missing`: places before it where nothing
+    stands any more; `begins`: the first message of a branch that is its own."""
+
+    index: int
+    shown: Said
+    others: Sequence[Said]
+    missing: int
+    begins: bool
+    branches: Sequence[Mapping[str, Any]] = field(default=())
+
+
+def turns(
+    messages: Sequence[Mapping[str, Any]],
+    session: str,
+    *,
+    before: int,
+    branches: Iterable[Mapping[str, Any]] = (),
+) -> list[Turn]:
+    """The turns of a page of messages, oldest first. `before`: the place in front of the page; `branches`: sessions that
+    branched off, each after its `branch_turn_index`."""
+    names = {str(call.get("id")): _name(call) for each in messages for call in _calls(each)}
+    parents = {each["parent_id"] for each in messages}
+    of_turn: dict[int, list[Said]] = {}
+    for each in messages:
+        of_turn.setdefault(each["turn_index"], []).append(_said(each, names, went_on=each["id"] in parents))
+    branched: dict[int, list[Mapping[str, Any]]] = {}
+    for branch in branches:
+        branched.setdefault(branch["branch_turn_index"] or 0, []).append(branch)
+    made = []
+    inherited = False
+    for index, siblings in of_turn.items():
+        shown = next((each for each in reversed(siblings) if each.went_on), siblings[-1])
+        own = shown.row["session_id"] == session
+        made.append(
+            Turn(
+                index,
+                shown,
+                [each for each in siblings if each is not shown],
+                missing=max(0, index - before - 1),
+                begins=own and inherited,
+                branches=branched.get(index, ()),
+            )
+        )
+        inherited, before = not own, index
+    return made
+
+
+def whole(messages: Sequence[Mapping[str, Any]], limit: int) -> tuple[list[Mapping[str, Any]], int | None]:
+    """Of `limit` + 1 messages asked for, the page, and where the one before it ends: its first turn is not cut in two. None:
+    there is none before."""
+    page = list(messages)
+    if len(page) <= limit:
+        return page, None
+    first = page[0]["turn_index"]
+    rest = [each for each in page if each["turn_index"] != first]
+    page = rest or page
+    return page, page[0]["turn_index"]
+
+
+def pieces(content: object) -> list[ContentPiece]:
+    """The parts of a content; pictures and files by name, never by loading them."""
+    if content is None or content == "":
+        return []
+    if isinstance(content, str):
+        return [ContentPiece("", "", content)]
+    if not isinstance(content, list):
+        return [ContentPiece("Content", "", pretty(content))]
+    return [_piece(each) for each in content]
+
+
+def pretty(value: object) -> str:
+    """JSON to be read; a text that is JSON, too. Other text as it is, and what is nested too deep to be laid out."""
+    if not isinstance(value, str):
+        return _laid_out(value) or TOO_DEEP
+    try:
+        parsed = orjson.loads(value)
+    except ValueError:
+        return value
+    return (_laid_out(parsed) if isinstance(parsed, dict | list) else None) or value
+
+
+def _laid_out(value: object) -> str | None:
+    """None: it is nested deeper than orjson writes (254 levels; it reads 1,024)."""
+    try:
+        return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str).decode()
+    except TypeError:
+        return None
+
+
+def plain(data: Mapping[str, Any]) -> tuple[list[tuple[str, str]], dict[str, Any]]:
+    """Of a card's data what a line can say, and the rest."""
+    lines = [(str(name), _word(value)) for name, value in data.items() if not isinstance(value, dict | list)]
+    return lines, {name: value for name, value in data.items() if isinstance(value, dict | list)}
+
+
+def _word(value: object) -> str:
+    return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _said(row: Mapping[str, Any], names: Mapping[str, str], *, went_on: bool) -> Said:
+    calls = [ShownToolCall(_name(each), pretty(_arguments(each))) for each in _calls(row)]
+    tool = None
+    if row["role"] in ("tool", "function"):
+        tool = names.get(str(row["tool_call_id"])) or row["name"] or "a tool"
+    return Said(row, pieces(row["content"]), calls, tool, went_on)
+
+
+def _calls(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [each for each in row["tool_calls"] or () if isinstance(each, Mapping)]
+
+
+def _name(call: Mapping[str, Any]) -> str:
+    return str(_told(call).get("name") or call.get("type") or "a tool")
+
+
+def _arguments(call: Mapping[str, Any]) -> object:
+    told = _told(call)
+    return told.get("arguments", told.get("input", ""))
+
+
+def _told(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A call's own part: `function`, or `custom`; or the call itself."""
+    inner = call.get("function", call.get("custom"))
+    return inner if isinstance(inner, Mapping) else call
+
+
+def _piece(part: object) -> ContentPiece:
+    if isinstance(part, str):
+        return ContentPiece("", "", part)
+    if not isinstance(part, Mapping):
+        return ContentPiece("Part", "", pretty(part))
+    kind = str(part.get("type", "part"))
+    if kind in _TEXTS:
+        return ContentPiece("", "", str(part.get("text", "")))
+    if kind in _PICTURES:
+        inner = part.get("image_url", part.get("source", ""))
+        place = inner.get("url", inner.get("file_id", "")) if isinstance(inner, Mapping) else inner
+        return ContentPiece("Image", _where(str(place or part.get("file_id") or "")), "")
+    if kind == "input_audio":
+        inner = part.get("input_audio")
+        inner = inner if isinstance(inner, Mapping) else {}
+        told = (str(inner.get("format") or ""), _weight(str(inner.get("data") or "")))
+        return ContentPiece("Audio", ", ".join(filter(None, told)), "")
+    if kind in ("file", "input_file"):
+        inner = part.get("file", part)
+        inner = inner if isinstance(inner, Mapping) else {}
+        return ContentPiece("File", str(inner.get("filename") or inner.get("file_id") or ""), "")
+    if kind == "refusal":
+        return ContentPiece("Refusal", "", str(part.get("refusal", "")))
+    if kind in _THOUGHTS:
+        return ContentPiece("Reasoning", "", str(part.get("thinking") or part.get("text") or pretty(part)))
+    return ContentPiece(kind.replace("_", " ").capitalize(), str(part.get("name", "")), pretty(part))
+
+
+def _where(place: str) -> str:
+    """`image/png, 12 KB` of what stands in the message itself, else where it is."""
+    if not place.startswith("data:"):
+        return place
+    head, _, data = place.partition(",")
+    return ", ".join(filter(None, (head[5:].partition(";")[0] or "data", _weight(data))))
+
+
+def _weight(base64: str) -> str:
+    return f"{max(1, len(base64) * 3 // 4 // 1024):,} KB" if base64 else ""

@@ -18,11 +18,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.api.auth import Authenticator, Principal
 from app.api.common import SLASH, ApiMiddleware
 from app.errors import MnemeError, StoreUnavailable, TooLarge, Unauthenticated
-from app.features.ui import calls, conflicts, entities, keys, look, memories, overview, sessions, users
+from app.features.ui import calls, conflicts, entities, look, memories, overview, sessions, users
 from app.features.ui import settings as settings_page
-from app.features.ui.cookie import Cookies, shared_secret
 from app.features.ui.rendering import assets, environment, ours, url
-from app.features.ui.visit import COOKIE, THEME, THEMES, WENT_WRONG, ApiClient, Entry, Page, Refused, Visit
+from app.features.ui.visit import (
+    COOKIE,
+    THEME,
+    THEMES,
+    WENT_WRONG,
+    ApiClient,
+    Cookies,
+    Entry,
+    Page,
+    Refused,
+    Visit,
+    shared_secret,
+)
 from app.gateway.turn import Application
 from app.patience import Patient
 from app.settings import Settings
@@ -238,7 +249,7 @@ def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp, ga
         *sessions.ROUTES,
         *entities.ROUTES,
         *conflicts.ROUTES,
-        *keys.ROUTES,
+        *settings_page.ROUTES,
         *settings_page.routes(settings),
     ]
     return Site(

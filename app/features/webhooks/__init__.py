@@ -94,7 +94,7 @@ class Webhooks(Feature):
             await driver.close()
 
     async def findings(self, dsn: str | None) -> list[Finding]:
-        from app.features.webhooks.findings import findings
+        from app.features.webhooks.outbox import findings
 
         return await findings(self.settings, dsn)
 

@@ -26,11 +26,11 @@ import aiohttp
 import orjson
 from msgspec import Struct
 
-from app.breaker import Breaker
 from app.clock import Clock
 from app.errors import BadBody, NotFound, StoreUnavailable
 from app.features.webhooks.outbox import Outbox, WaitingMessage, WebhookFigures
 from app.jobs.schedule import Connection, Tick
+from app.patience import Breaker
 from app.sources import WebhookTarget
 from app.store.ids import NIL
 from app.store.queries import Queries

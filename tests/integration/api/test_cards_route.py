@@ -11,8 +11,8 @@ import httpx
 import orjson
 import pytest
 
-from app.api.card_models import MAX_CARD_BYTES, MAX_CARDS
-from app.features.cards.finder import TOOL
+from app.api.common import MAX_CARD_BYTES, MAX_CARDS
+from app.features.cards.keeper import TOOL
 from app.store import ids
 from app.store.sessions import NewSession, Sessions
 from app.store.tenancy import UserRef

@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from app.store import ids
-from app.store.limits import KeyLimits
 from app.store.pools import Pool
+from app.store.tenancy import KeyLimits
 from tests.support.cases import cases
 from tests.support.jobs import until
 from tests.support.journey import Message, Reply, completion, error, stream

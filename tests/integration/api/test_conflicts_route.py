@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 import httpx
 
-from app.features.knowledge.conflict_log import ConflictLog
+from app.features.knowledge.inquiry import ConflictLog
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool

@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.features.knowledge.entity_routes import MAX_PROPERTY_BYTES
+from app.features.knowledge.routes import MAX_PROPERTY_BYTES
 from app.store.pools import Pool
 from tests.support.cases import cases
 from tests.support.labelled_mentions import ONTOLOGY, Rows

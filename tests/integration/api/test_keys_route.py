@@ -7,7 +7,7 @@ from uuid import UUID
 
 import httpx
 
-from app.store.limits import KeyLimits
+from app.store.tenancy import KeyLimits
 from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, all_pages, error_of
 

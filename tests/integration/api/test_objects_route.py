@@ -10,9 +10,17 @@ import httpx
 import pytest
 from msgspec.structs import replace
 
-from app.features.paging.preview import handle_of
 from app.features.paging.store import PagingStore
-from app.features.paging.values import Fidelity, Levels, Relationship, RelationType, SemanticObject, Shrunk, Zone
+from app.features.paging.values import (
+    Fidelity,
+    Levels,
+    Relationship,
+    RelationType,
+    SemanticObject,
+    Shrunk,
+    Zone,
+    handle_of,
+)
 from app.store.ids import LOCAL_TENANT, nobody, user_id
 from app.store.pools import Pool
 from app.store.queries import Queries

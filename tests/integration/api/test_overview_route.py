@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from app.features.overview import store as overview
+from app.features import overview as overview
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries

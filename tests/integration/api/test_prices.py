@@ -17,9 +17,9 @@ from app.context.assemble import WISHES
 from app.settings import Settings
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
-from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.tenancy import KeyLimits
 from app.store.turns import TurnStore
 from tests.support.journey import UPSTREAM, Answer, Journey, build_journey, completion, user
 from tests.support.wired_api import PATIENT_MS, HashEmbedder, WiredApi, error_of

@@ -17,22 +17,20 @@ from app.api.auth import Authenticator
 from app.api.common import add_routes, install_errors
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
-from app.features.calls.routes import calls_router
-from app.features.replay.ask_again import Replayer
-from app.features.replay.routes import replay_router
-from app.features.replay.store import ReplayStore
+from app.features.calls import calls_router
+from app.features.replay.recompile import ReplayStore
+from app.features.replay.routes import Replayer, replay_router
 from app.gateway.forward import Sender
 from app.gateway.upstream import Router
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.settings import Settings
 from app.store.captures import Captures
-from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import ResolutionStore
+from app.store.records import ResolutionStore
 from app.store.sessions import Sessions
-from app.store.tenancy import Tenancy
+from app.store.tenancy import KeyLimits, Tenancy
 from tests.support.journey import TOKENIZERS, UPSTREAM, Reply, ScriptedTransport, completion, error, stream, user
 from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
 from tests.support.responses import response_of, said

@@ -12,7 +12,7 @@ import httpx
 from fastapi import FastAPI
 
 from app.api.scope import Gate
-from app.features.cards.finder import TOOL
+from app.features.cards.keeper import TOOL
 from app.store.ids import LOCAL_TENANT
 from tests.support.wired_api import WiredApi, error_of
 

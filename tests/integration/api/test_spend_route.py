@@ -17,9 +17,9 @@ from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import KeyLimits
 from app.store.pools import Pool
 from app.store.queries import Queries
+from app.store.tenancy import KeyLimits
 from app.store.turns import TurnStore
 from tests.support.cases import cases
 from tests.support.wired_api import WiredApi, WordCounter, all_pages, error_of

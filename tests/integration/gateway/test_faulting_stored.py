@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from app.clock import SystemClock
 from app.features.paging.faults import NOTHING, FaultAnswers, FaultTimeouts
-from app.features.paging.preview import handle_of
 from app.features.paging.state import Paging
 from app.features.paging.store import PagingStore
 from app.features.paging.tools import Names, PhantomCall, unknown_object
-from app.features.paging.values import Fault, FaultType, Fidelity, PagingRecord, SemanticObject
+from app.features.paging.values import Fault, FaultType, Fidelity, PagingRecord, SemanticObject, handle_of
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.tokens import Tokenizers
 from app.store.pools import Pool

@@ -13,17 +13,17 @@ import asyncpg
 import pytest
 from msgspec.structs import replace
 
-from app.context.knower import EarlierMessage, Who
 from app.context.rank import ENTITY_CHANNEL, TEXT_CHANNEL, VECTOR_CHANNEL
 from app.context.request import SearchRequest
+from app.context.resolution import EarlierMessage, Who
 from app.context.retrieve import Retriever, Scope
 from app.context.score import ProfileName
 from app.errors import StoreUnavailable
-from app.features.preview.routes import Previewer, PreviewRequest
+from app.features.preview import Previewer, PreviewRequest
 from app.gateway.upstream import Router
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import ResolutionStore
+from app.store.records import ResolutionStore
 from app.store.tenancy import UserRef
 from app.tasks import Supervisor
 from tests.integration.api.test_replay import Desk

@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from app.capture.facts import Outcome
-from app.gateway.client import Receive, Send
+from app.gateway.relay import Receive, Send
 from app.gateway.transport import AiohttpTransport
 from tests.support.faults import StubAnswers, StubPager
 from tests.support.phantoms import call, calls, event, usage

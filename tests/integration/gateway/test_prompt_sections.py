@@ -14,7 +14,7 @@ import pytest
 from app.clock import SystemClock
 from app.context.assemble import ABOUT, NOTE
 from app.context.retrieve import Retriever, Scope
-from app.features.facts.store import Facts
+from app.features.facts import Facts
 from app.settings import Settings
 from app.store import ids
 from app.store.pools import Pool

@@ -14,9 +14,8 @@ import pytest
 
 from app.dialects.sse import EventParser
 from app.errors import MnemeError, StoreUnavailable
-from app.gateway.client import ClientGone, DisconnectEvent, Inbound, Receive, Send
 from app.gateway.headers import HOP_BY_HOP, request_headers
-from app.gateway.relay import Ending, Tape, relay
+from app.gateway.relay import ClientGone, DisconnectEvent, Ending, Inbound, Receive, Send, Tape, relay
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import UpstreamRequest
 from app.logs import QuietBreaks

@@ -9,10 +9,9 @@ import asyncpg
 import pytest
 
 from app.errors import StoreUnavailable
-from app.features.cards.keeper import CardReader
-from app.features.cards.section import LABEL
+from app.features.cards.keeper import LABEL, CardReader
 from app.features.cards.store import Cards, NewCard
-from app.features.preview.routes import Previewer, PreviewRequest
+from app.features.preview import Previewer, PreviewRequest
 from app.gateway.prepare import Preparer
 from app.gateway.upstream import Router
 from app.store.erasure import ERASER_ROLE, Deleter, own_connection

@@ -10,12 +10,11 @@ import asyncpg
 from app.clock import SystemClock
 from app.settings import Settings
 from app.store import ids
-from app.store.pools import Pool
+from app.store.pools import FromPool, Pool
 from app.store.queries import Queries
 from app.store.spaces import SharedSpaces
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
-from app.store.workloads import FromPool
 from tests.support.journey import UPSTREAM, Journey, build_journey, user
 from tests.support.wired_api import PATIENT_MS, HashEmbedder, make_space
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from app.features.facts.store import Facts
+from app.features.facts import Facts
 from app.store.pools import Pool
 from app.store.tenancy import Instructions
 from tests.support.journey import (

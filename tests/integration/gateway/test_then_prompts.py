@@ -12,7 +12,7 @@ import pytest
 from app.api.auth import Principal
 from app.context.score import PROFILES, STRATEGY_SIGNALS, STRATEGY_WEIGHTS, strategies
 from app.errors import StoreUnavailable, UpstreamUnreachable
-from app.features.facts.store import Facts
+from app.features.facts import Facts
 from app.store.captures import Captures
 from app.store.indexed import IndexStore
 from app.store.pools import Pool

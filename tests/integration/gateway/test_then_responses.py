@@ -8,8 +8,8 @@ from hashlib import sha256
 
 import pytest
 
-from app.dialects.registry import answer_of
-from app.features.responses.dialect import DIALECT as RESPONSES
+from app.dialects import answer_of
+from app.features.responses import DIALECT as RESPONSES
 from tests.support.journey import (
     Answer,
     Message,

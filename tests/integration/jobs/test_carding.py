@@ -9,10 +9,9 @@ import asyncpg
 import orjson
 import pytest
 
-from app.features.cards.extract import CardExtractor
-from app.features.cards.finder import CardFinder
+from app.features.cards.keeper import CardFinder
 from app.features.cards.navigation import understand
-from app.features.cards.store import CardFilter, Cards
+from app.features.cards.store import CardExtractor, CardFilter, Cards
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.sources import CardTool
@@ -110,7 +109,7 @@ async def test_other_tools_and_what_is_no_card_are_passed_over(
     assert await cards(pool, talk) == [(9, 1, 1, "chart", {"n": 1}, "c3")], (
         "no answer followed: it stands with the result"
     )
-    told = [record.__dict__ for record in caplog.records if record.name == "app.features.cards.extract"]
+    told = [record.__dict__ for record in caplog.records if record.name == "app.features.cards.store"]
     assert [(each["tool"], each["reason"]) for each in told] == [
         ("search", "it is no JSON"),
         ("search", "it has no list at 'results'"),

@@ -16,8 +16,7 @@ import respx
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.features.helper.client import HelperClient
-from app.features.helper.extract import MAX_CONTENT_CHARS, extract_with_helper
+from app.features.helper import MAX_CONTENT_CHARS, HelperClient, extract_with_helper
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import MAX_CANDIDATES
 from app.providers.embeddings import NoEmbedder

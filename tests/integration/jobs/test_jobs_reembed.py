@@ -1,4 +1,4 @@
-"""`mneme reembed` on a real Postgres: app/features/reembed/command.py and app/features/reembed/store.py together."""
+"""`mneme reembed` on a real Postgres: app/features/reembed.py and app/features/reembed.py together."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ import numpy as np
 import pytest
 
 from app.errors import Conflict, NotFound, NotReady, Unavailable
-from app.features.reembed import command as reembed
-from app.features.reembed.command import Reembedder, RunProgress, bring_over, drop_space, spaces_of
-from app.features.reembed.store import ReembedStore
+from app.features import reembed as reembed
+from app.features.reembed import Reembedder, ReembedStore, RunProgress, bring_over, drop_space, spaces_of
 from app.memory.text import content_hash
 from app.providers.embeddings import Vectors, build_embedder
 from app.settings import Settings

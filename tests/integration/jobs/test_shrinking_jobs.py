@@ -12,9 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.clock import SystemClock
-from app.features.paging.shrink_job import SHRINK, Shrinker
 from app.features.paging.store import PagingStore, write
-from app.features.paging.summaries import HelperSummary
+from app.features.paging.summaries import SHRINK, HelperSummary, Shrinker
 from app.features.paging.values import ContentKind, Fidelity, SemanticObject, Zone
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool

@@ -16,8 +16,7 @@ import pytest
 from app.clock import SystemClock
 from app.errors import NotFound
 from app.features.webhooks.delivery import ENTRYPOINT, KEEP, retrying, webhook_ticks
-from app.features.webhooks.findings import findings
-from app.features.webhooks.outbox import Outbox, WebhookFigures
+from app.features.webhooks.outbox import Outbox, WebhookFigures, findings
 from app.jobs.schedule import Schedule
 from app.jobs.worker import QueueDriver, connector
 from app.settings import Settings

@@ -13,7 +13,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.clock import SystemClock
-from app.context.knower import Who
+from app.context.resolution import Who
 from app.features.knowledge import Knowledge
 from app.features.knowledge.domain import Domains
 from app.features.knowledge.entities import EntityStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import asyncpg
 
-from app.context.knower import Who
+from app.context.resolution import Who
 from app.features.knowledge.jobs import ALIAS_FLOOR, ALIAS_IDLE, alias_ticks
 from app.features.knowledge.resolution import faded
 from app.jobs.schedule import Schedule

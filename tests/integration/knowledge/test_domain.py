@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from app.context.question import asked_time
 from app.context.resolution import Entity, Resolution
 from app.errors import DomainAway
-from app.features.knowledge.domain import PlanResult
-from app.features.knowledge.domain_pool import AT_ONCE
-from app.features.knowledge.graph_traversal import WalkLimits, plan
+from app.features.knowledge.domain import AT_ONCE, PlanResult
+from app.features.knowledge.domain_sql import WalkLimits, plan
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import FoundEntities, FoundRow, RowQuery
 from app.memory.episodes import SoughtRows

@@ -12,10 +12,8 @@ from msgspec.structs import replace
 
 from app.context.resolution import Entity, Resolution
 from app.errors import DomainAway
-from app.features.knowledge.domain import PlanResult
-from app.features.knowledge.domain_pool import FAILURES, OPEN_S, DomainPool
-from app.features.knowledge.domain_sql import SelectStatement
-from app.features.knowledge.graph_traversal import plan
+from app.features.knowledge.domain import FAILURES, OPEN_S, DomainPool, PlanResult
+from app.features.knowledge.domain_sql import SelectStatement, plan
 from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import FoundEntities, RowQuery
 from app.sources import DomainSource

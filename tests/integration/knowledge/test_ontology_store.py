@@ -10,9 +10,8 @@ import asyncpg
 import pytest
 
 from app.errors import Conflict, StoreUnavailable
-from app.features.knowledge.ontologies import FRESH_S, Ontologies, rows_of
+from app.features.knowledge.ontologies import FRESH_S, Ontologies, OntologyRows, OntologyStore, rows_of
 from app.features.knowledge.ontology import NO_ONTOLOGY
-from app.features.knowledge.ontology_store import OntologyRows, OntologyStore
 from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from app.store.pools import Pool
 from app.store.queries import Queries

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from app.clock import SystemClock
 from app.features.knowledge import Knowledge
-from app.features.knowledge.ontologies import rows_of
-from app.features.knowledge.ontology_store import OntologyStore
+from app.features.knowledge.ontologies import OntologyStore, rows_of
 from app.features.knowledge.ontology_yaml import read
 from app.features.knowledge.resolution import RowQuery
 from app.server.core import open_core, process_of

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from app.context.knower import Who
+from app.context.resolution import Who
 from app.features.knowledge.entities import EntityStore
 from app.features.knowledge.resolve import Resolver
 from app.store import ids

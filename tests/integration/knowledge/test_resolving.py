@@ -12,8 +12,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.context.knower import EarlierMessage, Who
-from app.context.resolution import Resolution
+from app.context.resolution import EarlierMessage, Resolution, Who
 from app.errors import StoreUnavailable
 from app.features.knowledge.entities import EntityStore, LearnedNames
 from app.features.knowledge.ontology import NO_ONTOLOGY

@@ -8,7 +8,7 @@ import asyncpg
 import orjson
 import pytest
 
-from app.features.facts.store import Facts
+from app.features.facts import Facts
 from app.jobs.learn import Learner
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids

@@ -11,13 +11,13 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
+from app.dialects import dialect_of
 from app.dialects.base import ChatRequest
-from app.dialects.registry import dialect_of
 from app.errors import StoreUnavailable
 from app.features.commands.commander import Commander
 from app.features.commands.store import CommandStore, Doing
-from app.gateway.commands import Obeyed
 from app.gateway.identify import Identity
+from app.gateway.prepare import Obeyed
 from app.gateway.reconcile import Place
 from app.jobs.learn import Learner
 from app.metrics import Metrics

@@ -12,20 +12,17 @@ import orjson
 import pytest
 import respx
 
-from app.features.conflicts.routes import conflict_out
-from app.features.conflicts.store import ConflictFilter, ConflictStore
-from app.features.helper.client import HelperClient
-from app.features.helper.extract import extract_with_helper
+from app.features.conflicts import ConflictFilter, ConflictStore, conflict_out
+from app.features.helper import HelperClient, extract_with_helper
 from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import judged
 from app.memory.extract import extract
 from app.providers.embeddings import WordLlamaEmbedder
-from app.store.conflicts import LoggedConflict
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue
-from app.store.records import JobRecord
+from app.store.records import JobRecord, LoggedConflict
 from app.store.validation import Validation
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, put, until, working

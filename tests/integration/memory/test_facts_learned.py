@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.features.facts.store import Fact, Facts
+from app.features.facts import Fact, Facts
 from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words

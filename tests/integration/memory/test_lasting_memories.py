@@ -15,8 +15,14 @@ from app.context.compile import Compiler
 from app.context.request import SearchRequest
 from app.context.retrieve import Retriever, Scope
 from app.errors import BadBody
-from app.features.paging.object_memories import IMPORTANCE, REMEMBER_OBJECTS, TAG, ObjectRememberer, object_ticks
-from app.features.paging.persistence_store import PersistenceReads
+from app.features.paging.persistent_objects import (
+    IMPORTANCE,
+    REMEMBER_OBJECTS,
+    TAG,
+    ObjectRememberer,
+    PersistenceReads,
+    object_ticks,
+)
 from app.jobs.schedule import Schedule
 from app.memory.drafts import EPISODIC, SEMANTIC
 from app.memory.secrets import unwelcome

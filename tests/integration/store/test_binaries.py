@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.errors import NotReady
-from app.features.embedded.server import Account, Binaries, account_name, unpack
+from app.features.embedded import Account, Binaries, account_name, unpack
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from app.api.card_models import MAX_ORDER
+from app.api.common import MAX_ORDER
 from app.errors import BadRequest, Conflict
 from app.features.cards.store import CardFilter, Cards, NewCard
 from app.store import ids

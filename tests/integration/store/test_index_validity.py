@@ -26,9 +26,8 @@ from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
 from app.store.indexed import IndexStore
 from app.store.item_columns import Scan
-from app.store.pools import Pool
+from app.store.pools import FromPool, Pool
 from app.store.queries import Queries
-from app.store.workloads import FromPool
 from app.tasks import Supervisor
 from tests.support.teller import ANA, NOW, TENANT, Teller, talk
 from tests.support.wired_api import HashEmbedder

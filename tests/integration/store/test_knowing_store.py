@@ -8,7 +8,7 @@ import asyncpg
 from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.resolution import Claim, ResolutionStore
+from app.store.records import Claim, ResolutionStore
 from tests.support.teller import ANA, OTHER_TENANT, TENANT, Teller
 
 SQL = Queries.load()

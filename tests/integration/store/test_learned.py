@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from app.capture.record import Recorder
-from app.features.chat.learned import LearnedTurns, MadeMemory, TurnMessages
+from app.features.chat import LearnedTurns, MadeMemory, TurnMessages
 from app.providers.tokens import CountCache
 from app.store import ids
 from app.store.pools import Pool

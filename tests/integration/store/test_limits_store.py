@@ -14,10 +14,9 @@ import pytest
 from app.errors import BadRequest
 from app.features.limits.store import RESERVATION_S, AdmitAnswer, Estimate, LimitStore, Unrecorded
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import NO_LIMITS, KeyLimits
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries
-from app.store.tenancy import Tenancy
+from app.store.tenancy import NO_LIMITS, KeyLimits, Tenancy
 from tests.support.clock import FakeClock
 
 KEY = UUID(int=0xE1)

@@ -8,8 +8,7 @@ from uuid import UUID, uuid4
 import orjson
 
 from app.clock import SystemClock
-from app.features.paging.object_store import ObjectFilter, ObjectStore
-from app.features.paging.store import PagingStore
+from app.features.paging.store import ObjectFilter, ObjectStore, PagingStore
 from app.features.paging.values import Fidelity
 from app.store.pools import Pool
 from app.store.queries import Queries

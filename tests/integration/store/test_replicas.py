@@ -17,7 +17,7 @@ import pytest
 
 from app.capture.record import Recorder
 from app.clock import SystemClock
-from app.features.replicas.reads import begin_marking
+from app.features.replicas import begin_marking
 from app.index.indexes import Indexes, IndexScope
 from app.providers.tokens import CountCache
 from app.store import ids
@@ -26,11 +26,11 @@ from app.store.indexed import IndexStore
 from app.store.item_columns import NO_PLACES
 from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.migrate import migrate
+from app.store.pools import Elsewhere, PoolLimits, Pools, open_pools
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.tenancy import UserRef
 from app.store.turns import TurnStore
-from app.store.workloads import Elsewhere, PoolLimits, Pools, open_pools
 from app.tasks import Supervisor
 from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.replicas import Cluster, Node

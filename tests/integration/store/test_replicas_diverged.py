@@ -10,12 +10,11 @@ from uuid import UUID
 
 import pytest
 
-from app.features.replicas.findings import servers_of
-from app.features.replicas.reads import begin_marking
+from app.features.replicas import begin_marking, servers_of
 from app.store.migrate import migrate
+from app.store.pools import Elsewhere, PoolLimits, open_pools
 from app.store.queries import Queries
 from app.store.queue import install_queue
-from app.store.workloads import Elsewhere, PoolLimits, open_pools
 from tests.support.database import MEMORY, PARTITIONS, connected
 from tests.support.replicas import Cluster, Node, login
 from tests.support.teller import TENANT

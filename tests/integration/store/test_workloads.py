@@ -11,9 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from app.errors import StoreUnavailable
-from app.store import workloads
-from app.store.pools import Pool, open_pool
-from app.store.workloads import POOL_NAMES, PoolLimits, Pools, open_pools
+from app.store.pools import POOL_NAMES, Pool, PoolLimits, Pools, open_pool, open_pools
 from tests.support.database import connected
 
 SIZE = 2
@@ -76,7 +74,7 @@ async def test_if_one_cannot_be_opened_none_stays(empty_database: str, monkeypat
         opened.append(await open_pool(dsn, **more))
         return opened[-1]
 
-    monkeypatch.setattr(workloads, "open_pool", open_some)
+    monkeypatch.setattr("app.store.pools.open_pool", open_some)
     with pytest.raises(StoreUnavailable):
         await open_pools(empty_database, limits(), statement_cache_size=100, role=None)
     assert [pool.size for pool in opened] == [0, 0]

@@ -11,10 +11,12 @@ from uuid import UUID
 import pytest
 
 from app.context.candidates import Candidate
-from app.features.chat.learned import Made, MadeMemory, TurnMessages
-from app.features.chat.routes import (
+from app.features.chat import (
     MEMORY_TYPES,
     ChatOut,
+    Made,
+    MadeMemory,
+    TurnMessages,
     domain_queries,
     entities_resolved,
     first_choice,

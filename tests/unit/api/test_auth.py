@@ -12,13 +12,11 @@ import pytest
 from msgspec.structs import replace
 
 from app.api import auth
-from app.api.auth import Authenticator, presented_key
-from app.api.sealed_keys import SealedKeys
+from app.api.auth import Authenticator, SealedKeys, presented_key
 from app.errors import StoreUnavailable, Unauthenticated
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import KeyLimits
-from app.store.tenancy import KeyRow, Tenancy
+from app.store.tenancy import KeyLimits, KeyRow, Tenancy
 from tests.support.clock import FakeClock
 from tests.support.tables import each_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.api.origin import check_origin, check_page, known_hosts
+from app.api.auth import check_origin, check_page, known_hosts
 from app.errors import Forbidden
 from tests.support.tables import each_of
 

@@ -9,10 +9,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from app.api.sealed_keys import MAC_BYTES, SealedKeys
+from app.api.auth import MAC_BYTES, SealedKeys
 from app.store import ids
-from app.store.limits import KeyLimits
-from app.store.tenancy import KeyRow
+from app.store.tenancy import KeyLimits, KeyRow
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 LIFE = timedelta(hours=24)

@@ -12,9 +12,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.transfer.cassettes import call_id, cassette_of, facts_of
 from app.features.transfer.routes import _stream
-from app.features.transfer.store import CapturedAnswer
+from app.features.transfer.store import CapturedAnswer, call_id, cassette_of, facts_of
 from app.store.captures import CallDetail
 from mneme_replay.cassette import Cassette, Chunk, Response
 from tests.support.cassettes import SSE_HEADERS, asking, cassette

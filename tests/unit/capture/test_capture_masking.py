@@ -1,6 +1,6 @@
 import pytest
 
-from app.capture.mask import masked, parse_path, without
+from app.capture.record import masked, parse_path, without
 from app.errors import BadRequest
 from mneme_replay.paths import MASK, redacted
 from mneme_replay.secrets import masked_path

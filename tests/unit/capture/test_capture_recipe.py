@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capture.recipe import Position, Recipe, make, rebuild
+from app.capture.facts import Position, Recipe, make, rebuild
 
 
 def spans_of(messages: list[str], prefix: str, separator: str) -> tuple[bytes, int, list[tuple[int, int]], bytes]:

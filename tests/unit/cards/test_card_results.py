@@ -1,4 +1,4 @@
-"""app/features/cards/extract.py: which of a tool's result's values are cards."""
+"""app/features/cards/store.py: which of a tool's result's values are cards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.cards.extract import MAX_CARD_BYTES, MAX_RESULT_CHARS, MAX_TAKEN, cards_of
+from app.features.cards.store import MAX_CARD_BYTES, MAX_RESULT_CHARS, MAX_TAKEN, cards_of
 from app.sources import CardTool
 from tests.support.tables import each_of
 

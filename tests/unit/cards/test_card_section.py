@@ -1,4 +1,4 @@
-"""app/features/cards/section.py: the cards that a message asks for, as lines of a block and in the account."""
+"""app/features/cards/keeper.py: the cards that a message asks for, as lines of a block and in the account."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.context.asked_cards import Read
 from app.context.assemble import Block
 from app.context.facts_section import came_with, is_item, shown
 from app.context.inputs import read
 from app.context.notes import NoteLines, is_note
-from app.features.cards.section import LABEL, CardsAsked, CardsTold, card_line, note_of
+from app.context.request import Read
+from app.features.cards.keeper import LABEL, CardsAsked, CardsTold, card_line, note_of
 from app.providers.tokens import prompt_tokens
 from app.sources import Placement
 from tests.support.context_samples import memory

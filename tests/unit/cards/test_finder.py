@@ -1,9 +1,8 @@
-"""app/features/cards/finder.py: the tool that a model is given."""
+"""app/features/cards/keeper.py: the tool that a model is given."""
 
 from __future__ import annotations
 
-from app.features.cards.finder import TOOL
-from app.features.cards.models import Wish
+from app.features.cards.keeper import TOOL, Wish
 
 
 def test_the_tool_takes_what_the_route_takes() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from app.cli.doctor import _upstreams
 from app.features import Finding
-from app.features.spool.findings import findings
+from app.features.spool.spool import findings
 from app.settings import Settings
 from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream

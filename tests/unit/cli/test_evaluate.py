@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from app.errors import BadBody
-from app.features.evaluate.measure import found, read, table
+from app.features.evaluate import found, read, table
 from tests.support.context_samples import memory, message, source
 
 TALK = {"user": "ana", "session": "s", "role": "user", "content": "I moved to Rome", "metadata": {"id": "1"}}

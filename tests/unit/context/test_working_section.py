@@ -10,8 +10,7 @@ from app.context.assemble import Block
 from app.context.budget import Budgets
 from app.context.request import Compilation, CompileRequest, PathMessage
 from app.context.transcript import Transcript
-from app.context.working import working_told
-from app.memory.working import WINDOW_TURNS
+from app.context.working import WINDOW_TURNS, working_told
 from tests.unit.context.test_compile import Found, Message, compiler, hash_of, request, said, shown
 
 WINDOW = 1300

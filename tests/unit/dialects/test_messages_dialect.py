@@ -12,8 +12,8 @@ from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.dialects.sse import LastEventGuard, payloads
 from app.errors import BadRequest, NotFound, StoreUnavailable, TooLarge
-from app.features.messages.dialect import DIALECT as MESSAGES
-from app.features.messages.dialect import LAST, answer_of_json, elements_of, fold, messages_of
+from app.features.messages import DIALECT as MESSAGES
+from app.features.messages import LAST, answer_of_json, elements_of, fold, messages_of
 from tests.support.replies import CAPTURES
 from tests.support.tables import each_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
+from app.dialects import api_of, dialect_of
 from app.dialects.base import DialectName
-from app.dialects.registry import api_of, dialect_of
 
 PATHS: dict[str, DialectName] = {
     "/v1/chat/completions": "chat",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.sse import LastEventGuard, payloads
-from app.features.responses.dialect import LAST, answer_of_json, fold
+from app.features.responses import LAST, answer_of_json, fold
 from tests.support.replies import CAPTURES
 from tests.support.responses import called, event_bytes, events_of, response_of, said, thought
 from tests.support.tables import each_of

@@ -13,8 +13,8 @@ from app.dialects.base import ChatRequest, renamed
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.dialects.sse import UpstreamAnswer
-from app.features.responses.dialect import DIALECT as RESPONSES
-from app.gateway.inject import weave
+from app.features.responses import DIALECT as RESPONSES
+from app.gateway.prepare import weave
 from mneme_replay.paths import MASK
 from tests.support.responses import called, said
 from tests.support.tables import each_of

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import canonical
-from app.features.responses.dialect import assistant_of, items_of, messages_of
+from app.features.responses import assistant_of, items_of, messages_of
 from tests.support.responses import called, said, thought
 from tests.support.tables import each_of
 

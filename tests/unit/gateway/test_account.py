@@ -19,12 +19,11 @@ from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
 from app.errors import UpstreamTimeout
 from app.gateway.call import Forwarded
-from app.gateway.client import Inbound
 from app.gateway.finalize import ERROR_CHARS, Accountant
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.reconcile import Place
-from app.gateway.relay import Ending, Tape
+from app.gateway.relay import Ending, Inbound, Tape
 from app.gateway.upstream import Target, UpstreamResponse
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, message_tokens

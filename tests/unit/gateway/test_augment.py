@@ -13,7 +13,7 @@ from app.errors import (
     StoreUnavailable,
     Unavailable,
 )
-from app.gateway.idempotency import EarlierAnswer
+from app.gateway.identify import EarlierAnswer
 from tests.support.journey import (
     Client,
     Message,

@@ -15,7 +15,7 @@ from app.features.paging.addon import is_paged, paging_budget
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED, PagingRecord, Zone
 from app.gateway.identify import OnOff
-from app.store.limits import KeyLimits
+from app.store.tenancy import KeyLimits
 from tests.support.journey import user
 from tests.support.turns import SESSION, GatewayStage
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.errors import TooLarge
-from app.gateway.client import ClientGone, DisconnectEvent, Inbound
+from app.gateway.relay import ClientGone, DisconnectEvent, Inbound
 
 DISCONNECT = {"type": "http.disconnect"}
 

@@ -20,12 +20,11 @@ from app.errors import StoreUnavailable, Unavailable
 from app.features.limits.store import AdmitAnswer
 from app.features.spool import keeper as drain_module
 from app.features.spool.journal import Codec, gather
-from app.features.spool.keeper import Drain, SpoolKeeper
+from app.features.spool.keeper import INTERRUPTED, Drain, SpoolKeeper
 from app.features.spool.spool import SUFFIX, JournalEntry
-from app.features.spool.spooled_call import INTERRUPTED
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import KeyLimits
+from app.store.tenancy import KeyLimits
 from tests.support.clients import assistant, user
 from tests.support.journey import UPSTREAM, Client, Journey, Reply, build_journey, completion, stream
 from tests.support.sockets import eventually

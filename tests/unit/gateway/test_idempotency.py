@@ -9,9 +9,8 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from app.capture.recipe import blob_hash
-from app.gateway.idempotency import CoalescedCall, RequestCoalescer, look_up, repeat_key
-from app.gateway.identify import Identity
+from app.capture.facts import blob_hash
+from app.gateway.identify import CoalescedCall, Identity, RequestCoalescer, look_up, repeat_key
 from app.store.turns import EarlierCall
 
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)

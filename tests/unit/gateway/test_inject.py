@@ -15,7 +15,7 @@ from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.dialects.base import renamed
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
-from app.gateway.inject import outgoing, weave
+from app.gateway.prepare import outgoing, weave
 from app.store.turns import StoredMessage
 
 Message = dict[str, Any]

@@ -15,16 +15,16 @@ from app.api.auth import Principal
 from app.capture.facts import Outcome
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
 from app.features.limits.store import AdmitAnswer
-from app.features.paging.ledger import HiddenLegs
+from app.features.paging.body import HiddenLegs
 from app.features.paging.state import Paging, PagingPartRecord
 from app.features.paging.tool_loop import NOT_LOOKED_UP
 from app.features.paging.tools import LIMIT_REACHED, Names
+from app.features.spool.keeper import Revived, revive
 from app.features.spool.spool import AbandonedSegment
-from app.features.spool.spooled_call import Revived, revive
-from app.gateway.idempotency import EarlierAnswer
+from app.gateway.identify import EarlierAnswer
 from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import KeyLimits
+from app.store.tenancy import KeyLimits
 from tests.support.faults import (
     DONE,
     StubAnswers,

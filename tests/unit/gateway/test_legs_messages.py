@@ -10,9 +10,9 @@ import pytest
 from app.capture.facts import Outcome
 from app.dialects.sse import payloads
 from app.errors import UpstreamTimeout
-from app.features.messages.dialect import folded
-from app.features.paging.ledger import BLOCKS, HiddenLegs
-from app.features.paging.messages import MessagesStream
+from app.features.messages import folded
+from app.features.paging.body import BLOCKS, HiddenLegs
+from app.features.paging.forms import MessagesStream
 from app.features.paging.state import PagingPartRecord
 from app.features.paging.tools import Names
 from tests.support.faults import StubAnswers, StubPager, bytes_of, in_turn

@@ -16,7 +16,7 @@ from app.errors import StoreUnavailable, UpstreamUnreachable
 from app.features.limits.store import AdmitAnswer, Estimate
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import KeyLimits
+from app.store.tenancy import KeyLimits
 from tests.support.journey import (
     UPSTREAM,
     Answer,

@@ -17,7 +17,7 @@ from app.features.limits.limiter import (
     refusal,
 )
 from app.features.limits.store import AdmitAnswer, Estimate
-from app.store.limits import KeyLimits
+from app.store.tenancy import KeyLimits
 
 BOTH = KeyLimits(requests_per_minute=30, tokens_per_minute=1000)
 

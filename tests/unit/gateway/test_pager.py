@@ -17,13 +17,12 @@ from app.context.transcript import Transcript
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.errors import StoreUnavailable
-from app.features.paging.ledger import HiddenLegs, keys_of
+from app.features.paging.body import HiddenLegs, keys_of
 from app.features.paging.pager import unpaged
-from app.features.paging.plan import LEFT_OUT
-from app.features.paging.preview import TAG, handle_of
+from app.features.paging.prompt import LEFT_OUT
 from app.features.paging.tools import PhantomCall
-from app.features.paging.values import Fidelity, Trigger, Zone
-from app.gateway.inject import weave
+from app.features.paging.values import TAG, Fidelity, Trigger, Zone, handle_of
+from app.gateway.prepare import weave
 from app.providers.tokens import prompt_tokens
 from tests.support.paging import COUNTER, PLACE, Asked, Desk, Message, call_of, chat_of
 from tests.support.properties import examples

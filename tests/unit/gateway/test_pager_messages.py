@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from app.context.transcript import text_of
 from app.dialects.splice import escape, splice
-from app.features.messages.dialect import DIALECT as MESSAGES
-from app.features.messages.dialect import elements_of
+from app.features.messages import DIALECT as MESSAGES
+from app.features.messages import elements_of
+from app.features.paging.body import HiddenLegs, keys_of
 from app.features.paging.forms import FORMS
-from app.features.paging.ledger import HiddenLegs, keys_of
-from app.features.paging.preview import TAG
 from app.features.paging.prompt import TextChange, changed, pieces
 from app.features.paging.tools import PhantomCall
-from app.features.paging.values import Fidelity
+from app.features.paging.values import TAG, Fidelity
 from app.providers.tokens import prompt_tokens
 from tests.support.message_legs import asks, text, thinking, use
 from tests.support.paging import COUNTER, Asked, Desk, Message, chat_of

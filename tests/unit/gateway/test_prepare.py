@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from app.context.request import Compilation, CompileRequest
 from app.dialects.base import ChatRequest
 from app.dialects.chat import CHAT
-from app.gateway.idempotency import repeat_key
-from app.gateway.identify import Identity
+from app.gateway.identify import Identity, repeat_key
 from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place
 from app.gateway.upstream import Target

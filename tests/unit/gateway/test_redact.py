@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.capture.mask import parse_path
+from app.capture.record import parse_path
 from app.dialects.sse import EventParser
-from app.gateway.redact import Redactor
+from app.gateway.headers import Redactor
 from app.store.records import StreamRecord
 from mneme_replay.paths import MASK, redacted
 from tests.support.tables import each_of

@@ -13,9 +13,8 @@ from starlette.requests import ClientDisconnect
 
 from app.dialects.sse import EventParser
 from app.errors import StoreUnavailable, UpstreamError
-from app.gateway.client import DisconnectEvent
 from app.gateway.headers import Headers
-from app.gateway.relay import Ending, Tape, collect, peek, relay
+from app.gateway.relay import DisconnectEvent, Ending, Tape, collect, peek, relay
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse
 from tests.support.properties import examples
 from tests.support.sockets import eventually

@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 import pytest
 
+from app import dialects
 from app.context.assemble import NOTE, TAG, render
-from app.dialects import registry
 from app.dialects.sse import answer_of_json, fold, payloads
-from app.features.responses import dialect as responses
-from app.features.simulated.transport import MODEL, SimulatedTransport, answer_to, notes_in
+from app.features import responses as responses
+from app.features.simulated import MODEL, SimulatedTransport, answer_to, notes_in
 from app.gateway.upstream import SIMULATED_BASE_URL, UpstreamRequest, UpstreamResponse
 from tests.support.clock import FakeClock
 from tests.support.context_samples import memory, message
@@ -188,16 +188,16 @@ async def test_what_the_responses_api_cannot_do_here(asked: object) -> None:
 
 
 async def test_without_its_dialect_the_responses_api_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.features.simulated.transport.dialect_of", lambda _method, _path: None)
+    monkeypatch.setattr("app.features.simulated.dialect_of", lambda _method, _path: None)
     response, data = await ask("POST", "/responses", {"input": "Hello."})
     assert (response.status, b"configure a real one" in data) == (404, True)
 
 
-@each_of("path", ["/chat/completions", *(path.removeprefix("/v1") for path in registry._FEATURES)])
+@each_of("path", ["/chat/completions", *(path.removeprefix("/v1") for path in dialects._FEATURES)])
 async def test_it_speaks_each_dialect(path: str) -> None:
     said = [{"role": "user", "content": "hello"}]
     response, data = await ask("POST", path, {"model": "any", "messages": said, "input": "hello", "max_tokens": 9})
     assert response.status == 200, data
-    dialect = registry.dialect_of("POST", f"/v1{path}")
+    dialect = dialects.dialect_of("POST", f"/v1{path}")
     assert dialect is not None
-    assert "simulated" in (registry.answer_of(data, dialect).choices[0].content or "")
+    assert "simulated" in (dialects.answer_of(data, dialect).choices[0].content or "")

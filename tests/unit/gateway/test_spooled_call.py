@@ -17,17 +17,16 @@ from app.context.request import Compilation
 from app.dialects.chat import CHAT
 from app.errors import UpstreamError
 from app.features.paging.addon import PagingAddon
-from app.features.paging.ledger import HiddenLegs
+from app.features.paging.body import HiddenLegs
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
-from app.features.responses.dialect import DIALECT as RESPONSES
+from app.features.responses import DIALECT as RESPONSES
 from app.features.spool.journal import CallBegin, Codec, KeptCall, frames_of, gather
-from app.features.spool.spooled_call import INTERRUPTED, begin_of, head_of, kept_of, revive
+from app.features.spool.keeper import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.call import Forwarded
-from app.gateway.client import Inbound
 from app.gateway.identify import identify, switches
 from app.gateway.prepare import Prepared
-from app.gateway.relay import Ending, Tape
+from app.gateway.relay import Ending, Inbound, Tape
 from app.gateway.upstream import Target, UpstreamResponse
 from app.store import ids
 from tests.support.paged import whole_record

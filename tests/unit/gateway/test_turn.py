@@ -17,7 +17,7 @@ from app.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
-from app.gateway.idempotency import EarlierAnswer
+from app.gateway.identify import EarlierAnswer
 from app.store.ids import LOCAL_TENANT
 from tests.support.journey import (
     UPSTREAM,

@@ -14,7 +14,7 @@ from app.context.retrieve import Scope
 from app.context.transcript import Transcript, chain
 from app.errors import NotFound
 from app.gateway.identify import Identity
-from app.gateway.inject import outgoing
+from app.gateway.prepare import outgoing
 from app.gateway.reconcile import Place, decide_held, over_held, with_held
 from app.store.turns import Recognised, StoredMessage
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.errors import Forbidden
-from app.gateway.admission import Admits
-from app.store.limits import KeyLimits
+from app.gateway.call import Admits
+from app.store.tenancy import KeyLimits
 
 
 def call_with(limits: KeyLimits | None) -> Any:

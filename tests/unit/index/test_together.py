@@ -6,7 +6,7 @@ from uuid import UUID
 
 import numpy as np
 
-from app.index.merged import joined, without
+from app.index.user_index import joined, without
 from app.store.item_columns import PLACE, Scan, ids_of
 
 SESSION = UUID(int=7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from app.features.insights.render import Figures, Insight, Measured, bounds_of, said
+from app.features.insights.engine import Figures, Insight, Measured, bounds_of, said
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 26, 9, 30, tzinfo=UTC)

@@ -13,9 +13,19 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import BadBody, HelperError, Unavailable
-from app.features.paging.shrink_job import AT_ONCE, FAILURES, PIECE_CHARS, PIECES, Shrinker, by_structure, pieces
 from app.features.paging.store import PagingStore
-from app.features.paging.summaries import MOST_CHARS, HelperLevel, HelperSummary
+from app.features.paging.summaries import (
+    AT_ONCE,
+    FAILURES,
+    MOST_CHARS,
+    PIECE_CHARS,
+    PIECES,
+    HelperLevel,
+    HelperSummary,
+    Shrinker,
+    by_structure,
+    pieces,
+)
 from app.features.paging.values import Levels, SemanticObject
 from app.providers.embeddings import NoEmbedder, Vectors
 from app.store.records import Vector

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from app.context.resolution import Entity
-from app.features.knowledge.check import check
-from app.features.knowledge.domain_sql import DomainColumn, Table
-from app.features.knowledge.graph_traversal import TraversalQuery
+from app.features.knowledge.domain_sql import DomainColumn, Table, TraversalQuery
 from app.features.knowledge.ontology import EntityType, Relation, entity_type
 from app.features.knowledge.ontology_yaml import read
-from app.features.knowledge.render_facts import FactRow
-from app.features.knowledge.violations import MAX_FINDINGS, breach, findings
+from app.features.knowledge.render_facts import MAX_FINDINGS, FactRow, breach, findings
+from app.features.knowledge.schema import check
 from tests.support.tables import each_of
 
 ORDER = EntityType("order", "erp", "orders", "id", "id", "{id}", rules={"total": {"required": True, "min": "0"}})

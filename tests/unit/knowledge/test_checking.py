@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.features.knowledge.check import check
 from app.features.knowledge.domain_sql import DomainColumn, Table
 from app.features.knowledge.ontology_yaml import OntologyDraft, read
+from app.features.knowledge.schema import check
 
 TEXT = """\
 domain: erp

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from app.context.resolution import RowValue
-from app.features.knowledge.conflicts import Stands, against_rows, agreeing, logged_data, logged_outcome
-from app.store.resolution import Claim
+from app.features.knowledge.claims import Stands, against_rows, agreeing, logged_data, logged_outcome
+from app.store.records import Claim
 from tests.support.tables import each_of
 
 GAI = "customer:gai_123"

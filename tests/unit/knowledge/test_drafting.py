@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.knowledge.domain_sql import DomainColumn
-from app.features.knowledge.draft import CatalogTable, ForeignKey, draft, singular
 from app.features.knowledge.ontology_yaml import OntologyDraft, read
+from app.features.knowledge.schema import CatalogTable, ForeignKey, draft, singular
 from tests.support.properties import examples
 from tests.support.tables import each_of
 

@@ -10,12 +10,11 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.context.knower import EarlierMessage, Who
-from app.context.resolution import Known
+from app.context.resolution import EarlierMessage, Known, Who
 from app.errors import StoreUnavailable
 from app.features.knowledge import inquiry as inquiring
 from app.features.knowledge.ontology import NO_ONTOLOGY
-from app.store.resolution import Claim
+from app.store.records import Claim
 from app.tasks import Supervisor
 from tests.support.context_samples import NOW
 from tests.support.knowledge import GAI, READ, RESOLVED, UNCLEAR, Answer, Business, clash, fact, nobody, query, terms

@@ -8,9 +8,17 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.knowledge import mentions
-from app.features.knowledge.mentions import MAX_GRAM_WORDS, MAX_MENTION_CHARS, MAX_WORDS, find, normalise, plain, whole
+from app.features.knowledge import resolution
 from app.features.knowledge.ontology import EntityType, Ontology
+from app.features.knowledge.resolution import (
+    MAX_GRAM_WORDS,
+    MAX_MENTION_CHARS,
+    MAX_WORDS,
+    find,
+    normalise,
+    plain,
+    whole,
+)
 from tests.support.labelled_mentions import ONTOLOGY
 from tests.support.tables import each_of
 
@@ -88,9 +96,9 @@ def test_every_piece_is_where_it_says(text: str) -> None:
 def test_what_is_looked_up_is_bounded(text: str) -> None:
     found = find(text, ONTOLOGY)
     assert len(found.grams) <= MAX_WORDS * MAX_GRAM_WORDS
-    assert len(found.keys) <= mentions.MAX_KEYS
-    assert len(found.names) <= mentions.MAX_NAMES
-    assert len(found.pointers) <= mentions.MAX_POINTERS
+    assert len(found.keys) <= resolution.MAX_KEYS
+    assert len(found.names) <= resolution.MAX_NAMES
+    assert len(found.pointers) <= resolution.MAX_POINTERS
     assert all(len(each.norm) <= MAX_MENTION_CHARS for each in (*found.grams, *found.names))
 
 
@@ -200,4 +208,4 @@ def test_a_whole_mention_is_a_name_whatever_it_is_written_like() -> None:
     assert whole("they", ONTOLOGY).pointers[0].kind == "they"
     assert whole("they", ONTOLOGY).names == ()
     assert whole("they paid", ONTOLOGY).pointers == ()
-    assert whole("%%", ONTOLOGY) == mentions.Mentions()
+    assert whole("%%", ONTOLOGY) == resolution.Mentions()

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.knowledge.ontology import entity_type
-from app.features.knowledge.ontology_yaml import MAX_BYTES, read
-from app.features.knowledge.yaml_nodes import MAX_DEPTH, MAX_FINDINGS
+from app.features.knowledge.ontology_yaml import MAX_BYTES, MAX_DEPTH, MAX_FINDINGS, read
 from tests.support.properties import examples
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
 from tests.support.tables import each_of

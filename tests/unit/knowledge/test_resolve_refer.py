@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from app.context.resolution import Alternative, Entity
-from app.features.knowledge.mentions import find
 from app.features.knowledge.ontology import NO_ONTOLOGY
-from app.features.knowledge.resolution import Antecedent, chosen, pick, refer
+from app.features.knowledge.resolution import Antecedent, chosen, find, pick, refer
 from tests.support.labelled_mentions import ONTOLOGY
 from tests.support.tables import each_of
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from app.context.question import TimeSpan
 from app.context.resolution import Entity
-from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family
-from app.features.knowledge.graph_traversal import TraversalQuery
+from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family, TraversalQuery
 from app.features.knowledge.ontology import EntityType
 from app.features.knowledge.render_facts import (
     FactRow,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from app.context.question import TimeSpan, asked_time
 from app.context.resolution import Entity, Resolution
-from app.features.knowledge.graph_traversal import TraversalQuery, WalkLimits, plan, plural, spoken_of
+from app.features.knowledge.domain_sql import TraversalQuery, WalkLimits, plan, plural, spoken_of
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology, Relation
 from app.memory.episodes import SoughtRows
 from tests.support.sample_domain import sample_ontology

@@ -6,9 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from app.features.mcp.command import mcp
-from app.features.mcp.server import PROFILE, SESSION
-from app.features.mcp.tools import MAX_LISTED, MAX_SHOWN_CHARS, TOOLS
+from app.features.mcp import mcp
+from app.features.mcp.server import MAX_LISTED, MAX_SHOWN_CHARS, PROFILE, SESSION, TOOLS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "how-to" / "mcp.md").read_text()
 

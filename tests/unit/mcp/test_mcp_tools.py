@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from app.features.mcp.tools import MAX_SHOWN_CHARS, TOOLS, CallerApi, ToolRefused
+from app.features.mcp.server import MAX_SHOWN_CHARS, TOOLS, CallerApi, ToolRefused
 from tests.support.tables import each_of
 
 BY_NAME = {each.name: each for each in TOOLS}

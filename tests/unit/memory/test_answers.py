@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from app.memory.answers import Note, Reply, may_answer, puts, reply_to
+from app.memory.claims import Note, Reply, may_answer, puts, reply_to
 from tests.support.tables import each_of
 
 FRIDAYS = Note("Prefers Friday deliveries", "Friday deliveries", "prefers")

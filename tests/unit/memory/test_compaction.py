@@ -9,7 +9,8 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.consolidation.compaction import (
+from app.context.working import MAX_RESULTS, WINDOW_TURNS, last_turns, working_of
+from app.features.consolidation.patterns import (
     KEEP_TURNS,
     MIN_REMOVED,
     SUMMARY_TOKENS,
@@ -20,7 +21,6 @@ from app.features.consolidation.compaction import (
     ratio,
     summary_budget,
 )
-from app.memory.working import MAX_RESULTS, WINDOW_TURNS, last_turns, working_of
 from app.store.consolidation import RESULT_CHARS, RecentMessage
 from tests.support.tables import each_of
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import pytest
 
-from app.features.minilm.embedder import MiniLMEmbedder
+from app.features.minilm import MiniLMEmbedder
 from app.memory.text import gist, same_claim
 from app.providers.embeddings import Vectors, WordLlamaEmbedder
 from tests.unit.memory.duplicates import other, same

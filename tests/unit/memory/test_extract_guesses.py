@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from app.languages.data import LANGUAGES, language
-from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange
+from app.memory.candidate import GUESS_CONFIDENCE, MemoryCandidate, Provenance, SourceExchange, guessed
 from app.memory.extract import extract
-from app.memory.extract_guesses import GUESS_CONFIDENCE, guessed
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -10,10 +10,8 @@ from msgspec.structs import replace
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.features.helper.client import strict_schema
-from app.features.helper.extract import Extracted, ExtractedItem, checked, extract_with_helper
-from app.memory.candidate import Provenance, SourceExchange, Triple
-from app.memory.extract_guesses import GUESS_CONFIDENCE
+from app.features.helper import Extracted, ExtractedItem, checked, extract_with_helper, strict_schema
+from app.memory.candidate import GUESS_CONFIDENCE, Provenance, SourceExchange, Triple
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.score import effective_confidence
-from app.memory.answers import validation_question
+from app.memory.claims import validation_question
 from tests.support.lifecycle import (
     EPISODIC,
     SEMANTIC,

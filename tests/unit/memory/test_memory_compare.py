@@ -13,7 +13,7 @@ import respx
 from msgspec.structs import replace
 
 from app.errors import HelperError
-from app.features.helper.client import HelperClient
+from app.features.helper import HelperClient
 from app.memory.compare import (
     COMPARE_SYSTEM,
     MAX_PAIRS,

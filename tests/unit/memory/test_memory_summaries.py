@@ -23,9 +23,9 @@ from app.features.consolidation.summaries import (
     extractive,
     interaction,
     key_facts,
+    names_topic,
     with_helper,
 )
-from app.features.consolidation.topics import names_topic
 from app.store.consolidation import Episode
 from tests.support.tables import each_of
 

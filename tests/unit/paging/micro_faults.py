@@ -12,9 +12,8 @@ import yaml
 
 from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer, text_score
 from app.features.paging.shrink import kind_of, stub
-from app.features.paging.values import WEIGHTS, ContentKind
+from app.features.paging.values import WEIGHTS, ContentKind, terms
 from app.features.paging.values import Counter as TokenCounter
-from app.features.paging.words import terms
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.features.paging.answer_llm import CONTEXT_TOKENS, HelperAnswer, answer_with_helper, checked
+from app.features.paging.faults import CONTEXT_TOKENS, HelperAnswer, answer_with_helper, checked
 from app.features.paging.quotes import AnswerSource
 from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from app.features.paging.object_choice import CANDIDATES, choose, likeliest, name_of, superseded, word_scores
+from app.features.paging.quotes import CANDIDATES, choose, likeliest, name_of, superseded, word_scores
 from app.features.paging.values import Fidelity, Relationship, RelationType, SemanticObject
 from tests.unit.paging.made import sized
 

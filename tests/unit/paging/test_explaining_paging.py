@@ -7,8 +7,17 @@ from uuid import UUID
 import orjson
 from msgspec.structs import replace
 
-from app.features.paging.explanation import RecordedDecision, expanded, explained, read
-from app.features.paging.values import Fidelity, PagingRecord, Transition, Trigger, Zone
+from app.features.paging.values import (
+    Fidelity,
+    PagingRecord,
+    RecordedDecision,
+    Transition,
+    Trigger,
+    Zone,
+    expanded,
+    explained,
+    read,
+)
 from tests.unit.paging.made import SESSION, sized
 
 OBJECTS = [sized(0, 900), sized(1, 900, fidelity=Fidelity.DETAILED), sized(2, 900, fidelity=Fidelity.EVICTED)]

@@ -16,7 +16,6 @@ import pytest
 from msgspec.structs import replace
 
 from app.errors import HelperError, StoreUnavailable, Unavailable
-from app.features.paging.answer_llm import HelperAnswer
 from app.features.paging.faults import (
     ASKED_TWICE,
     AWAY,
@@ -26,8 +25,8 @@ from app.features.paging.faults import (
     REMEMBERED_TOKENS,
     FaultAnswers,
     FaultTimeouts,
+    HelperAnswer,
 )
-from app.features.paging.preview import handle_of
 from app.features.paging.quotes import ANSWER_TOKENS, text_score
 from app.features.paging.state import Paging
 from app.features.paging.tools import Names, PhantomCall, results, spoken, unknown_object
@@ -41,8 +40,9 @@ from app.features.paging.values import (
     RelationType,
     SemanticObject,
     Zone,
+    handle_of,
+    terms,
 )
-from app.features.paging.words import terms
 from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
 from tests.support.clock import FakeClock
 from tests.support.wired_api import HashEmbedder

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.paging.fidelity import MIN_BATCH, TARGET, Decision, Moment, applied, decide, related, worth
-from app.features.paging.preview import shown_tokens
-from app.features.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Trigger, Zone
+from app.features.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Trigger, Zone, shown_tokens
 from tests.support.properties import examples
 from tests.unit.paging.made import sized
 

@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import Transcript
-from app.features.paging.persistence_store import Content, ObjectEvidence, Origin
 from app.features.paging.persistent_objects import (
     MEMORY_TOKENS,
     MOST,
+    Content,
+    ObjectEvidence,
+    Origin,
     by_tool,
     evidence,
     file_of,

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.paging.quotes import AnswerSource, answer, hybrid, text_score
-from app.features.paging.values import SEED_WEIGHTS, ContentKind
-from app.features.paging.words import terms
+from app.features.paging.values import SEED_WEIGHTS, ContentKind, terms
 from tests.support.properties import examples
 from tests.unit.paging.made import COUNT
 from tests.unit.paging.micro_faults import asked, by_kind, hit, questions, sources

@@ -7,15 +7,19 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from app.features.paging.fidelity import applied
-from app.features.paging.plan import FixedTokens, Plan, TranscriptObjects, fill, plan
 from app.features.paging.prompt import (
+    FixedTokens,
     PagedRequest,
+    Plan,
     ReceivedRequest,
     Renderings,
+    TranscriptObjects,
     costs_of,
     draw,
+    fill,
     messages_at,
     places,
+    plan,
     sheet,
 )
 from app.features.paging.segment import segment

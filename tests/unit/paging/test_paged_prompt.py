@@ -9,9 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
+from app.features.paging.body import HiddenLegs
 from app.features.paging.fidelity import Decision
-from app.features.paging.ledger import HiddenLegs
-from app.features.paging.preview import shown_tokens
 from app.features.paging.prompt import (
     ReceivedRequest,
     Renderings,
@@ -35,6 +34,7 @@ from app.features.paging.values import (
     Transition,
     Trigger,
     Zone,
+    shown_tokens,
 )
 from app.providers.tokens import CountCache, message_tokens
 from tests.support.paging import COUNTER, SESSION, TOKENIZERS, Message, chat_of

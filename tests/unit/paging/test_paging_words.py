@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.paging.words import overlap, stem, terms
+from app.features.paging.values import overlap, stem, terms
 
 
 @pytest.mark.parametrize(

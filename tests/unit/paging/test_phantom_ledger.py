@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.context.transcript import Transcript, chain
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
-from app.features.paging.ledger import HiddenLegs, expanded, insertions, key_of, keys_of
+from app.features.paging.body import HiddenLegs, expanded, insertions, key_of, keys_of
 from app.features.paging.tools import NeedsLeg, PendingCalls, PhantomCall, spoken
 
 Message = dict[str, Any]

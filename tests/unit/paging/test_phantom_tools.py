@@ -37,7 +37,7 @@ from app.features.paging.tools import (
     spoken,
     unknown_object,
 )
-from app.features.responses.dialect import DIALECT as RESPONSES
+from app.features.responses import DIALECT as RESPONSES
 from app.providers.tokens import Tokenizers, tools_tokens
 from tests.support.replies import captured_cases, captured_request
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.features.paging.phases import MIN_TURNS, PHASE_TURNS, changes_subject, is_phase, type_of
+from app.features.paging.segment import MIN_TURNS, PHASE_TURNS, changes_subject, is_phase, type_of
 from app.features.paging.values import ObjectType, SemanticObject
 from tests.unit.paging.made import TRACEBACK, called, cut, said, sized, user
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.features.helper.client import strict_schema
+from app.features.helper import strict_schema
 from app.features.paging.shrink import room_compact, room_detailed, shrink
 from app.features.paging.summaries import (
     MOST_CHARS,

@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.features.paging.preview import defused, handle_of, render, render_rest, shown_tokens
 from app.features.paging.shrink import shrink
-from app.features.paging.values import ContentKind, Fidelity, SemanticObject, Shrunk
+from app.features.paging.values import (
+    ContentKind,
+    Fidelity,
+    SemanticObject,
+    Shrunk,
+    defused,
+    handle_of,
+    render,
+    render_rest,
+    shown_tokens,
+)
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
 
 NONCE = "5f0c1d9a"

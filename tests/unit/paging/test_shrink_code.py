@@ -8,15 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.features.paging import shrink_code
-from app.features.paging.shrink import shrink
-from app.features.paging.shrink_code import BODY, CONSTANT, DOC, EXIT, IMPORT, SIGNATURE, outline
+from app.features.paging.shrink import BODY, CONSTANT, DOC, EXIT, IMPORT, SIGNATURE, code_outline, config, shrink
 from app.features.paging.values import ContentKind
 from tests.unit.paging.made import CODE, COUNT, LONG_CODE
 
 
 def groups(text: str, language: str | None) -> dict[str, int]:
-    return {line.text.strip(): line.group for line in outline(text, language).lines}
+    return {line.text.strip(): line.group for line in code_outline(text, language).lines}
 
 
 @pytest.mark.parametrize("code", [CODE, "\n".join(f"{i:>6}→{line}" for i, line in enumerate(CODE.splitlines(), 1))])
@@ -68,7 +66,7 @@ def test_l1_has_every_signature_and_says_that_bodies_are_missing() -> None:
 
 
 def test_settings_by_their_sections() -> None:
-    lines = shrink_code.config("[tool]\nname = 'x'\n    deep: 1\n# why\nspec:\n  size: 3\n").lines
+    lines = config("[tool]\nname = 'x'\n    deep: 1\n# why\nspec:\n  size: 3\n").lines
     assert [each.group for each in lines] == [0, 1, 2, 2, 0, 1]
 
 
@@ -83,20 +81,20 @@ def test_settings_by_their_sections() -> None:
     ],
 )
 def test_hostile_python(code: str) -> None:
-    assert outline(code, "Python").lines
+    assert code_outline(code, "Python").lines
 
 
 def test_threads_get_the_same_outline() -> None:
     """CPython 3.11's parser fails where another thread parses in the middle of it (gh-106905), which a collection lets it
     do; and what fails is read by its lines."""
-    alone = outline(CODE, "Python")
+    alone = code_outline(CODE, "Python")
     interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(1e-6)
     gc.callbacks.append(lambda *_: [None for _ in range(100)])
     gc.set_threshold(20)
     try:
         with ThreadPoolExecutor(4) as threads:
-            found = list(threads.map(lambda _: outline(CODE, "Python"), range(48)))
+            found = list(threads.map(lambda _: code_outline(CODE, "Python"), range(48)))
     finally:
         gc.callbacks.pop()
         gc.set_threshold(*thresholds)

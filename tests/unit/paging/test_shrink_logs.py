@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.features.paging.shrink import shrink
-from app.features.paging.shrink_logs import bad, outline, template
+from app.features.paging.shrink import bad, log_outline, shrink, template
 from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT
 
@@ -53,4 +52,4 @@ def test_the_error_among_a_thousand_lines_is_in_both_levels() -> None:
 
 
 def test_nothing() -> None:
-    assert outline("").lines == []
+    assert log_outline("").lines == []

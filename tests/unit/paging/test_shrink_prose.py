@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from app.features.paging.shrink import shrink
-from app.features.paging.shrink_prose import HEADING, LEAD, REST, SALIENT, outline, salience, sentences
+from app.features.paging.shrink import (
+    HEADING,
+    LEAD,
+    OTHER_SENTENCE,
+    SALIENT,
+    prose_outline,
+    salience,
+    sentences,
+    shrink,
+)
 from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT, PROSE
 
 
 def test_groups() -> None:
-    made = outline(f"# The harbour\n\n{PROSE}\n\nThe lights are green. Nobody knows why.\n")
+    made = prose_outline(f"# The harbour\n\n{PROSE}\n\nThe lights are green. Nobody knows why.\n")
     found = {line.text: line.group for line in made.lines}
     assert found["# The harbour"] == HEADING
     assert found["The harbour was rebuilt in 1874 by the brothers Falk."] == LEAD
     assert found["The lights are green."] == LEAD
-    assert {SALIENT, REST} & set(found.values())
+    assert {SALIENT, OTHER_SENTENCE} & set(found.values())
 
 
 def test_a_sentence_of_the_texts_own_words_weighs_more_and_a_figure_more_still() -> None:

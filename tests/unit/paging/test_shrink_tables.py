@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.features.paging.shrink import shrink
-from app.features.paging.shrink_tables import CHANGED, FILE, HUNK, diff, listing, separator, table
+from app.features.paging.shrink import CHANGED, FILE, HUNK, diff, listing, separator, shrink, table
 from app.features.paging.values import ContentKind
 from tests.unit.paging.made import COUNT
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from app.features.paging.content_types import PASTE_TOKENS, failed, of_paste, of_result, of_statement, pastes
 from app.features.paging.keys import Family, UnderstoodCall, entities
+from app.features.paging.segment import PASTE_TOKENS, failed, of_paste, of_result, of_statement, pastes
 from app.features.paging.shrink import kind_of
 from app.features.paging.values import ObjectType
 from tests.unit.paging.made import COUNT, LONG_CODE, PROSE, TRACEBACK

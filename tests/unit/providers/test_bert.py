@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from app.errors import NotReady
-from app.features.minilm.embedder import gelu, load_bert
+from app.features.minilm import gelu, load_bert
 from tests.support.bert import HEADS, LAYERS, LONGEST, WIDE, Tensors, config, make_model, tensors
 
 TEXTS = [[2, 3], [2, 9, 11, 3], [2, *range(4, 30), 3], [2, 9, 3], [2] * LONGEST]

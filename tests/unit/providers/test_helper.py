@@ -13,7 +13,7 @@ import respx
 from pydantic import BaseModel
 
 from app.errors import HelperError, NotReady
-from app.features.helper.client import HelperClient, strict_schema
+from app.features.helper import HelperClient, strict_schema
 from app.providers.helper import build_helper
 from app.settings import Settings
 

@@ -4,7 +4,7 @@ import httpx
 import respx
 from pydantic import BaseModel
 
-from app.features.helper.client import HelperClient
+from app.features.helper import HelperClient
 from app.gateway.identify import switches
 
 

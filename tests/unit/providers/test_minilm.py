@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.errors import NotReady
-from app.features.minilm.embedder import DUPLICATE_THRESHOLD, PACKAGE, MiniLMEmbedder
+from app.features.minilm import DUPLICATE_THRESHOLD, PACKAGE, MiniLMEmbedder
 from app.providers.embeddings import blank, build_embedder
 from app.settings import Settings
 from tests.support.bert import LONGEST, WIDE, make_model, tensors, tokenizer

@@ -12,7 +12,7 @@ from app.context.audit import Compiled, HistoryReport, explain
 from app.context.candidates import Candidate
 from app.context.pack import PlainMeter, efficiency, pack
 from app.context.score import TRI_LAYER, QuerySignals, score
-from app.features.replay.compare import compare
+from app.features.replay.routes import compare
 from tests.support.context_samples import NOW, memory, message
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from app.context.transcript import Transcript
-from app.features.paging.ledger import HiddenLegs, keys_of
-from app.features.paging.recorded import RecordedPager
+from app.features.paging.addon import RecordedPager
+from app.features.paging.body import HiddenLegs, keys_of
 from app.features.paging.store import PagingStore
 from app.features.paging.tools import PhantomCall
 from app.gateway.addon import PartAgain

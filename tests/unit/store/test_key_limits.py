@@ -9,7 +9,7 @@ import pytest
 
 from app.errors import BadRequest
 from app.providers import models
-from app.store.limits import MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, KeyLimits, microcents
+from app.store.tenancy import MAX_COUNT, MICROCENTS_PER_DOLLAR, NO_LIMITS, KeyLimits, microcents
 
 
 @pytest.mark.parametrize("value", [-1, MAX_COUNT + 1, 10**40, 1.5, float("nan"), float("inf"), True, "5"])

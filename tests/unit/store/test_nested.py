@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.store.texts import MAX_LEVELS, content_of, nested
+from app.store.pools import MAX_LEVELS, content_of, nested
 from tests.support.tables import each_of
 
 

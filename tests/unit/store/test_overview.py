@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.overview.store import MAX_BUCKETS, MAX_CALLS, Bucket, CallFigures, Spread, scale, spans, together
+from app.features.overview import MAX_BUCKETS, MAX_CALLS, Bucket, CallFigures, Spread, scale, spans, together
 
 NOW = datetime(2026, 3, 4, 10, 17, 30, tzinfo=UTC)
 

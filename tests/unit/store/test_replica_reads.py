@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from app.errors import StoreUnavailable
-from app.features.replicas.reads import BUSY, FAILURES, OPEN_S, FromReplicas, Replica, hosts_of
+from app.features.replicas import BUSY, FAILURES, OPEN_S, FromReplicas, Replica, hosts_of
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.tables import each_of

@@ -10,9 +10,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from app.errors import NotReady
-from app.features.registry import load
-from app.features.tracing import check_sdk, provider
-from app.features.tracing.provider import Tracing, job_ids
+from app.features import load, tracing
+from app.features.tracing import Tracing, check_sdk, job_ids
 from app.settings import Settings
 from tests.support.tables import each_of
 
@@ -84,8 +83,8 @@ async def test_the_end_waits_no_longer_than_its_bound(monkeypatch: pytest.Monkey
         def shutdown(self) -> None:
             asyncio.run_coroutine_threadsafe(over.wait(), loop).result()
 
-    monkeypatch.setattr(provider, "FLUSH_S", 0.05)
+    monkeypatch.setattr(tracing, "FLUSH_S", 0.05)
     begun = time.monotonic()
-    await provider._shut_down(Hanging(shutdown_on_exit=False))
+    await tracing._shut_down(Hanging(shutdown_on_exit=False))
     assert time.monotonic() - begun < 5
     over.set()

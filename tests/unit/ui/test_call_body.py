@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.ui import call_body
-from app.features.ui.call_body import HEX_BYTES, LEFT, RIGHT, SHOWN_BYTES, WIDTH, Body, body, dump, events_of, timeline
+from app.features.ui import calls
+from app.features.ui.calls import HEX_BYTES, LEFT, RIGHT, SHOWN_BYTES, WIDTH, Body, body, dump, events_of, timeline
 from tests.support.tables import each_of
 
 
@@ -59,7 +59,7 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> str:
     ],
 )
 def test_what_an_event_says(data: str, kind: str, text: str) -> None:
-    assert call_body.said(data) == (kind, text)
+    assert calls.said(data) == (kind, text)
 
 
 def test_sizes_come_from_where_the_next_begins() -> None:
@@ -92,7 +92,7 @@ def test_a_single_event_has_no_pause() -> None:
 def test_of_ten_thousand_events_some_are_drawn() -> None:
     made = timeline(events_of([event(n, n * 100) for n in range(10_000)], None))
     assert made is not None
-    assert len(made.ticks) <= call_body.TICKS + 1
+    assert len(made.ticks) <= calls.TICKS + 1
     assert made.ticks[-1] == WIDTH - RIGHT
 
 
@@ -109,9 +109,9 @@ def test_the_drawing_stays_within_its_frame(steps: list[tuple[int, int]], first:
     points = [tuple(map(float, each.split(","))) for each in made.line.split(" ")]
     for x, y in points:
         assert LEFT <= x <= WIDTH - RIGHT
-        assert call_body.TOP <= y <= call_body.HEIGHT - call_body.BOTTOM
+        assert calls.TOP <= y <= calls.HEIGHT - calls.BOTTOM
     assert all(LEFT <= mark.x <= WIDTH - RIGHT for mark in made.axis)
-    assert len(made.axis) <= call_body.AXIS + 1
+    assert len(made.axis) <= calls.AXIS + 1
 
 
 @each_of(

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.score import AUTO
-from app.features.ui import call_context
-from app.features.ui.call_context import Section, segments, spending
+from app.features.ui import call_prompt
+from app.features.ui.call_prompt import Section, segments, spending
 from tests.support.tables import each_of
 
 BUDGET = {
@@ -66,31 +66,31 @@ def test_a_bar_is_filled_from_end_to_end(tokens: list[int]) -> None:
     assert len(made) == sum(each > 0 for each in tokens)
     if made:
         assert made[0].x == 0
-        assert made[-1].x + made[-1].width == pytest.approx(call_context.BAR, abs=0.5)
-        assert all(each.width >= call_context.LEAST for each in made)
+        assert made[-1].x + made[-1].width == pytest.approx(call_prompt.BAR, abs=0.5)
+        assert all(each.width >= call_prompt.LEAST for each in made)
         for one, other in pairwise(made):
             assert other.x == pytest.approx(one.x + one.width, abs=0.05)
 
 
 def test_signals_say_what_they_add_where_the_weights_make_the_score() -> None:
     score = 0.5 * AUTO.weights["text"] + 0.25 * AUTO.weights["vector"] + 0.5 * AUTO.weights["excess"]
-    (row,) = call_context.rows([item(score=score)], "auto", 1.0)
+    (row,) = call_prompt.rows([item(score=score)], "auto", 1.0)
     assert {part.name: round(part.adds or 0, 4) for part in row.parts} == {"words": 0.5, "meaning": 0.2, "length": -0.2}
     assert [part.share for part in row.parts] == [0.5, 0.25, 0.5]
 
 
 @each_of(("strategy", "score"), [("auto", 9.0), ("of_another_version", 0.5)])
 def test_other_weights_are_not_guessed(strategy: str, score: float) -> None:
-    (row,) = call_context.rows([item(score=score)], strategy, 1.0)
+    (row,) = call_prompt.rows([item(score=score)], strategy, 1.0)
     assert all(part.adds is None for part in row.parts)
 
 
 def test_long_texts_are_folded_and_cut() -> None:
-    (row,) = call_context.rows([item(text="x" * 30_000)], "auto", 1.0)
+    (row,) = call_prompt.rows([item(text="x" * 30_000)], "auto", 1.0)
     assert row.folded
     assert row.text is not None
     assert len(row.text) + row.rest == 30_000
-    (gone,) = call_context.rows([item(text=None)], "auto", 1.0)
+    (gone,) = call_prompt.rows([item(text=None)], "auto", 1.0)
     assert gone.text is None
     assert not gone.folded
 
@@ -98,9 +98,9 @@ def test_long_texts_are_folded_and_cut() -> None:
 @each_of(("show", "ids"), [("all", "abc"), ("chosen", "a"), ("dropped", "bc"), ("duplicate", "c"), ("x", "")])
 def test_candidates_are_picked(show: str, ids: str) -> None:
     items = [item(), item(id="b", chosen=False, reason="over_budget"), item(id="c", chosen=False, reason="duplicate")]
-    assert "".join(each["id"] for each in call_context.picked(items, show)) == ids
+    assert "".join(each["id"] for each in call_prompt.picked(items, show)) == ids
 
 
 def test_all_bars_have_one_scale() -> None:
-    assert call_context.highest([item(), item(signals={"excess": 2.5})]) == 2.5
-    assert call_context.highest([]) == 1.0
+    assert call_prompt.highest([item(), item(signals={"excess": 2.5})]) == 2.5
+    assert call_prompt.highest([]) == 1.0

@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from app.context.resolution import DomainQuery
-from app.features.ui import call_words
+from app.features.ui import call_prompt
 from app.features.ui.rendering import environment
 
 HOSTILE = "<b onclick=x>"
@@ -122,7 +122,7 @@ def rendered(context: dict[str, Any], user: str | None = "ana") -> str:
         "context": context,
         "call": call,
         "explained": {"ids": {MEMORY: 30}},
-        "words": call_words,
+        "words": call_prompt,
         "csrf": "",
         "here": "",
     }

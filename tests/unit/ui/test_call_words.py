@@ -14,11 +14,11 @@ from app.context.budget import KNOWN_SECTIONS, TaskType
 from app.context.candidates import CHANNELS
 from app.context.pack import Reason
 from app.context.score import SIGNALS
-from app.features.calls.routes import Outcome
+from app.features.calls import Outcome
 from app.features.paging.state import Paging
 from app.features.paging.values import Fidelity
-from app.features.replay.compare import NOT_FOUND, Change
-from app.features.ui import call_context, call_words
+from app.features.replay.routes import NOT_FOUND, Change
+from app.features.ui import call_prompt
 from app.metrics import MemoryStatus
 
 GATEWAY = Path(app.gateway.__file__).parent
@@ -32,15 +32,15 @@ GIVEN = re.compile(
 @pytest.mark.parametrize(
     ("told", "known"),
     [
-        ([*map(str, Reason), NOT_FOUND, "forgotten", "not_in_force"], call_words.REASONS),
-        (SIGNALS, call_words.SIGNALS),
-        (CHANNELS, call_words.CHANNELS),
-        (get_args(Outcome), call_words.OUTCOMES),
-        (get_args(MemoryStatus), call_words.MEMORY),
-        (get_args(Change), call_words.CHANGES),
-        (get_args(RebaseReason), call_words.REBASED),
-        (map(str, TaskType), call_words.TASKS),
-        (KNOWN_SECTIONS, call_context.NOTES),
+        ([*map(str, Reason), NOT_FOUND, "forgotten", "not_in_force"], call_prompt.REASONS),
+        (SIGNALS, call_prompt.SIGNALS),
+        (CHANNELS, call_prompt.CHANNELS),
+        (get_args(Outcome), call_prompt.OUTCOMES),
+        (get_args(MemoryStatus), call_prompt.MEMORY),
+        (get_args(Change), call_prompt.CHANGES),
+        (get_args(RebaseReason), call_prompt.REBASED),
+        (map(str, TaskType), call_prompt.TASKS),
+        (KNOWN_SECTIONS, call_prompt.NOTES),
     ],
 )
 def test_it_has_words(told: object, known: object) -> None:
@@ -52,21 +52,21 @@ def test_each_reason_of_the_gateway_has_words() -> None:
         word for path in GATEWAY.glob("*.py") for groups in GIVEN.findall(path.read_text()) for word in groups if word
     }
     assert {"too-long", "memory-off", "not-chat"} <= found
-    assert found | {Paging.name} <= set(call_words.CAUSES)
+    assert found | {Paging.name} <= set(call_prompt.CAUSES)
 
 
 def test_levels_and_tiers_are_counted_from_nought() -> None:
-    assert len(call_words.LEVELS) == len(Fidelity)
-    assert call_words.TIERS[3] == "semantic"
+    assert len(call_prompt.LEVELS) == len(Fidelity)
+    assert call_prompt.TIERS[3] == "semantic"
 
 
 def test_a_word_that_is_new_is_shown_as_it_is() -> None:
-    assert call_words.reason("brand_new").name == "brand new"
-    assert call_words.signal("brand_new").name == "brand new"
-    assert call_words.memory("odd", "brand-new") == ("odd", "", " Brand new.")
+    assert call_prompt.reason("brand_new").name == "brand new"
+    assert call_prompt.signal("brand_new").name == "brand new"
+    assert call_prompt.memory("odd", "brand-new") == ("odd", "", " Brand new.")
 
 
 def test_a_degraded_call_says_what_was_missing() -> None:
-    label, tone, words = call_words.memory("degraded", "store")
+    label, tone, words = call_prompt.memory("degraded", "store")
     assert (label, tone) == ("degraded", "warn")
     assert "The database could not be reached." in words

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.ui import charts
-from app.features.ui.charts import (
+from app.features.ui import overview
+from app.features.ui.overview import (
     BOTTOM,
     HEIGHT,
     LEFT,
@@ -34,7 +34,7 @@ values = st.lists(st.floats(0, 1e12, allow_subnormal=False), min_size=1, max_siz
 @given(values, values)
 def test_columns_stand_on_one_another_inside_the_chart(one: list[float], two: list[float]) -> None:
     many = min(len(one), len(two))
-    drawn = charts.columns([one[:many], two[:many]], SINCE, 60, ["t"] * many, compact)
+    drawn = overview.columns([one[:many], two[:many]], SINCE, 60, ["t"] * many, compact)
     for column in drawn.columns:
         below, above = column.parts
         assert below.y + below.height == pytest.approx(FLOOR, abs=0.02)

@@ -9,7 +9,7 @@ import pytest
 from app.features.paging import fidelity
 from app.features.paging.values import ObjectType
 from app.features.ui.conflicts import choices, sides
-from app.features.ui.objects import BORDERS, TYPES, zones
+from app.features.ui.sessions import BORDERS, TYPES, zones
 
 ONE, TWO = "memory-1", "memory-2"
 ROW = {

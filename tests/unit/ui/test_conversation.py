@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.features.ui.conversation import ContentPiece, pieces, plain, pretty, turns, whole
+from app.features.ui.rendering import ContentPiece, pieces, plain, pretty, turns, whole
 from tests.support.tables import each_of
 
 SESSION = "own"

@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.errors import NotReady
-from app.features.ui.cookie import Cookies, SignedIn, shared_secret
+from app.features.ui.visit import Cookies, SignedIn, shared_secret
 from app.settings import Settings
 from tests.support.tables import each_of
 

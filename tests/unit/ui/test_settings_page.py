@@ -13,7 +13,7 @@ from app.api.auth import Principal
 from app.features.ui.settings import GROUPS, HIDDEN, is_operator, rows, without_secrets, written
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
-from app.store.limits import KeyLimits
+from app.store.tenancy import KeyLimits
 from tests.support.tables import each_of
 
 DOCS = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"

@@ -1,1 +1,0 @@
-"""The helper LLM (`client`, which `app.providers.helper` finds by its name), and what it learns from turns (`extract`)."""

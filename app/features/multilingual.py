@@ -1,0 +1,462 @@
+"""What users state in other languages than English is learned (`statements`, which `app.memory.extract` finds by its name)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, time
+from functools import cache
+from typing import NamedTuple, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.languages.data import Language, Sentence, language, sentences
+from app.memory.candidate import (
+    EXPLICIT_CONFIDENCE,
+    EXPLICIT_IMPORTANCE,
+    Ended,
+    MemoryCandidate,
+    Provenance,
+    SourceExchange,
+    Triple,
+    guess,
+    make_candidate,
+    placed,
+)
+from app.memory.extract_clauses import masked
+from app.memory.extract_dates import FoundDate, find_date, time_rules, times_in
+from app.memory.extract_grammar import EDGES, capital, words
+from app.memory.secrets import looks_secret
+from app.store.kinds import LearnedKind
+
+# --- What a user states in Spanish, German, French, Portuguese or Chinese: the rules of app/languages/<code>.txt on their own
+# words.
+#
+# The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing,
+# and a clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
+#
+#     pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
+#                          [kind=…] [ends=…] [correction] [dated]
+#
+# Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
+# value whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
+
+CONFIDENCE = 0.9
+_FIELD = re.compile(r"\{(\w+)\}")
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+class Statement(Struct, frozen=True):
+    """What a rule gives, as told at the top."""
+
+    content: str
+    tag: str
+    importance: float
+    check: str
+    optional: bool
+    value: tuple[str, ...] = ("v",)
+    constant: str = ""
+    predicate: str | None = None
+    subject: str = "user"
+    kind: LearnedKind = "fact"
+    ends: tuple[str, ...] = ()
+    confidence: float = CONFIDENCE
+    correction: bool = False
+    dated: bool = False
+
+
+class FactRule(NamedTuple):
+    pattern: re.Pattern[str]
+    gives: tuple[Statement, ...]
+
+
+@cache
+def fact_rules(code: str) -> tuple[FactRule, ...]:
+    """The rules of a language in the order in which they are tried. Raises `ValueError` for a line that is none."""
+    return tuple(
+        FactRule(
+            re.compile(pattern.replace("…", "(?P<v>.+)"), re.IGNORECASE),
+            tuple(_statement(each) for each in gives.split(" && ")),
+        )
+        for pattern, gives in language(code).facts
+    )
+
+
+def _statement(text: str) -> Statement:
+    content, found, options = text.rpartition(" ; ")
+    parts = options.split()
+    if not found or len(parts) < 3 or parts[2].rstrip("?") not in CHECKS:
+        raise ValueError(f"a rule gives `content ; tag importance check …`, not {text!r}")
+    tag, importance, check, *more = parts
+    named = dict(item.split("=", 1) for item in more if "=" in item)
+    return Statement(
+        content,
+        tag,
+        float(importance),
+        check.rstrip("?"),
+        check.endswith("?"),
+        tuple(named.get("value", "v").split("|")),
+        named.get("is", "").replace("_", " "),
+        named.get("predicate"),
+        named.get("subject", "user"),
+        cast(LearnedKind, named.get("kind", "fact")),
+        tuple(named["ends"].split(",")) if "ends" in named else (),
+        float(named.get("confidence", CONFIDENCE)),
+        "correction" in more,
+        "dated" in more,
+    )
+
+
+# --- what may be a value ----------------------------------------------------------------------------------------------
+
+MAX_WORDS, MAX_CHARS = 12, 100
+_HAN = re.compile(r"[\u3400-\u9fff]")
+_MAX_HAN = 20
+_NAME = re.compile(r"[^\W\d_][\w.'’·-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,3}")
+_HAN_NAME = re.compile(r"[\u3400-\u9fff·]{1,6}")
+_PARTICLES = frozenset(["de", "del", "la", "da", "do", "dos", "von", "van", "le", "du"])
+
+
+def _trim(value: str, spoken: Language) -> str:
+    value = spoken.pattern("cut").sub("", value).strip(EDGES + "，、：。；")
+    while (shorter := spoken.pattern("tail").sub("", value).strip(EDGES + "，、")) != value:
+        value = shorter
+    return " ".join(value.split())
+
+
+def _free(value: str, spoken: Language) -> str | None:
+    value = _trim(value, spoken)
+    short = 0 < len(value) <= MAX_CHARS and len(value.split()) <= MAX_WORDS and len(_HAN.findall(value)) <= _MAX_HAN
+    return value if short and any(c.isalnum() for c in value) else None
+
+
+def _thing(value: str, spoken: Language) -> str | None:
+    found = _free(value, spoken)
+    return None if found is None or spoken.pattern("pointing").match(found) else found
+
+
+def _name(value: str, spoken: Language) -> str | None:
+    found = _trim(value, spoken)
+    if _HAN_NAME.fullmatch(found):
+        return None if spoken.pattern("no_name").match(found) else found
+    if not _NAME.fullmatch(found) or spoken.pattern("no_name").match(found):
+        return None
+    return found if all(part[0].isupper() or part in _PARTICLES for part in found.split()) else None
+
+
+def _place(value: str, spoken: Language) -> str | None:
+    found = _thing(value, spoken)
+    if (
+        found is None
+        or spoken.pattern("no_place").search(found)
+        or words("software").intersection(found.casefold().split())
+    ):
+        return None
+    return found if _HAN.search(found) or any(part[:1].isupper() for part in found.split()) else None
+
+
+def _trade(value: str, spoken: Language) -> str | None:
+    found = _thing(value, spoken)
+    return found if found and spoken.pattern("trade").search(found) else None
+
+
+def _order(value: str, spoken: Language) -> str | None:
+    found = spoken.pattern("tail").sub("", " ".join(value.split()).strip(EDGES + "，。")).strip(EDGES)
+    if not 3 <= len(found) <= 300 or spoken.pattern("no_order").match(found) or spoken.pattern("once").search(found):
+        return None
+    return found
+
+
+def _day(value: str, spoken: Language) -> str | None:
+    found = _free(value, spoken)
+    return found if found and any(c.isdigit() for c in found) else None
+
+
+def _as_is(value: str, spoken: Language) -> str | None:
+    return " ".join(value.split()) or None
+
+
+CHECKS: Mapping[str, Callable[[str, Language], str | None]] = {
+    "free": _free,
+    "thing": _thing,
+    "name": _name,
+    "place": _place,
+    "trade": _trade,
+    "order": _order,
+    "day": _day,
+    "as_is": _as_is,
+}
+"""The checks by the names that the rules use."""
+
+
+# --- from clause to statement -----------------------------------------------------------------------------------------
+
+
+class _Clause(NamedTuple):
+    text: str
+    start: int
+    end: int
+    corrects: bool
+    explicit: bool
+    greeted: bool
+    hedged: bool = False
+
+
+def statements(exchange: SourceExchange, code: str) -> list[MemoryCandidate]:
+    """What the user says of themselves and of what they wish in their message, in its order."""
+    spoken, text = language(code), masked(exchange.user_text)
+    found: list[MemoryCandidate] = []
+    for sentence in sentences(text):
+        said = text[sentence.start : sentence.end]
+        if spoken.pattern("retracted").search(said):
+            found.clear()
+            continue
+        if spoken.pattern("fiction").search(said):
+            break
+        if spoken.pattern("joke").search(said):
+            continue
+        tasted = ""
+        for clause in _clauses(text, sentence, spoken):
+            drafts = [] if clause.hedged else list(_of_clause(clause, exchange, spoken))
+            if not drafts:
+                found += placed(_guessed(clause, exchange, spoken), exchange.user_text, clause.start, clause.end)
+            if any(draft.kind == "instruction" for draft in drafts):
+                drafts = [each for each in (_resolved(draft, tasted, spoken) for draft in drafts) if each is not None]
+            for draft in drafts:
+                if draft.kind == "preference" and draft.triple is not None:
+                    tasted = draft.triple.value
+                found.append(_placed(draft, clause, exchange))
+    return found
+
+
+def _guessed(clause: _Clause, exchange: SourceExchange, spoken: Language) -> list[MemoryCandidate]:
+    return guess(clause.text, spoken, lambda said: _of_clause(clause._replace(text=said), exchange, spoken))
+
+
+def _clauses(text: str, sentence: Sentence, spoken: Language) -> Iterator[_Clause]:
+    said = text[sentence.start : sentence.end]
+    request = spoken.pattern("remember").match(spoken.pattern("lead").sub("", said, count=1))
+    if (sentence.asked and request is None) or spoken.pattern("question").match(
+        spoken.pattern("lead").sub("", said, 1)
+    ):
+        return
+    colon = re.search(r"[:：]", said)
+    if colon and not spoken.pattern("remember").match(spoken.pattern("lead").sub("", said[: colon.end()], count=1)):
+        said = said[: colon.start()]  # what stands after it may be anybody's
+    first_person, explicit, carried, greeted = False, False, "", False
+    begin = 0
+    doubted: int | None = None  # where "I think" stands, when a comma parts it from what is thought
+    joints = [m.span() for m in spoken.pattern("joint").finditer(said)]
+    for end, after in [
+        *(joint for joint in joints if not _is_time(said[: joint[0]], spoken.code)),
+        (len(said), len(said)),
+    ]:
+        piece = said[begin:end]
+        lead = spoken.pattern("lead").match(piece)
+        offset = sentence.start + begin + (lead.end() if lead else 0)
+        body = piece[lead.end() :] if lead else piece
+        begin = after
+        told = f"{carried} {lead[0] if lead else ''}"
+        greeted = greeted or spoken.pattern("greeting").search(told) is not None
+        if spoken.pattern("condition").match(body) or spoken.pattern("others").search(body):
+            return  # what follows in this sentence depends on it
+        if asked := spoken.pattern("remember").match(body):
+            explicit = True
+            offset, body = offset + asked.end(), body[asked.end() :]
+        offset, body = offset + len(body) - len(body.lstrip(" ,，")), body.strip(" ,，")
+        if len(body) < 2:
+            carried = told
+            continue
+        carried = ""
+        doubt = spoken.pattern("doubt").match(body)
+        if doubt is not None and not body[doubt.end() :].strip(" ,，"):
+            doubted = offset
+            continue
+        if doubted is not None:
+            body, offset, doubted = text[doubted : offset + len(body)], doubted, None
+        if spoken.pattern("doubt").match(body):
+            yield _Clause(" ".join(body.split()), offset, offset + len(body), False, False, greeted, hedged=True)
+            continue
+        own = spoken.pattern("own").match(body) is not None
+        elliptic = not own and first_person and spoken.pattern("elliptic").match(body) is not None
+        first_person = own or elliptic
+        whole = spoken.texts.get("ellipsis", "") + body if elliptic else body
+        yield _Clause(
+            " ".join(whole.split()) if " " in spoken.texts.get("ellipsis", " ") else whole,
+            offset,
+            offset + len(body),
+            spoken.pattern("corrects").search(told) is not None,
+            explicit,
+            greeted,
+        )
+
+
+def _of_clause(clause: _Clause, exchange: SourceExchange, spoken: Language) -> Iterator[MemoryCandidate]:
+    text, name = clause.text, None
+    bare = text
+    if named := spoken.pattern("relative").match(text):
+        name = make_candidate(
+            spoken.texts["named"].format(Who=capital(named["who"]), name=named["name"]),
+            "fact",
+            importance=0.65,
+            confidence=0.8,
+            tag="family",
+            value=named["name"],
+            triple=Triple(spoken.kin[named["who"].lower()], "name", named["name"]),
+        )
+        bare = text[: named.end("who")] + text[named.end("name") :]
+    if clause.greeted and (introduced := spoken.pattern("introduction").fullmatch(text)):
+        found = _name(introduced["v"], spoken)
+        if found:
+            yield make_candidate(
+                spoken.texts["name"].format(name=found),
+                "fact",
+                importance=0.9,
+                confidence=0.8,
+                tag="name",
+                value=found,
+                triple=Triple("user", "name", found),
+            )
+            return
+    past = spoken.pattern("past").search(text) is not None
+    when = _find_time(text, exchange.now, spoken, past=past)
+    if made := _by_rule(text, clause, when, exchange, spoken):
+        yield from made
+        return
+    if name is not None:
+        yield name
+        yield from _by_rule(bare, clause, _find_time(bare, exchange.now, spoken, past=past), exchange, spoken)
+        return
+    told = _free(text, spoken) if clause.explicit else None
+    if told and not spoken.pattern("advice").search(told) and (spoken.pattern("own").match(told) or when is not None):
+        yield make_candidate(
+            told,
+            "fact",
+            importance=EXPLICIT_IMPORTANCE,
+            confidence=EXPLICIT_CONFIDENCE,
+            tag="told",
+            value=told,
+            when=when.iso if when else None,
+        )
+
+
+def _by_rule(
+    text: str, clause: _Clause, when: FoundDate | None, exchange: SourceExchange, spoken: Language
+) -> list[MemoryCandidate]:
+    """What the first rule gives that the text fits: without its time, or else with it."""
+    for wording in dict.fromkeys((_without(text, when), text)) if when is not None else (text,):
+        for rule in fact_rules(spoken.code):
+            match = rule.pattern.fullmatch(wording)
+            if match is not None:
+                groups = {key: value or "" for key, value in match.groupdict().items()}
+                made = [_filled(each, groups, clause, when, exchange, spoken) for each in rule.gives]
+                if made[0] is not None:
+                    return [each for each in made if each is not None]
+    return []
+
+
+def _is_time(text: str, code: str) -> bool:
+    """Is the whole text a word of time ("la semaine prochaine")?"""
+    return time_rules(code).pattern.fullmatch(text.strip()) is not None
+
+
+def _find_time(text: str, now: datetime, spoken: Language, *, past: bool) -> FoundDate | None:
+    """The first date of a clause, with its place there."""
+    for each in times_in(text, spoken.code):
+        found = find_date(each.english, now, past=past)
+        if found is not None:
+            return replace(found, start=each.start, end=each.end)
+    return None
+
+
+def _without(text: str, when: FoundDate) -> str:
+    joined = (
+        f"{text[: when.start].rstrip()} {text[when.end :].lstrip()}"
+        if " " in text
+        else text[: when.start] + text[when.end :]
+    )
+    return joined.strip(" ,，")
+
+
+def _filled(
+    gives: Statement,
+    groups: dict[str, str],
+    clause: _Clause,
+    when: FoundDate | None,
+    exchange: SourceExchange,
+    spoken: Language,
+) -> MemoryCandidate | None:
+    name = next((each for each in gives.value if groups.get(each)), gives.value[0])
+    value = gives.constant or CHECKS[gives.check](groups.get(name, ""), spoken)
+    if (not value and not gives.optional) or (gives.dated and when is None):
+        return None
+    filled = {**groups, name: value or "", gives.value[0]: value or ""}
+
+    def fill(field: re.Match[str]) -> str:
+        text = filled.get(field[1].lower(), "")
+        return capital(text) if field[1][:1].isupper() else text
+
+    content = " ".join(_FIELD.sub(fill, gives.content).split())
+    if gives.dated and when is not None:
+        content += f" ({when.iso})"
+    subject = gives.subject
+    if subject == "{who}":
+        subject = spoken.kin.get(groups.get("who", "").lower(), groups.get("who", "").lower())
+    since = None
+    if when is not None and (gives.ends or gives.correction):
+        since = datetime.combine(when.first, time(), exchange.now.tzinfo)
+    ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
+    single = gives.predicate in words("single_valued")
+    denies = gives.predicate is not None and gives.predicate.startswith("not_")
+    changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (
+        single and clause.corrects
+    )
+    kind: LearnedKind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
+    # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
+    told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None
+    return make_candidate(
+        content,
+        kind,
+        importance=gives.importance,
+        confidence=gives.confidence,
+        tag=gives.tag,
+        value=value or "",
+        triple=Triple(subject, told, value or "") if told else None,
+        when=when.iso if gives.kind == "event" and when is not None else None,
+        since=since,
+        ends=ends,
+    )
+
+
+def _ended(told: str, groups: dict[str, str], subject: str, since: datetime | None, spoken: Language) -> Ended:
+    predicate, _, field = told.partition(":")
+    if "." in predicate:
+        who, _, predicate = predicate.partition(".")
+        kin = groups.get(who.strip("{}"), who).lower()
+        subject = spoken.kin.get(kin, kin)
+    value = _trim(groups.get(field.strip("{}"), ""), spoken) or None if field else None
+    return Ended(subject, None if predicate == "*" else predicate, value, since)
+
+
+def _resolved(draft: MemoryCandidate, tasted: str, spoken: Language) -> MemoryCandidate | None:
+    """An order whose pronoun stands for what the same sentence likes or hates says that; without such a thing it says
+    nothing."""
+    if draft.kind != "instruction" or spoken.pattern("it").search(draft.content) is None:
+        return draft
+    return replace(draft, content=f"{draft.content} ({tasted})") if tasted else None
+
+
+def _placed(draft: MemoryCandidate, clause: _Clause, exchange: SourceExchange) -> MemoryCandidate:
+    quote = exchange.user_text[clause.start : clause.end]
+    explicit = clause.explicit
+    return replace(
+        draft,
+        quote=quote,
+        span=(clause.start, clause.end),
+        secret=looks_secret(quote) or looks_secret(draft.content),
+        explicit=explicit,
+        provenance_type=Provenance.USER_STATED if explicit and draft.kind != "correction" else draft.provenance_type,
+        importance=max(draft.importance, EXPLICIT_IMPORTANCE) if explicit else draft.importance,
+        confidence=max(draft.confidence, EXPLICIT_CONFIDENCE) if explicit else draft.confidence,
+    )

@@ -1,1 +1,0 @@
-"""What users state in other languages than English is learned (`statements`, which `app.memory.extract` finds by its name)."""

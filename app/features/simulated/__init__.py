@@ -1,1 +1,0 @@
-"""An upstream that answers by itself, where none is configured (`transport`); found by its name."""
