@@ -62,8 +62,9 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Those that this installation has."""
-        places = {name: COMMANDS[name][0].split(".") for name in super().list_commands(ctx)}
-        return [name for name, at in places.items() if at[1] != "features" or is_there(at[2])]
+        modules = {name: COMMANDS[name][0].partition(":")[0] for name in super().list_commands(ctx)}
+        features = {name: at.removeprefix("app.features.") for name, at in modules.items()}
+        return [name for name, at in features.items() if at == modules[name] or is_there(at)]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -9,7 +9,7 @@ import asyncpg
 import httpx
 import pytest
 
-from app.api import ops
+from app.api import probes
 from app.errors import NotReady
 from app.store.ids import LOCAL_TENANT
 from tests.support.wired_api import WiredApi, all_pages, error_of
@@ -45,7 +45,7 @@ async def test_ready_only_when_everything_is(
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(ops, "CHECK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(probes, "CHECK_TIMEOUT_S", 0.01)
     api.checks["hangs"] = hang
     assert (await client.get("/readyz")).json()["checks"]["hangs"] == "no answer within 0.01 s"
 

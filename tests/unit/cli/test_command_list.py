@@ -20,3 +20,7 @@ def test_a_command_is_what_the_list_says(name: str) -> None:
 def test_a_slip_is_told_what_was_meant() -> None:
     told = CliRunner().invoke(main, ["serv"])
     assert (told.exit_code, "serve" in told.output) == (2, True)
+
+
+def test_the_list_has_every_command_that_is_there() -> None:
+    assert main.list_commands(click.Context(main)) == sorted(COMMANDS)
