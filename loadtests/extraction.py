@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 
-from app.languages.data import LANGUAGES
+from app.languages import LANGUAGES
 from app.memory.candidate import SourceExchange
 from app.memory.commands import commands
 from app.memory.extract import extract, read_rules

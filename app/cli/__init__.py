@@ -10,7 +10,10 @@ import click
 from app.optional import is_there
 
 COMMANDS = {
-    "archive": ("app.features.archive.command:archive", "Old months of history: put into files, listed, and restored."),
+    "archive": (
+        "app.features.archive.archives:archive",
+        "Old months of history: put into files, listed, and restored.",
+    ),
     "capture": (
         "app.features.transfer.commands:capture",
         "Export captured calls as cassettes, and import them.",

@@ -207,7 +207,7 @@ def keys_revoke(key_id: UUID, as_json: bool) -> None:
 @failing_clearly
 def keys_spend(tenant: str, by: By, since: datetime | None, until: datetime | None, as_json: bool) -> None:
     """Show what was spent, by key, user, session, model or day."""
-    from app.features.limits.store import USUAL_DAYS, SpendStore, spent_out
+    from app.features.limits.limiter import USUAL_DAYS, SpendStore, spent_out
 
     sql = Queries.load()
     last = (until or datetime.now(UTC)).date()

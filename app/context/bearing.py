@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from app.languages.data import function_word
+from app.languages import function_word
 from app.store.user_profile import StandingFact
 from app.text_cache import of_texts
 

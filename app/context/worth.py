@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from app.context.question import Asked
 from app.context.rank import Column, Ranking, gains, highest, same_word
-from app.languages.data import bids, heard, replies
+from app.languages import bids, heard, replies
 from app.memory.commands import commands
 from app.memory.text import names
 from app.sources import Price

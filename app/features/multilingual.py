@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages.data import Language, Sentence, language, sentences
+from app.languages import Language, Sentence, language, sentences
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,

@@ -28,7 +28,7 @@ from unicodedata import normalize
 
 import Stemmer
 
-from app.languages.data import judged
+from app.languages import judged
 from app.text_cache import of_texts
 
 VERSION = 1

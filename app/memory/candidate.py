@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.languages.data import LANGUAGES, Language, language
+from app.languages import LANGUAGES, Language, language
 from app.memory.extract_grammar import EDGES, capital, inner, words
 from app.memory.secrets import looks_secret
 from app.memory.text import normalise

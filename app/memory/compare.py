@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.languages.data import language, language_of
+from app.languages import language, language_of
 from app.memory.candidate import ends_with, guessed, vouched
 from app.memory.claims import TripleRelation, ends, relation, replaces
 from app.memory.drafts import Draft, IngestItem, known_item, like, logged_side, member_item

@@ -16,7 +16,7 @@ from typing import NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages.data import language, language_of
+from app.languages import language, language_of
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,

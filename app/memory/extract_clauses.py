@@ -12,7 +12,7 @@ from functools import cache
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages.data import all_of
+from app.languages import all_of
 from app.memory.text import injected_spans, strip_injected
 from app.text_cache import of_texts
 

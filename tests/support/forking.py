@@ -32,7 +32,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, NoReturn
 
-from app.features import FEATURES
+from app.features import FEATURES, ROUTES
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = "app.cli"
@@ -41,7 +41,7 @@ WORKER = "mneme worker"
 COMMANDS = (
     *(f"app.cli.{name}" for name in ("doctor", "evaluate", "keys", "serve", "upkeep")),
     *(f"app.server.{name}" for name in ("http", "main", "routes", "supervise", "worker")),
-    *(f"app.features.{name}" for name in FEATURES if name not in ("mcp", "tracing")),
+    *(f"app.features.{name}" for name in (*FEATURES, *ROUTES) if name not in ("mcp", "tracing")),
     *("app.features.embedded", "httptools", "uvloop", "uvicorn.lifespan.on", "uvicorn.loops.uvloop"),
 )
 """What a server, a worker and most commands import, at once or when a route is first asked for; of features all modules. Those
@@ -315,7 +315,7 @@ def _main() -> None:
     for name in sys.argv[2:]:
         module = importlib.import_module(name)
         if name.startswith("app.features."):
-            for each in pkgutil.walk_packages(module.__path__, f"{name}."):
+            for each in pkgutil.walk_packages(getattr(module, "__path__", ()), f"{name}."):
                 importlib.import_module(each.name)
     if "app.server.main" in sys.argv[2:]:
         _make_what_is_made_once()

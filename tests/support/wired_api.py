@@ -59,7 +59,7 @@ from app.features.knowledge.ontology import Ontology
 from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
 from app.features.knowledge.routes import entities_router, ontology_router, without_ontology
-from app.features.limits.store import LimitStore, SpendStore, spend_router
+from app.features.limits.limiter import LimitStore, SpendStore, spend_router
 from app.features.outcomes import Outcomes, outcomes_router
 from app.features.overview import OverviewStore, overview_router
 from app.features.paging.faults import Writer

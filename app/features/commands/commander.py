@@ -50,7 +50,7 @@ from app.features.commands.store import BRIEF, NEAREST, CommandOutcome, CommandS
 from app.gateway.identify import Identity
 from app.gateway.prepare import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside, heard_in, newest, told
 from app.gateway.reconcile import Place, question_chain
-from app.languages.data import all_of, heard, language, language_of
+from app.languages import all_of, heard, language, language_of
 from app.memory.candidate import MemoryCandidate, SourceExchange, Triple
 from app.memory.claims import Note, reply_to
 from app.memory.commands import Command

@@ -20,7 +20,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages.data import Language, Sentence, function_word, heard, language, language_of, sentences
+from app.languages import Language, Sentence, function_word, heard, language, language_of, sentences
 from app.memory.candidate import Triple, ends_with
 from app.memory.claims import TripleRelation, opposite, relation, same_value
 from app.memory.commands import Command, CommandKind, CommandScope

@@ -111,7 +111,7 @@ class Knowledge(Feature):
         return alias_ticks(queries)
 
     async def findings(self, dsn: str | None) -> list[Finding]:
-        from app.features.knowledge.findings import findings
+        from app.features.knowledge.command import findings
 
         return await findings(self.settings, dsn)
 

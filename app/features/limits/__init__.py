@@ -34,8 +34,7 @@ class KeysHeld(Feature):
         return (self._refusals,)
 
     def admits(self, process: Process, pool: Pool, models: ModelRegistry) -> Limiter:
-        from app.features.limits.limiter import Limiter
-        from app.features.limits.store import LimitStore
+        from app.features.limits.limiter import Limiter, LimitStore
 
         assert process.metrics is not None, "asked in a server alone"
         return Limiter(
@@ -49,7 +48,7 @@ class KeysHeld(Feature):
         )
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
-        from app.features.limits.store import SpendStore, spend_router
+        from app.features.limits.limiter import SpendStore, spend_router
 
         return (spend_router(gate, SpendStore(process.pool, process.queries), process.clock),)
 

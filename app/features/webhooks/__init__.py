@@ -42,7 +42,7 @@ class Webhooks(Feature):
         return (self._figures,)
 
     def gauges(self, process: Process, metrics: Metrics) -> Sequence[Check]:
-        from app.features.webhooks.outbox import WebhookFigures
+        from app.features.webhooks.delivery import WebhookFigures
 
         webhooks = WebhookFigures(process.pool, process.queries)
 
@@ -62,8 +62,7 @@ class Webhooks(Feature):
         return (gauges,)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.webhooks.delivery import ENTRYPOINT, retrying
-        from app.features.webhooks.outbox import WebhookFigures
+        from app.features.webhooks.delivery import ENTRYPOINT, WebhookFigures, retrying
 
         return {ENTRYPOINT: retrying(WebhookFigures(process.pool, process.queries))}
 
@@ -74,8 +73,7 @@ class Webhooks(Feature):
 
     async def work(self, process: Process, stop: asyncio.Event) -> None:
         """Tell others, until `stop`."""
-        from app.features.webhooks.delivery import Deliverer, WebhookSender
-        from app.features.webhooks.outbox import Outbox
+        from app.features.webhooks.delivery import Deliverer, Outbox, WebhookSender
         from app.jobs.worker import PROBE_S, QueueDriver
 
         driver = QueueDriver(process.owner("mneme webhooks"), process.queries, timeout_s=STATEMENT_S, probe_s=PROBE_S)
@@ -94,7 +92,7 @@ class Webhooks(Feature):
             await driver.close()
 
     async def findings(self, dsn: str | None) -> list[Finding]:
-        from app.features.webhooks.outbox import findings
+        from app.features.webhooks.delivery import findings
 
         return await findings(self.settings, dsn)
 

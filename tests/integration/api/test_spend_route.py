@@ -12,7 +12,7 @@ import pytest
 
 from app.capture.facts import CallFacts, Outcome, Usage
 from app.capture.record import Recorder
-from app.features.limits.store import Estimate, LimitStore, Unrecorded
+from app.features.limits.limiter import Estimate, LimitStore, Unrecorded
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache
 from app.store import ids

@@ -15,8 +15,7 @@ import pytest
 
 from app.clock import SystemClock
 from app.errors import NotFound
-from app.features.webhooks.delivery import ENTRYPOINT, KEEP, retrying, webhook_ticks
-from app.features.webhooks.outbox import Outbox, WebhookFigures, findings
+from app.features.webhooks.delivery import ENTRYPOINT, KEEP, Outbox, WebhookFigures, findings, retrying, webhook_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.worker import QueueDriver, connector
 from app.settings import Settings

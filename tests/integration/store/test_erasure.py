@@ -15,7 +15,7 @@ import orjson
 import pytest
 
 from app.errors import Conflict, NotFound, NotReady
-from app.features.limits.store import LimitStore, SpendStore, Unrecorded
+from app.features.limits.limiter import LimitStore, SpendStore, Unrecorded
 from app.features.paging.state import PagingPartRecord
 from app.index.indexes import IndexScope
 from app.jobs.schedule import Schedule, privacy_ticks

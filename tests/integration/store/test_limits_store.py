@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 from app.errors import BadRequest
-from app.features.limits.store import RESERVATION_S, AdmitAnswer, Estimate, LimitStore, Unrecorded
+from app.features.limits.limiter import RESERVATION_S, AdmitAnswer, Estimate, LimitStore, Unrecorded
 from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool, open_pool
 from app.store.queries import Queries

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange, Outcome
 from app.errors import StoreUnavailable, Unavailable
-from app.features.limits.store import AdmitAnswer
+from app.features.limits.limiter import AdmitAnswer
 from app.features.spool import keeper as drain_module
 from app.features.spool.journal import Codec, gather
 from app.features.spool.keeper import INTERRUPTED, Drain, SpoolKeeper

@@ -14,7 +14,7 @@ import pytest
 from app.api.auth import Principal
 from app.capture.facts import Outcome
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
-from app.features.limits.store import AdmitAnswer
+from app.features.limits.limiter import AdmitAnswer
 from app.features.paging.body import HiddenLegs
 from app.features.paging.state import Paging, PagingPartRecord
 from app.features.paging.tool_loop import NOT_LOOKED_UP

@@ -13,7 +13,7 @@ import pytest
 from app.api.auth import Principal
 from app.capture.facts import CallFacts
 from app.errors import StoreUnavailable, UpstreamUnreachable
-from app.features.limits.store import AdmitAnswer, Estimate
+from app.features.limits.limiter import AdmitAnswer, Estimate
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.tenancy import KeyLimits

@@ -9,6 +9,8 @@ import pytest
 from app.features.limits.limiter import (
     MAX_ANSWER,
     MAX_RETRY_S,
+    AdmitAnswer,
+    Estimate,
     RateWindow,
     dollars,
     duration,
@@ -16,7 +18,6 @@ from app.features.limits.limiter import (
     rate_headers,
     refusal,
 )
-from app.features.limits.store import AdmitAnswer, Estimate
 from app.store.tenancy import KeyLimits
 
 BOTH = KeyLimits(requests_per_minute=30, tokens_per_minute=1000)

@@ -23,12 +23,13 @@ from app.features.webhooks.delivery import (
     OPEN_S,
     RETRIES_S,
     Deliverer,
+    TargetFigures,
+    WaitingMessage,
     WebhookSender,
     body_of,
     retrying,
     signature,
 )
-from app.features.webhooks.outbox import TargetFigures, WaitingMessage
 from app.settings import Settings
 from app.sources import WebhookTarget
 from app.store.ids import NIL

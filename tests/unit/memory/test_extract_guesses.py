@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from app.languages.data import LANGUAGES, language
+from app.languages import LANGUAGES, language
 from app.memory.candidate import GUESS_CONFIDENCE, MemoryCandidate, Provenance, SourceExchange, guessed
 from app.memory.extract import extract
 from tests.support.tables import each_of

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from app.features.multilingual import fact_rules
-from app.languages.data import LANGUAGES, language, language_of, read
+from app.languages import LANGUAGES, language, language_of, read
 from app.memory.candidate import Ended, SourceExchange, Triple
 from app.memory.commands import Command, commands
 from app.memory.extract import extract

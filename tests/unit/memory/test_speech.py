@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from app.languages.data import Speech, heard
+from app.languages import Speech, heard
 from tests.support.tables import each_of
 
 
