@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.features import FEATURES
+from app.features import FEATURES, ROUTES
 from tests.support.clients import MODEL, Api, answer_of, ask, prompt_of, sdk, user
 from tests.support.database import connected
 from tests.support.forking import run, start
@@ -107,7 +107,7 @@ def test_what_features_have_is_not_there(mneme: MnemeServer) -> None:
     ):
         assert mneme.http.get(path).status_code == 404
     absent = {each["feature"] for each in mneme.said("a feature is not there")}
-    assert absent == set(FEATURES) - {"mcp", "tracing"}, "these two are not asked for"
+    assert absent == {*FEATURES, *ROUTES} - {"mcp", "tracing"}, "these two are not asked for"
 
 
 def test_a_session_goes_without_cards(mneme: MnemeServer) -> None:
