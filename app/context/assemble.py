@@ -18,7 +18,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.context.candidates import Candidate
-from app.context.transcript import Transcript
+from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.sources import Placement
 from app.store.kinds import STATED
 
@@ -470,15 +470,12 @@ def plan(
         return _tail(transcript, live_blocks, new_block)
     if new_block is None or not new_block.text:
         return []
-    heads = [i for i, role in enumerate(transcript.roles) if role in _SYSTEM_ROLES]
-    if placement == "system" and heads:
-        return [AppendTo(heads[0], SEPARATOR + new_block.text)]
-    leading = next((i for i, role in enumerate(transcript.roles) if role not in _SYSTEM_ROLES), len(transcript.roles))
+    head = next((i for i, role in enumerate(transcript.roles) if role in SYSTEM_ROLES), None)
+    if placement == "system" and head is not None:
+        return [AppendTo(head, SEPARATOR + new_block.text)]
+    leading = transcript.lead
     role = transcript.roles[leading - 1] if leading else "system"
     return [InsertMessage(leading, role, new_block.text)]
-
-
-_SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 def _tail(transcript: Transcript, live_blocks: Sequence[Block], new_block: Block | None) -> list[Edit]:

@@ -44,7 +44,7 @@ from app.context.question import Asked
 from app.context.request import CardsRead, CompileRequest, PathMessage, TellsCards
 from app.context.retrieve import Retrieved
 from app.context.score import Profile
-from app.context.transcript import SYSTEM_ROLES, Transcript, chain, text_of
+from app.context.transcript import Transcript, text_of
 from app.context.working import WorkingTold, window, working_told
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
 from app.store.user_profile import NOTHING
@@ -90,10 +90,7 @@ def tell_story(
     """Phase 2: the first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
     them the session's own system prompt, where the client sent none. The last turns stay beyond the history's own budget, as
     long as they fit the prompt. `turns`: most turns beside the first; None: as many as fit."""
-    lead = next(
-        (i for i, each in enumerate(request.messages) if each.get("role") not in SYSTEM_ROLES), len(request.messages)
-    )
-    path = request.path
+    lead, path = request.transcript.lead, request.path
     roles = [str(each.message.get("role") or "") for each in path]
     words = {
         role: counter.count(role) for role in set(roles)
@@ -114,7 +111,10 @@ def tell_story(
     system: list[Mapping[str, Any]] = []
     if request.system_prompt is not None:
         system = [{"role": "system", "content": request.system_prompt}]
-    full = _full_transcript(request, kept, len(system), lead, cut)
+    full = request.transcript
+    if request.server_managed:
+        kept_roles, hashes = [str(each.message.get("role")) for each in kept], [each.message_hash for each in kept]
+        full = full.with_earlier(lead, kept_roles, hashes, request.start_chain, whole=not cut, systems=len(system))
     return Story([*system, *messages], chosen.tokens, chosen.start, chosen.first, lead, full, bool(path) and cut)
 
 
@@ -144,35 +144,6 @@ def _cost(each: PathMessage, role_tokens: int, counter: TokenCounter) -> int:
         others = [part for part in content if not (isinstance(part, Mapping) and part.get("type") == "text")]
         cost += message_tokens({"content": others}, counter)
     return cost
-
-
-def _full_transcript(
-    request: CompileRequest, kept: Sequence[PathMessage], systems: int, lead: int, cut: bool
-) -> Transcript:
-    """The transcript as the upstream will see it: with what is supplied behind the leading system messages."""
-    own = request.transcript
-    if not request.server_managed:
-        return own
-    hashes = [each.message_hash for each in kept]
-    known = [each for each in hashes if each is not None]
-    whole = not cut and len(known) == len(hashes)
-    before: list[bytes | None] = [*chain(known)] if whole else [None] * len(hashes)
-    spoken = [each for each in own.hashes[lead:] if each is not None]
-    links = iter(chain(spoken, request.start_chain))
-    after = [None if each is None else next(links) for each in own.hashes[lead:]]
-    gap = [None] * systems
-    roles = (
-        *own.roles[:lead],
-        *["system"] * systems,
-        *(str(each.message.get("role")) for each in kept),
-        *own.roles[lead:],
-    )
-    return Transcript(
-        roles=roles,
-        hashes=(*own.hashes[:lead], *gap, *hashes, *own.hashes[lead:]),
-        chains=(*own.chains[:lead], *gap, *before, *after),
-        answered=tuple(i for i, role in enumerate(roles) if role == "assistant"),
-    )
 
 
 # --- the block of this turn -------------------------------------------------------------------------------------------

@@ -129,6 +129,37 @@ class Transcript(Struct, frozen=True):
             chains.append(last)
         return cls(tuple(roles), tuple(hashes), tuple(chains), tuple(answered))
 
+    def with_earlier(
+        self,
+        lead: int,
+        roles: Sequence[str],
+        hashes: Sequence[bytes | None],
+        start: bytes,
+        *,
+        whole: bool,
+        systems: int = 0,
+    ) -> Transcript:
+        """With earlier messages of these `roles` and `hashes` behind the first `lead` ones, after `systems` system messages.
+        `whole`: nothing else came before, so that their chain is known. `start`: the chain hash that the rest goes on from."""
+        known = [each for each in hashes if each is not None]
+        before = chain(known) if whole and len(known) == len(hashes) else [None] * len(hashes)
+        rest = self.hashes[lead:]
+        links = iter(chain([each for each in rest if each is not None], start))
+        after = (None if each is None else next(links) for each in rest)
+        gap = [None] * systems
+        every = (*self.roles[:lead], *["system"] * systems, *roles, *self.roles[lead:])
+        return Transcript(
+            roles=every,
+            hashes=(*self.hashes[:lead], *gap, *hashes, *rest),
+            chains=(*self.chains[:lead], *gap, *before, *after),
+            answered=tuple(i for i, role in enumerate(every) if role == "assistant"),
+        )
+
+    @property
+    def lead(self) -> int:
+        """How many system messages it begins with."""
+        return next((i for i, role in enumerate(self.roles) if role not in SYSTEM_ROLES), len(self.roles))
+
     def last_user(self) -> int | None:
         """Index of the last user message."""
         return next((i for i in range(len(self.roles) - 1, -1, -1) if self.roles[i] == "user"), None)

@@ -1,4 +1,4 @@
-"""Who is asking, in which session, and what they asked Mneme to do or to leave."""
+"""Who is asking, in which session, what they asked Mneme to do or to leave, and whether they repeat an earlier request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ from app.sources import PRICE_NAMES, Price
 from app.store import ids
 from app.store.spaces import is_name
 from app.store.tenancy import KeyLimits
-from app.store.turns import EarlierCall, TurnStore
+from app.store.turns import EarlierCall
+
+log = logging.getLogger("mneme.replayed")
 
 Mode = Literal["open", "keys"]
 OnOff = Literal["on", "off"]
@@ -34,7 +36,6 @@ a socket can."""
 
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
-
 
 _WITH_SESSION = re.compile(r"(.+)_session_[0-9a-f]{8}-[0-9a-f-]{27}")
 """How Claude Code named its user in `metadata.user_id` once: with the session behind. That is no name of a conversation: other
@@ -238,11 +239,10 @@ def _retry_count(value: str | None) -> int:
     return min(int(value), 32767) if value is not None and value.isascii() and value.isdigit() else 0
 
 
-# --- A request whose Idempotency-Key came before: what went upstream then goes again, byte for byte.
+# --- an Idempotency-Key that came before ---------------------------------------------------------------------------------
 #
-# An upstream that knows the key refuses it with another body, and a compile of now would give another one.
-
-log = logging.getLogger("mneme.replayed")
+# What went upstream then goes again, byte for byte: an upstream that knows the key refuses it with another body, and a new
+# compile would give another one.
 
 
 class EarlierAnswer(Struct, frozen=True):
@@ -255,14 +255,11 @@ class EarlierAnswer(Struct, frozen=True):
     answered: bool
 
 
-class CoalescedCall:
+class CoalescedCall(Struct):
     """A call's way through the coalescer: alone from its beginning until it leaves, or ends."""
 
-    __slots__ = ("_held", "_lock")
-
-    def __init__(self, lock: asyncio.Lock) -> None:
-        self._lock = lock
-        self._held = False
+    _lock: asyncio.Lock
+    _held: bool = False
 
     async def enter(self, limit_s: float) -> None:
         """Wait for whoever is on the way, but not for longer than this: an answer that nobody reads any more, or an upstream
@@ -291,10 +288,10 @@ class RequestCoalescer:
 
     def passage(self, identity: Identity, body: bytes) -> CoalescedCall:
         """Of one call; without an Idempotency-Key it has the way to itself."""
-        key = repeat_key(identity, body)
-        if key is None:
-            return CoalescedCall(asyncio.Lock())
-        return CoalescedCall(self._locks.setdefault((identity.tenant_id, identity.user_id, key), asyncio.Lock()))
+        lock = asyncio.Lock()
+        if (key := repeat_key(identity, body)) is not None:
+            lock = self._locks.setdefault((identity.tenant_id, identity.user_id, key), lock)
+        return CoalescedCall(lock)
 
 
 def repeat_key(identity: Identity, body: bytes) -> bytes | None:
@@ -309,14 +306,8 @@ def repeat_key(identity: Identity, body: bytes) -> bytes | None:
     return sha256(named + b"\0" + sha256(body).digest()).digest()
 
 
-async def look_up(store: TurnStore, identity: Identity, body: bytes) -> EarlierAnswer | None:
-    """The earlier call that a request repeats, if any. Raises StoreUnavailable."""
-    key = repeat_key(identity, body)
-    earlier = await store.idempotent(identity.tenant_id, identity.user_id, key) if key is not None else None
-    return EarlierAnswer(_body(earlier), earlier.session_id, earlier.answered) if earlier is not None else None
-
-
-def _body(earlier: EarlierCall) -> bytes | None:
+def body_of(earlier: EarlierCall) -> bytes | None:
+    """What went upstream; None where that cannot be put together again."""
     if earlier.body_parts is None or earlier.sha256 is None:
         return None
     try:
