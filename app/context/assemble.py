@@ -22,7 +22,7 @@ from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.sources import Placement
 from app.store.kinds import STATED
 
-# --- text ------------------------------------------------------------------------------------------------------------
+# --- text ----------------------------------------------------------------------------------------------------------------
 
 TAG = "mneme-memory"
 WISHES = "The user's standing wishes; follow them:"
@@ -108,9 +108,8 @@ def render(
     what memories that were learned of the user's own words say; and quoted, `before`, other memories in the order given, raw
     turns by session and time. Behind all of it `after`: lines that say themselves what they are. No line feed at its end.
 
-    `deeds`: what Mneme did at the user's word, first. `summary`: of this session's own turns that no longer fit.
-    `wishes`, `about`, `before`, `after`: lines, neutralised already
-    (see `notes`). Empty when there is nothing to say.
+    `deeds`: what Mneme did at the user's word, first. `summary`: of this session's own turns that no longer fit. `wishes`,
+    `about`, `before`, `after`: lines, neutralised already (see `notes`). Empty when there is nothing to say.
     """
     known, lines = list(about), list(before)
     if summary and (told := neutralise(summary)):
@@ -175,10 +174,8 @@ def _statement_line(item: Candidate, marks: Marks) -> str:
         told.append(f"since {since_of(since)}")
     elif item.kind == "event" and (day := _day(item).isoformat()) not in item.text:
         told.append(day)
-    if item.id in marks.sure:
-        told.append(f"confidence {item.confidence:.2f}")
-    if item.id in marks.doubted:
-        told.append(DOUBTED)
+    told += [f"confidence {item.confidence:.2f}"] if item.id in marks.sure else []
+    told += [DOUBTED] if item.id in marks.doubted else []
     own = f" ({', '.join(told)})" if told else ""
     return f"- {neutralise(item.text)}{own}{marks.ended.get(item.id, '')}"
 
@@ -225,7 +222,7 @@ def _place(item: Candidate) -> tuple[object, ...]:
     return (item.created_at, item.turn_index if item.turn_index is not None else -1, item.id)
 
 
-# --- cost ------------------------------------------------------------------------------------------------------------
+# --- cost ----------------------------------------------------------------------------------------------------------------
 
 FRAME_TOKENS = 33
 """Both delimiters (16 each at most) and the separator, tokens of o200k."""
@@ -279,11 +276,7 @@ class BlockMeter:
     """
 
     def __init__(
-        self,
-        count: Counter = byte_bound,
-        summary: str | None = None,
-        summary_tokens: int = 0,
-        marks: Marks = NO_MARKS,
+        self, count: Counter = byte_bound, summary: str | None = None, summary_tokens: int = 0, marks: Marks = NO_MARKS
     ) -> None:
         self._count = count
         self._marks = marks
@@ -355,10 +348,9 @@ class BlockMeter:
         return text + TURN_LINE_TOKENS + self._word(_speaker(candidate))
 
     def _word(self, word: str) -> int:
-        known = self._words.get(word)
-        if known is None:
-            known = self._words[word] = self._count(word)
-        return known
+        if word not in self._words:
+            self._words[word] = self._count(word)
+        return self._words[word]
 
 
 def _growth(text: str | None) -> int:
@@ -382,7 +374,7 @@ def _growth(text: str | None) -> int:
     return grown
 
 
-# --- placement -------------------------------------------------------------------------------------------------------
+# --- placement -----------------------------------------------------------------------------------------------------------
 
 
 class Block(Struct, frozen=True):

@@ -61,20 +61,10 @@ def written(audit: Mapping[str, Any]) -> Any:
     return audit.fragment if isinstance(audit, Explained) else audit
 
 
-class HistoryReport(Struct, frozen=True):
-    """What became of the session's earlier messages. `source`: who sent them. Tokens are stored counts."""
-
-    source: str  # client, server or none
-    messages: int
-    tokens: int
-    dropped: int = 0
-    first_kept: int = 0
-    summary: bool = False
-
-
 class Compiled(Struct, frozen=True):
     """All that a compile decided. `budget`: its figures by name, tokens (window, system, reserve, tools, available,
     memory, history, client, live …). `tokens`: what Mneme added to the prompt, the blocks of earlier turns included.
+    `history`: what became of the session's earlier messages (`compile._report`).
     `rebased`: why the session's blocks were begun anew, if they were. `sections`: of each its budget, what it took, and what
     was left out and why. `widened`: words that procedures had looked for besides. `knowledge`: keys that are there
     only where something is known (`told_known`). `status` and `reason`: as in the response
@@ -87,7 +77,7 @@ class Compiled(Struct, frozen=True):
     packed: Packed
     efficiency: Efficiency
     tokens: int
-    history: HistoryReport
+    history: Mapping[str, Any]
     rebased: str | None = None
     live_blocks: int = 0
     sections: Mapping[str, Any] = field(default_factory=dict)
@@ -130,14 +120,7 @@ def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> Explained:
             "omitted": len(rest) - len(rest[:room]),
             "sections": compiled.sections,
             "widened": [{"procedure": each, "words": words} for each, words in compiled.widened],
-            "history": {
-                "source": compiled.history.source,
-                "messages": compiled.history.messages,
-                "tokens": compiled.history.tokens,
-                "dropped": compiled.history.dropped,
-                "first_kept": compiled.history.first_kept,
-                "summary": compiled.history.summary,
-            },
+            "history": compiled.history,
         }
         | compiled.knowledge
     )
@@ -212,9 +195,7 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
         return [(each, 1.0) for each in sorted(told)]
     best = max([1.0, *items["score"]])
     chosen = {each for each, reason in zip(items["id"], items["reason"], strict=True) if reason == Reason.CHOSEN}
-    rows = zip(
-        items["id"], items["source"], items["score"], items["reason"], items["because_of"], strict=True
-    )  # fmt: skip
+    rows = zip(*(items[name] for name in ("id", "source", "score", "reason", "because_of")), strict=True)
     used = {
         identity: min(max(score / best, 0.0), 1.0)
         for identity, source, score, reason, because in rows
@@ -276,7 +257,7 @@ def _sources(memory: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[A
     ]
 
 
-# --- what was known of the things that a question names ---------------------------------------------------------------
+# --- what was known of the things that a question names ------------------------------------------------------------------
 #
 # What a memory said is not kept: its value is read by its id when it is shown, or compiled again, so that what was forgotten
 # since is not there any more. What the business's own database said is kept as it was told: as of then nobody asks it again.
@@ -289,8 +270,9 @@ def told_known(
     `budget`: tokens that they may take at most. Of facts beyond it only the number is kept."""
     known = learned.known
     return {
-        "entities": [_entity(each) for each in known.resolutions],
-        "query": _query(asked, bool(known.queries)),
+        "entities": [_resolution(each) for each in known.resolutions],
+        "query": query_type(asked, resolved=bool(asked.things), domain=bool(known.queries))._asdict()
+        | {"temporal_scope": temporal_scope(asked.span)},
         "domain": {
             "status": "degraded" if known.reason == "domain" else "ok" if known.queries else "none",
             "reason": known.reason,
@@ -301,31 +283,21 @@ def told_known(
     }
 
 
-def _entity(each: Resolution) -> dict[str, Any]:
-    found = each.entity
+def _resolution(each: Resolution) -> dict[str, Any]:
     return {
         "mention": each.mention,
-        "canonical_id": found.id if found is not None else None,
-        "canonical_name": found.name if found is not None else None,
-        "type": found.type if found is not None else None,
+        **_entity(each.entity),
         "confidence": each.confidence,
         "method": each.method,
         "requires_disambiguation": each.requires_disambiguation,
-        "alternatives": [
-            {
-                "canonical_id": other.entity.id,
-                "canonical_name": other.entity.name,
-                "type": other.entity.type,
-                "confidence": other.confidence,
-            }
-            for other in each.alternatives
-        ],
+        "alternatives": [_entity(other.entity) | {"confidence": other.confidence} for other in each.alternatives],
     }
 
 
-def _query(asked: Asked, domain: bool) -> dict[str, Any]:
-    kind = query_type(asked, resolved=bool(asked.things), domain=domain)
-    return kind._asdict() | {"temporal_scope": temporal_scope(asked.span)}
+def _entity(found: Entity | None) -> dict[str, Any]:
+    if found is None:
+        return {"canonical_id": None, "canonical_name": None, "type": None}
+    return {"canonical_id": found.id, "canonical_name": found.name, "type": found.type}
 
 
 def _facts(told: FactLines, chosen: Mapping[str, int], budget: int, count: Count) -> dict[str, Any]:
@@ -365,13 +337,7 @@ def _clash(each: Clash) -> dict[str, Any]:
         "since": each.since,
     }
     if row is not None:
-        told["db_source"] = {
-            "domain": row.domain,
-            "table": row.table,
-            "field": row.field,
-            "value": row.value,
-            "queried_at": row.queried_at,
-        }
+        told["db_source"] = {name: getattr(row, name) for name in ("domain", "table", "field", "value", "queried_at")}
     if each.other_id is not None:
         told["other"] = {"memory_id": each.other_id, "said_at": each.other_at}
     return {"id": each.conflict_id} | told if each.conflict_id is not None else told

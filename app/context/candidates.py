@@ -18,7 +18,6 @@ Channel = Literal["vector", "text", "entity", "time", "recent", "summary"]
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 """As one number, several are the sum of 2^n."""
 
-
 LONG = 60.0
 """Tokens from which a message is long: it is shown as a passage (see `retrieve`), which may not be the one."""
 
@@ -102,15 +101,11 @@ class Candidate(NamedTuple):
         return self.source == "memory" and self.kind == "summary" and self.session_id is not None
 
     @property
-    def session_label(self) -> str:
-        """How a message's session is called: as the client called it, else by its id."""
-        return self.session_name or str(self.session_id)
-
-    @property
     def provenance(self) -> tuple[ItemSource, ...]:
         """The messages that it comes from; that of a message is the message itself."""
         if self.source == "message":
-            return (ItemSource(self.session_label, self.id, self.turn_index, self.metadata or {}),)
+            session = self.session_name or str(self.session_id)  # as the client called it, else by its id
+            return (ItemSource(session, self.id, self.turn_index, self.metadata or {}),)
         return tuple(
             ItemSource(
                 each.get("session") or "", UUID(each["message_id"]), each.get("turn_index"), each.get("metadata") or {}

@@ -23,7 +23,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, convert, field
 from msgspec.structs import fields, replace
 
 from app.context.assemble import Block
@@ -140,13 +140,17 @@ class DeedInput(NamedTuple):
     items: tuple[UUID, ...]
 
 
-class KnownInput(NamedTuple):
+class KnownInput(Struct, frozen=True):
     """What was known beyond what the audit tells. `related`: ids of what the ontology led to."""
 
     related: frozenset[str] = frozenset()
 
 
-class KeptInputs(Struct, frozen=True):
+class _Hex(bytes):
+    """Bytes that JSON has as hexadecimal digits."""
+
+
+class KeptInputs(Struct, frozen=True, kw_only=True):
     """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
     `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
     `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know; `cards`: None
@@ -154,7 +158,7 @@ class KeptInputs(Struct, frozen=True):
 
     now: datetime
     model: str
-    session_id: UUID
+    session_id: UUID = field(name="session")
     new_session: bool
     confined: bool
     visible_from: int
@@ -164,23 +168,23 @@ class KeptInputs(Struct, frozen=True):
     live: tuple[UUID, ...]
     mneme: str
     cap: int
-    diversity: float | None
     budgets: Budgets
     questions: int
-    weights: Mapping[str, float] | None
-    learns: bool
-    notes: NotesInput
-    search: bool
     retrieval: UUID | None
-    ancestors: tuple[UUID, ...]
-    gone: frozenset[UUID]
-    summary: tuple[bytes, int] | None
-    system: tuple[bytes, int] | None
-    path: Mapping[str, Any] | None
-    known: KnownInput | None
-    cards: tuple[UUID, ...] | None
-    ended: tuple[EndedInput, ...]
     packed: Mapping[str, str]
+    notes: NotesInput
+    diversity: float | None = None
+    weights: Mapping[str, float] | None = None
+    learns: bool = False
+    search: bool = True
+    ancestors: tuple[UUID, ...] = ()
+    gone: frozenset[UUID] = frozenset()
+    summary: tuple[_Hex, int] | None = None
+    system: tuple[_Hex, int] | None = None
+    path: Mapping[str, Any] | None = None
+    known: KnownInput | None = None
+    cards: tuple[UUID, ...] | None = None
+    ended: tuple[EndedInput, ...] = ()
     price: Price | None = None
     asked: bool = True
     deeds: tuple[DeedInput, ...] = ()
@@ -322,29 +326,18 @@ def pack(wanted: Sequence[UUID], considered: Sequence[Candidate], profile: Profi
     items = [by_id[each] for each in wanted]
     memories = [each for each in items if each.source == "memory"]
     put = RANKED.pack
-    ranked = [
-        put(
-            each.near_text,
-            each.near_vector,
-            each.timely,
-            (_NAMED if each.named else 0) | (_ALONE if each.origin else 0),
-        )
-        for each in items
-    ]
+    flags = [(_NAMED if each.named else 0) | (_ALONE if each.origin else 0) for each in items]
+    ranked = [put(one.near_text, one.near_vector, one.timely, own) for one, own in zip(items, flags, strict=True)]
     packed = {"ranked": _text_of(ranked)}
     if memories:
         put = COUNTED.pack
-        counted = [
-            put(
-                each.confidence,
-                each.importance,
-                each.access_count,
-                _micros(each.last_accessed_at),
-                each.provenance_type,
-            )
-            for each in memories
-        ]
-        packed["counted"] = _text_of(counted)
+        used = [_micros(each.last_accessed_at) for each in memories]
+        packed["counted"] = _text_of(
+            [
+                put(each.confidence, each.importance, each.access_count, at, each.provenance_type)
+                for each, at in zip(memories, used, strict=True)
+            ]
+        )
         if profile.standing or profile.priced:
             sure = [SURE.pack(each.reinforcements, _micros(each.sure_since)) for each in memories]
             packed["sure"] = _text_of(sure)
@@ -361,43 +354,11 @@ def read(inputs: Mapping[str, Any]) -> KeptInputs | None:
     """The inputs again; None where they were kept by a Mneme that cannot do this, or by a later one."""
     if inputs.get("v") != VERSION:
         return None
-    return KeptInputs(
-        now=datetime.fromisoformat(inputs["now"]),
-        model=inputs["model"],
-        session_id=UUID(inputs["session"]),
-        new_session=inputs["new_session"],
-        confined=inputs["confined"],
-        visible_from=inputs["visible_from"],
-        server_managed=inputs["server_managed"],
-        profile=inputs["profile"],
-        epoch=inputs["epoch"],
-        live=tuple(UUID(each) for each in inputs["live"]),
-        mneme=inputs["mneme"],
-        cap=inputs["cap"],
-        diversity=inputs.get("diversity"),
-        budgets=Budgets(**inputs["budgets"]),
-        questions=inputs["questions"],
-        weights=inputs.get("weights"),
-        learns=inputs.get("learns", False),
-        notes=_notes(inputs.get("notes", {})),
-        search=inputs.get("search", True),
-        retrieval=_uuid(inputs.get("retrieval", inputs["session"])),
-        ancestors=tuple(UUID(each) for each in inputs.get("ancestors", ())),
-        gone=frozenset(UUID(each) for each in inputs.get("gone", ())),
-        summary=_named(inputs.get("summary")),
-        system=_named(inputs.get("system")),
-        path=inputs.get("path"),
-        known=KnownInput(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
-        cards=tuple(UUID(each) for each in inputs["cards"]) if "cards" in inputs else None,
-        ended=tuple(
-            EndedInput(UUID(item), UUID(memory), _time(at), _uuid(heir))
-            for item, memory, at, heir in inputs.get("ended", ())
-        ),
-        price=inputs.get("price"),
-        asked=inputs.get("asked", True),
-        deeds=tuple(DeedInput(words, _ids(items)) for words, items in inputs.get("deeds", ())),
-        packed={name: inputs[name] for name in _COLUMNS if name in inputs},
-    )
+    notes = dict(inputs.get("notes", {}))
+    notes["profile_note"], notes["profile"] = notes.get("profile", (None, None))
+    packed = {name: inputs[name] for name in _COLUMNS if name in inputs}
+    told = {"retrieval": inputs["session"], **inputs, "notes": notes, "packed": packed}
+    return convert(told, KeptInputs, dec_hook=lambda kind, text: kind.fromhex(text))
 
 
 def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
@@ -453,42 +414,9 @@ def _moment(micros: int) -> datetime | None:
     return _EPOCH + micros * _MICROSECOND if micros != _NEVER else None
 
 
-def _notes(kept: Mapping[str, Any]) -> NotesInput:
-    note, profile = kept.get("profile", (None, None))
-    due = kept.get("due")
-    return NotesInput(
-        _uuid(note),
-        profile,
-        tuple(
-            FactInput(UUID(fact), UUID(own), _uuid(memory), *(_time(since[0]), _ids(since[1])) if since else ())
-            for fact, own, memory, *since in kept.get("facts", ())
-        ),
-        {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
-        tuple(WishInput(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
-        frozenset(_ids(kept.get("borne", ()))),
-        frozenset(_ids(kept.get("doubted", ()))),
-    )
-
-
-def _ids(texts: Sequence[str]) -> tuple[UUID, ...]:
-    return tuple(map(UUID, texts))
-
-
 def _iso(at: datetime | None) -> str | None:
     return at.isoformat() if at is not None else None
 
 
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text is not None else None
-
-
 def _text(value: UUID | None) -> str | None:
     return str(value) if value is not None else None
-
-
-def _uuid(value: str | None) -> UUID | None:
-    return UUID(value) if value is not None else None
-
-
-def _named(value: Sequence[Any] | None) -> tuple[bytes, int] | None:
-    return (bytes.fromhex(value[0]), value[1]) if value is not None else None

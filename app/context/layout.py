@@ -1,5 +1,5 @@
-"""What a prompt holds in any case: its figures, and what Mneme supplies of the session's earlier messages; and the room of this
-turn's block: which blocks of earlier turns stay in the prompt, what there is to say beside memories, and who gets how much.
+"""What a prompt holds in any case: its figures, and what Mneme supplies of the session's earlier messages. Then the room of
+this turn's block: which blocks of earlier turns stay, what there is to say beside memories, and who gets how much.
 """
 
 from __future__ import annotations
@@ -101,7 +101,8 @@ def tell_story(
         head = next((i for i, role in enumerate(roles) if i and role == "user"), older)
         costs[head:older] = [room + 1] * (older - head)  # what is before the window fits no budget
     chosen = history_suffix(costs, room, True, roles=roles)
-    last = _last_turns(roles)
+    asked = [i for i, role in enumerate(roles) if role == "user"]
+    last = asked[-VERBATIM_TURNS] if len(asked) >= VERBATIM_TURNS else 0
     if chosen.start > last:
         whole = max(0, figures.available - figures.client)
         chosen = history_suffix(costs, min(whole, sum(costs[last:])), False, roles=roles)
@@ -116,12 +117,6 @@ def tell_story(
         kept_roles, hashes = [str(each.message.get("role")) for each in kept], [each.message_hash for each in kept]
         full = full.with_earlier(lead, kept_roles, hashes, request.start_chain, whole=not cut, systems=len(system))
     return Story([*system, *messages], chosen.tokens, chosen.start, chosen.first, lead, full, bool(path) and cut)
-
-
-def _last_turns(roles: Sequence[str]) -> int:
-    """Where the last turns begin that stay verbatim."""
-    asked = [i for i, role in enumerate(roles) if role == "user"]
-    return asked[-VERBATIM_TURNS] if len(asked) >= VERBATIM_TURNS else 0
 
 
 def visible_from(request: CompileRequest, story: Story) -> int:
@@ -146,7 +141,7 @@ def _cost(each: PathMessage, role_tokens: int, counter: TokenCounter) -> int:
     return cost
 
 
-# --- the block of this turn -------------------------------------------------------------------------------------------
+# --- the block of this turn ----------------------------------------------------------------------------------------------
 
 
 class Live(Struct, frozen=True):
@@ -253,7 +248,10 @@ class Layouts:
         if own is not None:
             wants = wants._replace(cards=own.wants(self.counted(figures.scale), self._budgets.cards))
         budgets = self._budgets
-        working = working_left_out(request, story, live) if request.has_tools else None
+        working = None
+        if request.has_tools and story.cut:
+            said = "\0".join(map(text_of, request.messages))
+            working = working_told(request.path, story.first, story.start, live.blocks, said)
         if working is not None:
             budgets = replace(budgets, working=max(budgets.working, figures.split.tools))
             wants = wants._replace(working=working.wants(self.counted(figures.scale)))
@@ -324,14 +322,6 @@ def _stay(reading: Reading, epoch_room: int, gone: Collection[UUID], anew: bool)
     if spent and fits and (not anew or full.mid_turn()):
         rebased = None
     return (Live(blocks, tokens, epoch, None) if rebased is None else Live((), 0, epoch + 1, rebased)), spent
-
-
-def working_left_out(request: CompileRequest, story: Story, live: Live) -> WorkingTold | None:
-    """What tools gave in turns that are not supplied."""
-    if not story.cut:
-        return None
-    said = "\0".join(map(text_of, request.messages))
-    return working_told(request.path, story.first, story.start, live.blocks, said)
 
 
 def _blocked(request: CompileRequest, full: Transcript, live: Sequence[Block]) -> bool:

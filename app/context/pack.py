@@ -18,8 +18,6 @@ from app.context.worth import Rate
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
 """Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
 as a third of a block (docs/explanation/consolidation.md); the rest is for what was said in so many words."""
-
-
 TELLING = 0.8
 """Share of an item's words that stand in another from which the two tell one thing: what they have less in common (the, and, I)
 says nothing."""
@@ -166,8 +164,10 @@ def pack(
     gone, seen = frozenset(suppressed), frozenset(visible)
     if diversity is not None:
         ordered = diverse(scored, diversity)
+    elif order == "score":
+        ordered = best_first(scored)
     else:
-        ordered = best_first(scored) if order == "score" else sorted(scored, key=_by_efficiency)
+        ordered = sorted(scored, key=lambda each: (-each.score / max(1, each.candidate.token_count), each.candidate.id))
     best = max([each.score for each in ordered], default=0.0)
     state = _Packing(budget, meter, limit, digests, price, best, told)
     for item in ordered:
@@ -198,6 +198,9 @@ class _Packing:
         told: Iterable[str],
     ) -> None:
         self.budget = budget
+        self.meter = meter
+        self.limit = limit
+        self.digests = digests  # tokens left for them
         self.price = price
         self._best = best
         self._least = price.least_of_one(0, best) if price is not None else 0.0  # whatever an item costs
@@ -205,9 +208,6 @@ class _Packing:
         self._told = [frozenset(words_in(line)) for line in told] if price is not None else []
         self._every = set().union(*self._told)
         self._own: frozenset[str] = frozenset()  # words of the item that is looked at
-        self.digests = digests  # tokens left for them
-        self.meter = meter
-        self.limit = limit
         self.chosen: dict[UUID, Scored] = {}
         self.dropped: list[Verdict] = []
         self._hashes: dict[bytes, UUID] = {}
@@ -260,8 +260,8 @@ class _Packing:
             return False
         if self.digests is not None and candidate.token_count > self.digests and candidate.digest:
             return False
-        room = self.budget - self.meter.used
         if not replaced:
+            room = self.budget - self.meter.used
             return candidate.token_count <= room and self.meter.cost(candidate) <= room
         for memory in replaced:
             self.meter.remove(self.chosen[memory].candidate)
@@ -294,8 +294,7 @@ class _Packing:
             self.digests -= sign * candidate.token_count
 
 
-def _by_efficiency(item: Scored) -> tuple[float, UUID]:
-    return (-item.score / max(1, item.candidate.token_count), item.candidate.id)
+# --- the history ---------------------------------------------------------------------------------------------------------
 
 
 class Suffix(NamedTuple):
@@ -307,11 +306,7 @@ class Suffix(NamedTuple):
 
 
 def history_suffix(
-    token_counts: Sequence[int],
-    budget: int,
-    keep_first: bool = True,
-    *,
-    roles: Sequence[str] | None = None,
+    token_counts: Sequence[int], budget: int, keep_first: bool = True, *, roles: Sequence[str] | None = None
 ) -> Suffix:
     """The longest suffix of the history within `budget`: seed 000 §6.3's largest k, by a backward cumulative sum.
 
@@ -347,6 +342,9 @@ def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | N
         used -= sum(token_counts[start:begin])
         start = begin
     return start, used
+
+
+# --- how full it got -----------------------------------------------------------------------------------------------------
 
 
 class Efficiency(NamedTuple):

@@ -1,4 +1,5 @@
-"""The cards that a user's message asks for, as the compiler knows them. Who keeps them (`Feature.cards`) tells them."""
+"""What a compile or a search is asked for, and what comes of it; and the ports of the cards that a message asks for, which
+whoever keeps them (`Feature.cards`) tells."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from app.context.score import Scored
 from app.context.transcript import Transcript
 from app.sources import Placement, Price
 from app.store.user_profile import NOTHING, Standing
+
+# --- the cards that a message asks for -----------------------------------------------------------------------------------
 
 
 class TellsCards(Protocol):

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from app.context.audit import (
     Compiled,
-    HistoryReport,
     expand,
     explain,
     fill,
@@ -57,7 +56,7 @@ def compiled(budget: int = 100) -> Compiled:
         packed=packed,
         efficiency=efficiency(packed.chosen, packed.eligible, budget),
         tokens=packed.tokens,
-        history=HistoryReport("client", 12, 900),
+        history={"source": "client", "messages": 12, "tokens": 900, "dropped": 0, "first_kept": 0, "summary": False},
     )
 
 
@@ -137,7 +136,7 @@ def test_a_compile_that_found_nothing() -> None:
         packed=packed,
         efficiency=efficiency([], [], 100),
         tokens=0,
-        history=HistoryReport("none", 0, 0),
+        history={"source": "none", "messages": 0, "tokens": 0},
         status="degraded",
         reason="retrieval_timeout",
     )

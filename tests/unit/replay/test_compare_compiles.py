@@ -8,7 +8,7 @@ from uuid import UUID
 
 import orjson
 
-from app.context.audit import Compiled, HistoryReport, explain
+from app.context.audit import Compiled, explain
 from app.context.candidates import Candidate
 from app.context.pack import PlainMeter, efficiency, pack
 from app.context.score import TRI_LAYER, QuerySignals, score
@@ -27,7 +27,7 @@ def audit(items: Sequence[Candidate], budget: int = 1000) -> dict[str, Any]:
         packed=packed,
         efficiency=efficiency(packed.chosen, packed.eligible, budget),
         tokens=packed.tokens,
-        history=HistoryReport("client", 1, 10),
+        history={"source": "client", "messages": 1, "tokens": 10},
     )
     stored: dict[str, Any] = orjson.loads(orjson.dumps(explain(compiled)))
     return stored
