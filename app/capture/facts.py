@@ -1,18 +1,14 @@
-"""A request body as a recipe: the elements of its `messages` array, each kept once, and the bytes around them.
-
-A client that manages its own history sends the whole transcript every time. Kept whole, a conversation of n turns would
-take n² of space; as a chain of what each request added, it takes what was said. The leading system messages stand apart
-from the chain: they often carry a clock, and what changes at the front would make all that follows new. Everything here is
-plain bytes: joined again they are the body, to the last space.
-"""
+"""What the recorder is given: a request body as a recipe (`make`), what happened (`CallFacts`, `Exchange`), and the labels by
+which calls are found again (`labels_of`). Plain values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from hashlib import blake2b, sha256
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +18,14 @@ from msgspec.structs import replace
 from app.context.assemble import Block
 from app.store.records import PartRecord, StreamRecord
 from mneme_replay.paths import MASK
+
+# --- a request body as a recipe ------------------------------------------------------------------------------------------
+#
+# The elements of its `messages` array, each kept once, and the bytes around them. A client that manages its own history
+# sends the whole transcript every time. Kept whole, a conversation of n turns would take n² of space; as a chain of what
+# each request added, it takes what was said. The leading system messages stand apart from the chain: they often carry a
+# clock, and what changes at the front would make all that follows new. Joined again the bytes are the body, to the last
+# space.
 
 HASH_BYTES = 16
 """Length of blob and chain hashes: 128 bits, enough among one user's messages."""
@@ -65,14 +69,6 @@ def blob_hash(body: bytes) -> bytes:
     return blake2b(body, digest_size=HASH_BYTES).digest()
 
 
-def _elements(body: bytes, start: int, spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Each element with the separator before it."""
-    at = start
-    for _, end in spans:
-        yield body[at:end]
-        at = end
-
-
 def make(
     body: bytes,
     array_start: int,
@@ -90,7 +86,8 @@ def make(
     digest = sha256(body).digest()
     if not spans:
         return Recipe(body, b"", None, 0, digest, len(body), (), {}, None)
-    elements = list(_elements(body, array_start, spans))
+    ends = [array_start, *(end for _, end in spans)]
+    elements = [body[start:end] for start, end in pairwise(ends)]  # each with the separator before it
     front, elements = elements[:lead], elements[lead:]
     chains = _chain(elements)
     at, parent = 0, None
@@ -106,7 +103,7 @@ def make(
             at, parent = end, chains[end]
     top = chains[-1]
     if front:
-        top = _fronted(front, top)
+        top = blake2b(_chain(front)[-1] + top, digest_size=HASH_BYTES, person=b"mneme front").digest()
         nodes.append(Node(top, parent, (), _keep(front, blobs)))
     return Recipe(
         prefix=body[:array_start],
@@ -132,11 +129,6 @@ def _chain(elements: Sequence[bytes]) -> list[bytes]:
     return chains
 
 
-def _fronted(front: Sequence[bytes], chain: bytes) -> bytes:
-    """The hash of a chain with something in front of it."""
-    return blake2b(_chain(front)[-1] + chain, digest_size=HASH_BYTES, person=b"mneme front").digest()
-
-
 def _keep(elements: Sequence[bytes], blobs: dict[bytes, bytes]) -> tuple[bytes, ...]:
     hashes = tuple(blob_hash(element) for element in elements)
     blobs.update(zip(hashes, elements, strict=True))
@@ -151,7 +143,7 @@ def rebuild(prefix: bytes, elements: Sequence[bytes], suffix: bytes, digest: byt
     return body
 
 
-# --- What happened, as plain values: a call, its usage, its labels, and what it adds to a conversation. The recorder's input.
+# --- what happened: a call, its usage, and what it adds to a conversation ------------------------------------------------
 
 
 class Outcome(IntEnum):
@@ -192,12 +184,8 @@ class Leg(Struct, frozen=True):
             "cached_tokens": self.usage.cached,
             "counted": self.usage.counted,
         }
-        return {
-            "leg_of": str(self.call_id),
-            "leg": self.number,
-            "usage": figures,
-            "cost_microcents": self.cost_microcents,
-        }
+        own = {"leg_of": str(self.call_id), "leg": self.number}
+        return {**own, "usage": figures, "cost_microcents": self.cost_microcents}
 
 
 class CallFacts(Struct, frozen=True):
@@ -232,7 +220,8 @@ class CallFacts(Struct, frozen=True):
     overhead_us: int | None = None
     idempotency_key: str | None = None
     repeat_key: bytes | None = None
-    """By which a repetition of this call is known (see gateway/idempotency); None: it has no Idempotency-Key, or no turn."""
+    """By which a repetition of this call is known (`gateway.identify.repeat_key`); None: it has no Idempotency-Key, or no
+    turn."""
     retry_count: int = 0
     error: str | None = None
     stream: StreamRecord | None = None
@@ -371,7 +360,7 @@ class CompileFacts(Struct, frozen=True):
     eta: float
 
 
-# --- labels: names by which sets of calls are found again --------------------------------------------------------------
+# --- labels: names by which sets of calls are found again ----------------------------------------------------------------
 
 LABEL_HEADER = b"x-mneme-label"
 """The header by which an application labels a call as it makes it; commas stand between several."""

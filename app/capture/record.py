@@ -1,4 +1,5 @@
-"""What does not go into captures: keys in headers and paths, and whatever the settings name, in headers and in JSON."""
+"""The recorder: from what happened to the rows that one transaction writes. `build` is pure; `Recorder.record` embeds what is
+new, writes it, and returns when it is durable."""
 
 from __future__ import annotations
 
@@ -46,6 +47,17 @@ from mneme_replay import paths
 from mneme_replay.paths import MASK, Path
 from mneme_replay.secrets import is_secret, masked_path
 
+# --- what is captured ----------------------------------------------------------------------------------------------------
+
+RANDOM_BITS = 62
+"""Last bits of a uuid of version 7: random ones (RFC 9562), so that they draw the sample, and draw it again the same."""
+
+
+def wanted(settings: Settings, call: UUID, tenant: UUID) -> bool:
+    """Whether this call of a tenant is to be captured; its turn is kept either way."""
+    drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
+    return tenant not in settings.capture_off_tenants and drawn < settings.capture_sample * (1 << RANDOM_BITS)
+
 
 def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
     """Headers as [[name, value], …], with the values of secret ones taken out."""
@@ -77,21 +89,7 @@ def parse_path(text: str) -> Path:
         raise BadRequest(str(error)) from error
 
 
-# --- The recorder: from what happened to the rows that one transaction writes.
-#
-# `build` is pure; `Recorder.record` embeds what is new, writes it and returns when it is durable.
-
-# Whether a call is captured: the sample, and who has it switched off. The turn is kept either way.
-
-RANDOM_BITS = 62
-"""Last bits of a uuid of version 7: random ones (RFC 9562), so that they draw the sample, and draw it again the same."""
-
-
-def wanted(settings: Settings, call: UUID, tenant: UUID) -> bool:
-    """Whether this call of a tenant is to be captured."""
-    drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
-    return tenant not in settings.capture_off_tenants and drawn < settings.capture_sample * (1 << RANDOM_BITS)
-
+# --- what is written -----------------------------------------------------------------------------------------------------
 
 FINISH_REASONS = {
     "stop": 0, "length": 1, "tool_calls": 2, "content_filter": 3, "function_call": 4, "abort": 5,
@@ -159,7 +157,9 @@ class Recorder:
         vectors = await self._vectors(rows.messages)
         system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
         turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
-        now = self._at_once if turn.jobs and self._states(exchange) else None
+        # Learned at once, where the rules find something in what the user says.
+        own = (text_of(each.message) for each in exchange.said if each.message.get("role") == "user")
+        now = self._at_once if self._at_once and turn.jobs and any(map(self._at_once.finds, own)) else None
         if now is not None:
             turn = replace(turn, jobs=[each._replace(delay_s=now.later_s) for each in turn.jobs])
         stored = await self._write(turn)
@@ -167,14 +167,6 @@ class Recorder:
             for each in turn.jobs:
                 await now.learn(each.payload)
         return stored
-
-    def _states(self, exchange: Exchange) -> bool:
-        """Whether the rules find something in what the user says."""
-        if self._at_once is None:
-            return False
-        return any(
-            self._at_once.finds(text_of(each.message)) for each in exchange.said if each.message.get("role") == "user"
-        )
 
     async def _write(self, turn: TurnRecord) -> bool:
         return await (self._commit or self._store).record(turn)
@@ -210,8 +202,7 @@ class Recorder:
             rows.messages.append(record)
             chain = exchange.answer_chains[n]
             rows.heads.append(HeadRecord(chain, record.message_id, False, *positions, exchange.visible_from))
-            if exchange.answer_mark is not None and n == 0:
-                mark = exchange.answer_mark
+            if (mark := exchange.answer_mark) is not None and n == 0:
                 rows.heads.append(HeadRecord(mark, record.message_id, False, *positions, exchange.visible_from))
             rows.head = rows.head or record.message_id
         rows.terms = {each.message_id: pack(each.content) for each in rows.messages if each.content and not each.hidden}
@@ -260,8 +251,7 @@ class Recorder:
             self._space = await self._store.space_of(self._embedder.space)
         if self._space is None:
             return {}  # nobody could search them
-        texts = [each.content or "" for each in wanted]
-        vectors = await self._embedder.embed(texts)
+        vectors = await self._embedder.embed([each.content or "" for each in wanted])
         return {each.message_id: vector for each, vector in zip(wanted, vectors, strict=True) if vector.any()}
 
 
@@ -358,7 +348,7 @@ def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
 
 def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:
     prompt = storable(exchange.system_prompt) if exchange.system_prompt is not None else None
-    answered = rows.head is not None
+    answered, limit = rows.head is not None, exchange.max_response_tokens
     return SessionRecord(
         session_id=exchange.session_id,
         user_external_id=exchange.user,
@@ -373,7 +363,7 @@ def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant:
         system_prompt_tokens=system_tokens,
         temperature=_real(exchange.temperature),
         top_p=_real(exchange.top_p),
-        max_response_tokens=_at_most(exchange.max_response_tokens, INT_MAX),
+        max_response_tokens=min(limit, INT_MAX) if limit is not None else None,
         session_type=None,
         expires_at=exchange.expires_at,
         head_message_id=rows.head,
@@ -447,10 +437,6 @@ def _finish(answer: AnsweredChoice) -> int | None:
 def _real(value: float | None) -> float | None:
     """A parameter as a `real` column takes it: what is out of range is the upstream's to judge, and the bytes have it."""
     return None if value is None else max(-REAL_MAX, min(value, REAL_MAX))
-
-
-def _at_most(value: int | None, limit: int) -> int | None:
-    return None if value is None else min(value, limit)
 
 
 def _metadata(message: Mapping[str, Any]) -> str | None:

@@ -480,21 +480,19 @@ def _tail(transcript: Transcript, live_blocks: Sequence[Block], new_block: Block
     return [Prepend(i, "".join(text + SEPARATOR for text in texts[i])) for i in sorted(texts)]
 
 
-def rebase_needed(
-    live_blocks: Sequence[Block], budget: int, gone_item_ids: Collection[UUID], least: int = LEAST
-) -> RebaseReason | None:
+def rebase_needed(live_blocks: Sequence[Block], budget: int, gone_item_ids: Collection[UUID]) -> RebaseReason | None:
     """Whether the session's blocks must be dropped and begun anew (a new epoch), and why.
 
     `live_blocks`: those that are in the transcript (`locate`); `budget`: what all of an epoch's blocks may cost
-    together (`budget.epoch_budget`); `gone_item_ids`: what was suppressed or superseded since. `least`: the smallest
-    block worth its frame, tokens; when half of what is left (`budget.memory_budget`) is less, the budget is spent,
-    unless a rebase would not make room for one either. Forgetting goes first: it is the reason given when both hold.
-    A spent budget is a reason only for a message that needs something (`layout`).
+    together (`budget.epoch_budget`); `gone_item_ids`: what was suppressed or superseded since. When half of what is left
+    (`budget.memory_budget`) is less than `LEAST`, the budget is spent, unless a rebase would not make room for a block either.
+    Forgetting goes first: it is the reason given when both hold. A spent budget is a reason only for a message that needs
+    something (`layout`).
     """
     gone = set(gone_item_ids)
     if gone and any(not gone.isdisjoint(each.item_ids) for each in live_blocks):
         return "items_gone"
     spent = sum(each.token_count for each in live_blocks)
-    if spent > budget or (spent and budget - spent < 2 * least <= budget):
+    if spent > budget or (spent and budget - spent < 2 * LEAST <= budget):
         return "budget_spent"
     return None

@@ -19,7 +19,6 @@ from uuid import UUID
 
 import numpy as np
 import orjson
-from msgspec import Struct, field
 
 from app.context.candidates import CHANNELS, Candidate
 from app.context.facts_section import FactLines, FactsFound, fact_cost
@@ -61,68 +60,36 @@ def written(audit: Mapping[str, Any]) -> Any:
     return audit.fragment if isinstance(audit, Explained) else audit
 
 
-class Compiled(Struct, frozen=True):
-    """All that a compile decided. `budget`: its figures by name, tokens (window, system, reserve, tools, available,
-    memory, history, client, live …). `tokens`: what Mneme added to the prompt, the blocks of earlier turns included.
-    `history`: what became of the session's earlier messages (`compile._report`).
-    `rebased`: why the session's blocks were begun anew, if they were. `sections`: of each its budget, what it took, and what
-    was left out and why. `widened`: words that procedures had looked for besides. `knowledge`: keys that are there
-    only where something is known (`told_known`). `status` and `reason`: as in the response
-    headers."""
+def explain(packed: Packed, efficiency: Efficiency, told: Mapping[str, Any], most: int = MAX_ITEMS) -> Explained:
+    """The explanation as it is stored; plain values but for UUIDs.
 
-    budget: Mapping[str, int]
-    task: str
-    profile: str
-    placement: str
-    packed: Packed
-    efficiency: Efficiency
-    tokens: int
-    history: Mapping[str, Any]
-    rebased: str | None = None
-    live_blocks: int = 0
-    sections: Mapping[str, Any] = field(default_factory=dict)
-    widened: Sequence[tuple[UUID, Sequence[str]]] = ()
-    knowledge: dict[str, Any] = field(default_factory=dict)
-    status: str = "ok"
-    reason: str | None = None
-
-
-def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> Explained:
-    """The explanation as it is stored; plain values but for UUIDs."""
-    packed = compiled.packed
+    `told`: what else a compile decided. `status`, `reason`: as in the response headers. `budget`: its figures by name,
+    tokens (window, system, reserve, tools, available, memory, history, client, live …). `strategy`: the profile. `rebased`:
+    why the session's blocks were begun anew, if they were; `live_blocks`: how many stay. `tokens`: what Mneme added to the
+    prompt, the blocks of earlier turns included. `sections`: of each its budget, what it took, and what was left out and
+    why. `widened`: words that procedures had looked for besides. `history`: what became of the session's earlier messages.
+    Where something is known, `told_known`. `most`: items that are stored one by one.
+    """
     rest = sorted(packed.dropped, key=attrgetter("item.score"), reverse=True)
-    room = max(0, max_items - len(packed.chosen))
+    room = max(0, most - len(packed.chosen))
     sessions: dict[str, int] = {}
     names: list[str] = []
     if packed.chosen or rest:
         names = list((packed.chosen[0] if packed.chosen else rest[0].item).names)
-    told: list[tuple[Scored, Reason, UUID | None]] = [(each, Reason.CHOSEN, None) for each in packed.chosen]
-    told += [(each.item, each.reason, each.because_of) for each in rest[:room]]
-    eta = compiled.efficiency
+    items: list[tuple[Scored, Reason, UUID | None]] = [(each, Reason.CHOSEN, None) for each in packed.chosen]
+    items += [(each.item, each.reason, each.because_of) for each in rest[:room]]
+    counts = {str(reason): many for reason, many in Counter([each.reason for each in packed.dropped]).items()}
     return Explained(
         {
             "v": VERSION,
-            "status": compiled.status,
-            "reason": compiled.reason,
-            "budget": dict(compiled.budget),
-            "task": compiled.task,
-            "strategy": compiled.profile,
-            "placement": compiled.placement,
-            "rebased": compiled.rebased,
-            "live_blocks": compiled.live_blocks,
-            "tokens": compiled.tokens,
-            "eta": {name: round(value, DIGITS) for name, value in eta._asdict().items()},
-            "counts": {str(reason): many for reason, many in Counter([each.reason for each in packed.dropped]).items()}
-            | {"chosen": len(packed.chosen)},
+            **told,
+            "eta": {name: round(value, DIGITS) for name, value in efficiency._asdict().items()},
+            "counts": counts | {"chosen": len(packed.chosen)},
             "signals": names,
-            "items": _columns(told, sessions),
+            "items": _columns(items, sessions),
             "sessions": list(sessions),
             "omitted": len(rest) - len(rest[:room]),
-            "sections": compiled.sections,
-            "widened": [{"procedure": each, "words": words} for each, words in compiled.widened],
-            "history": compiled.history,
         }
-        | compiled.knowledge
     )
 
 

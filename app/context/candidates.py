@@ -86,11 +86,6 @@ class Candidate(NamedTuple):
     space_id: UUID | None = None
 
     @property
-    def own_words(self) -> bool:
-        """Whether this is a raw message of the user's."""
-        return self.source == "message" and self.role == "user"
-
-    @property
     def digest(self) -> bool:
         """Whether it sums up much."""
         return self.source == "memory" and self.kind in SUMMARIES

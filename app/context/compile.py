@@ -24,12 +24,12 @@ from app.context.assemble import (
     session_nonce,
     states,
 )
-from app.context.audit import Compiled, explain
+from app.context.audit import explain
 from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
-from app.context.inputs import Terms, given, keep, keep_ended, keep_known, keep_notes
+from app.context.inputs import Terms, given, keep, keep_ended, keep_notes
 from app.context.layout import Finds, Layout, Layouts, Live, Reading, Story, TokenFigures, tell_story, visible_from
 from app.context.notes import NOTHING_SINCE, EndedSince, NoteLines, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
@@ -100,9 +100,6 @@ class Compiler:
         self._tokenizers = tokenizers
         self._counts = counts
         self._nonce_key = nonce_key
-        self._cap = memory_cap
-        self._budgets = budgets
-        self._questions = questions
         self._vector_wait_s = vector_wait_s
         self._price: Price = price
         note_tokens = of_texts(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
@@ -121,7 +118,7 @@ class Compiler:
         """Memories and raw turns for a question, as the compiler would choose them."""
         asked = _named(understand(request.query, request.now), request.inquiry)
         profile = self._profile(request.profile, asked)
-        budget = request.token_budget if request.token_budget is not None else self._cap
+        budget = request.token_budget if request.token_budget is not None else self._layouts.cap
         filtered = request.tiers is not None or request.kinds is not None
         habits = habits_for(await self._retriever.habits(request.scope), asked)
         most = None if filtered else request.k
@@ -180,7 +177,7 @@ class Compiler:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = tell_story(request, figures, counter, self._budgets.turns)
+        story = tell_story(request, figures, counter, self._layouts.budgets.turns)
         profile, habits = self._profile(request.profile, asked), habits_for(request.standing, asked)
         return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
@@ -212,7 +209,7 @@ class Compiler:
             last_role=roles[-1] if roles else None,
             tool_results=results,
         )
-        split = allocate(budget, task, self._budgets.history)
+        split = allocate(budget, task, self._layouts.budgets.history)
         return TokenFigures(window, system, reserve, schemas, budget, client, task, split, scale)
 
     async def _find(self, reading: Reading, layout: Layout) -> Finds:
@@ -328,28 +325,28 @@ class Compiler:
             eta = efficiency(packed.chosen, packed.eligible, room, packed.tokens, worthy, found.retrieved.beyond)
         tokens = story.tokens + live.tokens + (block.token_count if block else 0)
         explained = explain(
-            Compiled(
-                budget=figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
-                task=figures.task,
-                profile=reading.profile.name,
-                placement=request.placement,
-                packed=packed,
-                efficiency=eta,
-                tokens=tokens,
-                history=_report(request, figures, story, chosen.summary),
-                rebased=live.rebased,
-                live_blocks=len(live.blocks),
-                sections=said.account
+            packed,
+            eta,
+            {
+                "status": "degraded" if found.reason else "ok",
+                "reason": found.reason,
+                "budget": figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
+                "task": figures.task,
+                "strategy": reading.profile.name,
+                "placement": request.placement,
+                "rebased": live.rebased,
+                "live_blocks": len(live.blocks),
+                "tokens": tokens,
+                "sections": said.account
                 | {
                     "memories": {"budget": room, "tokens": packed.tokens + chosen.since.tokens},
                     "history": {"budget": figures.split.history, "tokens": story.tokens},
                     "tools": {"budget": figures.split.tools, "tokens": figures.tools},
                 },
-                widened=reading.habits.words,
-                knowledge=known,
-                status="degraded" if found.reason else "ok",
-                reason=found.reason,
-            )
+                "widened": [{"procedure": each, "words": words} for each, words in reading.habits.words],
+                "history": _report(request, figures, story, chosen.summary),
+            }
+            | known,
         )
         considered = [each.candidate for each in chosen.scored]
         return Compilation(
@@ -376,13 +373,13 @@ class Compiler:
         request, judged, blocks = reading.request, found.retrieved.asked, chosen.layout.live.blocks
         price = (request.price or self._price) if judged is not None else None
         # Where memory is not asked, nothing was fetched.
-        terms = Terms(
-            self._cap, reading.profile, self._diversity, self._budgets, self._questions, price, judged is not False
-        )
+        own = self._layouts
+        terms = Terms(own.cap, reading.profile, self._diversity, own.budgets, own.questions, price, judged is not False)
         kept = given(request, reading.query, reading.figures.scale, blocks) | keep(request, audit, considered, terms)
         kept |= keep_notes(request, audit, chosen.layout.opened, blocks) | keep_ended(chosen.since.used)
         if found.learned is not None:
-            kept |= keep_known(found.learned.known)
+            related = found.learned.known.related
+            kept["known"] = {"related": sorted(related)} if related else {}
         if found.cards is not None:
             kept["cards"] = [str(each) for each in found.cards.ids]
         return kept

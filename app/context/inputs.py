@@ -31,7 +31,6 @@ from app.context.budget import KNOWN_SECTIONS, Budgets
 from app.context.candidates import Candidate
 from app.context.notes import NotesDue, due_now
 from app.context.request import CompileRequest
-from app.context.resolution import Known
 from app.context.score import PROFILES, Profile
 from app.sources import Price
 from app.store.user_profile import EndedFact
@@ -272,11 +271,6 @@ def keep(
     if request.system_prompt is not None:
         kept["system"] = [digest(request.system_prompt).hex(), request.system_prompt_tokens]
     return kept | pack(audit["items"]["id"], considered, profile)
-
-
-def keep_known(known: Known) -> dict[str, Any]:
-    """What of the things that the question names is kept beside the audit."""
-    return {"known": {"related": sorted(known.related)} if known.related else {}}
 
 
 def keep_ended(ended: Sequence[EndedFact]) -> dict[str, Any]:

@@ -218,19 +218,19 @@ class Finds(NamedTuple):
     cards: CardsRead | None = None
 
 
-class Layouts:
-    """Lays blocks out by these rules."""
+class Layouts(Struct, frozen=True):
+    """Lays blocks out by these rules, which are the compiler's. `cap`: most tokens that memories take in one turn's block;
+    `budgets`: the other sections; `questions`: most to the user in a turn; `note_tokens`: tokens of a text as they are
+    stored."""
 
-    def __init__(self, cap: int, budgets: Budgets, questions: int, note_tokens: Callable[[str], int]) -> None:
-        """As `Compiler` has them. `note_tokens`: tokens of a text as they are stored."""
-        self._cap = cap
-        self._budgets = budgets
-        self._questions = questions
-        self._note_tokens = note_tokens
+    cap: int
+    budgets: Budgets
+    questions: int
+    note_tokens: Callable[[str], int]
 
     def counted(self, scale: float) -> Count:
         """Counts notes as the model may."""
-        return lambda text: ceil(self._note_tokens(text) * scale)
+        return lambda text: ceil(self.note_tokens(text) * scale)
 
     def of(self, reading: Reading, found: Finds, *, anew: bool = True) -> Layout:
         """Of a request, by what is found by now. `anew`: earlier blocks go where they leave no room."""
@@ -238,7 +238,7 @@ class Layouts:
         gone = request.gone
         if learned is not None and (old := stale(learned, request.blocks)):
             gone = {*gone, *old}
-        epoch = epoch_budget(figures.available, figures.client + story.tokens, self._cap)
+        epoch = epoch_budget(figures.available, figures.client + story.tokens, self.cap)
         live, spent = _stay(reading, epoch, gone, anew)
         if _blocked(request, story.transcript, live.blocks):
             return Layout(live, True, NO_OPENINGS, NOTHING_TO_TELL, Shares(0, 0, 0, 0))
@@ -246,8 +246,8 @@ class Layouts:
         opened, wants = self._wants(reading, live, told, found.retrieved.worths)
         own = found.cards.beside(live.blocks) if found.cards is not None else None
         if own is not None:
-            wants = wants._replace(cards=own.wants(self.counted(figures.scale), self._budgets.cards))
-        budgets = self._budgets
+            wants = wants._replace(cards=own.wants(self.counted(figures.scale), self.budgets.cards))
+        budgets = self.budgets
         working = None
         if request.has_tools and story.cut:
             said = "\0".join(map(text_of, request.messages))
@@ -259,11 +259,11 @@ class Layouts:
             figures.split.memory + min(wants.working, figures.split.tools),
             figures.available,
             figures.client + story.tokens,
-            self._cap + sum(wanted(wants, budgets)),
+            self.cap + sum(wanted(wants, budgets)),
             live.tokens,
             epoch=epoch if request.placement == "tail" else None,
         )
-        shares = share_out(room, wants, budgets, self._cap)
+        shares = share_out(room, wants, budgets, self.cap)
         return Layout(live, False, opened, told, shares, own, spent, working)
 
     def _wants(
@@ -278,8 +278,8 @@ class Layouts:
                 request.standing, live.blocks, place, reading.topics, worths, request.blocks if live.rebased else ()
             )
         learns = request.learns and request.search
-        asks = self._questions and (due_now(request.standing, learns=learns) or (learns and told.asks))
-        wants = opened.wants(count, self._budgets.question if asks else 0)
+        asks = self.questions and (due_now(request.standing, learns=learns) or (learns and told.asks))
+        wants = opened.wants(count, self.budgets.question if asks else 0)
         if told is not NOTHING_TO_TELL:
             known = told.wants(request.now, count)
             wants = wants._replace(domain=known.domain, conflicts=known.conflicts, unclear=known.unclear)
@@ -293,15 +293,15 @@ class Layouts:
         learns = request.learns and request.search
         due = due_now(request.standing, learns=learns)
         outranked = learned.outranked if learned is not None else ()
-        said = say(layout.opened, shares, packed, due, count, self._questions, outranked)
+        said = say(layout.opened, shares, packed, due, count, self.questions, outranked)
         if layout.working is not None:
             layout.working.tell(said, shares.working, count)
         known: dict[str, Any] = {}
         if learned is not None:
-            questions = self._questions - len(said.asked) if learns else 0
+            questions = self.questions - len(said.asked) if learns else 0
             asking = shares.question - said.account.get("questions", {}).get("tokens", 0)
             chosen = tell(said, layout.told, shares, request.now, count, questions=questions, asking=asking)
-            known = told_known(reading.asked, learned, layout.told, chosen, self._budgets.domain, count)
+            known = told_known(reading.asked, learned, layout.told, chosen, self.budgets.domain, count)
         if layout.cards is not None:
             layout.cards.tell(said, shares.cards, count)
         return said, known

@@ -30,7 +30,7 @@ class Reason(StrEnum):
     OVER_BUDGET = "over_budget"  # it did not fit what was left
     DUPLICATE = "duplicate"  # the same words, or the message it was learned from, are in the prompt by another item
     VISIBLE = "visible"  # it stands in the prompt already: in the transcript, or in an earlier block
-    BELOW_FLOOR = "below_floor"  # its score is too low, or it is not worth its tokens at this price
+    BELOW_FLOOR = "below_floor"  # it is not worth its tokens at this price
     SUPPRESSED = "suppressed"  # forgotten, erased or superseded
     NOT_ASKED = "not_asked"  # a fact on which nothing that the message says bears
     OUTRANKED = "outranked"  # the business's own database says otherwise, and is the authority
@@ -137,7 +137,6 @@ def pack(
     visible_hashes: Collection[bytes] = frozenset(),
     suppressed: Collection[UUID] = frozenset(),
     outranked: Collection[UUID] = frozenset(),
-    floor: float | None = None,
     limit: int | None = None,
     diversity: float | None = None,
     digests: int | None = None,
@@ -154,7 +153,7 @@ def pack(
     asks of one that costs so many tokens; then a message gives way to a memory that is chosen already and says the same in
     fewer words.
     `told`: lines that the prompt has already; what repeats one of them is worth what it adds, too.
-    `diversity`: λ of `diverse`, in whose order they are taken then. `floor`: lowest score taken. `limit`: most items taken
+    `diversity`: λ of `diverse`, in whose order they are taken then. `limit`: most items taken
     (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
     it) is the caller's to see: nothing is chosen then, and `tokens` is what the meter says.
 
@@ -179,8 +178,6 @@ def pack(
             state.drop(item, Reason.OUTRANKED)
         elif candidate.id in seen or origin in seen or candidate.content_hash in visible_hashes:
             state.drop(item, Reason.VISIBLE)
-        elif floor is not None and item.score < floor:
-            state.drop(item, Reason.BELOW_FLOOR)
         else:
             state.offer(item, origin)
     return Packed(tuple(state.chosen.values()), tuple(state.dropped), meter.used)

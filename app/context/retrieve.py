@@ -149,18 +149,11 @@ def _end(text: str, starts: Sequence[int], start: int, width: int) -> int:
 # --- what is fetched -----------------------------------------------------------------------------------------------------
 
 
-class ChannelLimits(NamedTuple):
-    """How much each channel may bring: vectors (all of them, while there are no more), texts (words are looked up until so many
-    documents, four times, have one)."""
-
-    vectors: int
-    texts: int
-
-
-LIMITS = ChannelLimits(vectors=12_000, texts=50)
-"""Of prompts and searches alike. Whoever has more vectors gets the nearest. Evidence is often found by its neighbours: with 300
-candidates for each channel chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more; with 60
-documents work loses .015."""
+MOST_VECTORS, MOST_WORDED = 12_000, 50
+"""How much channels bring, to prompts and searches alike: vectors (all of them, while there are no more; else the nearest),
+and by words (which are looked up until so many documents, four times, have one). Evidence is often found by its neighbours:
+with 300 candidates for each channel chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more;
+with 60 documents work loses .015."""
 SLACK = 1.1
 """How many times the tokens of the budget are fetched: what repeats something, or may not come up, is left out only then. (In a
 prompt the lines around the texts make it 1.4 times.)"""
@@ -254,9 +247,7 @@ class Retriever:
         self.space: int | None = None
         """The number of the embedder's space; None: not known yet."""
 
-    async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: ChannelLimits = LIMITS
-    ) -> Retrieved:
+    async def candidates(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Retrieved:
         """The candidates most likely to be chosen.
 
         Raises StoreUnavailable, NoVector (an embedder that is away, or too late for `wanted.wait_s`).
@@ -280,8 +271,8 @@ class Retriever:
             query,
             vector,
             where,
-            vectors=limits.vectors,
-            texts=limits.texts,
+            vectors=MOST_VECTORS,
+            texts=MOST_WORDED,
             also=FurtherItems(tied, _moments(asked.span), asked.recap or "summary" in profile.channels),
             fresh=scope.fresh,
             shared=[SharedPart(each.space_id, each.session) for each in scope.shared],

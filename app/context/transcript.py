@@ -169,10 +169,6 @@ class Transcript(Struct, frozen=True):
         last = self.last_user()
         return last is not None and bool(self.answered) and self.answered[-1] > last
 
-    def tail(self, turns: int) -> bytes | None:
-        """`tail_hash` of these messages."""
-        return tail_hash(self.hashes, self.answered, turns)
-
 
 def text_of(message: object) -> str:
     """The plain text of a message of any shape: its string, its text parts joined by newlines, its refusal; else
@@ -187,17 +183,17 @@ def text_of(message: object) -> str:
     return text if text or not isinstance(refusal, str) else refusal
 
 
-def query_of(messages: Sequence[object], limit: int = QUERY_CHARS) -> str:
+def query_of(messages: Sequence[object]) -> str:
     """What to look for: the last user message's own text.
 
-    Of a text over `limit` characters the two ends are kept, for a question stands before or after what it is about.
+    Of a text over `QUERY_CHARS` characters the two ends are kept, for a question stands before or after what it is about.
     """
     for message in reversed(messages):
         if isinstance(message, Mapping) and message.get("role") == "user":
             text = text_of(message).strip()
-            if len(text) <= limit:
+            if len(text) <= QUERY_CHARS:
                 return text
-            half = (limit - 1) // 2
+            half = (QUERY_CHARS - 1) // 2
             return f"{text[:half]}\n{text[-half:]}"
     return ""
 

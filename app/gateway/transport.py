@@ -7,7 +7,6 @@ import functools
 import io
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
@@ -47,10 +46,6 @@ class _Attempt(Struct):
         self.handler, self.transport, self.reused = handler, connection.transport, handler.used
         if self.deadline is not None:
             self.deadline.reschedule(asyncio.get_running_loop().time() + head_s)
-
-    def died_unanswered(self) -> bool:
-        """A kept-alive connection, and not one byte of an answer: the server had closed it before it read us."""
-        return self.reused and self.handler is not None and not self.handler.received
 
     def abort(self) -> None:
         """Close the connection now, without waiting for what is still to be written."""
@@ -127,14 +122,6 @@ class AiohttpTransport:
         self._pooled: aiohttp.ClientSession | None = None
         self._unpooled: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> AiohttpTransport:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
         for session in (self._pooled, self._unpooled):
             if session is not None:
@@ -149,7 +136,9 @@ class AiohttpTransport:
         try:
             return await self._send(self._pooled, request, attempt)
         except UpstreamUnreachable:
-            if not attempt.died_unanswered() or not isinstance(request.body, bytes):
+            # A kept-alive connection, and not one byte of an answer: the server had closed it before it read us.
+            unanswered = attempt.reused and attempt.handler is not None and not attempt.handler.received
+            if not unanswered or not isinstance(request.body, bytes):
                 raise
         if self._unpooled is None:
             self._unpooled = self._open(_Connector(self._head_s, force_close=True))

@@ -50,7 +50,7 @@ OBJECT_BYTES = 4_096
 """Of an index, beside its columns: the objects that hold them."""
 
 
-# --- a cache, bounded in bytes: the least recently used goes first ----------------------------------------------------
+# --- a cache, bounded in bytes: the least recently used goes first -------------------------------------------------------
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -149,7 +149,7 @@ class Cache(Generic[K, V]):
                 del self._loading[key]
 
 
-# --- the indexes ------------------------------------------------------------------------------------------------------
+# --- the indexes ---------------------------------------------------------------------------------------------------------
 
 
 class IndexScope(NamedTuple):
@@ -248,62 +248,36 @@ class Indexes:
         `shared`: of spaces, together with the user's own (`shared_fresh`: as `fresh`, by space). Raises StoreUnavailable."""
         if scope.confine is not None:
             read = await self._store.session(tenant, user, self.ask(None), scope.confine, self._most)
-            index, since, at = await self._made(tenant, user, read.rows), None, read.at
+            own, since, at = await self._made(tenant, user, read.rows), None, read.at
             self._told("loaded")
+            shared = ()
         else:
-            index, since, at = await self._current(tenant, user, fresh)
+            own, since, at = await self._current(tenant, user, fresh)
         wanted = None if vector is None else np.asarray(vector, np.float32)
         length = 0.0 if wanted is None else float(np.linalg.norm(wanted))
         wanted = wanted / np.float32(length) if wanted is not None and length else None
         # (Only of a user with more than an index holds, who is in the graph since he had half of that.)
         if since is not None and wanted is not None and scope.only != MEMORY_KIND:
-            index = await self._beside(tenant, user, index, wanted, since)
-        if shared and scope.confine is None:
-            return await self._together(
-                tenant,
-                index,
-                query,
-                wanted,
-                scope,
-                shared,
-                shared_fresh,
-                vectors=vectors,
-                texts=texts,
-                also=also,
-                now=at,
-            )
-        put = partial(
-            index.scan,
-            asked(query, index.languages), wanted, vectors=vectors, texts=texts, only=scope.only, session=scope.session,
-            visible_from=scope.visible_from, ancestors=scope.ancestors, history=scope.history, now=at, also=also,
-        )  # fmt: skip
-        return put() if len(index) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
-
-    async def _together(
-        self, tenant: UUID, own: UserIndex, query: str, vector: NDArray[np.float32] | None, scope: IndexScope,
-        shared: Sequence[SharedPart], fresh: Mapping[UUID, CurrentIndex], *, vectors: int, texts: int, also: FurtherItems,
-        now: int,
-    ) -> Scan:  # fmt: skip
-        spaces = await asyncio.gather(
-            *(self._current(tenant, each.space_id, fresh.get(each.space_id)) for each in shared)
-        )
+            own = await self._beside(tenant, user, own, wanted, since)
+        coming = (self._current(tenant, each.space_id, shared_fresh.get(each.space_id)) for each in shared)
+        spaces = await asyncio.gather(*coming) if shared else []
         indexes = [own, *(index for index, *_ in spaces)]
         terms = asked(query, list(dict.fromkeys(each for index in indexes for each in index.languages)))
 
         def put() -> Scan:
             scans = [
                 own.scan(
-                    terms, vector, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=now,
+                    terms, wanted, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=at,
                     session=scope.session, visible_from=scope.visible_from, ancestors=scope.ancestors,
                 )
             ]  # fmt: skip
-            for each, (index, _, at) in zip(shared, spaces, strict=True):
+            for each, (index, _, then) in zip(shared, spaces, strict=True):
                 found = index.scan(
-                    terms, vector, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=at,
+                    terms, wanted, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=then,
                     session=each.session,
                 )  # fmt: skip
                 scans.append(without(found, each.session))
-            return joined(scans)
+            return joined(scans) if shared else scans[0]
 
         return put() if sum(map(len, indexes)) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
