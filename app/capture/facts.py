@@ -386,7 +386,7 @@ def labels_of(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name, value in headers:
         if len(name) == len(LABEL_HEADER) and name.lower() == LABEL_HEADER and value != MASK.encode():
-            found |= dict.fromkeys(each for part in _text(value).split(",") if is_label(each := part.strip()))
+            found |= dict.fromkeys(each for part in header_text(value).split(",") if is_label(each := part.strip()))
     return settled(list(found)[:MAX_LABELS]) if found else ()
 
 
@@ -395,8 +395,8 @@ def settled(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(labels)))
 
 
-def _text(value: bytes) -> str:
-    """Its bytes as UTF-8, or, where they are not, as ISO 8859-1, as of all headers of Mneme's own."""
+def header_text(value: bytes) -> str:
+    """A header's value as UTF-8, or, where it is not, as ISO 8859-1."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -177,7 +178,15 @@ class Recorder:
     def _messages(self, call: CallFacts, exchange: Exchange) -> _Rows:
         rows = _Rows()
         parent = exchange.parent_message_id
-        positions = _resume(call)
+        # Where the next request can build on: a request that went on as it came has one for both, as received and as sent.
+        received = call.request.resume if call.request else None
+        sent = call.sent.resume if call.sent else received
+        positions = (
+            received.chain if received else None,
+            received.count if received else None,
+            sent.chain if sent else None,
+            sent.count if sent else None,
+        )
         for n, each in enumerate(exchange.said):
             # A microsecond apart, so that time alone keeps their order too.
             at = call.created_at + timedelta(microseconds=n)
@@ -294,56 +303,44 @@ def build(
     )
 
 
+_SHARED = tuple(each for each in CallRecord._fields if each in CallFacts.__struct_fields__)
+_shared = attrgetter(*_SHARED)
+
+
 def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
+    """Its row: what has the same name goes over as it is, but for the names given here."""
     request, sent = call.request, call.sent
-    return CallRecord(
-        call_id=call.call_id,
-        tenant_id=call.tenant_id,
-        user_id=call.user_id,
-        session_id=exchange.session_id if exchange else call.session_id,
-        created_at=call.created_at,
-        method=call.method,
-        path=storable(masked_path(call.path)),
-        upstream=call.upstream,
-        model=storable(call.model),
-        answered_model=storable(call.answered_model) if call.answered_model else None,
-        streamed=call.streamed,
-        status=call.status,
-        outcome=int(call.outcome),
-        memory_status=call.memory_status,
-        reason=call.reason,
-        request_headers=_json(masked(call.request_headers)),
-        response_headers=_json(masked(call.response_headers)),
-        request_body=call.body,
-        request_truncated=call.body_truncated,
-        request_prefix=request.prefix if request else None,
-        request_suffix=request.suffix if request else None,
-        request_chain=request.chain if request else None,
-        request_count=request.count if request else None,
-        request_sha256=request.sha256 if request else sha256(call.body).digest() if call.body else None,
-        request_bytes=request.size if request else call.body_size,
-        sent_prefix=sent.prefix if sent else None,
-        sent_suffix=sent.suffix if sent else None,
-        sent_chain=sent.chain if sent else None,
-        sent_count=sent.count if sent else None,
-        sent_sha256=sent.sha256 if sent else None,
-        prompt_tokens=call.usage.prompt,
-        completion_tokens=call.usage.completion,
-        cached_tokens=call.usage.cached,
-        usage_counted=call.usage.counted,
-        cost_microcents=call.cost_microcents,
-        latency_ms=call.latency_ms,
-        first_byte_us=call.first_byte_us,
-        overhead_us=call.overhead_us,
-        idempotency_key=storable(call.idempotency_key) if call.idempotency_key else None,
-        repeat_key=call.repeat_key,
-        retry_count=call.retry_count,
-        error=storable(call.error) if call.error else None,
-        metadata=_json(call.metadata),
-        key_id=call.key_id,
-        priced=call.priced,
-        labels=call.labels or None,
-    )
+    changed: dict[str, Any] = {
+        "session_id": exchange.session_id if exchange else call.session_id,
+        "path": storable(masked_path(call.path)),
+        "model": storable(call.model),
+        "answered_model": storable(call.answered_model) if call.answered_model else None,
+        "outcome": int(call.outcome),
+        "request_headers": _json(masked(call.request_headers)),
+        "response_headers": _json(masked(call.response_headers)),
+        "request_body": call.body,
+        "request_truncated": call.body_truncated,
+        "request_prefix": request.prefix if request else None,
+        "request_suffix": request.suffix if request else None,
+        "request_chain": request.chain if request else None,
+        "request_count": request.count if request else None,
+        "request_sha256": request.sha256 if request else sha256(call.body).digest() if call.body else None,
+        "request_bytes": request.size if request else call.body_size,
+        "sent_prefix": sent.prefix if sent else None,
+        "sent_suffix": sent.suffix if sent else None,
+        "sent_chain": sent.chain if sent else None,
+        "sent_count": sent.count if sent else None,
+        "sent_sha256": sent.sha256 if sent else None,
+        "prompt_tokens": call.usage.prompt,
+        "completion_tokens": call.usage.completion,
+        "cached_tokens": call.usage.cached,
+        "usage_counted": call.usage.counted,
+        "idempotency_key": storable(call.idempotency_key) if call.idempotency_key else None,
+        "error": storable(call.error) if call.error else None,
+        "metadata": _json(call.metadata),
+        "labels": call.labels or None,
+    }
+    return CallRecord(**dict(zip(_SHARED, _shared(call), strict=True)) | changed)
 
 
 def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:
@@ -412,18 +409,6 @@ def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
         "confined": exchange.confined,
     }
     return [JobRecord("learn", orjson.dumps(payload), f"learn:{call.call_id}", 0.0)]
-
-
-def _resume(call: CallFacts) -> tuple[bytes | None, int | None, bytes | None, int | None]:
-    """Where the next request can build on, as received and as sent: a request that went on as it came has one for both."""
-    received = call.request.resume if call.request else None
-    sent = call.sent.resume if call.sent else received
-    return (
-        received.chain if received else None,
-        received.count if received else None,
-        sent.chain if sent else None,
-        sent.count if sent else None,
-    )
 
 
 def _finish(answer: AnsweredChoice) -> int | None:

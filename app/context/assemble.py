@@ -123,7 +123,7 @@ def render(
         else:
             lines.append(_memory_line(each, marks))
     for turns in groups.values():
-        turns.sort(key=_place)
+        turns.sort(key=lambda each: (each.created_at, -1 if each.turn_index is None else each.turn_index, each.id))
     for (_, day), turns in sorted(groups.items(), key=_begun):
         lines.append(f"{day.isoformat()}{_whose(turns[0])}:")
         lines += [f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}" for each in turns]
@@ -216,10 +216,6 @@ def _begun(group: tuple[_Group, list[Candidate]]) -> tuple[datetime, bytes]:
     """The order of groups, whose turns are in order: by their first turn, and by their sessions if that is of one moment."""
     (session, _), turns = group
     return turns[0].created_at, session.bytes if session is not None else b""
-
-
-def _place(item: Candidate) -> tuple[object, ...]:
-    return (item.created_at, item.turn_index if item.turn_index is not None else -1, item.id)
 
 
 # --- cost ----------------------------------------------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from app.context.notes import (
     Habits,
     NoteLines,
     NotesDue,
-    VisibleTurns,
     due_now,
     fact_lines,
     openings,
@@ -46,6 +45,7 @@ from app.context.retrieve import Retrieved
 from app.context.score import Profile
 from app.context.transcript import Transcript, text_of
 from app.context.working import WorkingTold, window, working_told
+from app.index.indexes import IndexScope
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
 from app.store.user_profile import NOTHING
 
@@ -273,7 +273,7 @@ class Layouts(Struct, frozen=True):
         request, count, opened = reading.request, self.counted(reading.figures.scale), NO_OPENINGS
         if request.standing is not NOTHING:
             visible = visible_from(request, reading.story) if request.path else request.scope.visible_from
-            place = VisibleTurns(request.scope.session, visible, request.scope.ancestors)
+            place = IndexScope(request.scope.session, visible, request.scope.ancestors)
             opened = openings(
                 request.standing, live.blocks, place, reading.topics, worths, request.blocks if live.rebased else ()
             )

@@ -23,6 +23,7 @@ from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
 from app.context.question import Asked
 from app.context.score import best_first
+from app.index.indexes import IndexScope
 from app.memory.claims import validation_question
 from app.memory.episodes import SoughtRows, augmentation, placeholder, triggers, types_of
 from app.store.user_profile import EndedFact, Standing, StandingFact, StandingWish
@@ -62,14 +63,6 @@ Count = Callable[[str], int]
 
 _NOTE_VERSION = 8
 _SAID_ALREADY = (Reason.DUPLICATE, Reason.VISIBLE)
-
-
-class VisibleTurns(Struct, frozen=True):
-    """Where the request stands: of its own session what is from turn `visible_from` on is in the prompt."""
-
-    session: UUID | None = None
-    visible_from: int = 1
-    ancestors: Collection[UUID] = ()
 
 
 class NotesDue(Struct, frozen=True):
@@ -158,13 +151,10 @@ class Habits(NamedTuple):
         return [word for _, own in self.words for word in own]
 
 
-NO_HABITS = Habits()
-
-
 def habits_for(standing: Standing, asked: Asked) -> Habits:
     """Of these procedures (seed 004, transformation 4); no word twice."""
     if not standing.procedures:
-        return NO_HABITS
+        return Habits()
     words: list[tuple[UUID, Sequence[str]]] = []
     claims: list[SoughtClaim] = []
     rows: list[SoughtRows] = []
@@ -200,13 +190,14 @@ def _about(entity: str | None, asked: Asked) -> list[str] | None:
 def openings(
     standing: Standing,
     blocks: Sequence[Block],
-    place: VisibleTurns,
+    place: IndexScope,
     reading: MessageTopics,
     worths: Mapping[UUID, float] = MappingProxyType({}),
     dropped: Sequence[Block] = (),
 ) -> NotesDue:
-    """What is to be said beside the blocks that stay in the prompt. `reading`: the message's; `worths`: as `bears_on`
-    has them. `dropped`: blocks that had to go: the facts that they said are said again, as they are now."""
+    """What is to be said beside the blocks that stay in the prompt. `place`: where the request stands; `reading`: the
+    message's; `worths`: as `bears_on` has them. `dropped`: blocks that had to go: the facts that they said are said again,
+    as they are now."""
     if standing.profile is None and not standing.facts and not standing.wishes:
         return NO_OPENINGS
     reading = naming(reading, standing.facts)
@@ -423,7 +414,7 @@ def _profile_cost(lines: Sequence[str], count: Count) -> int:
     return line_cost(_profile_line(lines), count) if lines else 0
 
 
-def _in_prompt(session: UUID | None, turn: int | None, place: VisibleTurns) -> bool:
+def _in_prompt(session: UUID | None, turn: int | None, place: IndexScope) -> bool:
     """Whether what was said there stands in the prompt, or what was said instead does."""
     if session is None:
         return False

@@ -471,15 +471,6 @@ def _span(first: date | None, until: date | None, now: datetime) -> TimeSpan:
 Strategy = Literal["factual_entity_focused", "procedural", "exploratory", "temporal_focused"]
 """The four of seed 004."""
 
-Category = Literal["factual", "procedural", "exploratory", "temporal"]
-"""What kind of question it is, in the words of seed 004."""
-_CATEGORIES: dict[Strategy, Category] = {
-    "factual_entity_focused": "factual",
-    "procedural": "procedural",
-    "exploratory": "exploratory",
-    "temporal_focused": "temporal",
-}
-
 MAX_CHARS = 2000
 """Of a longer question the beginning is looked at."""
 
@@ -575,7 +566,8 @@ class QueryType(NamedTuple):
     """Seed 004's classification of a question (stage 1, step 2). `requires_domain_db`: what it names may have changed, and the
     business's own database says how it is now."""
 
-    category: Category
+    category: str
+    """The first word of the strategy: factual, procedural, exploratory or temporal."""
     entity_focused: bool
     time_focused: bool
     procedural: bool
@@ -589,7 +581,7 @@ def query_type(asked: Asked, *, resolved: bool = False, domain: bool = False) ->
     known = asked._replace(named=asked.named or resolved)
     strategy = known.strategy
     return QueryType(
-        category=_CATEGORIES[strategy],
+        category=strategy.partition("_")[0],
         entity_focused=known.named,
         time_focused=asked.timed,
         procedural=strategy == "procedural",

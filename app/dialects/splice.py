@@ -180,9 +180,9 @@ def insert_text(body: bytes, message: MessageSpan, text: str, kind: str = "text"
         return Insertion(content.start + 1, escape(text))
     if content.kind == "array":
         first = body[_between(body, content.start + 1)]
-        if first == _CLOSE_ARRAY:
-            return Insertion(content.start + 1, _part(text, kind))
-        return Insertion(content.start + 1, _part(text, kind) + b",") if first == _OPEN_OBJECT else None
+        if first in (_CLOSE_ARRAY, _OPEN_OBJECT):
+            return Insertion(content.start + 1, _part(text, kind) + (b"," if first == _OPEN_OBJECT else b""))
+        return None
     return _new_content(body, message, content, text)
 
 
@@ -193,9 +193,9 @@ def append_text(body: bytes, message: MessageSpan, text: str, kind: str = "text"
         return Insertion(content.end - 1, escape(text))
     if content.kind == "array":
         last = body[content.start : content.end - 1].rstrip()[-1]
-        if last == _OPEN_ARRAY:
-            return Insertion(content.end - 1, _part(text, kind))
-        return Insertion(content.end - 1, b"," + _part(text, kind)) if last == _CLOSE_OBJECT else None
+        if last in (_OPEN_ARRAY, _CLOSE_OBJECT):
+            return Insertion(content.end - 1, (b"," if last == _CLOSE_OBJECT else b"") + _part(text, kind))
+        return None
     return _new_content(body, message, content, text)
 
 

@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -29,6 +29,7 @@ log = logging.getLogger("mneme.replayed")
 
 Mode = Literal["open", "keys"]
 OnOff = Literal["on", "off"]
+Known = TypeVar("Known", bound=str)
 
 PRINCIPAL = "mneme.principal"
 """Of an ASGI scope: who asks, where that is known already. Requests from within carry it (the page's); nothing that comes over
@@ -104,14 +105,13 @@ class Identity(Struct, frozen=True):
 def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
     """Mneme's own headers. `headers` has lower-case names. `captured`: whether the call is to be, unless they say no. Raises
     BadHeader for a value that it does not know."""
-    memory = _choice(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on"
     return Switches(
-        memory=memory,  # type: ignore[arg-type]  # one of the three
+        memory=_choice(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on",
         capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off" and captured,
-        history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
-        paging=_choice(headers, "x-mneme-paging", ("on", "off")),  # type: ignore[arg-type]  # one of the two
+        history=_choice(headers, "x-mneme-history", ("client", "server")),
+        paging=_choice(headers, "x-mneme-paging", ("on", "off")),
         profile=_choice(headers, "x-mneme-profile", PROFILE_NAMES) or "auto",
-        price=_choice(headers, "x-mneme-price", PRICE_NAMES),  # type: ignore[arg-type]  # one of the three
+        price=_choice(headers, "x-mneme-price", PRICE_NAMES),
     )
 
 
@@ -201,14 +201,15 @@ def _space(headers: Mapping[str, str], *, named: bool) -> str | None:
     return name
 
 
-def _choice(headers: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
+def _choice(headers: Mapping[str, str], name: str, known: tuple[Known, ...]) -> Known | None:
     value = headers.get(name)
     if value is None:
         return None
     lowered = value.strip().lower()
-    if lowered not in known:
-        raise BadHeader(f"{name} is {' or '.join(known)}, not {value[:40]!r}.", param=name)
-    return lowered
+    for each in known:
+        if each == lowered:
+            return each
+    raise BadHeader(f"{name} is {' or '.join(known)}, not {value[:40]!r}.", param=name)
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:

@@ -232,7 +232,7 @@ async def reconcile(
     `messages` and `transcript` run along each other. Raises NotFound for the session of another user, StoreUnavailable.
     """
     server = is_server_managed(transcript, identity, history)
-    found = await _recognise(store, identity, transcript, index, spaces, server=server)
+    found = await _recognise(store, identity, None if server else transcript, index, spaces)
     place = decide(found, identity, messages, transcript, server=server, now=now)
     if not found.known or found.tip_message_id is None:
         return place
@@ -249,17 +249,23 @@ async def reconcile(
 
 
 async def _recognise(
-    store: TurnStore, identity: Identity, transcript: Transcript, index: IndexAsk, spaces: SpacesAsk, *, server: bool
+    store: TurnStore,
+    identity: Identity,
+    transcript: Transcript | None,
+    index: IndexAsk,
+    spaces: SpacesAsk,
+    chains: Sequence[bytes] = (),
 ) -> Recognised:
-    asked = dict[str, Any]()
-    if not server:
-        chains = transcript.chains
+    """What the store knows of who asks. `transcript`: one that is looked for; else the `chains` are."""
+    asked: dict[str, Any] = {"chains": chains} if chains else {}
+    if transcript is not None:
+        linked = transcript.chains
         last = transcript.answered[-1] if transcript.answered else 0
         tail1, tail2 = tails(transcript.roles, transcript.hashes)
         asked = {
-            "chains": [each for i in transcript.answered if (each := chains[i]) is not None],
-            "question": next((each for each in reversed(chains[:last]) if each is not None), None),
-            "whole": next((each for each in reversed(chains) if each is not None), None),
+            "chains": [each for i in transcript.answered if (each := linked[i]) is not None],
+            "question": next((each for each in reversed(linked[:last]) if each is not None), None),
+            "whole": next((each for each in reversed(linked) if each is not None), None),
             "tail1": tail1,
             "tail2": tail2,
         }
@@ -526,17 +532,8 @@ async def reconcile_held(
 ) -> Place:
     """The place behind the answer whose id is `follows`, else at the end of the session named. Raises NotFound for the session
     of another user, StoreUnavailable."""
-    found = await store.recognise(
-        identity.tenant_id,
-        identity.user_id,
-        nobody=identity.confined,
-        issued=identity.issued,
-        named=identity.named,
-        chains=[mark_of_answer(follows)] if follows is not None else [],
-        retry=identity.retried,
-        index=index,
-        spaces=spaces,
-    )
+    chains = [mark_of_answer(follows)] if follows is not None else []
+    found = await _recognise(store, identity, None, index, spaces, chains)
     place = decide_held(found, identity, transcript, now)
     own = [each for each in transcript.hashes if each is not None]
     last = place.parent_message_id or (found.tip_message_id if found.known else None)

@@ -14,6 +14,7 @@ from aiohttp.client_proto import ResponseHandler
 from msgspec import Struct
 from yarl import URL
 
+from app.capture.facts import header_text
 from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.upstream import UpstreamBroke, UpstreamRequest, UpstreamResponse, check_status, is_bodyless
 
@@ -173,7 +174,8 @@ class AiohttpTransport:
                 response = await session.request(
                     request.method,
                     URL(request.url, encoded=True),
-                    headers=[(name.decode("latin-1"), _text(value)) for name, value in request.headers],
+                    # aiohttp writes UTF-8: exact but for bytes that are none (they become so)
+                    headers=[(name.decode("latin-1"), header_text(value)) for name, value in request.headers],
                     data=self._data(request, deadline),
                     allow_redirects=False,
                 )
@@ -292,11 +294,3 @@ class _AiohttpBody:
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
         self._response.close()
-
-
-def _text(value: bytes) -> str:
-    """A header value for aiohttp, which writes UTF-8: exact but for bytes that are none (they become so)."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
