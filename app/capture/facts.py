@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.context.assemble import Block
+from app.context.transcript import HASH_BYTES
 from app.store.records import PartRecord, StreamRecord
 from mneme_replay.paths import MASK
 
@@ -26,9 +27,6 @@ from mneme_replay.paths import MASK
 # each request added, it takes what was said. The leading system messages stand apart from the chain: they often carry a
 # clock, and what changes at the front would make all that follows new. Joined again the bytes are the body, to the last
 # space.
-
-HASH_BYTES = 16
-"""Length of blob and chain hashes: 128 bits, enough among one user's messages."""
 
 
 class Position(Struct, frozen=True):

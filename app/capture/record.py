@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from app.capture.commit import GroupCommit
 from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange
 from app.context.audit import asked_memories, used_memories, written
-from app.context.transcript import text_of
+from app.context.transcript import LONG_TEXT, text_of
 from app.errors import BadRequest
 from app.index.analyse import pack
 from app.jobs.learn import Inline
@@ -98,9 +98,6 @@ FINISH_REASONS = {
 """As `enumerations` has them."""
 INTERRUPTED = 8
 FINISH_OTHER = 9
-LONG_TEXT = 100_000
-"""Characters of new messages from which they are counted and analysed in a thread, so that other requests do not wait:
-some 50 ms."""
 REAL_MAX = 3.4028234663852886e38
 """Largest number of Postgres' `real` (IEEE 754 binary32)."""
 INT_MAX = 2**31 - 1

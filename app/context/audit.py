@@ -20,7 +20,7 @@ from uuid import UUID
 import numpy as np
 import orjson
 
-from app.context.candidates import CHANNELS, Candidate
+from app.context.candidates import CHANNEL_SETS, CHANNELS, Candidate
 from app.context.facts_section import FactLines, FactsFound, fact_cost
 from app.context.inputs import KnownInput
 from app.context.notes import Count
@@ -39,10 +39,7 @@ MAX_ITEMS = 100
 dropped) only the number for each reason is kept: a compile looks at up to 600."""
 
 
-_CHANNEL_BITS: Mapping[frozenset[str], int] = {
-    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1): number
-    for number in range(2 ** len(CHANNELS))
-}
+_CHANNEL_BITS = {channels: number for number, channels in enumerate(CHANNEL_SETS)}
 """As which number the channels that brought an item are stored: the sum of 2^n."""
 
 

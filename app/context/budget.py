@@ -14,6 +14,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from app.context.assemble import LEAST
+from app.context.transcript import RESULT_ROLES
 
 # --- what kind of request this is ----------------------------------------------------------------------------------------
 #
@@ -85,7 +86,7 @@ def classify(
        and has a subject of its own ("why is that?" has none, it points at the text before) → knowledge-intensive.
     4. Else → continuation.
     """
-    if has_tools and (last_role in {"tool", "function"} or tool_results >= TOOL_HEAVY_RESULTS):
+    if has_tools and (last_role in RESULT_ROLES or tool_results >= TOOL_HEAVY_RESULTS):
         return TaskType.TOOL_HEAVY
     if new_session:
         return TaskType.NEW_SESSION

@@ -17,6 +17,10 @@ Channel = Literal["vector", "text", "entity", "time", "recent", "summary"]
 """What brings a candidate: two retrieval channels of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 """As one number, several are the sum of 2^n."""
+CHANNEL_SETS: tuple[frozenset[str], ...] = tuple(
+    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1) for number in range(2 ** len(CHANNELS))
+)
+"""By such a number the channels."""
 
 LONG = 60.0
 """Tokens from which a message is long: it is shown as a passage (see `retrieve`), which may not be the one."""

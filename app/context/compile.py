@@ -29,7 +29,7 @@ from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
-from app.context.inputs import Terms, given, keep, keep_ended, keep_notes
+from app.context.inputs import Terms, keep, keep_notes
 from app.context.layout import Finds, Layout, Layouts, Live, Reading, Story, TokenFigures, tell_story, visible_from
 from app.context.notes import NOTHING_SINCE, EndedSince, NoteLines, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
@@ -38,7 +38,7 @@ from app.context.request import Compilation, CompileRequest, SearchRequest, Sear
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import PROFILES, STRATEGY, Profile, QuerySignals, Scored, of_things, score
-from app.context.transcript import SYSTEM_ROLES, Transcript, query_of, text_of
+from app.context.transcript import LONG_TEXT, RESULT_ROLES, SYSTEM_ROLES, Transcript, query_of, text_of
 from app.context.worth import PRICES, Rate
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
@@ -46,9 +46,6 @@ from app.providers.tokens import REPLY_TOKENS, STORED_COUNTS, CountCache, TokenC
 from app.sources import Price
 from app.store.user_profile import Standing
 from app.text_cache import of_texts
-
-LONG_TEXT = 100_000
-"""Characters of a request from which it is counted in a thread, so that the other requests do not wait: some 50 ms."""
 
 FILTERED = 8
 """How many times the budget is looked through where only some tiers or kinds are wanted."""
@@ -201,7 +198,7 @@ class Compiler:
             window = min(window, request.window)
         reserve = self._models.response_reserve(request.model, request.answer_limit)
         budget = available(window, system, reserve, schemas)
-        results = sum(1 for role in roles[(request.transcript.last_user() or 0) :] if role in {"tool", "function"})
+        results = sum(1 for role in roles[(request.transcript.last_user() or 0) :] if role in RESULT_ROLES)
         task = classify(
             query,
             new_session=request.new_session,
@@ -375,8 +372,9 @@ class Compiler:
         # Where memory is not asked, nothing was fetched.
         own = self._layouts
         terms = Terms(own.cap, reading.profile, self._diversity, own.budgets, own.questions, price, judged is not False)
-        kept = given(request, reading.query, reading.figures.scale, blocks) | keep(request, audit, considered, terms)
-        kept |= keep_notes(request, audit, chosen.layout.opened, blocks) | keep_ended(chosen.since.used)
+        scale, opened, ended = reading.figures.scale, chosen.layout.opened, chosen.since.used
+        kept = keep(request, reading.query, scale, blocks, audit, considered, terms, ended)
+        kept |= keep_notes(request, audit, opened, blocks)
         if found.learned is not None:
             related = found.learned.known.related
             kept["known"] = {"related": sorted(related)} if related else {}

@@ -204,80 +204,63 @@ def own_version() -> str:
     return version("mneme-proxy")
 
 
-def given(request: CompileRequest, query: str, scale: float, blocks: Sequence[Block]) -> dict[str, Any]:
-    """What a compile was asked for. `scale`: of the stored counts to the model's; `blocks`: the live ones."""
-    return {
+def keep(
+    request: CompileRequest,
+    query: str,
+    scale: float,
+    blocks: Sequence[Block],
+    audit: Mapping[str, Any],
+    considered: Sequence[Candidate],
+    terms: Terms,
+    ended: Sequence[EndedFact],
+) -> dict[str, Any]:
+    """What a compile was asked for, and how the compiler was set. `scale`: of the stored counts to the model's; `blocks`:
+    the live ones; `audit`: as `explain` made it, whose items the numbers run along; `ended`: what was said to be so no
+    more."""
+    scope, profile = request.scope, terms.profile
+    has = dict.fromkeys(KNOWN_SECTIONS, request.inquiry is not None)
+    has |= {"cards": request.cards is not None, "working": request.has_tools, "turns": terms.budgets.turns is not None}
+    kept: dict[str, Any] = {
+        "v": VERSION,
+        "mneme": own_version(),
+        "cap": terms.cap,
+        "budgets": {name: getattr(terms.budgets, name) for name in _BUDGETS if has.get(name, True)},
+        "questions": terms.questions,
         "query": query,
         "now": request.now.isoformat(),
         "model": request.model,
         "session": str(request.session_id),
         "new_session": request.new_session,
-        "confined": request.scope.confine is not None,
-        "visible_from": request.scope.visible_from,
+        "confined": scope.confine is not None,
+        "visible_from": scope.visible_from,
         "server_managed": request.server_managed,
         "answer_limit": request.answer_limit,
         "profile": request.profile,
         "epoch": request.block_epoch,
-        "live": [str(each.message_id) for each in blocks],
+        # Of blocks that were dropped, those: what they held decided it.
+        "live": [str(each.message_id) for each in (blocks if audit["rebased"] is None else request.blocks)],
         "scale": scale,
     }
-
-
-def keep(
-    request: CompileRequest, audit: Mapping[str, Any], considered: Sequence[Candidate], terms: Terms
-) -> dict[str, Any]:
-    """What `Compiler` adds to its inputs. `audit`: as `explain` made it, whose items the numbers run along."""
-    kept: dict[str, Any] = {
-        "v": VERSION,
-        "mneme": own_version(),
-        "cap": terms.cap,
-        "budgets": {name: getattr(terms.budgets, name) for name in _BUDGETS},
-        "questions": terms.questions,
+    if scope.session != request.session_id:
+        kept["retrieval"] = _text(scope.session)
+    system = request.system_prompt
+    unusual = {
+        "price": terms.price,
+        "asked": None if terms.asked else False,
+        "diversity": terms.diversity,
+        "weights": dict(profile.weights) if profile.weights != PROFILES[profile.name].weights else None,
+        "learns": request.learns or None,
+        "search": None if request.search else False,
+        "ancestors": [str(each) for each in scope.ancestors] or None,
+        "deeds": [[each.words, [str(item) for item, _ in each.items]] for each in request.deeds] or None,
+        "gone": sorted(map(str, request.gone)) or None,
+        "summary": [digest(request.summary).hex(), request.summary_tokens] if request.summary else None,
+        "system": [digest(system).hex(), request.system_prompt_tokens] if system is not None else None,
+        # Without words.
+        "ended": [[str(each.item), str(each.memory), _iso(each.at), _text(each.heir)] for each in ended] or None,
     }
-    if request.inquiry is None:
-        for name in KNOWN_SECTIONS:
-            del kept["budgets"][name]
-    if request.cards is None:
-        del kept["budgets"]["cards"]
-    if not request.has_tools:
-        del kept["budgets"]["working"]
-    if terms.budgets.turns is None:
-        del kept["budgets"]["turns"]
-    profile = terms.profile
-    if terms.price is not None:
-        kept["price"] = terms.price
-    if not terms.asked:
-        kept["asked"] = False
-    if terms.diversity is not None:
-        kept["diversity"] = terms.diversity
-    if profile.weights != PROFILES[profile.name].weights:
-        kept["weights"] = dict(profile.weights)
-    if request.learns:
-        kept["learns"] = True
-    if not request.search:
-        kept["search"] = False
-    if request.scope.session != request.session_id:
-        kept["retrieval"] = _text(request.scope.session)
-    if request.scope.ancestors:
-        kept["ancestors"] = [str(each) for each in request.scope.ancestors]
-    if request.deeds:
-        kept["deeds"] = [[each.words, [str(item) for item, _ in each.items]] for each in request.deeds]
-    if request.gone:
-        kept["gone"] = sorted(str(each) for each in request.gone)
-    if audit["rebased"] is not None:  # those that were dropped: what they held decided it
-        kept["live"] = [str(each.message_id) for each in request.blocks]
-    if request.summary:
-        kept["summary"] = [digest(request.summary).hex(), request.summary_tokens]
-    if request.system_prompt is not None:
-        kept["system"] = [digest(request.system_prompt).hex(), request.system_prompt_tokens]
+    kept |= {name: value for name, value in unusual.items() if value is not None}
     return kept | pack(audit["items"]["id"], considered, profile)
-
-
-def keep_ended(ended: Sequence[EndedFact]) -> dict[str, Any]:
-    """What was said to be so no more, without words."""
-    if not ended:
-        return {}
-    return {"ended": [[str(each.item), str(each.memory), _iso(each.at), _text(each.heir)] for each in ended]}
 
 
 def keep_notes(
@@ -366,8 +349,9 @@ def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
     judged = _unpack(packed, "odds", SEEN, len(sources)) if "odds" in packed else [(math.nan,)] * len(sources)
     found = []
     for source, (text, vector, timely, flags), (cosine,), (odds,) in zip(sources, ranked, seen, judged, strict=True):
-        own = Numbers(text, vector, float(flags & _NAMED), bool(flags & _ALONE), cosine if cosine == cosine else None)
-        own = own._replace(timely=timely, odds=odds if odds == odds else None)
+        cosine, odds = (each if each == each else None for each in (cosine, odds))  # NaN is not itself
+        named, alone = float(flags & _NAMED), bool(flags & _ALONE)
+        own = Numbers(text, vector, named, alone, cosine, timely=timely, odds=odds)
         if source == "memory":
             confidence, importance, uses, used, provenance = next(counted)
             again, since = next(sure)

@@ -13,6 +13,7 @@ from msgspec import Struct
 from app.context.candidates import Candidate
 from app.context.rank import words_in
 from app.context.score import Scored, best_first
+from app.context.transcript import RESULT_ROLES
 from app.context.worth import Rate
 
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
@@ -335,7 +336,7 @@ def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | N
         fitting = range(start, len(token_counts))
         begin = next((i for i in fitting if roles[i] == "user"), None)
         if begin is None:
-            begin = next((i for i in fitting if roles[i] not in {"tool", "function"}), len(token_counts))
+            begin = next((i for i in fitting if roles[i] not in RESULT_ROLES), len(token_counts))
         used -= sum(token_counts[start:begin])
         start = begin
     return start, used

@@ -19,7 +19,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.bearing import BEARS_WORTH
-from app.context.candidates import CHANNELS, Candidate
+from app.context.candidates import CHANNEL_SETS, CHANNELS, Candidate
 from app.context.notes import SoughtClaim
 from app.context.question import Asked, TimeSpan
 from app.context.rank import (
@@ -478,10 +478,6 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | No
     return list(zip(*(each[part].tolist() for each in columns), odds, strict=True))
 
 
-_CHANNELS: tuple[frozenset[str], ...] = tuple(
-    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1) for number in range(2 ** len(CHANNELS))
-)
-"""Which channels brought an item, by number."""
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}
 
 
@@ -520,7 +516,7 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: PassageCutter, abou
         importance,
         access_count,
         content_hash or b"",
-        _CHANNELS[channels],
+        CHANNEL_SETS[channels],
         similarity if similarity == similarity else None,  # NaN is not itself
         entity_ids or (),
         origin,

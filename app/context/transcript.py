@@ -27,6 +27,13 @@ QUERY_CHARS = 4000
 SYSTEM_ROLES = frozenset({"system", "developer"})
 """Roles of the application's own messages. They are left out of the chain: they often carry a clock."""
 
+RESULT_ROLES = frozenset({"tool", "function"})
+"""Roles of what tools gave."""
+
+LONG_TEXT = 100_000
+"""Characters of messages from which they are counted and analysed in a thread, so that other requests do not wait: some 50
+ms."""
+
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 # A number that another serialiser may have written differently: 1.0 against 1, 1e16 against 10000000000000000.

@@ -14,7 +14,7 @@ from app.context.facts_section import shown
 from app.context.notes import Count, NoteLines, line_cost
 from app.context.pack import Reason
 from app.context.request import PathMessage
-from app.context.transcript import text_of
+from app.context.transcript import RESULT_ROLES, text_of
 from app.memory.text import sentences
 from app.store.consolidation import RESULT_CHARS, RecentMessage, Working
 
@@ -24,7 +24,6 @@ MAX_RESULTS = 10
 """Tool results kept: more is a loop, of which the last ones count."""
 MAX_PREFERENCES = 10
 MAX_PENDING = 5
-_RESULTS = frozenset({"tool", "function"})
 
 _ASKS_TO_GO_ON = re.compile(
     r"\b(?:shall i|should i|may i|do you want me to|would you like me to|want me to|can i go ahead|ok(?:ay)? to|"
@@ -46,7 +45,7 @@ def working_of(messages: Sequence[RecentMessage], preferences: Sequence[Mapping[
             pending = [{"message_id": str(each.message_id), "question": one} for one in asks_to_go_on(each.content)][
                 -MAX_PENDING:
             ]
-        elif each.role in _RESULTS:
+        elif each.role in RESULT_ROLES:
             results.append(
                 {
                     "message_id": str(each.message_id),
@@ -132,7 +131,7 @@ def working_told(
     for each in path[begin:start]:
         called |= _named(each.message.get("tool_calls") or ())
         text = text_of(each.message).strip()
-        if each.message.get("role") not in _RESULTS or each.message_id is None or not text or text in texts:
+        if each.message.get("role") not in RESULT_ROLES or each.message_id is None or not text or text in texts:
             continue
         if each.message_id in there:
             seen.append(each.message_id)

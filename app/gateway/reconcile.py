@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from app.capture.facts import Position
 from app.context.request import CompileRequest
 from app.context.retrieve import SharedScope
-from app.context.transcript import Transcript, chain, mark_of_answer, tail_hash, text_of
+from app.context.transcript import RESULT_ROLES, Transcript, chain, mark_of_answer, tail_hash, text_of
 from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.index.indexes import CurrentIndex
@@ -37,7 +37,6 @@ MAX_BRANCH_DEPTH = 16
 """Sessions followed upwards from a branch: deeper trees than that are not made by people."""
 FIRST_TURN = 32
 """Messages within which a first turn must end to be kept: its tool calls and their results belong to it."""
-_RESULTS = frozenset({"tool", "function"})
 
 
 class Messages(Protocol):
@@ -120,11 +119,11 @@ def supplied(path: Sequence[StoredMessage], following: Sequence[Mapping[str, Any
     while at < len(path):
         message, at = path[at], at + 1
         results: list[StoredMessage] = []
-        while at < len(path) and path[at].role in _RESULTS:
+        while at < len(path) and path[at].role in RESULT_ROLES:
             results.append(path[at])
             at += 1
         if not message.tool_calls:
-            shown += [] if message.hidden or message.role in _RESULTS else [message]
+            shown += [] if message.hidden or message.role in RESULT_ROLES else [message]
             continue
         results = [each for each in results if not each.hidden]
         given: list[object] = [each.tool_call_id for each in results]
@@ -141,7 +140,7 @@ def _results_of(messages: Sequence[Mapping[str, Any]]) -> list[object]:
     """The calls that the client's first messages bring results of."""
     found: list[object] = []
     for each in messages:
-        if each.get("role") in _RESULTS:
+        if each.get("role") in RESULT_ROLES:
             found.append(each.get("tool_call_id"))
         elif each.get("role") not in ("system", "developer"):
             break
