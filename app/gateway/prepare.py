@@ -322,9 +322,8 @@ class Preparer:
             if len(self._spaces) > KNOWN_MEMBERS:
                 del self._spaces[next(iter(self._spaces))]
         if place.shared:
-            reads = {each.space_id: each.read for each in place.spaces}
-            shared = (_fresh(each, spaces_held.get(each.space_id), reads.get(each.space_id)) for each in place.shared)
-            place = replace(place, shared=tuple(shared))
+            reads = {each.space_id: _current(spaces_held.get(each.space_id), each.read) for each in place.spaces}
+            place = replace(place, shared=tuple(each._replace(fresh=reads.get(each.space_id)) for each in place.shared))
         read = place.recognised.index if place.recognised is not None else None
         return replace(place, fresh=CurrentIndex(held, read)) if held is not None and read is not None else place
 
@@ -388,13 +387,13 @@ class Preparer:
         if part is not None:
             compiled = explaining(compiled, part.name, part.explained)
         if obeyed.account:
-            compiled = replace(compiled, audit=Explained({**compiled.audit, "commands": list(obeyed.account)}))
+            compiled = explaining(compiled, "commands", list(obeyed.account))
         added = part.insertions if part is not None else ()
         return Prepared(woven(chat, compiled, place, target.model_alias, added), compiled)
 
 
-def _fresh(scope: SharedScope, held: HeldIndex | None, read: IndexRead | None) -> SharedScope:
-    return scope._replace(fresh=CurrentIndex(held, read)) if held is not None and read is not None else scope
+def _current(held: HeldIndex | None, read: IndexRead | None) -> CurrentIndex | None:
+    return CurrentIndex(held, read) if held is not None and read is not None else None
 
 
 def shared_scopes(
@@ -423,9 +422,9 @@ def with_costs(
     return replace(request, costs=costs, schemas=[*request.schemas, *schemas], window=window)
 
 
-def explaining(compiled: Compilation, addon: str, explained: Mapping[str, Any]) -> Compilation:
-    """With what an addon tells of it."""
-    return replace(compiled, audit=Explained({**compiled.audit, addon: explained}))
+def explaining(compiled: Compilation, name: str, explained: object) -> Compilation:
+    """With what else is told of it: by an addon of this name, or of commands."""
+    return replace(compiled, audit=Explained({**compiled.audit, name: explained}))
 
 
 def woven(

@@ -63,11 +63,6 @@ class Cache(Generic[K, V]):
         """`limit`: bytes; `size`: those of a value."""
         self.limit = limit
         self.bytes = 0
-        self.hits = 0
-        self.loads = 0
-        """Begun, failed ones among them."""
-        self.failures = 0
-        self.evictions = 0
         self._size = size
         self._tasks = tasks
         self._held: OrderedDict[K, tuple[V, int]] = OrderedDict()
@@ -88,7 +83,6 @@ class Cache(Generic[K, V]):
         if (held := self._held.get(key)) is None:
             return None
         self._held.move_to_end(key)
-        self.hits += 1
         return held[0]
 
     def loading(self, key: K) -> bool:
@@ -107,7 +101,6 @@ class Cache(Generic[K, V]):
         while self.bytes > self.limit:
             _, (_, freed) = self._held.popitem(last=False)
             self.bytes -= freed
-            self.evictions += 1
 
     def drop(self, key: K) -> None:
         """Have it no more: it is not so any longer. What is being loaded may be as old: it goes to those who wait already, and
@@ -120,11 +113,7 @@ class Cache(Generic[K, V]):
         """Of all values that are at hand or being loaded."""
         return [*self._held, *(each for each in self._loading if each not in self._held)]
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def _begun(self, key: K, load: Callable[[], Awaitable[V]]) -> asyncio.Future[V]:
-        self.loads += 1
         future: asyncio.Future[V] = asyncio.get_running_loop().create_future()
         self._loading[key] = future
         self._tasks.spawn(self._load(key, load, future), "load index")
@@ -137,7 +126,6 @@ class Cache(Generic[K, V]):
             future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - no boundary: those who wait raise it
-            self.failures += 1
             future.set_exception(error)
             future.exception()  # that is said: nobody may be waiting any more
         else:
