@@ -142,7 +142,7 @@ class GroupCommit:
         else:
             waiting.done.set_result(outcome)
 
-    # --- writing ------------------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         if self._queue and self._writers <= len(self._stalled):

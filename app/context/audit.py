@@ -22,7 +22,6 @@ import orjson
 
 from app.context.candidates import CHANNEL_SETS, CHANNELS, Candidate
 from app.context.facts_section import FactLines, FactsFound, fact_cost
-from app.context.inputs import KnownInput
 from app.context.notes import Count
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.question import Asked, query_type, temporal_scope
@@ -351,14 +350,16 @@ class Recalled:
         return None
 
 
-def recalled(audit: Mapping[str, Any], kept: KnownInput, values: Mapping[UUID, str]) -> tuple[Recalled, int]:
+def recalled(
+    audit: Mapping[str, Any], kept: Mapping[str, frozenset[str]], values: Mapping[UUID, str]
+) -> tuple[Recalled, int]:
     """What was known when this explanation was made, and how many conflicts are not told any more, because the words of their
     memory are gone. `values`: what memories say, by their ids."""
     clashes = [_clash_then(each, values) for each in audit["conflicts"]]
     domain = audit["domain"]
     known = Known(
         resolutions=tuple(_resolution_then(each) for each in audit["entities"]),
-        related=kept.related,
+        related=kept.get("related", frozenset()),
         facts=tuple(
             DomainFact(each["subject"], each["entity"], each["query_type"], each["text"]) for each in domain["facts"]
         ),

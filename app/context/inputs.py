@@ -139,12 +139,6 @@ class DeedInput(NamedTuple):
     items: tuple[UUID, ...]
 
 
-class KnownInput(Struct, frozen=True):
-    """What was known beyond what the audit tells. `related`: ids of what the ontology led to."""
-
-    related: frozenset[str] = frozenset()
-
-
 class _Hex(bytes):
     """Bytes that JSON has as hexadecimal digits."""
 
@@ -152,8 +146,8 @@ class _Hex(bytes):
 class KeptInputs(Struct, frozen=True, kw_only=True):
     """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
     `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
-    `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know; `cards`: None
-    where none were asked for, or read."""
+    `learns`: what the user would say next was to be learned from. `known`: ids of what the ontology led to (`related`);
+    None where there was nothing to know; `cards`: None where none were asked for, or read."""
 
     now: datetime
     model: str
@@ -181,7 +175,7 @@ class KeptInputs(Struct, frozen=True, kw_only=True):
     summary: tuple[_Hex, int] | None = None
     system: tuple[_Hex, int] | None = None
     path: Mapping[str, Any] | None = None
-    known: KnownInput | None = None
+    known: Mapping[str, frozenset[str]] | None = None
     cards: tuple[UUID, ...] | None = None
     ended: tuple[EndedInput, ...] = ()
     price: Price | None = None

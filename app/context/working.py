@@ -38,7 +38,8 @@ def working_of(messages: Sequence[RecentMessage], preferences: Sequence[Mapping[
     pending: list[dict[str, Any]] = []
     results: list[dict[str, Any]] = []
     for each in messages[window([each.role for each in messages]) :]:
-        called |= _named(each.tool_calls)
+        if each.tool_calls:
+            called |= _named(each.tool_calls)
         if each.role == "user":
             pending = []
         elif each.role == "assistant":
@@ -129,7 +130,8 @@ def working_told(
     results: dict[UUID, str] = {}
     seen: list[UUID] = []
     for each in path[begin:start]:
-        called |= _named(each.message.get("tool_calls") or ())
+        if calls := each.message.get("tool_calls"):
+            called |= _named(calls)
         text = text_of(each.message).strip()
         if each.message.get("role") not in RESULT_ROLES or each.message_id is None or not text or text in texts:
             continue

@@ -210,7 +210,7 @@ class Accountant:
         if answer is None or call.chat is None:
             return Usage()
         if answer.usage is not None:
-            return _usage(answer.usage, "prompt_tokens", "completion_tokens")
+            return _usage(answer.usage, *_NAMES[0])
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
         prompt = call.part.shown_tokens if call.part is not None else 0
         hashes = call.chat.transcript.hashes
@@ -372,9 +372,11 @@ def _error(ending: Ending, answer: UpstreamAnswer | None) -> str | None:
 
 _MAX_USAGE_BYTES = 4096
 """A usage object has some hundred bytes."""
-MAX_TRIES = 8
+_MAX_TRIES = 8
 """Places that are looked at, from the end: usage stands last, or nearly so."""
 _MARK = b'"usage"'
+_NAMES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
+"""Of the tokens of prompt and answer; the newer paths have the second."""
 _DECODER = json.JSONDecoder()
 
 
@@ -385,7 +387,7 @@ def usage_told(body: bytes) -> Usage | None:
     there its quotes are escaped.
     """
     end = len(body)
-    for _ in range(MAX_TRIES):
+    for _ in range(_MAX_TRIES):
         end = body.rfind(_MARK, 0, end)
         if end < 0:
             return None
@@ -396,10 +398,7 @@ def usage_told(body: bytes) -> Usage | None:
             found, _at = _DECODER.raw_decode(rest.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
-        for names in (
-            ("prompt_tokens", "completion_tokens"),
-            ("input_tokens", "output_tokens"),
-        ):  # the newer paths have these
+        for names in _NAMES:
             if (usage := _usage(found, *names)).prompt is not None:
                 return usage
     return None

@@ -314,9 +314,8 @@ def decide(
     if found.how == "asked" and found.asked_turn_index is not None:
         only_says = not transcript.answered and identity.session is None and not identity.repeats
         if only_says and found.tip_turn_index > found.asked_turn_index + 1:
-            return _new_place(
-                found, identity, now, server=False
-            )  # no retry of that: the conversation has gone on since
+            # No retry of that: the conversation has gone on since.
+            return _new_place(found, identity, now, server=False)
         return _known_place(
             found,
             identity,

@@ -226,7 +226,7 @@ class Gateway:
         identity = identify(call.headers, named, call.principal, session)
         return grown(Parsed, call, identity=identity, target=self._router.route(model), model=model, **body)
 
-    # --- chats -------------------------------------------------------------------------------------------------------
+    # --- chats -----------------------------------------------------------------------------------------------------------
 
     async def _chat(self, incoming: Incoming, dialect: Dialect) -> None:
         """parse → remember → forward → relay and record."""
@@ -297,7 +297,7 @@ class Gateway:
         if ending.stored is False and not ending.started:
             raise StoreUnavailable("The answer could not be stored, so it is withheld; try again.")
 
-    # --- everything else under /v1 -------------------------------------------------------------------------------------
+    # --- everything else under /v1 ---------------------------------------------------------------------------------------
 
     async def _pass(self, incoming: Incoming) -> None:
         """Both ways, unread; recorded up to a limit."""

@@ -214,11 +214,11 @@ class UserIndex(Struct, frozen=True):
     ) -> Scan:
         """What could answer a question.
 
-        `terms`: `analyse.asked` in `languages`. `vector` (d,) of length 1. `vectors`, `texts`: as `retrieve.Limits` has them.
-        `only`: messages (0) or memories (1). What stands in the prompt (`session` from `visible_from` on, and `ancestors`) is
-        context for the rest, and left out only where not all can be handed out; but a memory that comes from there is not
-        handed out at all. `history`: also what is not in force any more. `now`: microseconds since 2000. `also`: what is
-        handed out however far its vector is.
+        `terms`: `analyse.asked` in `languages`. `vector` (d,) of length 1. `vectors`, `texts`: most that each may bring
+        (`retrieve.MOST_VECTORS`). `only`: messages (0) or memories (1). What stands in the prompt (`session` from
+        `visible_from` on, and `ancestors`) is context for the rest, and left out only where not all can be handed out; but
+        a memory that comes from there is not handed out at all. `history`: also what is not in force any more. `now`:
+        microseconds since 2000. `also`: what is handed out however far its vector is.
         """
         numbers = self._numbers
         places = _places(numbers)

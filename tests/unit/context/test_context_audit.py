@@ -24,7 +24,6 @@ from app.context.audit import (
     written,
 )
 from app.context.facts_section import FactsFound, naming, tellings
-from app.context.inputs import KnownInput
 from app.context.pack import Packed, PlainMeter, efficiency, pack
 from app.context.question import understand
 from app.context.resolution import Clash, Known
@@ -284,13 +283,13 @@ def test_what_memories_said_is_joined_when_it_is_shown() -> None:
 
 
 def test_what_was_known_comes_back() -> None:
-    then, lost = recalled(stored(), KnownInput(KNOWN.related), VALUES)
+    then, lost = recalled(stored(), {"related": KNOWN.related}, VALUES)
     assert lost == 0
     assert then._known == KNOWN._replace(resolutions=tuple(each._replace(start=0) for each in KNOWN.resolutions))
 
 
 def test_what_was_forgotten_since_does_not_come_back() -> None:
-    then, lost = recalled(stored(), KnownInput(), {UUID(int=5): "NET30"})
+    then, lost = recalled(stored(), {}, {UUID(int=5): "NET30"})
     assert lost == 1
     assert [each.memory_id for each in then._known.clashes] == [UUID(int=5)]
 
