@@ -213,20 +213,16 @@ def _read_parts(content: object) -> tuple[str, list[Any]]:
         if isinstance(part, str):
             texts.append(part)
         elif isinstance(part, Mapping):
-            _read_part(part, texts, others)
+            kind = part.get("type", "text")
+            text = part.get("refusal") if kind == "refusal" else part.get("text")
+            if isinstance(text, str) and isinstance(kind, str) and (kind in TEXT_PARTS or kind == "refusal"):
+                texts.append(text)
+            elif not (isinstance(kind, str) and kind in _THOUGHT_PARTS):
+                # Cache marks wander from message to message as a conversation grows; they are not part of what was said.
+                others.append({key: value for key, value in part.items() if key != "cache_control"})
         elif part is not None:
             others.append(part)
     return "\n".join(texts), others
-
-
-def _read_part(part: Mapping[str, Any], texts: list[str], others: list[Any]) -> None:
-    kind = part.get("type", "text")
-    text = part.get("refusal") if kind == "refusal" else part.get("text")
-    if isinstance(text, str) and isinstance(kind, str) and (kind in TEXT_PARTS or kind == "refusal"):
-        texts.append(text)
-    elif not (isinstance(kind, str) and kind in _THOUGHT_PARTS):
-        # Cache marks wander from message to message as a conversation grows; they are not part of what was said.
-        others.append({key: value for key, value in part.items() if key != "cache_control"})
 
 
 def _tool_calls(message: Mapping[str, Any]) -> list[bytes]:

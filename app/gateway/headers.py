@@ -170,7 +170,9 @@ class Redactor:
         if not len(stream.event_offsets):
             body = self.body(stream.body)
             return stream if body is stream.body else _moved(stream, body, [Insertion(0, body, len(stream.body))])
-        edits = [edit for start, end in _events(stream.body) for edit in self._event(stream.body, start, end)]
+        parser = EventParser()
+        events = [*parser.feed(stream.body), parser.finish() or (0, 0)]
+        edits = [edit for start, end in events for edit in self._event(stream.body, start, end)]
         return _moved(stream, splice(stream.body, edits), edits) if edits else stream
 
     def _event(self, body: bytes, start: int, end: int) -> Iterator[Insertion]:
@@ -206,13 +208,6 @@ def _edits(body: bytes, start: int, paths: Sequence[Path]) -> Iterator[Insertion
             yield Insertion(span.start, _MASKED, span.end - span.start)
         elif left:
             yield from _edits(body, span.start, left)
-
-
-def _events(body: bytes) -> Iterator[tuple[int, int]]:
-    parser = EventParser()
-    yield from parser.feed(body)
-    if (last := parser.finish()) is not None:
-        yield last
 
 
 def _moved(stream: StreamRecord, body: bytes, edits: Sequence[Insertion]) -> StreamRecord:

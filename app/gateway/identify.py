@@ -159,6 +159,7 @@ def identify(
     session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id")) or _text(conversation)
     tenant = principal.tenant_id
     user_id = ids.user_id(tenant, user) if user is not None else ids.nobody(tenant)
+    retries = headers.get("x-stainless-retry-count", "")
     return Identity(
         tenant_id=tenant,
         user=user or "",
@@ -167,7 +168,7 @@ def identify(
         session=session,
         named=ids.session_id(tenant, user_id, session) if session is not None else None,
         issued=ids.issued(session) if session is not None else None,
-        retry=_retry_count(headers.get("x-stainless-retry-count")),
+        retry=min(int(retries), 32767) if retries.isascii() and retries.isdigit() else 0,
         idempotency_key=headers.get("idempotency-key") or None,
         space=_space(headers, named=user is not None),
     )
@@ -234,10 +235,6 @@ def _text(value: object) -> str | None:
 def _clean(text: str) -> str:
     """As Postgres can keep it."""
     return text.replace("\0", "\ufffd")
-
-
-def _retry_count(value: str | None) -> int:
-    return min(int(value), 32767) if value is not None and value.isascii() and value.isdigit() else 0
 
 
 # --- an Idempotency-Key that came before ---------------------------------------------------------------------------------

@@ -48,11 +48,6 @@ class _Attempt(Struct):
         if self.deadline is not None:
             self.deadline.reschedule(asyncio.get_running_loop().time() + head_s)
 
-    def abort(self) -> None:
-        """Close the connection now, without waiting for what is still to be written."""
-        if self.transport is not None:
-            self.transport.abort()
-
 
 _ATTEMPT: ContextVar[_Attempt] = ContextVar("_ATTEMPT")
 """The attempt that this task is making: aiohttp tells a request nothing about its connection."""
@@ -188,8 +183,8 @@ class AiohttpTransport:
             raise UpstreamError(f"No HTTP with this upstream: {error}") from error
         finally:
             _ATTEMPT.reset(token)
-            if response is None:
-                attempt.abort()
+            if response is None and attempt.transport is not None:
+                attempt.transport.abort()  # now, without waiting for what is still to be written
         headers = list(response.raw_headers)
         body = _AiohttpBody(response, self._idle_s)
         try:

@@ -169,14 +169,6 @@ class CurrentIndex(NamedTuple):
     read: IndexRead
 
 
-class _Step(NamedTuple):
-    """What an index became, and by what."""
-
-    before: HeldIndex
-    after: HeldIndex
-    read: IndexRead
-
-
 class Indexes:
     """Answers questions from indexes in memory, each as the database has it at that moment."""
 
@@ -194,8 +186,8 @@ class Indexes:
         self._most = most
         self._beside_s = beside_s
         self._cache: Cache[UUID, HeldIndex] = Cache(limit, _size, tasks)
-        self._sorting: dict[UUID, list[_Step]] = {}
-        """Users whose index is being sorted, and what changed since that began."""
+        self._sorting: dict[UUID, list[tuple[HeldIndex, HeldIndex, IndexRead]]] = {}
+        """Users whose index is being sorted, and what it became since that began: before, after, and by what."""
         self._beside_asked = 0
         self._sampling = False
         self._keeping: set[asyncio.Task[None]] = set()
@@ -333,7 +325,7 @@ class Indexes:
             later = HeldIndex(index, read.epoch, read.snapshot, held.since)
             self._cache.keep(user, later)
             if user in self._sorting:
-                self._sorting[user].append(_Step(held, later, read))
+                self._sorting[user].append((held, later, read))
             elif index.unsorted:
                 self._sorting[user] = []
                 self._aside(self._sorted(user, later), "sort index")
@@ -351,9 +343,9 @@ class Indexes:
             index, since = await asyncio.to_thread(tidied)
         finally:
             steps = self._sorting.pop(user)
-        for step in steps:
-            if step.before is held:
-                index, held = self._changed(index, step.read)[0], step.after
+        for before, after, read in steps:
+            if before is held:
+                index, held = self._changed(index, read)[0], after
         if self._cache.held(user) is held:
             self._cache.keep(user, replace(held, index=index, since=since if since is not None else held.since))
 
