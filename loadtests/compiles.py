@@ -13,7 +13,7 @@ import numpy as np
 
 from app.clock import SystemClock
 from app.context.resolution import Inquiry
-from app.context.retrieve import LIMITS
+from app.context.retrieve import MOST_VECTORS
 from app.features.preview import Previewer, PreviewRequest
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
@@ -135,7 +135,7 @@ class Compiles:
         for vector in vectors:
             began = time.perf_counter()
             scan = await whole.scan(
-                ids.LOCAL_TENANT, owner, "", vector, IndexScope(only=0), vectors=LIMITS.vectors, texts=0
+                ids.LOCAL_TENANT, owner, "", vector, IndexScope(only=0), vectors=MOST_VECTORS, texts=0
             )
             took[False].append(1000 * (time.perf_counter() - began))
             nearest = set(ids_of(scan.places[np.argsort(-scan.sims, kind="stable")[:K]]))

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 
 from app.errors import StoreUnavailable
 from app.metrics import Metrics
@@ -43,14 +44,11 @@ _WRONG = (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError)
 """What may come of a turn that cannot be stored, rather than of a database that cannot be reached."""
 
 
-class _Waiting:
+class _Waiting(Struct, eq=False):
     """A turn in the queue."""
 
-    __slots__ = ("done", "turn")
-
-    def __init__(self, turn: TurnRecord, done: asyncio.Future[bool]) -> None:
-        self.turn = turn
-        self.done = done
+    turn: TurnRecord
+    done: asyncio.Future[bool]
 
 
 class GroupCommit:
@@ -89,7 +87,11 @@ class GroupCommit:
         self._idle.clear()
         with ExitStack() as undo:
             undo.callback(self._leave)
-            await self._enter()
+            try:
+                async with asyncio.timeout(self._timeout_s if self._room.locked() else None):
+                    await self._room.acquire()
+            except TimeoutError:
+                raise StoreUnavailable("More turns wait to be stored than Mneme can hold; try again.") from None
             undo.callback(self._room.release)
             if self._ended:
                 raise StoreUnavailable("Mneme is stopping.")
@@ -114,14 +116,6 @@ class GroupCommit:
         self._ended = True
         while self._queue:
             self._settle(self._queue.popleft(), StoreUnavailable("Mneme stopped before this could be stored."))
-
-    async def _enter(self) -> None:
-        """Take a place in the queue. Raises StoreUnavailable."""
-        try:
-            async with asyncio.timeout(self._timeout_s if self._room.locked() else None):
-                await self._room.acquire()
-        except TimeoutError:
-            raise StoreUnavailable("More turns wait to be stored than Mneme can hold; try again.") from None
 
     def _leave(self) -> None:
         self._pending -= 1
@@ -148,7 +142,7 @@ class GroupCommit:
         else:
             waiting.done.set_result(outcome)
 
-    # --- writing ------------------------------------------------------------------------------------------------
+    # --- writing ---------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         if self._queue and self._writers <= len(self._stalled):
@@ -176,13 +170,12 @@ class GroupCommit:
         while self._queue and len(batch) < self._most and size < BATCH_BYTES:
             waiting = self._queue.popleft()
             marks = _marks(waiting.turn)
-            if not shared.isdisjoint(marks):
-                shared |= marks
+            if shared.isdisjoint(marks):
+                batch.append(waiting)
+                size += waiting.turn.size
+            else:
                 later.append(waiting)
-                continue
             shared |= marks
-            size += waiting.turn.size
-            batch.append(waiting)
         self._queue.extendleft(reversed(later))
         self._metrics.commit_queue(len(self._queue))
         return batch
@@ -257,10 +250,5 @@ class GroupCommit:
 
 def _marks(turn: TurnRecord) -> set[tuple[UUID, UUID | bytes]]:
     """What no two turns of a transaction may share."""
-    user, key = turn.call.user_id, turn.call.repeat_key
-    marks: set[tuple[UUID, UUID | bytes]] = set()
-    if turn.session is not None:
-        marks.add((user, turn.session.session_id))
-    if key is not None:
-        marks.add((user, key))
-    return marks
+    session = turn.session.session_id if turn.session is not None else None
+    return {(turn.call.user_id, each) for each in (session, turn.call.repeat_key) if each is not None}

@@ -1,18 +1,14 @@
-"""A request body as a recipe: the elements of its `messages` array, each kept once, and the bytes around them.
-
-A client that manages its own history sends the whole transcript every time. Kept whole, a conversation of n turns would
-take n² of space; as a chain of what each request added, it takes what was said. The leading system messages stand apart
-from the chain: they often carry a clock, and what changes at the front would make all that follows new. Everything here is
-plain bytes: joined again they are the body, to the last space.
-"""
+"""What the recorder is given: a request body as a recipe (`make`), what happened (`CallFacts`, `Exchange`), and the labels by
+which calls are found again (`labels_of`). Plain values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum
 from hashlib import blake2b, sha256
+from itertools import pairwise
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +16,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.context.assemble import Block
+from app.context.transcript import HASH_BYTES
 from app.store.records import PartRecord, StreamRecord
 from mneme_replay.paths import MASK
 
-HASH_BYTES = 16
-"""Length of blob and chain hashes: 128 bits, enough among one user's messages."""
+# --- a request body as a recipe ------------------------------------------------------------------------------------------
+#
+# The elements of its `messages` array, each kept once, and the bytes around them. A client that manages its own history
+# sends the whole transcript every time. Kept whole, a conversation of n turns would take n² of space; as a chain of what
+# each request added, it takes what was said. The leading system messages stand apart from the chain: they often carry a
+# clock, and what changes at the front would make all that follows new. Joined again the bytes are the body, to the last
+# space.
 
 
 class Position(Struct, frozen=True):
@@ -65,14 +67,6 @@ def blob_hash(body: bytes) -> bytes:
     return blake2b(body, digest_size=HASH_BYTES).digest()
 
 
-def _elements(body: bytes, start: int, spans: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Each element with the separator before it."""
-    at = start
-    for _, end in spans:
-        yield body[at:end]
-        at = end
-
-
 def make(
     body: bytes,
     array_start: int,
@@ -90,7 +84,8 @@ def make(
     digest = sha256(body).digest()
     if not spans:
         return Recipe(body, b"", None, 0, digest, len(body), (), {}, None)
-    elements = list(_elements(body, array_start, spans))
+    ends = [array_start, *(end for _, end in spans)]
+    elements = [body[start:end] for start, end in pairwise(ends)]  # each with the separator before it
     front, elements = elements[:lead], elements[lead:]
     chains = _chain(elements)
     at, parent = 0, None
@@ -106,7 +101,7 @@ def make(
             at, parent = end, chains[end]
     top = chains[-1]
     if front:
-        top = _fronted(front, top)
+        top = blake2b(_chain(front)[-1] + top, digest_size=HASH_BYTES, person=b"mneme front").digest()
         nodes.append(Node(top, parent, (), _keep(front, blobs)))
     return Recipe(
         prefix=body[:array_start],
@@ -132,11 +127,6 @@ def _chain(elements: Sequence[bytes]) -> list[bytes]:
     return chains
 
 
-def _fronted(front: Sequence[bytes], chain: bytes) -> bytes:
-    """The hash of a chain with something in front of it."""
-    return blake2b(_chain(front)[-1] + chain, digest_size=HASH_BYTES, person=b"mneme front").digest()
-
-
 def _keep(elements: Sequence[bytes], blobs: dict[bytes, bytes]) -> tuple[bytes, ...]:
     hashes = tuple(blob_hash(element) for element in elements)
     blobs.update(zip(hashes, elements, strict=True))
@@ -151,7 +141,7 @@ def rebuild(prefix: bytes, elements: Sequence[bytes], suffix: bytes, digest: byt
     return body
 
 
-# --- What happened, as plain values: a call, its usage, its labels, and what it adds to a conversation. The recorder's input.
+# --- what happened: a call, its usage, and what it adds to a conversation ------------------------------------------------
 
 
 class Outcome(IntEnum):
@@ -192,12 +182,8 @@ class Leg(Struct, frozen=True):
             "cached_tokens": self.usage.cached,
             "counted": self.usage.counted,
         }
-        return {
-            "leg_of": str(self.call_id),
-            "leg": self.number,
-            "usage": figures,
-            "cost_microcents": self.cost_microcents,
-        }
+        own = {"leg_of": str(self.call_id), "leg": self.number}
+        return {**own, "usage": figures, "cost_microcents": self.cost_microcents}
 
 
 class CallFacts(Struct, frozen=True):
@@ -232,7 +218,8 @@ class CallFacts(Struct, frozen=True):
     overhead_us: int | None = None
     idempotency_key: str | None = None
     repeat_key: bytes | None = None
-    """By which a repetition of this call is known (see gateway/idempotency); None: it has no Idempotency-Key, or no turn."""
+    """By which a repetition of this call is known (`gateway.identify.repeat_key`); None: it has no Idempotency-Key, or no
+    turn."""
     retry_count: int = 0
     error: str | None = None
     stream: StreamRecord | None = None
@@ -371,7 +358,7 @@ class CompileFacts(Struct, frozen=True):
     eta: float
 
 
-# --- labels: names by which sets of calls are found again --------------------------------------------------------------
+# --- labels: names by which sets of calls are found again ----------------------------------------------------------------
 
 LABEL_HEADER = b"x-mneme-label"
 """The header by which an application labels a call as it makes it; commas stand between several."""
@@ -397,7 +384,7 @@ def labels_of(headers: Sequence[tuple[bytes, bytes]]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name, value in headers:
         if len(name) == len(LABEL_HEADER) and name.lower() == LABEL_HEADER and value != MASK.encode():
-            found |= dict.fromkeys(each for part in _text(value).split(",") if is_label(each := part.strip()))
+            found |= dict.fromkeys(each for part in header_text(value).split(",") if is_label(each := part.strip()))
     return settled(list(found)[:MAX_LABELS]) if found else ()
 
 
@@ -406,8 +393,8 @@ def settled(labels: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(set(labels)))
 
 
-def _text(value: bytes) -> str:
-    """Its bytes as UTF-8, or, where they are not, as ISO 8859-1, as of all headers of Mneme's own."""
+def header_text(value: bytes) -> str:
+    """A header's value as UTF-8, or, where it is not, as ISO 8859-1."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,5 @@
-"""What does not go into captures: keys in headers and paths, and whatever the settings name, in headers and in JSON."""
+"""The recorder: from what happened to the rows that one transaction writes. `build` is pure; `Recorder.record` embeds what is
+new, writes it, and returns when it is durable."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 from uuid import UUID
 
@@ -18,7 +20,7 @@ from msgspec.structs import replace
 from app.capture.commit import GroupCommit
 from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange
 from app.context.audit import asked_memories, used_memories, written
-from app.context.transcript import text_of
+from app.context.transcript import LONG_TEXT, text_of
 from app.errors import BadRequest
 from app.index.analyse import pack
 from app.jobs.learn import Inline
@@ -45,6 +47,17 @@ from app.store.turns import TurnStore
 from mneme_replay import paths
 from mneme_replay.paths import MASK, Path
 from mneme_replay.secrets import is_secret, masked_path
+
+# --- what is captured ----------------------------------------------------------------------------------------------------
+
+RANDOM_BITS = 62
+"""Last bits of a uuid of version 7: random ones (RFC 9562), so that they draw the sample, and draw it again the same."""
+
+
+def wanted(settings: Settings, call: UUID, tenant: UUID) -> bool:
+    """Whether this call of a tenant is to be captured; its turn is kept either way."""
+    drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
+    return tenant not in settings.capture_off_tenants and drawn < settings.capture_sample * (1 << RANDOM_BITS)
 
 
 def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:
@@ -77,21 +90,7 @@ def parse_path(text: str) -> Path:
         raise BadRequest(str(error)) from error
 
 
-# --- The recorder: from what happened to the rows that one transaction writes.
-#
-# `build` is pure; `Recorder.record` embeds what is new, writes it and returns when it is durable.
-
-# Whether a call is captured: the sample, and who has it switched off. The turn is kept either way.
-
-RANDOM_BITS = 62
-"""Last bits of a uuid of version 7: random ones (RFC 9562), so that they draw the sample, and draw it again the same."""
-
-
-def wanted(settings: Settings, call: UUID, tenant: UUID) -> bool:
-    """Whether this call of a tenant is to be captured."""
-    drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
-    return tenant not in settings.capture_off_tenants and drawn < settings.capture_sample * (1 << RANDOM_BITS)
-
+# --- what is written -----------------------------------------------------------------------------------------------------
 
 FINISH_REASONS = {
     "stop": 0, "length": 1, "tool_calls": 2, "content_filter": 3, "function_call": 4, "abort": 5,
@@ -99,9 +98,6 @@ FINISH_REASONS = {
 """As `enumerations` has them."""
 INTERRUPTED = 8
 FINISH_OTHER = 9
-LONG_TEXT = 100_000
-"""Characters of new messages from which they are counted and analysed in a thread, so that other requests do not wait:
-some 50 ms."""
 REAL_MAX = 3.4028234663852886e38
 """Largest number of Postgres' `real` (IEEE 754 binary32)."""
 INT_MAX = 2**31 - 1
@@ -159,7 +155,9 @@ class Recorder:
         vectors = await self._vectors(rows.messages)
         system_tokens = self._count(exchange.system_prompt or "") if exchange.system_prompt is not None else None
         turn = build(call, exchange, rows, compiled, system_tokens, self._space, vectors)
-        now = self._at_once if turn.jobs and self._states(exchange) else None
+        # Learned at once, where the rules find something in what the user says.
+        own = (text_of(each.message) for each in exchange.said if each.message.get("role") == "user")
+        now = self._at_once if self._at_once and turn.jobs and any(map(self._at_once.finds, own)) else None
         if now is not None:
             turn = replace(turn, jobs=[each._replace(delay_s=now.later_s) for each in turn.jobs])
         stored = await self._write(turn)
@@ -167,14 +165,6 @@ class Recorder:
             for each in turn.jobs:
                 await now.learn(each.payload)
         return stored
-
-    def _states(self, exchange: Exchange) -> bool:
-        """Whether the rules find something in what the user says."""
-        if self._at_once is None:
-            return False
-        return any(
-            self._at_once.finds(text_of(each.message)) for each in exchange.said if each.message.get("role") == "user"
-        )
 
     async def _write(self, turn: TurnRecord) -> bool:
         return await (self._commit or self._store).record(turn)
@@ -185,7 +175,15 @@ class Recorder:
     def _messages(self, call: CallFacts, exchange: Exchange) -> _Rows:
         rows = _Rows()
         parent = exchange.parent_message_id
-        positions = _resume(call)
+        # Where the next request can build on: a request that went on as it came has one for both, as received and as sent.
+        received = call.request.resume if call.request else None
+        sent = call.sent.resume if call.sent else received
+        positions = (
+            received.chain if received else None,
+            received.count if received else None,
+            sent.chain if sent else None,
+            sent.count if sent else None,
+        )
         for n, each in enumerate(exchange.said):
             # A microsecond apart, so that time alone keeps their order too.
             at = call.created_at + timedelta(microseconds=n)
@@ -210,8 +208,7 @@ class Recorder:
             rows.messages.append(record)
             chain = exchange.answer_chains[n]
             rows.heads.append(HeadRecord(chain, record.message_id, False, *positions, exchange.visible_from))
-            if exchange.answer_mark is not None and n == 0:
-                mark = exchange.answer_mark
+            if (mark := exchange.answer_mark) is not None and n == 0:
                 rows.heads.append(HeadRecord(mark, record.message_id, False, *positions, exchange.visible_from))
             rows.head = rows.head or record.message_id
         rows.terms = {each.message_id: pack(each.content) for each in rows.messages if each.content and not each.hidden}
@@ -260,8 +257,7 @@ class Recorder:
             self._space = await self._store.space_of(self._embedder.space)
         if self._space is None:
             return {}  # nobody could search them
-        texts = [each.content or "" for each in wanted]
-        vectors = await self._embedder.embed(texts)
+        vectors = await self._embedder.embed([each.content or "" for each in wanted])
         return {each.message_id: vector for each, vector in zip(wanted, vectors, strict=True) if vector.any()}
 
 
@@ -304,61 +300,49 @@ def build(
     )
 
 
+_SHARED = tuple(each for each in CallRecord._fields if each in CallFacts.__struct_fields__)
+_shared = attrgetter(*_SHARED)
+
+
 def _call(call: CallFacts, exchange: Exchange | None) -> CallRecord:
+    """Its row: what has the same name goes over as it is, but for the names given here."""
     request, sent = call.request, call.sent
-    return CallRecord(
-        call_id=call.call_id,
-        tenant_id=call.tenant_id,
-        user_id=call.user_id,
-        session_id=exchange.session_id if exchange else call.session_id,
-        created_at=call.created_at,
-        method=call.method,
-        path=storable(masked_path(call.path)),
-        upstream=call.upstream,
-        model=storable(call.model),
-        answered_model=storable(call.answered_model) if call.answered_model else None,
-        streamed=call.streamed,
-        status=call.status,
-        outcome=int(call.outcome),
-        memory_status=call.memory_status,
-        reason=call.reason,
-        request_headers=_json(masked(call.request_headers)),
-        response_headers=_json(masked(call.response_headers)),
-        request_body=call.body,
-        request_truncated=call.body_truncated,
-        request_prefix=request.prefix if request else None,
-        request_suffix=request.suffix if request else None,
-        request_chain=request.chain if request else None,
-        request_count=request.count if request else None,
-        request_sha256=request.sha256 if request else sha256(call.body).digest() if call.body else None,
-        request_bytes=request.size if request else call.body_size,
-        sent_prefix=sent.prefix if sent else None,
-        sent_suffix=sent.suffix if sent else None,
-        sent_chain=sent.chain if sent else None,
-        sent_count=sent.count if sent else None,
-        sent_sha256=sent.sha256 if sent else None,
-        prompt_tokens=call.usage.prompt,
-        completion_tokens=call.usage.completion,
-        cached_tokens=call.usage.cached,
-        usage_counted=call.usage.counted,
-        cost_microcents=call.cost_microcents,
-        latency_ms=call.latency_ms,
-        first_byte_us=call.first_byte_us,
-        overhead_us=call.overhead_us,
-        idempotency_key=storable(call.idempotency_key) if call.idempotency_key else None,
-        repeat_key=call.repeat_key,
-        retry_count=call.retry_count,
-        error=storable(call.error) if call.error else None,
-        metadata=_json(call.metadata),
-        key_id=call.key_id,
-        priced=call.priced,
-        labels=call.labels or None,
-    )
+    changed: dict[str, Any] = {
+        "session_id": exchange.session_id if exchange else call.session_id,
+        "path": storable(masked_path(call.path)),
+        "model": storable(call.model),
+        "answered_model": storable(call.answered_model) if call.answered_model else None,
+        "outcome": int(call.outcome),
+        "request_headers": _json(masked(call.request_headers)),
+        "response_headers": _json(masked(call.response_headers)),
+        "request_body": call.body,
+        "request_truncated": call.body_truncated,
+        "request_prefix": request.prefix if request else None,
+        "request_suffix": request.suffix if request else None,
+        "request_chain": request.chain if request else None,
+        "request_count": request.count if request else None,
+        "request_sha256": request.sha256 if request else sha256(call.body).digest() if call.body else None,
+        "request_bytes": request.size if request else call.body_size,
+        "sent_prefix": sent.prefix if sent else None,
+        "sent_suffix": sent.suffix if sent else None,
+        "sent_chain": sent.chain if sent else None,
+        "sent_count": sent.count if sent else None,
+        "sent_sha256": sent.sha256 if sent else None,
+        "prompt_tokens": call.usage.prompt,
+        "completion_tokens": call.usage.completion,
+        "cached_tokens": call.usage.cached,
+        "usage_counted": call.usage.counted,
+        "idempotency_key": storable(call.idempotency_key) if call.idempotency_key else None,
+        "error": storable(call.error) if call.error else None,
+        "metadata": _json(call.metadata),
+        "labels": call.labels or None,
+    }
+    return CallRecord(**dict(zip(_SHARED, _shared(call), strict=True)) | changed)
 
 
 def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant: UUID) -> SessionRecord:
     prompt = storable(exchange.system_prompt) if exchange.system_prompt is not None else None
-    answered = rows.head is not None
+    answered, limit = rows.head is not None, exchange.max_response_tokens
     return SessionRecord(
         session_id=exchange.session_id,
         user_external_id=exchange.user,
@@ -373,7 +357,7 @@ def _session(exchange: Exchange, rows: _Rows, system_tokens: int | None, tenant:
         system_prompt_tokens=system_tokens,
         temperature=_real(exchange.temperature),
         top_p=_real(exchange.top_p),
-        max_response_tokens=_at_most(exchange.max_response_tokens, INT_MAX),
+        max_response_tokens=min(limit, INT_MAX) if limit is not None else None,
         session_type=None,
         expires_at=exchange.expires_at,
         head_message_id=rows.head,
@@ -424,18 +408,6 @@ def _jobs(call: CallFacts, exchange: Exchange, rows: _Rows) -> list[JobRecord]:
     return [JobRecord("learn", orjson.dumps(payload), f"learn:{call.call_id}", 0.0)]
 
 
-def _resume(call: CallFacts) -> tuple[bytes | None, int | None, bytes | None, int | None]:
-    """Where the next request can build on, as received and as sent: a request that went on as it came has one for both."""
-    received = call.request.resume if call.request else None
-    sent = call.sent.resume if call.sent else received
-    return (
-        received.chain if received else None,
-        received.count if received else None,
-        sent.chain if sent else None,
-        sent.count if sent else None,
-    )
-
-
 def _finish(answer: AnsweredChoice) -> int | None:
     if not answer.whole:
         return INTERRUPTED
@@ -447,10 +419,6 @@ def _finish(answer: AnsweredChoice) -> int | None:
 def _real(value: float | None) -> float | None:
     """A parameter as a `real` column takes it: what is out of range is the upstream's to judge, and the bytes have it."""
     return None if value is None else max(-REAL_MAX, min(value, REAL_MAX))
-
-
-def _at_most(value: int | None, limit: int) -> int | None:
-    return None if value is None else min(value, limit)
 
 
 def _metadata(message: Mapping[str, Any]) -> str | None:

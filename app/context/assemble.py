@@ -18,11 +18,11 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.context.candidates import Candidate
-from app.context.transcript import Transcript
+from app.context.transcript import SYSTEM_ROLES, Transcript
 from app.sources import Placement
 from app.store.kinds import STATED
 
-# --- text ------------------------------------------------------------------------------------------------------------
+# --- text ----------------------------------------------------------------------------------------------------------------
 
 TAG = "mneme-memory"
 WISHES = "The user's standing wishes; follow them:"
@@ -108,9 +108,8 @@ def render(
     what memories that were learned of the user's own words say; and quoted, `before`, other memories in the order given, raw
     turns by session and time. Behind all of it `after`: lines that say themselves what they are. No line feed at its end.
 
-    `deeds`: what Mneme did at the user's word, first. `summary`: of this session's own turns that no longer fit.
-    `wishes`, `about`, `before`, `after`: lines, neutralised already
-    (see `notes`). Empty when there is nothing to say.
+    `deeds`: what Mneme did at the user's word, first. `summary`: of this session's own turns that no longer fit. `wishes`,
+    `about`, `before`, `after`: lines, neutralised already (see `notes`). Empty when there is nothing to say.
     """
     known, lines = list(about), list(before)
     if summary and (told := neutralise(summary)):
@@ -124,7 +123,7 @@ def render(
         else:
             lines.append(_memory_line(each, marks))
     for turns in groups.values():
-        turns.sort(key=_place)
+        turns.sort(key=lambda each: (each.created_at, -1 if each.turn_index is None else each.turn_index, each.id))
     for (_, day), turns in sorted(groups.items(), key=_begun):
         lines.append(f"{day.isoformat()}{_whose(turns[0])}:")
         lines += [f"{_speaker(each)}: {neutralise(each.text)}{marks.ended.get(each.id, '')}" for each in turns]
@@ -175,10 +174,8 @@ def _statement_line(item: Candidate, marks: Marks) -> str:
         told.append(f"since {since_of(since)}")
     elif item.kind == "event" and (day := _day(item).isoformat()) not in item.text:
         told.append(day)
-    if item.id in marks.sure:
-        told.append(f"confidence {item.confidence:.2f}")
-    if item.id in marks.doubted:
-        told.append(DOUBTED)
+    told += [f"confidence {item.confidence:.2f}"] if item.id in marks.sure else []
+    told += [DOUBTED] if item.id in marks.doubted else []
     own = f" ({', '.join(told)})" if told else ""
     return f"- {neutralise(item.text)}{own}{marks.ended.get(item.id, '')}"
 
@@ -221,11 +218,7 @@ def _begun(group: tuple[_Group, list[Candidate]]) -> tuple[datetime, bytes]:
     return turns[0].created_at, session.bytes if session is not None else b""
 
 
-def _place(item: Candidate) -> tuple[object, ...]:
-    return (item.created_at, item.turn_index if item.turn_index is not None else -1, item.id)
-
-
-# --- cost ------------------------------------------------------------------------------------------------------------
+# --- cost ----------------------------------------------------------------------------------------------------------------
 
 FRAME_TOKENS = 33
 """Both delimiters (16 each at most) and the separator, tokens of o200k."""
@@ -279,11 +272,7 @@ class BlockMeter:
     """
 
     def __init__(
-        self,
-        count: Counter = byte_bound,
-        summary: str | None = None,
-        summary_tokens: int = 0,
-        marks: Marks = NO_MARKS,
+        self, count: Counter = byte_bound, summary: str | None = None, summary_tokens: int = 0, marks: Marks = NO_MARKS
     ) -> None:
         self._count = count
         self._marks = marks
@@ -355,10 +344,9 @@ class BlockMeter:
         return text + TURN_LINE_TOKENS + self._word(_speaker(candidate))
 
     def _word(self, word: str) -> int:
-        known = self._words.get(word)
-        if known is None:
-            known = self._words[word] = self._count(word)
-        return known
+        if word not in self._words:
+            self._words[word] = self._count(word)
+        return self._words[word]
 
 
 def _growth(text: str | None) -> int:
@@ -382,7 +370,7 @@ def _growth(text: str | None) -> int:
     return grown
 
 
-# --- placement -------------------------------------------------------------------------------------------------------
+# --- placement -----------------------------------------------------------------------------------------------------------
 
 
 class Block(Struct, frozen=True):
@@ -470,15 +458,12 @@ def plan(
         return _tail(transcript, live_blocks, new_block)
     if new_block is None or not new_block.text:
         return []
-    heads = [i for i, role in enumerate(transcript.roles) if role in _SYSTEM_ROLES]
-    if placement == "system" and heads:
-        return [AppendTo(heads[0], SEPARATOR + new_block.text)]
-    leading = next((i for i, role in enumerate(transcript.roles) if role not in _SYSTEM_ROLES), len(transcript.roles))
+    head = next((i for i, role in enumerate(transcript.roles) if role in SYSTEM_ROLES), None)
+    if placement == "system" and head is not None:
+        return [AppendTo(head, SEPARATOR + new_block.text)]
+    leading = transcript.lead
     role = transcript.roles[leading - 1] if leading else "system"
     return [InsertMessage(leading, role, new_block.text)]
-
-
-_SYSTEM_ROLES = frozenset({"system", "developer"})
 
 
 def _tail(transcript: Transcript, live_blocks: Sequence[Block], new_block: Block | None) -> list[Edit]:
@@ -491,21 +476,19 @@ def _tail(transcript: Transcript, live_blocks: Sequence[Block], new_block: Block
     return [Prepend(i, "".join(text + SEPARATOR for text in texts[i])) for i in sorted(texts)]
 
 
-def rebase_needed(
-    live_blocks: Sequence[Block], budget: int, gone_item_ids: Collection[UUID], least: int = LEAST
-) -> RebaseReason | None:
+def rebase_needed(live_blocks: Sequence[Block], budget: int, gone_item_ids: Collection[UUID]) -> RebaseReason | None:
     """Whether the session's blocks must be dropped and begun anew (a new epoch), and why.
 
     `live_blocks`: those that are in the transcript (`locate`); `budget`: what all of an epoch's blocks may cost
-    together (`budget.epoch_budget`); `gone_item_ids`: what was suppressed or superseded since. `least`: the smallest
-    block worth its frame, tokens; when half of what is left (`budget.memory_budget`) is less, the budget is spent,
-    unless a rebase would not make room for one either. Forgetting goes first: it is the reason given when both hold.
-    A spent budget is a reason only for a message that needs something (`layout`).
+    together (`budget.epoch_budget`); `gone_item_ids`: what was suppressed or superseded since. When half of what is left
+    (`budget.memory_budget`) is less than `LEAST`, the budget is spent, unless a rebase would not make room for a block either.
+    Forgetting goes first: it is the reason given when both hold. A spent budget is a reason only for a message that needs
+    something (`layout`).
     """
     gone = set(gone_item_ids)
     if gone and any(not gone.isdisjoint(each.item_ids) for each in live_blocks):
         return "items_gone"
     spent = sum(each.token_count for each in live_blocks)
-    if spent > budget or (spent and budget - spent < 2 * least <= budget):
+    if spent > budget or (spent and budget - spent < 2 * LEAST <= budget):
         return "budget_spent"
     return None

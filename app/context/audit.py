@@ -19,11 +19,9 @@ from uuid import UUID
 
 import numpy as np
 import orjson
-from msgspec import Struct, field
 
-from app.context.candidates import CHANNELS, Candidate
+from app.context.candidates import CHANNEL_SETS, CHANNELS, Candidate
 from app.context.facts_section import FactLines, FactsFound, fact_cost
-from app.context.inputs import KnownInput
 from app.context.notes import Count
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.question import Asked, query_type, temporal_scope
@@ -40,10 +38,7 @@ MAX_ITEMS = 100
 dropped) only the number for each reason is kept: a compile looks at up to 600."""
 
 
-_CHANNEL_BITS: Mapping[frozenset[str], int] = {
-    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1): number
-    for number in range(2 ** len(CHANNELS))
-}
+_CHANNEL_BITS = {channels: number for number, channels in enumerate(CHANNEL_SETS)}
 """As which number the channels that brought an item are stored: the sum of 2^n."""
 
 
@@ -61,85 +56,36 @@ def written(audit: Mapping[str, Any]) -> Any:
     return audit.fragment if isinstance(audit, Explained) else audit
 
 
-class HistoryReport(Struct, frozen=True):
-    """What became of the session's earlier messages. `source`: who sent them. Tokens are stored counts."""
+def explain(packed: Packed, efficiency: Efficiency, told: Mapping[str, Any], most: int = MAX_ITEMS) -> Explained:
+    """The explanation as it is stored; plain values but for UUIDs.
 
-    source: str  # client, server or none
-    messages: int
-    tokens: int
-    dropped: int = 0
-    first_kept: int = 0
-    summary: bool = False
-
-
-class Compiled(Struct, frozen=True):
-    """All that a compile decided. `budget`: its figures by name, tokens (window, system, reserve, tools, available,
-    memory, history, client, live …). `tokens`: what Mneme added to the prompt, the blocks of earlier turns included.
-    `rebased`: why the session's blocks were begun anew, if they were. `sections`: of each its budget, what it took, and what
-    was left out and why. `widened`: words that procedures had looked for besides. `knowledge`: keys that are there
-    only where something is known (`told_known`). `status` and `reason`: as in the response
-    headers."""
-
-    budget: Mapping[str, int]
-    task: str
-    profile: str
-    placement: str
-    packed: Packed
-    efficiency: Efficiency
-    tokens: int
-    history: HistoryReport
-    rebased: str | None = None
-    live_blocks: int = 0
-    sections: Mapping[str, Any] = field(default_factory=dict)
-    widened: Sequence[tuple[UUID, Sequence[str]]] = ()
-    knowledge: dict[str, Any] = field(default_factory=dict)
-    status: str = "ok"
-    reason: str | None = None
-
-
-def explain(compiled: Compiled, max_items: int = MAX_ITEMS) -> Explained:
-    """The explanation as it is stored; plain values but for UUIDs."""
-    packed = compiled.packed
+    `told`: what else a compile decided. `status`, `reason`: as in the response headers. `budget`: its figures by name,
+    tokens (window, system, reserve, tools, available, memory, history, client, live …). `strategy`: the profile. `rebased`:
+    why the session's blocks were begun anew, if they were; `live_blocks`: how many stay. `tokens`: what Mneme added to the
+    prompt, the blocks of earlier turns included. `sections`: of each its budget, what it took, and what was left out and
+    why. `widened`: words that procedures had looked for besides. `history`: what became of the session's earlier messages.
+    Where something is known, `told_known`. `most`: items that are stored one by one.
+    """
     rest = sorted(packed.dropped, key=attrgetter("item.score"), reverse=True)
-    room = max(0, max_items - len(packed.chosen))
+    room = max(0, most - len(packed.chosen))
     sessions: dict[str, int] = {}
     names: list[str] = []
     if packed.chosen or rest:
         names = list((packed.chosen[0] if packed.chosen else rest[0].item).names)
-    told: list[tuple[Scored, Reason, UUID | None]] = [(each, Reason.CHOSEN, None) for each in packed.chosen]
-    told += [(each.item, each.reason, each.because_of) for each in rest[:room]]
-    eta = compiled.efficiency
+    items: list[tuple[Scored, Reason, UUID | None]] = [(each, Reason.CHOSEN, None) for each in packed.chosen]
+    items += [(each.item, each.reason, each.because_of) for each in rest[:room]]
+    counts = {str(reason): many for reason, many in Counter([each.reason for each in packed.dropped]).items()}
     return Explained(
         {
             "v": VERSION,
-            "status": compiled.status,
-            "reason": compiled.reason,
-            "budget": dict(compiled.budget),
-            "task": compiled.task,
-            "strategy": compiled.profile,
-            "placement": compiled.placement,
-            "rebased": compiled.rebased,
-            "live_blocks": compiled.live_blocks,
-            "tokens": compiled.tokens,
-            "eta": {name: round(value, DIGITS) for name, value in eta._asdict().items()},
-            "counts": {str(reason): many for reason, many in Counter([each.reason for each in packed.dropped]).items()}
-            | {"chosen": len(packed.chosen)},
+            **told,
+            "eta": {name: round(value, DIGITS) for name, value in efficiency._asdict().items()},
+            "counts": counts | {"chosen": len(packed.chosen)},
             "signals": names,
-            "items": _columns(told, sessions),
+            "items": _columns(items, sessions),
             "sessions": list(sessions),
             "omitted": len(rest) - len(rest[:room]),
-            "sections": compiled.sections,
-            "widened": [{"procedure": each, "words": words} for each, words in compiled.widened],
-            "history": {
-                "source": compiled.history.source,
-                "messages": compiled.history.messages,
-                "tokens": compiled.history.tokens,
-                "dropped": compiled.history.dropped,
-                "first_kept": compiled.history.first_kept,
-                "summary": compiled.history.summary,
-            },
         }
-        | compiled.knowledge
     )
 
 
@@ -212,9 +158,7 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
         return [(each, 1.0) for each in sorted(told)]
     best = max([1.0, *items["score"]])
     chosen = {each for each, reason in zip(items["id"], items["reason"], strict=True) if reason == Reason.CHOSEN}
-    rows = zip(
-        items["id"], items["source"], items["score"], items["reason"], items["because_of"], strict=True
-    )  # fmt: skip
+    rows = zip(*(items[name] for name in ("id", "source", "score", "reason", "because_of")), strict=True)
     used = {
         identity: min(max(score / best, 0.0), 1.0)
         for identity, source, score, reason, because in rows
@@ -276,7 +220,7 @@ def _sources(memory: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[A
     ]
 
 
-# --- what was known of the things that a question names ---------------------------------------------------------------
+# --- what was known of the things that a question names ------------------------------------------------------------------
 #
 # What a memory said is not kept: its value is read by its id when it is shown, or compiled again, so that what was forgotten
 # since is not there any more. What the business's own database said is kept as it was told: as of then nobody asks it again.
@@ -289,8 +233,9 @@ def told_known(
     `budget`: tokens that they may take at most. Of facts beyond it only the number is kept."""
     known = learned.known
     return {
-        "entities": [_entity(each) for each in known.resolutions],
-        "query": _query(asked, bool(known.queries)),
+        "entities": [_resolution(each) for each in known.resolutions],
+        "query": query_type(asked, resolved=bool(asked.things), domain=bool(known.queries))._asdict()
+        | {"temporal_scope": temporal_scope(asked.span)},
         "domain": {
             "status": "degraded" if known.reason == "domain" else "ok" if known.queries else "none",
             "reason": known.reason,
@@ -301,31 +246,21 @@ def told_known(
     }
 
 
-def _entity(each: Resolution) -> dict[str, Any]:
-    found = each.entity
+def _resolution(each: Resolution) -> dict[str, Any]:
     return {
         "mention": each.mention,
-        "canonical_id": found.id if found is not None else None,
-        "canonical_name": found.name if found is not None else None,
-        "type": found.type if found is not None else None,
+        **_entity(each.entity),
         "confidence": each.confidence,
         "method": each.method,
         "requires_disambiguation": each.requires_disambiguation,
-        "alternatives": [
-            {
-                "canonical_id": other.entity.id,
-                "canonical_name": other.entity.name,
-                "type": other.entity.type,
-                "confidence": other.confidence,
-            }
-            for other in each.alternatives
-        ],
+        "alternatives": [_entity(other.entity) | {"confidence": other.confidence} for other in each.alternatives],
     }
 
 
-def _query(asked: Asked, domain: bool) -> dict[str, Any]:
-    kind = query_type(asked, resolved=bool(asked.things), domain=domain)
-    return kind._asdict() | {"temporal_scope": temporal_scope(asked.span)}
+def _entity(found: Entity | None) -> dict[str, Any]:
+    if found is None:
+        return {"canonical_id": None, "canonical_name": None, "type": None}
+    return {"canonical_id": found.id, "canonical_name": found.name, "type": found.type}
 
 
 def _facts(told: FactLines, chosen: Mapping[str, int], budget: int, count: Count) -> dict[str, Any]:
@@ -365,13 +300,7 @@ def _clash(each: Clash) -> dict[str, Any]:
         "since": each.since,
     }
     if row is not None:
-        told["db_source"] = {
-            "domain": row.domain,
-            "table": row.table,
-            "field": row.field,
-            "value": row.value,
-            "queried_at": row.queried_at,
-        }
+        told["db_source"] = {name: getattr(row, name) for name in ("domain", "table", "field", "value", "queried_at")}
     if each.other_id is not None:
         told["other"] = {"memory_id": each.other_id, "said_at": each.other_at}
     return {"id": each.conflict_id} | told if each.conflict_id is not None else told
@@ -421,14 +350,16 @@ class Recalled:
         return None
 
 
-def recalled(audit: Mapping[str, Any], kept: KnownInput, values: Mapping[UUID, str]) -> tuple[Recalled, int]:
+def recalled(
+    audit: Mapping[str, Any], kept: Mapping[str, frozenset[str]], values: Mapping[UUID, str]
+) -> tuple[Recalled, int]:
     """What was known when this explanation was made, and how many conflicts are not told any more, because the words of their
     memory are gone. `values`: what memories say, by their ids."""
     clashes = [_clash_then(each, values) for each in audit["conflicts"]]
     domain = audit["domain"]
     known = Known(
         resolutions=tuple(_resolution_then(each) for each in audit["entities"]),
-        related=kept.related,
+        related=kept.get("related", frozenset()),
         facts=tuple(
             DomainFact(each["subject"], each["entity"], each["query_type"], each["text"]) for each in domain["facts"]
         ),

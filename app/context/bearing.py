@@ -1,9 +1,9 @@
 """Which facts about the user bear on a message: what its words ask for, or speak of (`bearing.toml` has the words, by
 language).
 
-A fact that nothing calls for is not said, however sure it is. Beside the words, what retrieval makes of the memory
-behind a fact counts (`worths`): the words here are for what retrieval cannot know, as that a snack has to do with an
-allergy."""
+A fact that nothing calls for is not said, however sure it is. Beside the words, what retrieval makes of the memory behind a
+fact counts (`worths`): the words are for what retrieval cannot know, as that a snack has to do with an allergy.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from uuid import UUID
 from app.languages import function_word
 from app.store.user_profile import StandingFact
 from app.text_cache import of_texts
-
-FILE = Path(__file__).with_name("bearing.toml")
 
 Why = Literal["asked", "whole", "topic", "words", "worth", "again", "then"]
 """Why a fact is said: the message asks for it, or for all that is known of the user; it speaks of a matter on which the fact
@@ -291,7 +289,7 @@ def languages() -> tuple[_Language, ...]:
 @cache
 def _tables() -> Mapping[str, Any]:
     """Read once: the file is part of the program."""
-    return tomllib.loads(FILE.read_text(encoding="utf-8"))
+    return tomllib.loads(Path(__file__).with_name("bearing.toml").read_text(encoding="utf-8"))
 
 
 def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
@@ -308,12 +306,8 @@ def _language(table: Mapping[str, Any], *, spaced: bool) -> _Language:
         plain = {each for each in words if _PLAIN.fullmatch(each)} if spaced else set()
         ends = {each for each in words if each.startswith("-")}
         rest = [each for each in words if each not in plain | ends]
-        return _Topic(
-            frozenset(names.split()),
-            frozenset(plain),
-            tuple(each[1:] for each in ends),
-            pattern(rest) if rest else None,
-        )
+        cut = tuple(each[1:] for each in ends)
+        return _Topic(frozenset(names.split()), frozenset(plain), cut, pattern(rest) if rest else None)
 
     asks, of, relations = rows("asks"), rows("of"), rows("relations")
     topics = [topic(names, words) for names, words in table["topics"].items()]

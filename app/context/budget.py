@@ -7,18 +7,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
+from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from app.context.assemble import LEAST
+from app.context.transcript import RESULT_ROLES
 
-# What kind of request this is: decides how the budget is shared (seed 000 §6.1).
+# --- what kind of request this is ----------------------------------------------------------------------------------------
 #
-# A few rules without a model, so that a compile costs microseconds and the same request is always classed alike. The
-# words are English; in another language only the question mark, the tools and the newness of the session count, and the
-# rest falls back on `continuation`, the seed's default.
+# It decides how the budget is shared. A few rules without a model: the same request is always classed alike, in microseconds.
+# The words are English; in another language the question mark, the tools and the newness of the session count, and the rest is
+# `continuation`, the seed's default.
 
 
 class TaskType(StrEnum):
@@ -84,7 +86,7 @@ def classify(
        and has a subject of its own ("why is that?" has none, it points at the text before) → knowledge-intensive.
     4. Else → continuation.
     """
-    if has_tools and (last_role in {"tool", "function"} or tool_results >= TOOL_HEAVY_RESULTS):
+    if has_tools and (last_role in RESULT_ROLES or tool_results >= TOOL_HEAVY_RESULTS):
         return TaskType.TOOL_HEAVY
     if new_session:
         return TaskType.NEW_SESSION
@@ -95,13 +97,12 @@ def classify(
     asks = marked or _QUESTION.search(text) is not None
     if asks and _SELF.search(text):
         return TaskType.KNOWLEDGE_INTENSIVE
-    if (marked or (asks and _WH.search(text))) and _has_subject(text):
+    if (marked or (asks and _WH.search(text))) and any(word.lower() not in _EMPTY for word in _WORD.findall(text)):
         return TaskType.KNOWLEDGE_INTENSIVE
     return TaskType.CONTINUATION
 
 
-def _has_subject(text: str) -> bool:
-    return any(word.lower() not in _EMPTY for word in _WORD.findall(text))
+# --- who gets how much of the window -------------------------------------------------------------------------------------
 
 
 class Split(NamedTuple):
@@ -169,7 +170,7 @@ def epoch_budget(budget: int, client: int, cap: int) -> int:
     return max(0, min(budget * largest // 100, budget - client, EPOCH_BLOCKS * cap))
 
 
-# --- the sections of a prompt, each with a budget of its own (seed 001 §6), and who gives way where there is less room
+# --- the sections of a prompt, each with a budget of its own (seed 001 §6), and who gives way ----------------------------
 
 
 class Budgets(Struct, frozen=True):
@@ -221,6 +222,8 @@ class SectionNeeds(NamedTuple):
 
 
 NOTHING = SectionNeeds()
+_limits = attrgetter(*SectionNeeds._fields)
+"""Of `Budgets`, what each section may take."""
 
 
 class Shares(NamedTuple):
@@ -262,29 +265,4 @@ def share_out(room: int, wants: SectionNeeds, budgets: Budgets, memories: int) -
         if room - sum(own) < LEAST:
             own = NOTHING
     left = max(0, min(memories, room - sum(own)))
-    return Shares(
-        own.profile,
-        own.facts,
-        own.question,
-        left,
-        own.domain,
-        own.conflicts,
-        own.unclear,
-        own.cards,
-        own.wishes,
-        own.working,
-    )
-
-
-def _limits(budgets: Budgets) -> SectionNeeds:
-    return SectionNeeds(
-        budgets.profile,
-        budgets.facts,
-        budgets.question,
-        budgets.domain,
-        budgets.conflicts,
-        budgets.unclear,
-        budgets.cards,
-        budgets.wishes,
-        budgets.working,
-    )
+    return Shares(*own[:3], left, *own[3:])

@@ -17,7 +17,10 @@ Channel = Literal["vector", "text", "entity", "time", "recent", "summary"]
 """What brings a candidate: two retrieval channels of seed 000 §6.4 phase 3, and those of seed 004 (sources 2 to 4)."""
 CHANNELS: tuple[Channel, ...] = get_args(Channel)
 """As one number, several are the sum of 2^n."""
-
+CHANNEL_SETS: tuple[frozenset[str], ...] = tuple(
+    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1) for number in range(2 ** len(CHANNELS))
+)
+"""By such a number the channels."""
 
 LONG = 60.0
 """Tokens from which a message is long: it is shown as a passage (see `retrieve`), which may not be the one."""
@@ -87,11 +90,6 @@ class Candidate(NamedTuple):
     space_id: UUID | None = None
 
     @property
-    def own_words(self) -> bool:
-        """Whether this is a raw message of the user's."""
-        return self.source == "message" and self.role == "user"
-
-    @property
     def digest(self) -> bool:
         """Whether it sums up much."""
         return self.source == "memory" and self.kind in SUMMARIES
@@ -102,15 +100,11 @@ class Candidate(NamedTuple):
         return self.source == "memory" and self.kind == "summary" and self.session_id is not None
 
     @property
-    def session_label(self) -> str:
-        """How a message's session is called: as the client called it, else by its id."""
-        return self.session_name or str(self.session_id)
-
-    @property
     def provenance(self) -> tuple[ItemSource, ...]:
         """The messages that it comes from; that of a message is the message itself."""
         if self.source == "message":
-            return (ItemSource(self.session_label, self.id, self.turn_index, self.metadata or {}),)
+            session = self.session_name or str(self.session_id)  # as the client called it, else by its id
+            return (ItemSource(session, self.id, self.turn_index, self.metadata or {}),)
         return tuple(
             ItemSource(
                 each.get("session") or "", UUID(each["message_id"]), each.get("turn_index"), each.get("metadata") or {}

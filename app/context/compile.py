@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import repeat
 from math import ceil
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -23,21 +24,21 @@ from app.context.assemble import (
     session_nonce,
     states,
 )
-from app.context.audit import Compiled, HistoryReport, explain
+from app.context.audit import explain
 from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
-from app.context.inputs import Terms, given, keep, keep_ended, keep_known, keep_notes
+from app.context.inputs import Terms, keep, keep_notes
 from app.context.layout import Finds, Layout, Layouts, Live, Reading, Story, TokenFigures, tell_story, visible_from
 from app.context.notes import NOTHING_SINCE, EndedSince, NoteLines, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
-from app.context.request import Compilation, CompileRequest, PathMessage, SearchRequest, SearchResult
+from app.context.request import Compilation, CompileRequest, SearchRequest, SearchResult
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import PROFILES, STRATEGY, Profile, QuerySignals, Scored, of_things, score
-from app.context.transcript import SYSTEM_ROLES, Transcript, query_of, text_of
+from app.context.transcript import LONG_TEXT, RESULT_ROLES, SYSTEM_ROLES, Transcript, query_of, text_of
 from app.context.worth import PRICES, Rate
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
@@ -46,18 +47,10 @@ from app.sources import Price
 from app.store.user_profile import Standing
 from app.text_cache import of_texts
 
-__all__ = ["Compilation", "CompileRequest", "Compiler", "PathMessage", "SearchRequest", "SearchResult"]
-
-LONG_TEXT = 100_000
-"""Characters of a request from which it is counted in a thread, so that the other requests do not wait: some 50 ms."""
-
 FILTERED = 8
 """How many times the budget is looked through where only some tiers or kinds are wanted."""
-
 NOTES_COUNTED = 8192
 """Lines of notes whose counts are kept: those of some hundred users."""
-
-
 DEFAULT_BUDGETS = Budgets()
 
 _UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
@@ -104,9 +97,6 @@ class Compiler:
         self._tokenizers = tokenizers
         self._counts = counts
         self._nonce_key = nonce_key
-        self._cap = memory_cap
-        self._budgets = budgets
-        self._questions = questions
         self._vector_wait_s = vector_wait_s
         self._price: Price = price
         note_tokens = of_texts(NOTES_COUNTED)(tokenizers.for_model(STORED_COUNTS).count)
@@ -125,19 +115,13 @@ class Compiler:
         """Memories and raw turns for a question, as the compiler would choose them."""
         asked = _named(understand(request.query, request.now), request.inquiry)
         profile = self._profile(request.profile, asked)
-        budget = request.token_budget if request.token_budget is not None else self._cap
+        budget = request.token_budget if request.token_budget is not None else self._layouts.cap
         filtered = request.tiers is not None or request.kinds is not None
         habits = habits_for(await self._retriever.habits(request.scope), asked)
         most = None if filtered else request.k
         price = PRICES[request.price] if request.price is not None and profile.priced else None
-        wanted = Wanted(
-            budget * (FILTERED if filtered else 1),
-            most,
-            request.only,
-            " ".join(habits.further),
-            habits.claims,
-            price=price,
-        )
+        tokens = budget * (FILTERED if filtered else 1)
+        wanted = Wanted(tokens, most, request.only, " ".join(habits.further), habits.claims, price=price)
         retrieved = await self._retriever.candidates(asked, request.scope, wanted, profile)
         found, statuses = retrieved.candidates, retrieved.statuses
         if request.tiers is not None:
@@ -186,11 +170,11 @@ class Compiler:
         counter = self._tokenizers.for_model(request.model)
         query = query_of(request.messages)
         asked = _named(understand(query, request.now), request.inquiry)
-        if request.costs is None and _length(request.messages) > LONG_TEXT:
+        if request.costs is None and sum(len(text_of(each)) for each in request.messages) > LONG_TEXT:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = tell_story(request, figures, counter, self._budgets.turns)
+        story = tell_story(request, figures, counter, self._layouts.budgets.turns)
         profile, habits = self._profile(request.profile, asked), habits_for(request.standing, asked)
         return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
@@ -198,14 +182,10 @@ class Compiler:
         """Phase 1 of seed 000 §6.4. The counter has its margin in it; stored counts have none."""
         scale = 1.0 + counter.margin
         system, client = 0, REPLY_TOKENS
-        transcript = request.transcript
-        costs = request.costs
+        roles, costs = request.transcript.roles, request.costs
         if costs is None:
-            costs = [
-                self._counts.message(message, counter, hashed)
-                for message, hashed in zip(request.messages, transcript.hashes, strict=True)
-            ]
-        for count, role in zip(costs, transcript.roles, strict=True):
+            costs = list(map(self._counts.message, request.messages, repeat(counter), request.transcript.hashes))
+        for count, role in zip(costs, roles, strict=True):
             if role in SYSTEM_ROLES:
                 system += count
             else:
@@ -218,8 +198,7 @@ class Compiler:
             window = min(window, request.window)
         reserve = self._models.response_reserve(request.model, request.answer_limit)
         budget = available(window, system, reserve, schemas)
-        roles = request.transcript.roles
-        results = sum(1 for role in roles[(request.transcript.last_user() or 0) :] if role in {"tool", "function"})
+        results = sum(1 for role in roles[(request.transcript.last_user() or 0) :] if role in RESULT_ROLES)
         task = classify(
             query,
             new_session=request.new_session,
@@ -227,7 +206,7 @@ class Compiler:
             last_role=roles[-1] if roles else None,
             tool_results=results,
         )
-        split = allocate(budget, task, self._budgets.history)
+        split = allocate(budget, task, self._layouts.budgets.history)
         return TokenFigures(window, system, reserve, schemas, budget, client, task, split, scale)
 
     async def _find(self, reading: Reading, layout: Layout) -> Finds:
@@ -280,7 +259,6 @@ class Compiler:
         related = learned.known.related if learned is not None else frozenset[str]()
         price = self._price_of(request, profile) if found.retrieved.asked else None
         scored = score(items, QuerySignals.of(asked, related), profile, request.now, likely=price is not None)
-        said = _said([*request.messages, *reading.story.messages])
         visible, opened, own = shown(layout.live.blocks), layout.opened, request.scope.session
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
@@ -292,7 +270,7 @@ class Compiler:
             meter,
             order=profile.order,
             visible=visible,
-            visible_hashes=_standing_there(items, said),
+            visible_hashes=_standing_there(items, [*request.messages, *reading.story.messages]),
             suppressed=request.gone,
             outranked=learned.outranked if learned is not None else (),
             diversity=self._diversity,
@@ -344,28 +322,28 @@ class Compiler:
             eta = efficiency(packed.chosen, packed.eligible, room, packed.tokens, worthy, found.retrieved.beyond)
         tokens = story.tokens + live.tokens + (block.token_count if block else 0)
         explained = explain(
-            Compiled(
-                budget=figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
-                task=figures.task,
-                profile=reading.profile.name,
-                placement=request.placement,
-                packed=packed,
-                efficiency=eta,
-                tokens=tokens,
-                history=_report(request, figures, story, chosen.summary),
-                rebased=live.rebased,
-                live_blocks=len(live.blocks),
-                sections=said.account
+            packed,
+            eta,
+            {
+                "status": "degraded" if found.reason else "ok",
+                "reason": found.reason,
+                "budget": figures.report() | {"memory": room, "live": live.tokens, "history": story.tokens},
+                "task": figures.task,
+                "strategy": reading.profile.name,
+                "placement": request.placement,
+                "rebased": live.rebased,
+                "live_blocks": len(live.blocks),
+                "tokens": tokens,
+                "sections": said.account
                 | {
                     "memories": {"budget": room, "tokens": packed.tokens + chosen.since.tokens},
                     "history": {"budget": figures.split.history, "tokens": story.tokens},
                     "tools": {"budget": figures.split.tools, "tokens": figures.tools},
                 },
-                widened=reading.habits.words,
-                knowledge=known,
-                status="degraded" if found.reason else "ok",
-                reason=found.reason,
-            )
+                "widened": [{"procedure": each, "words": words} for each, words in reading.habits.words],
+                "history": _report(request, figures, story, chosen.summary),
+            }
+            | known,
         )
         considered = [each.candidate for each in chosen.scored]
         return Compilation(
@@ -392,13 +370,14 @@ class Compiler:
         request, judged, blocks = reading.request, found.retrieved.asked, chosen.layout.live.blocks
         price = (request.price or self._price) if judged is not None else None
         # Where memory is not asked, nothing was fetched.
-        terms = Terms(
-            self._cap, reading.profile, self._diversity, self._budgets, self._questions, price, judged is not False
-        )
-        kept = given(request, reading.query, reading.figures.scale, blocks) | keep(request, audit, considered, terms)
-        kept |= keep_notes(request, audit, chosen.layout.opened, blocks) | keep_ended(chosen.since.used)
+        own = self._layouts
+        terms = Terms(own.cap, reading.profile, self._diversity, own.budgets, own.questions, price, judged is not False)
+        scale, opened, ended = reading.figures.scale, chosen.layout.opened, chosen.since.used
+        kept = keep(request, reading.query, scale, blocks, audit, considered, terms, ended)
+        kept |= keep_notes(request, audit, opened, blocks)
         if found.learned is not None:
-            kept |= keep_known(found.learned.known)
+            related = found.learned.known.related
+            kept["known"] = {"related": sorted(related)} if related else {}
         if found.cards is not None:
             kept["cards"] = [str(each) for each in found.cards.ids]
         return kept
@@ -408,23 +387,16 @@ def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:
     return naming(asked, inquiry.resolutions) if inquiry is not None else asked
 
 
-def _sure(items: Sequence[Candidate], asked: Asked) -> Collection[UUID]:
-    """Memories of what the question names say how sure they are (seed 004, stage 4); of others that would cost tokens alone."""
-    if not asked.things:
-        return frozenset()
-    names = {*asked.things, *(name for names in asked.things.values() for name in names)}
-    return {each.id for each in items if each.source == "memory" and not names.isdisjoint(each.entity_ids)}
-
-
 def _marks(items: Sequence[Candidate], asked: Asked, standing: Standing) -> Marks:
-    """`since`: as the fact knows it that a memory stands behind; what corrected something is so since it was said."""
+    """`sure`: memories of what the question names (seed 004, stage 4); of others that would cost tokens alone. `since`: as
+    the fact knows it that a memory stands behind; what corrected something is so since it was said."""
+    sure: set[UUID] = set()
+    if asked.things:
+        names = frozenset(asked.things).union(*asked.things.values())
+        sure = {each.id for each in items if each.source == "memory" and not names.isdisjoint(each.entity_ids)}
     since = {each.id: each.created_at for each in items if each.provenance_type == Provenance.CORRECTION}
     since |= {each.memory: each.since for each in standing.facts if each.memory is not None and each.since is not None}
-    return Marks(_sure(items, asked), since, doubted=standing.doubted)
-
-
-def _length(messages: Sequence[Mapping[str, Any]]) -> int:
-    return sum(len(text_of(each)) for each in messages)
+    return Marks(sure, since, doubted=standing.doubted)
 
 
 def _summary(request: CompileRequest, story: Story, live: Live, room: int, counter: TokenCounter) -> str | None:
@@ -438,13 +410,9 @@ def _summary(request: CompileRequest, story: Story, live: Live, room: int, count
     return request.summary if cost <= room else None
 
 
-def _said(messages: Sequence[Mapping[str, Any]]) -> Collection[str]:
-    """The texts that stand in the prompt already, wherever else they were stored."""
-    return {text for each in messages if (text := text_of(each).strip())}
-
-
-def _standing_there(items: Sequence[Candidate], said: Collection[str]) -> Collection[bytes]:
-    """Hashes of the messages whose text, or passage, stands in the prompt already."""
+def _standing_there(items: Sequence[Candidate], prompt: Iterable[Mapping[str, Any]]) -> Collection[bytes]:
+    """Hashes of the messages whose text, or passage, stands in the prompt already, wherever else it was stored."""
+    said = {text for each in prompt if (text := text_of(each).strip())}
     messages = [each for each in items if each.source == "message"]
     whole = [each.content_hash for each in messages if each.span is None and each.text.strip() in said]
     joined = "\0".join(said)  # no text holds that: Postgres takes none
@@ -477,15 +445,15 @@ def _block(text: str, chosen: _Chosen, said: NoteLines, full: Transcript, scale:
     )
 
 
-def _report(request: CompileRequest, figures: TokenFigures, story: Story, summary: str | None) -> HistoryReport:
+def _report(request: CompileRequest, figures: TokenFigures, story: Story, summary: str | None) -> dict[str, Any]:
+    """What became of the session's earlier messages. `source`: who sent them. Tokens are stored counts."""
     server = request.server_managed
-    systems = int(request.system_prompt is not None)
-    supplied = len(story.messages) - systems
-    return HistoryReport(
-        source="server" if server else "client" if story.transcript.answered else "none",
-        messages=supplied if server else len(request.messages),
-        tokens=story.tokens if server else figures.client,
-        dropped=len(request.path) - supplied,
-        first_kept=story.first,
-        summary=summary is not None,
-    )
+    supplied = len(story.messages) - int(request.system_prompt is not None)
+    return {
+        "source": "server" if server else "client" if story.transcript.answered else "none",
+        "messages": supplied if server else len(request.messages),
+        "tokens": story.tokens if server else figures.client,
+        "dropped": len(request.path) - supplied,
+        "first_kept": story.first,
+        "summary": summary is not None,
+    }

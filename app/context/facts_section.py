@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from app.context.assemble import Block, neutralise
 from app.context.budget import SectionNeeds, Shares
-from app.context.notes import QUESTION_LABEL, VALUE_CHARS, Count, NoteLines
+from app.context.notes import QUESTION_LABEL, VALUE_CHARS, Count, NoteLines, line_cost
 from app.context.pack import Reason
 from app.context.question import Asked
 from app.context.resolution import NOTHING_KNOWN, Clash, DomainFact, Inquiry, Known, Resolution
@@ -177,11 +177,10 @@ class FactLines(Struct, frozen=True):
     def wants(self, now: datetime, count: Count) -> SectionNeeds:
         """What it would take."""
         facts = _label_cost(now, count) + sum(fact_cost(each, count) for each in self.facts) if self.facts else 0
-        clashes = sum(_line_cost(clash_line(each), count) for each in self.clashes)
         return SectionNeeds(
             domain=facts,
-            conflicts=clashes,
-            unclear=sum(_line_cost(unclear_line(each), count) for each in self.unclear),
+            conflicts=_lines_cost([clash_line(each) for each in self.clashes], count),
+            unclear=_lines_cost([unclear_line(each) for each in self.unclear], count),
         )
 
 
@@ -229,7 +228,7 @@ def tell(
     _tell_lines(said, "conflicts", lines, shares, count)
     for each in told.asks[:questions]:
         line = QUESTION_LABEL + question(each)
-        if (cost := _line_cost(line, count)) <= asking and each.memory_id is not None:
+        if (cost := line_cost(line, count)) <= asking and each.memory_id is not None:
             asking -= cost
             said.after.append(line)
             said.asked.append(each.memory_id)
@@ -281,7 +280,7 @@ def _tell_lines(
     place = said.after if section == "unclear" else said.before
     used = dropped = 0
     for item, line, quoted in lines:
-        if used + (cost := _line_cost(line, count)) <= budget:
+        if used + (cost := line_cost(line, count)) <= budget:
             used += cost
             place.append(line)
             said.ids += [item, *quoted]
@@ -359,12 +358,8 @@ def _clipped(text: str, room: int, count: Count) -> list[str]:
     return _fact_lines(text[: max(0, kept)].rstrip() + "…") if kept > 0 else []
 
 
-def _line_cost(line: str, count: Count) -> int:
-    return count(line + "\n") + 1
-
-
 def _lines_cost(lines: Sequence[str], count: Count) -> int:
-    return sum(_line_cost(each, count) for each in lines)
+    return sum(line_cost(each, count) for each in lines)
 
 
 def fact_cost(fact: DomainFact, count: Count) -> int:
@@ -373,4 +368,4 @@ def fact_cost(fact: DomainFact, count: Count) -> int:
 
 
 def _label_cost(now: datetime, count: Count) -> int:
-    return _line_cost(DOMAIN_LABEL.format(now.astimezone(UTC)), count)
+    return line_cost(DOMAIN_LABEL.format(now.astimezone(UTC)), count)

@@ -23,7 +23,7 @@ from itertools import repeat
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, convert, field
 from msgspec.structs import fields, replace
 
 from app.context.assemble import Block
@@ -31,7 +31,6 @@ from app.context.budget import KNOWN_SECTIONS, Budgets
 from app.context.candidates import Candidate
 from app.context.notes import NotesDue, due_now
 from app.context.request import CompileRequest
-from app.context.resolution import Known
 from app.context.score import PROFILES, Profile
 from app.sources import Price
 from app.store.user_profile import EndedFact
@@ -140,21 +139,19 @@ class DeedInput(NamedTuple):
     items: tuple[UUID, ...]
 
 
-class KnownInput(NamedTuple):
-    """What was known beyond what the audit tells. `related`: ids of what the ontology led to."""
-
-    related: frozenset[str] = frozenset()
+class _Hex(bytes):
+    """Bytes that JSON has as hexadecimal digits."""
 
 
-class KeptInputs(Struct, frozen=True):
+class KeptInputs(Struct, frozen=True, kw_only=True):
     """The inputs of a compile, read again. `path`: what the gateway kept of the way to the session's earlier messages.
     `profile`: as it was asked for (the audit has the one that was taken); `weights`: of that one, where they are not ours.
-    `learns`: what the user would say next was to be learned from. `known`: None where there was nothing to know; `cards`: None
-    where none were asked for, or read."""
+    `learns`: what the user would say next was to be learned from. `known`: ids of what the ontology led to (`related`);
+    None where there was nothing to know; `cards`: None where none were asked for, or read."""
 
     now: datetime
     model: str
-    session_id: UUID
+    session_id: UUID = field(name="session")
     new_session: bool
     confined: bool
     visible_from: int
@@ -164,23 +161,23 @@ class KeptInputs(Struct, frozen=True):
     live: tuple[UUID, ...]
     mneme: str
     cap: int
-    diversity: float | None
     budgets: Budgets
     questions: int
-    weights: Mapping[str, float] | None
-    learns: bool
-    notes: NotesInput
-    search: bool
     retrieval: UUID | None
-    ancestors: tuple[UUID, ...]
-    gone: frozenset[UUID]
-    summary: tuple[bytes, int] | None
-    system: tuple[bytes, int] | None
-    path: Mapping[str, Any] | None
-    known: KnownInput | None
-    cards: tuple[UUID, ...] | None
-    ended: tuple[EndedInput, ...]
     packed: Mapping[str, str]
+    notes: NotesInput
+    diversity: float | None = None
+    weights: Mapping[str, float] | None = None
+    learns: bool = False
+    search: bool = True
+    ancestors: tuple[UUID, ...] = ()
+    gone: frozenset[UUID] = frozenset()
+    summary: tuple[_Hex, int] | None = None
+    system: tuple[_Hex, int] | None = None
+    path: Mapping[str, Any] | None = None
+    known: Mapping[str, frozenset[str]] | None = None
+    cards: tuple[UUID, ...] | None = None
+    ended: tuple[EndedInput, ...] = ()
     price: Price | None = None
     asked: bool = True
     deeds: tuple[DeedInput, ...] = ()
@@ -201,85 +198,63 @@ def own_version() -> str:
     return version("mneme-proxy")
 
 
-def given(request: CompileRequest, query: str, scale: float, blocks: Sequence[Block]) -> dict[str, Any]:
-    """What a compile was asked for. `scale`: of the stored counts to the model's; `blocks`: the live ones."""
-    return {
+def keep(
+    request: CompileRequest,
+    query: str,
+    scale: float,
+    blocks: Sequence[Block],
+    audit: Mapping[str, Any],
+    considered: Sequence[Candidate],
+    terms: Terms,
+    ended: Sequence[EndedFact],
+) -> dict[str, Any]:
+    """What a compile was asked for, and how the compiler was set. `scale`: of the stored counts to the model's; `blocks`:
+    the live ones; `audit`: as `explain` made it, whose items the numbers run along; `ended`: what was said to be so no
+    more."""
+    scope, profile = request.scope, terms.profile
+    has = dict.fromkeys(KNOWN_SECTIONS, request.inquiry is not None)
+    has |= {"cards": request.cards is not None, "working": request.has_tools, "turns": terms.budgets.turns is not None}
+    kept: dict[str, Any] = {
+        "v": VERSION,
+        "mneme": own_version(),
+        "cap": terms.cap,
+        "budgets": {name: getattr(terms.budgets, name) for name in _BUDGETS if has.get(name, True)},
+        "questions": terms.questions,
         "query": query,
         "now": request.now.isoformat(),
         "model": request.model,
         "session": str(request.session_id),
         "new_session": request.new_session,
-        "confined": request.scope.confine is not None,
-        "visible_from": request.scope.visible_from,
+        "confined": scope.confine is not None,
+        "visible_from": scope.visible_from,
         "server_managed": request.server_managed,
         "answer_limit": request.answer_limit,
         "profile": request.profile,
         "epoch": request.block_epoch,
-        "live": [str(each.message_id) for each in blocks],
+        # Of blocks that were dropped, those: what they held decided it.
+        "live": [str(each.message_id) for each in (blocks if audit["rebased"] is None else request.blocks)],
         "scale": scale,
     }
-
-
-def keep(
-    request: CompileRequest, audit: Mapping[str, Any], considered: Sequence[Candidate], terms: Terms
-) -> dict[str, Any]:
-    """What `Compiler` adds to its inputs. `audit`: as `explain` made it, whose items the numbers run along."""
-    kept: dict[str, Any] = {
-        "v": VERSION,
-        "mneme": own_version(),
-        "cap": terms.cap,
-        "budgets": {name: getattr(terms.budgets, name) for name in _BUDGETS},
-        "questions": terms.questions,
+    if scope.session != request.session_id:
+        kept["retrieval"] = _text(scope.session)
+    system = request.system_prompt
+    unusual = {
+        "price": terms.price,
+        "asked": None if terms.asked else False,
+        "diversity": terms.diversity,
+        "weights": dict(profile.weights) if profile.weights != PROFILES[profile.name].weights else None,
+        "learns": request.learns or None,
+        "search": None if request.search else False,
+        "ancestors": [str(each) for each in scope.ancestors] or None,
+        "deeds": [[each.words, [str(item) for item, _ in each.items]] for each in request.deeds] or None,
+        "gone": sorted(map(str, request.gone)) or None,
+        "summary": [digest(request.summary).hex(), request.summary_tokens] if request.summary else None,
+        "system": [digest(system).hex(), request.system_prompt_tokens] if system is not None else None,
+        # Without words.
+        "ended": [[str(each.item), str(each.memory), _iso(each.at), _text(each.heir)] for each in ended] or None,
     }
-    if request.inquiry is None:
-        for name in KNOWN_SECTIONS:
-            del kept["budgets"][name]
-    if request.cards is None:
-        del kept["budgets"]["cards"]
-    if not request.has_tools:
-        del kept["budgets"]["working"]
-    if terms.budgets.turns is None:
-        del kept["budgets"]["turns"]
-    profile = terms.profile
-    if terms.price is not None:
-        kept["price"] = terms.price
-    if not terms.asked:
-        kept["asked"] = False
-    if terms.diversity is not None:
-        kept["diversity"] = terms.diversity
-    if profile.weights != PROFILES[profile.name].weights:
-        kept["weights"] = dict(profile.weights)
-    if request.learns:
-        kept["learns"] = True
-    if not request.search:
-        kept["search"] = False
-    if request.scope.session != request.session_id:
-        kept["retrieval"] = _text(request.scope.session)
-    if request.scope.ancestors:
-        kept["ancestors"] = [str(each) for each in request.scope.ancestors]
-    if request.deeds:
-        kept["deeds"] = [[each.words, [str(item) for item, _ in each.items]] for each in request.deeds]
-    if request.gone:
-        kept["gone"] = sorted(str(each) for each in request.gone)
-    if audit["rebased"] is not None:  # those that were dropped: what they held decided it
-        kept["live"] = [str(each.message_id) for each in request.blocks]
-    if request.summary:
-        kept["summary"] = [digest(request.summary).hex(), request.summary_tokens]
-    if request.system_prompt is not None:
-        kept["system"] = [digest(request.system_prompt).hex(), request.system_prompt_tokens]
+    kept |= {name: value for name, value in unusual.items() if value is not None}
     return kept | pack(audit["items"]["id"], considered, profile)
-
-
-def keep_known(known: Known) -> dict[str, Any]:
-    """What of the things that the question names is kept beside the audit."""
-    return {"known": {"related": sorted(known.related)} if known.related else {}}
-
-
-def keep_ended(ended: Sequence[EndedFact]) -> dict[str, Any]:
-    """What was said to be so no more, without words."""
-    if not ended:
-        return {}
-    return {"ended": [[str(each.item), str(each.memory), _iso(each.at), _text(each.heir)] for each in ended]}
 
 
 def keep_notes(
@@ -322,29 +297,18 @@ def pack(wanted: Sequence[UUID], considered: Sequence[Candidate], profile: Profi
     items = [by_id[each] for each in wanted]
     memories = [each for each in items if each.source == "memory"]
     put = RANKED.pack
-    ranked = [
-        put(
-            each.near_text,
-            each.near_vector,
-            each.timely,
-            (_NAMED if each.named else 0) | (_ALONE if each.origin else 0),
-        )
-        for each in items
-    ]
+    flags = [(_NAMED if each.named else 0) | (_ALONE if each.origin else 0) for each in items]
+    ranked = [put(one.near_text, one.near_vector, one.timely, own) for one, own in zip(items, flags, strict=True)]
     packed = {"ranked": _text_of(ranked)}
     if memories:
         put = COUNTED.pack
-        counted = [
-            put(
-                each.confidence,
-                each.importance,
-                each.access_count,
-                _micros(each.last_accessed_at),
-                each.provenance_type,
-            )
-            for each in memories
-        ]
-        packed["counted"] = _text_of(counted)
+        used = [_micros(each.last_accessed_at) for each in memories]
+        packed["counted"] = _text_of(
+            [
+                put(each.confidence, each.importance, each.access_count, at, each.provenance_type)
+                for each, at in zip(memories, used, strict=True)
+            ]
+        )
         if profile.standing or profile.priced:
             sure = [SURE.pack(each.reinforcements, _micros(each.sure_since)) for each in memories]
             packed["sure"] = _text_of(sure)
@@ -361,43 +325,11 @@ def read(inputs: Mapping[str, Any]) -> KeptInputs | None:
     """The inputs again; None where they were kept by a Mneme that cannot do this, or by a later one."""
     if inputs.get("v") != VERSION:
         return None
-    return KeptInputs(
-        now=datetime.fromisoformat(inputs["now"]),
-        model=inputs["model"],
-        session_id=UUID(inputs["session"]),
-        new_session=inputs["new_session"],
-        confined=inputs["confined"],
-        visible_from=inputs["visible_from"],
-        server_managed=inputs["server_managed"],
-        profile=inputs["profile"],
-        epoch=inputs["epoch"],
-        live=tuple(UUID(each) for each in inputs["live"]),
-        mneme=inputs["mneme"],
-        cap=inputs["cap"],
-        diversity=inputs.get("diversity"),
-        budgets=Budgets(**inputs["budgets"]),
-        questions=inputs["questions"],
-        weights=inputs.get("weights"),
-        learns=inputs.get("learns", False),
-        notes=_notes(inputs.get("notes", {})),
-        search=inputs.get("search", True),
-        retrieval=_uuid(inputs.get("retrieval", inputs["session"])),
-        ancestors=tuple(UUID(each) for each in inputs.get("ancestors", ())),
-        gone=frozenset(UUID(each) for each in inputs.get("gone", ())),
-        summary=_named(inputs.get("summary")),
-        system=_named(inputs.get("system")),
-        path=inputs.get("path"),
-        known=KnownInput(frozenset(inputs["known"].get("related", ()))) if "known" in inputs else None,
-        cards=tuple(UUID(each) for each in inputs["cards"]) if "cards" in inputs else None,
-        ended=tuple(
-            EndedInput(UUID(item), UUID(memory), _time(at), _uuid(heir))
-            for item, memory, at, heir in inputs.get("ended", ())
-        ),
-        price=inputs.get("price"),
-        asked=inputs.get("asked", True),
-        deeds=tuple(DeedInput(words, _ids(items)) for words, items in inputs.get("deeds", ())),
-        packed={name: inputs[name] for name in _COLUMNS if name in inputs},
-    )
+    notes = dict(inputs.get("notes", {}))
+    notes["profile_note"], notes["profile"] = notes.get("profile", (None, None))
+    packed = {name: inputs[name] for name in _COLUMNS if name in inputs}
+    told = {"retrieval": inputs["session"], **inputs, "notes": notes, "packed": packed}
+    return convert(told, KeptInputs, dec_hook=lambda kind, text: kind.fromhex(text))
 
 
 def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
@@ -411,8 +343,9 @@ def unpack(packed: Mapping[str, str], sources: Sequence[str]) -> list[Numbers]:
     judged = _unpack(packed, "odds", SEEN, len(sources)) if "odds" in packed else [(math.nan,)] * len(sources)
     found = []
     for source, (text, vector, timely, flags), (cosine,), (odds,) in zip(sources, ranked, seen, judged, strict=True):
-        own = Numbers(text, vector, float(flags & _NAMED), bool(flags & _ALONE), cosine if cosine == cosine else None)
-        own = own._replace(timely=timely, odds=odds if odds == odds else None)
+        cosine, odds = (each if each == each else None for each in (cosine, odds))  # NaN is not itself
+        named, alone = float(flags & _NAMED), bool(flags & _ALONE)
+        own = Numbers(text, vector, named, alone, cosine, timely=timely, odds=odds)
         if source == "memory":
             confidence, importance, uses, used, provenance = next(counted)
             again, since = next(sure)
@@ -453,42 +386,9 @@ def _moment(micros: int) -> datetime | None:
     return _EPOCH + micros * _MICROSECOND if micros != _NEVER else None
 
 
-def _notes(kept: Mapping[str, Any]) -> NotesInput:
-    note, profile = kept.get("profile", (None, None))
-    due = kept.get("due")
-    return NotesInput(
-        _uuid(note),
-        profile,
-        tuple(
-            FactInput(UUID(fact), UUID(own), _uuid(memory), *(_time(since[0]), _ids(since[1])) if since else ())
-            for fact, own, memory, *since in kept.get("facts", ())
-        ),
-        {UUID(each): datetime.fromisoformat(since) for each, since in due.items()} if due is not None else None,
-        tuple(WishInput(UUID(memory), _ids(messages)) for memory, messages in kept.get("wishes", ())),
-        frozenset(_ids(kept.get("borne", ()))),
-        frozenset(_ids(kept.get("doubted", ()))),
-    )
-
-
-def _ids(texts: Sequence[str]) -> tuple[UUID, ...]:
-    return tuple(map(UUID, texts))
-
-
 def _iso(at: datetime | None) -> str | None:
     return at.isoformat() if at is not None else None
 
 
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text is not None else None
-
-
 def _text(value: UUID | None) -> str | None:
     return str(value) if value is not None else None
-
-
-def _uuid(value: str | None) -> UUID | None:
-    return UUID(value) if value is not None else None
-
-
-def _named(value: Sequence[Any] | None) -> tuple[bytes, int] | None:
-    return (bytes.fromhex(value[0]), value[1]) if value is not None else None

@@ -1,5 +1,5 @@
-"""What a prompt holds in any case: its figures, and what Mneme supplies of the session's earlier messages; and the room of this
-turn's block: which blocks of earlier turns stay in the prompt, what there is to say beside memories, and who gets how much.
+"""What a prompt holds in any case: its figures, and what Mneme supplies of the session's earlier messages. Then the room of
+this turn's block: which blocks of earlier turns stay, what there is to say beside memories, and who gets how much.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from app.context.notes import (
     Habits,
     NoteLines,
     NotesDue,
-    VisibleTurns,
     due_now,
     fact_lines,
     openings,
@@ -44,8 +43,9 @@ from app.context.question import Asked
 from app.context.request import CardsRead, CompileRequest, PathMessage, TellsCards
 from app.context.retrieve import Retrieved
 from app.context.score import Profile
-from app.context.transcript import SYSTEM_ROLES, Transcript, chain, text_of
+from app.context.transcript import Transcript, text_of
 from app.context.working import WorkingTold, window, working_told
+from app.index.indexes import IndexScope
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
 from app.store.user_profile import NOTHING
 
@@ -90,10 +90,7 @@ def tell_story(
     """Phase 2: the first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
     them the session's own system prompt, where the client sent none. The last turns stay beyond the history's own budget, as
     long as they fit the prompt. `turns`: most turns beside the first; None: as many as fit."""
-    lead = next(
-        (i for i, each in enumerate(request.messages) if each.get("role") not in SYSTEM_ROLES), len(request.messages)
-    )
-    path = request.path
+    lead, path = request.transcript.lead, request.path
     roles = [str(each.message.get("role") or "") for each in path]
     words = {
         role: counter.count(role) for role in set(roles)
@@ -104,7 +101,8 @@ def tell_story(
         head = next((i for i, role in enumerate(roles) if i and role == "user"), older)
         costs[head:older] = [room + 1] * (older - head)  # what is before the window fits no budget
     chosen = history_suffix(costs, room, True, roles=roles)
-    last = _last_turns(roles)
+    asked = [i for i, role in enumerate(roles) if role == "user"]
+    last = asked[-VERBATIM_TURNS] if len(asked) >= VERBATIM_TURNS else 0
     if chosen.start > last:
         whole = max(0, figures.available - figures.client)
         chosen = history_suffix(costs, min(whole, sum(costs[last:])), False, roles=roles)
@@ -114,14 +112,11 @@ def tell_story(
     system: list[Mapping[str, Any]] = []
     if request.system_prompt is not None:
         system = [{"role": "system", "content": request.system_prompt}]
-    full = _full_transcript(request, kept, len(system), lead, cut)
+    full = request.transcript
+    if request.server_managed:
+        kept_roles, hashes = [str(each.message.get("role")) for each in kept], [each.message_hash for each in kept]
+        full = full.with_earlier(lead, kept_roles, hashes, request.start_chain, whole=not cut, systems=len(system))
     return Story([*system, *messages], chosen.tokens, chosen.start, chosen.first, lead, full, bool(path) and cut)
-
-
-def _last_turns(roles: Sequence[str]) -> int:
-    """Where the last turns begin that stay verbatim."""
-    asked = [i for i, role in enumerate(roles) if role == "user"]
-    return asked[-VERBATIM_TURNS] if len(asked) >= VERBATIM_TURNS else 0
 
 
 def visible_from(request: CompileRequest, story: Story) -> int:
@@ -146,36 +141,7 @@ def _cost(each: PathMessage, role_tokens: int, counter: TokenCounter) -> int:
     return cost
 
 
-def _full_transcript(
-    request: CompileRequest, kept: Sequence[PathMessage], systems: int, lead: int, cut: bool
-) -> Transcript:
-    """The transcript as the upstream will see it: with what is supplied behind the leading system messages."""
-    own = request.transcript
-    if not request.server_managed:
-        return own
-    hashes = [each.message_hash for each in kept]
-    known = [each for each in hashes if each is not None]
-    whole = not cut and len(known) == len(hashes)
-    before: list[bytes | None] = [*chain(known)] if whole else [None] * len(hashes)
-    spoken = [each for each in own.hashes[lead:] if each is not None]
-    links = iter(chain(spoken, request.start_chain))
-    after = [None if each is None else next(links) for each in own.hashes[lead:]]
-    gap = [None] * systems
-    roles = (
-        *own.roles[:lead],
-        *["system"] * systems,
-        *(str(each.message.get("role")) for each in kept),
-        *own.roles[lead:],
-    )
-    return Transcript(
-        roles=roles,
-        hashes=(*own.hashes[:lead], *gap, *hashes, *own.hashes[lead:]),
-        chains=(*own.chains[:lead], *gap, *before, *after),
-        answered=tuple(i for i, role in enumerate(roles) if role == "assistant"),
-    )
-
-
-# --- the block of this turn -------------------------------------------------------------------------------------------
+# --- the block of this turn ----------------------------------------------------------------------------------------------
 
 
 class Live(Struct, frozen=True):
@@ -252,19 +218,19 @@ class Finds(NamedTuple):
     cards: CardsRead | None = None
 
 
-class Layouts:
-    """Lays blocks out by these rules."""
+class Layouts(Struct, frozen=True):
+    """Lays blocks out by these rules, which are the compiler's. `cap`: most tokens that memories take in one turn's block;
+    `budgets`: the other sections; `questions`: most to the user in a turn; `note_tokens`: tokens of a text as they are
+    stored."""
 
-    def __init__(self, cap: int, budgets: Budgets, questions: int, note_tokens: Callable[[str], int]) -> None:
-        """As `Compiler` has them. `note_tokens`: tokens of a text as they are stored."""
-        self._cap = cap
-        self._budgets = budgets
-        self._questions = questions
-        self._note_tokens = note_tokens
+    cap: int
+    budgets: Budgets
+    questions: int
+    note_tokens: Callable[[str], int]
 
     def counted(self, scale: float) -> Count:
         """Counts notes as the model may."""
-        return lambda text: ceil(self._note_tokens(text) * scale)
+        return lambda text: ceil(self.note_tokens(text) * scale)
 
     def of(self, reading: Reading, found: Finds, *, anew: bool = True) -> Layout:
         """Of a request, by what is found by now. `anew`: earlier blocks go where they leave no room."""
@@ -272,7 +238,7 @@ class Layouts:
         gone = request.gone
         if learned is not None and (old := stale(learned, request.blocks)):
             gone = {*gone, *old}
-        epoch = epoch_budget(figures.available, figures.client + story.tokens, self._cap)
+        epoch = epoch_budget(figures.available, figures.client + story.tokens, self.cap)
         live, spent = _stay(reading, epoch, gone, anew)
         if _blocked(request, story.transcript, live.blocks):
             return Layout(live, True, NO_OPENINGS, NOTHING_TO_TELL, Shares(0, 0, 0, 0))
@@ -280,9 +246,12 @@ class Layouts:
         opened, wants = self._wants(reading, live, told, found.retrieved.worths)
         own = found.cards.beside(live.blocks) if found.cards is not None else None
         if own is not None:
-            wants = wants._replace(cards=own.wants(self.counted(figures.scale), self._budgets.cards))
-        budgets = self._budgets
-        working = working_left_out(request, story, live) if request.has_tools else None
+            wants = wants._replace(cards=own.wants(self.counted(figures.scale), self.budgets.cards))
+        budgets = self.budgets
+        working = None
+        if request.has_tools and story.cut:
+            said = "\0".join(map(text_of, request.messages))
+            working = working_told(request.path, story.first, story.start, live.blocks, said)
         if working is not None:
             budgets = replace(budgets, working=max(budgets.working, figures.split.tools))
             wants = wants._replace(working=working.wants(self.counted(figures.scale)))
@@ -290,11 +259,11 @@ class Layouts:
             figures.split.memory + min(wants.working, figures.split.tools),
             figures.available,
             figures.client + story.tokens,
-            self._cap + sum(wanted(wants, budgets)),
+            self.cap + sum(wanted(wants, budgets)),
             live.tokens,
             epoch=epoch if request.placement == "tail" else None,
         )
-        shares = share_out(room, wants, budgets, self._cap)
+        shares = share_out(room, wants, budgets, self.cap)
         return Layout(live, False, opened, told, shares, own, spent, working)
 
     def _wants(
@@ -304,13 +273,13 @@ class Layouts:
         request, count, opened = reading.request, self.counted(reading.figures.scale), NO_OPENINGS
         if request.standing is not NOTHING:
             visible = visible_from(request, reading.story) if request.path else request.scope.visible_from
-            place = VisibleTurns(request.scope.session, visible, request.scope.ancestors)
+            place = IndexScope(request.scope.session, visible, request.scope.ancestors)
             opened = openings(
                 request.standing, live.blocks, place, reading.topics, worths, request.blocks if live.rebased else ()
             )
         learns = request.learns and request.search
-        asks = self._questions and (due_now(request.standing, learns=learns) or (learns and told.asks))
-        wants = opened.wants(count, self._budgets.question if asks else 0)
+        asks = self.questions and (due_now(request.standing, learns=learns) or (learns and told.asks))
+        wants = opened.wants(count, self.budgets.question if asks else 0)
         if told is not NOTHING_TO_TELL:
             known = told.wants(request.now, count)
             wants = wants._replace(domain=known.domain, conflicts=known.conflicts, unclear=known.unclear)
@@ -324,15 +293,15 @@ class Layouts:
         learns = request.learns and request.search
         due = due_now(request.standing, learns=learns)
         outranked = learned.outranked if learned is not None else ()
-        said = say(layout.opened, shares, packed, due, count, self._questions, outranked)
+        said = say(layout.opened, shares, packed, due, count, self.questions, outranked)
         if layout.working is not None:
             layout.working.tell(said, shares.working, count)
         known: dict[str, Any] = {}
         if learned is not None:
-            questions = self._questions - len(said.asked) if learns else 0
+            questions = self.questions - len(said.asked) if learns else 0
             asking = shares.question - said.account.get("questions", {}).get("tokens", 0)
             chosen = tell(said, layout.told, shares, request.now, count, questions=questions, asking=asking)
-            known = told_known(reading.asked, learned, layout.told, chosen, self._budgets.domain, count)
+            known = told_known(reading.asked, learned, layout.told, chosen, self.budgets.domain, count)
         if layout.cards is not None:
             layout.cards.tell(said, shares.cards, count)
         return said, known
@@ -353,14 +322,6 @@ def _stay(reading: Reading, epoch_room: int, gone: Collection[UUID], anew: bool)
     if spent and fits and (not anew or full.mid_turn()):
         rebased = None
     return (Live(blocks, tokens, epoch, None) if rebased is None else Live((), 0, epoch + 1, rebased)), spent
-
-
-def working_left_out(request: CompileRequest, story: Story, live: Live) -> WorkingTold | None:
-    """What tools gave in turns that are not supplied."""
-    if not story.cut:
-        return None
-    said = "\0".join(map(text_of, request.messages))
-    return working_told(request.path, story.first, story.start, live.blocks, said)
 
 
 def _blocked(request: CompileRequest, full: Transcript, live: Sequence[Block]) -> bool:

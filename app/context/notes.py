@@ -23,6 +23,7 @@ from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
 from app.context.question import Asked
 from app.context.score import best_first
+from app.index.indexes import IndexScope
 from app.memory.claims import validation_question
 from app.memory.episodes import SoughtRows, augmentation, placeholder, triggers, types_of
 from app.store.user_profile import EndedFact, Standing, StandingFact, StandingWish
@@ -60,19 +61,8 @@ in". Of all others it is what they have: "sister's name"."""
 Count = Callable[[str], int]
 """Tokens of a text."""
 
-Widened = Sequence[tuple[UUID, Sequence[str]]]
-"""Words that are looked for besides those of the question, with the procedure that names them."""
-
 _NOTE_VERSION = 8
 _SAID_ALREADY = (Reason.DUPLICATE, Reason.VISIBLE)
-
-
-class VisibleTurns(Struct, frozen=True):
-    """Where the request stands: of its own session what is from turn `visible_from` on is in the prompt."""
-
-    session: UUID | None = None
-    visible_from: int = 1
-    ancestors: Collection[UUID] = ()
 
 
 class NotesDue(Struct, frozen=True):
@@ -96,7 +86,7 @@ class NotesDue(Struct, frozen=True):
     def wants(self, count: Count, question: int) -> SectionNeeds:
         """What it would take. `question`: what a question may."""
         facts = ABOUT_TOKENS + sum(_fact_cost(each, count) for each in self.facts) if self.facts else 0
-        wishes = WISHES_TOKENS + sum(_wish_cost(each, count) for each in self.wishes) if self.wishes else 0
+        wishes = WISHES_TOKENS + sum(line_cost(_wish_line(each), count) for each in self.wishes) if self.wishes else 0
         return SectionNeeds(_profile_cost(self.profile, count), facts, question, wishes=wishes)
 
     def said_by(self, item: Candidate) -> bool:
@@ -149,9 +139,10 @@ class SoughtClaim(NamedTuple):
 
 
 class Habits(NamedTuple):
-    """What the procedures that a question triggers have looked for besides: words, facts, rows of the business's database."""
+    """What the procedures that a question triggers have looked for besides: words (by the procedure that names them), facts,
+    rows of the business's database."""
 
-    words: Widened = ()
+    words: Sequence[tuple[UUID, Sequence[str]]] = ()
     claims: Sequence[SoughtClaim] = ()
     rows: Sequence[SoughtRows] = ()
 
@@ -160,13 +151,10 @@ class Habits(NamedTuple):
         return [word for _, own in self.words for word in own]
 
 
-NO_HABITS = Habits()
-
-
 def habits_for(standing: Standing, asked: Asked) -> Habits:
     """Of these procedures (seed 004, transformation 4); no word twice."""
     if not standing.procedures:
-        return NO_HABITS
+        return Habits()
     words: list[tuple[UUID, Sequence[str]]] = []
     claims: list[SoughtClaim] = []
     rows: list[SoughtRows] = []
@@ -202,13 +190,14 @@ def _about(entity: str | None, asked: Asked) -> list[str] | None:
 def openings(
     standing: Standing,
     blocks: Sequence[Block],
-    place: VisibleTurns,
+    place: IndexScope,
     reading: MessageTopics,
     worths: Mapping[UUID, float] = MappingProxyType({}),
     dropped: Sequence[Block] = (),
 ) -> NotesDue:
-    """What is to be said beside the blocks that stay in the prompt. `reading`: the message's; `worths`: as `bears_on`
-    has them. `dropped`: blocks that had to go: the facts that they said are said again, as they are now."""
+    """What is to be said beside the blocks that stay in the prompt. `place`: where the request stands; `reading`: the
+    message's; `worths`: as `bears_on` has them. `dropped`: blocks that had to go: the facts that they said are said again,
+    as they are now."""
     if standing.profile is None and not standing.facts and not standing.wishes:
         return NO_OPENINGS
     reading = naming(reading, standing.facts)
@@ -240,11 +229,11 @@ def openings(
             why[each.note] = bearing
         else:
             aside.append(each)
-    spoken = [
+    said: list[StandingWish | StandingFact] = [
+        *standing.wishes,
         *[each for each in facts if len(each.value) <= VALUE_CHARS],
         *[each for each in seen if each.note in live],
     ]
-    said: list[StandingWish | StandingFact] = [*standing.wishes, *spoken]
     return NotesDue(
         lines,
         standing.profile_note,
@@ -287,7 +276,7 @@ def _say_wishes(said: NoteLines, opened: NotesDue, budget: int, count: Count) ->
     dropped: list[list[object]] = []
     used = WISHES_TOKENS
     for each in reversed(opened.wishes):  # the last one said goes first: it may have taken an earlier one back
-        cost = _wish_cost(each, count)
+        cost = line_cost(_wish_line(each), count)
         if used + cost > budget or len(each.text) > WISH_CHARS:
             dropped.append([each.memory, Reason.OVER_BUDGET])
         else:
@@ -364,7 +353,7 @@ def _ask(
         if len(said.asked) == questions:
             break
         line = QUESTION_LABEL + validation_question(neutralise(each.text), due[each.id])
-        cost = count(line + "\n") + 1
+        cost = line_cost(line, count)
         if used + cost <= budget:
             said.after.append(line)
             said.asked.append(each.id)
@@ -404,17 +393,17 @@ def _shown(key: str, value: str) -> tuple[str, str]:
     return key, neutralise(value).replace(";", ",")
 
 
+def line_cost(line: str, count: Count) -> int:
+    """Tokens of a line with its end."""
+    return count(line + "\n") + 1
+
+
 def _fact_cost(fact: StandingFact, count: Count) -> int:
-    key, value = _told(fact)
-    return count(f"- {key}: {value}\n") + 1
+    return count("- {}: {}\n".format(*_told(fact))) + 1
 
 
 def _wish_line(wish: StandingWish) -> str:
     return f"- {neutralise(wish.text)}"
-
-
-def _wish_cost(wish: StandingWish, count: Count) -> int:
-    return count(_wish_line(wish) + "\n") + 1
 
 
 def _profile_line(lines: Sequence[str]) -> str:
@@ -422,10 +411,10 @@ def _profile_line(lines: Sequence[str]) -> str:
 
 
 def _profile_cost(lines: Sequence[str], count: Count) -> int:
-    return count(_profile_line(lines) + "\n") + 1 if lines else 0
+    return line_cost(_profile_line(lines), count) if lines else 0
 
 
-def _in_prompt(session: UUID | None, turn: int | None, place: VisibleTurns) -> bool:
+def _in_prompt(session: UUID | None, turn: int | None, place: IndexScope) -> bool:
     """Whether what was said there stands in the prompt, or what was said instead does."""
     if session is None:
         return False
@@ -434,7 +423,7 @@ def _in_prompt(session: UUID | None, turn: int | None, place: VisibleTurns) -> b
     return session in place.ancestors
 
 
-# --- what a line says behind something that is so no more -------------------------------------------------------------
+# --- what a line says behind something that is so no more ----------------------------------------------------------------
 
 
 class EndedSince(NamedTuple):

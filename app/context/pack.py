@@ -13,13 +13,12 @@ from msgspec import Struct
 from app.context.candidates import Candidate
 from app.context.rank import words_in
 from app.context.score import Scored, best_first
+from app.context.transcript import RESULT_ROLES
 from app.context.worth import Rate
 
 DIGEST_SHARE, RECAP_SHARE = 1 / 3, 2 / 3
 """Most of a budget that summaries may take, and where it is asked what a conversation was about: a session's summary is as long
 as a third of a block (docs/explanation/consolidation.md); the rest is for what was said in so many words."""
-
-
 TELLING = 0.8
 """Share of an item's words that stand in another from which the two tell one thing: what they have less in common (the, and, I)
 says nothing."""
@@ -32,7 +31,7 @@ class Reason(StrEnum):
     OVER_BUDGET = "over_budget"  # it did not fit what was left
     DUPLICATE = "duplicate"  # the same words, or the message it was learned from, are in the prompt by another item
     VISIBLE = "visible"  # it stands in the prompt already: in the transcript, or in an earlier block
-    BELOW_FLOOR = "below_floor"  # its score is too low, or it is not worth its tokens at this price
+    BELOW_FLOOR = "below_floor"  # it is not worth its tokens at this price
     SUPPRESSED = "suppressed"  # forgotten, erased or superseded
     NOT_ASKED = "not_asked"  # a fact on which nothing that the message says bears
     OUTRANKED = "outranked"  # the business's own database says otherwise, and is the authority
@@ -139,7 +138,6 @@ def pack(
     visible_hashes: Collection[bytes] = frozenset(),
     suppressed: Collection[UUID] = frozenset(),
     outranked: Collection[UUID] = frozenset(),
-    floor: float | None = None,
     limit: int | None = None,
     diversity: float | None = None,
     digests: int | None = None,
@@ -156,7 +154,7 @@ def pack(
     asks of one that costs so many tokens; then a message gives way to a memory that is chosen already and says the same in
     fewer words.
     `told`: lines that the prompt has already; what repeats one of them is worth what it adds, too.
-    `diversity`: λ of `diverse`, in whose order they are taken then. `floor`: lowest score taken. `limit`: most items taken
+    `diversity`: λ of `diverse`, in whose order they are taken then. `limit`: most items taken
     (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
     it) is the caller's to see: nothing is chosen then, and `tokens` is what the meter says.
 
@@ -166,8 +164,10 @@ def pack(
     gone, seen = frozenset(suppressed), frozenset(visible)
     if diversity is not None:
         ordered = diverse(scored, diversity)
+    elif order == "score":
+        ordered = best_first(scored)
     else:
-        ordered = best_first(scored) if order == "score" else sorted(scored, key=_by_efficiency)
+        ordered = sorted(scored, key=lambda each: (-each.score / max(1, each.candidate.token_count), each.candidate.id))
     best = max([each.score for each in ordered], default=0.0)
     state = _Packing(budget, meter, limit, digests, price, best, told)
     for item in ordered:
@@ -179,8 +179,6 @@ def pack(
             state.drop(item, Reason.OUTRANKED)
         elif candidate.id in seen or origin in seen or candidate.content_hash in visible_hashes:
             state.drop(item, Reason.VISIBLE)
-        elif floor is not None and item.score < floor:
-            state.drop(item, Reason.BELOW_FLOOR)
         else:
             state.offer(item, origin)
     return Packed(tuple(state.chosen.values()), tuple(state.dropped), meter.used)
@@ -198,6 +196,9 @@ class _Packing:
         told: Iterable[str],
     ) -> None:
         self.budget = budget
+        self.meter = meter
+        self.limit = limit
+        self.digests = digests  # tokens left for them
         self.price = price
         self._best = best
         self._least = price.least_of_one(0, best) if price is not None else 0.0  # whatever an item costs
@@ -205,9 +206,6 @@ class _Packing:
         self._told = [frozenset(words_in(line)) for line in told] if price is not None else []
         self._every = set().union(*self._told)
         self._own: frozenset[str] = frozenset()  # words of the item that is looked at
-        self.digests = digests  # tokens left for them
-        self.meter = meter
-        self.limit = limit
         self.chosen: dict[UUID, Scored] = {}
         self.dropped: list[Verdict] = []
         self._hashes: dict[bytes, UUID] = {}
@@ -260,8 +258,8 @@ class _Packing:
             return False
         if self.digests is not None and candidate.token_count > self.digests and candidate.digest:
             return False
-        room = self.budget - self.meter.used
         if not replaced:
+            room = self.budget - self.meter.used
             return candidate.token_count <= room and self.meter.cost(candidate) <= room
         for memory in replaced:
             self.meter.remove(self.chosen[memory].candidate)
@@ -294,8 +292,7 @@ class _Packing:
             self.digests -= sign * candidate.token_count
 
 
-def _by_efficiency(item: Scored) -> tuple[float, UUID]:
-    return (-item.score / max(1, item.candidate.token_count), item.candidate.id)
+# --- the history ---------------------------------------------------------------------------------------------------------
 
 
 class Suffix(NamedTuple):
@@ -307,11 +304,7 @@ class Suffix(NamedTuple):
 
 
 def history_suffix(
-    token_counts: Sequence[int],
-    budget: int,
-    keep_first: bool = True,
-    *,
-    roles: Sequence[str] | None = None,
+    token_counts: Sequence[int], budget: int, keep_first: bool = True, *, roles: Sequence[str] | None = None
 ) -> Suffix:
     """The longest suffix of the history within `budget`: seed 000 §6.3's largest k, by a backward cumulative sum.
 
@@ -343,10 +336,13 @@ def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | N
         fitting = range(start, len(token_counts))
         begin = next((i for i in fitting if roles[i] == "user"), None)
         if begin is None:
-            begin = next((i for i in fitting if roles[i] not in {"tool", "function"}), len(token_counts))
+            begin = next((i for i in fitting if roles[i] not in RESULT_ROLES), len(token_counts))
         used -= sum(token_counts[start:begin])
         start = begin
     return start, used
+
+
+# --- how full it got -----------------------------------------------------------------------------------------------------
 
 
 class Efficiency(NamedTuple):

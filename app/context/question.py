@@ -20,7 +20,7 @@ from app.memory.extract_dates import FoundDate, find_dates, in_english
 from app.memory.text import names, slug, terms
 from app.store.user_profile import Standing
 
-# --- the user's own clock: what "yesterday" and "last month" are counted by -------------------------------------------
+# --- the user's own clock: what "yesterday" and "last month" are counted by ----------------------------------------------
 #
 # The zone is the user's fact `time_zone`, which is text: what was said ("I'm in the Pacific time zone"), or what an application
 # wrote there (docs/explanation/recall.md). What cannot be read as a zone is UTC.
@@ -79,7 +79,7 @@ def at_home(now: datetime, standing: Standing) -> datetime:
     return now
 
 
-# --- periods ----------------------------------------------------------------------------------------------------------
+# --- periods -------------------------------------------------------------------------------------------------------------
 #
 # Quarters, weeks and stretches of time in a question: "last quarter", "Q3 2024", "week 34", "the last 30 days". Weeks are those
 # of ISO 8601: they begin on Monday, and week 1 has the year's first Thursday.
@@ -111,7 +111,7 @@ _HOURS_A_DAY = 24
 
 
 class Period(NamedTuple):
-    """Where it stands in the text, its days (`until` is not one of them), and whether it names its year."""
+    """A date, or a period, in a text: where it stands, its days (`until` is not one of them), and whether it names its year."""
 
     start: int
     stop: int
@@ -132,33 +132,34 @@ def find_periods(text: str, today: date, *, past: bool) -> Iterator[Period]:
 
 def _days(match: re.Match[str], year: int | None, today: date, past: bool) -> tuple[date, date] | None:
     if which := match["which"]:
-        first = months_on(_quarter(today.year, (today.month + 2) // 3), 3 * STEPS[which.lower()])
+        first = months_on(date(today.year, (today.month + 2) // 3 * 3 - 2, 1), 3 * STEPS[which.lower()])
         return first, months_on(first, 3)
     if number := match["q"] or match["q2"] or match["nth"]:
         if number.lower() == "last" and year is None:
             return None
-        first = _quarter(today.year if year is None else year, _ORDINALS.get(number.lower()) or int(number))
+        first = date(today.year if year is None else year, 3 * (_ORDINALS.get(number.lower()) or int(number)) - 2, 1)
         if year is None:
-            first = first.replace(year=_nearest(first, months_on(first, 3), today, past))
+            first = first.replace(year=_of_year(first, today, past, 3))
         return first, months_on(first, 3)
     if week := match["week"]:
         return _week(int(week), year, today, past) if year or match["calendar"] or int(week) > COUNTED_WEEKS else None
     if match["over"]:
         return back(today, 1, match["unit2"].lower()), today + timedelta(days=1)
-    told = match["count"].lower().removeprefix("a ").removesuffix(" of")
-    count, unit = int(told) if told.isdecimal() else COUNTS[told], match["unit"].lower()
+    count, unit = _counted(match["count"]), match["unit"].lower()
     if STEPS[match["way"].lower()] > 0:
         return today, back(today, -count, unit) + timedelta(days=1)
     return back(today, count, unit), today + timedelta(days=1)
 
 
-def _quarter(year: int, number: int) -> date:
-    return date(year, 3 * number - 2, 1)
+def _counted(told: str) -> int:
+    """The number that is meant by "3", "three" or "a couple of"."""
+    told = told.lower().removeprefix("a ").removesuffix(" of")
+    return int(told) if told.isdecimal() else COUNTS[told]
 
 
-def _nearest(first: date, until: date, today: date, past: bool) -> int:
-    """The year of what comes every year: of the last that has begun, or of the next that is not over."""
-    return first.year - (first > today) if past else first.year + (until <= today)
+def _of_year(first: date, today: date, past: bool, months: int = 1) -> int:
+    """The year of what comes every year, for so many months: of the last that has begun, or of the next that is not over."""
+    return first.year - (first > today) if past else first.year + (months_on(first, months) <= today)
 
 
 def _week(number: int, year: int | None, today: date, past: bool) -> tuple[date, date] | None:
@@ -190,7 +191,7 @@ def months_on(first: date, by: int) -> date:
     return date(months // 12, months % 12 + 1, 1)
 
 
-# --- the time that a question speaks of -------------------------------------------------------------------------------
+# --- the time that a question speaks of ----------------------------------------------------------------------------------
 #
 # "last month", "in May", "on 3 March 2025", "before Christmas", "two weeks ago", "in Q3". Days are those of `now`'s own zone. A
 # question tells of what was, unless it speaks of what is to come.
@@ -203,17 +204,8 @@ class TimeSpan(NamedTuple):
     end: datetime | None
 
 
-class _Days(NamedTuple):
-    start: int
-    stop: int
-    first: date
-    until: date
-    year: bool
-
-
 TIME_CHARS = 500
 """Of a longer question the beginning and the end are looked at: what is pasted between has dates of its own."""
-_ONE_DAY = timedelta(days=1)
 AROUND_WEEKS, AROUND_DAYS = 3, 1
 """Days on either side of "two weeks ago", and of "three days ago": nobody means that very day."""
 _MONTHS = (
@@ -287,8 +279,6 @@ _YEAR_RANGE = re.compile(
 """Months and years that stand alone are dates in a range: "between May and July", "from 2019 to 2021"."""
 _JOIN = re.compile(r"[ ,]*(?:and|to|until|through|till)[ ,]*(?:the )?", re.IGNORECASE)
 _UNITS = {"day": 1, "week": 7, "weekend": 7, "month": 30, "year": 365}
-
-
 _WORD = re.compile(r"[a-z]+|\d")
 _HINTS_TEXT = """
     0 1 2 3 4 5 6 7 8 9 hour hours day days week weeks weekend month months quarter quarters year years today tonight
@@ -314,12 +304,14 @@ def asked_time(query: str, now: datetime) -> TimeSpan | None:
     query = _ONE_MONTH.sub(r"\1 \2 \4 \3 ", query)
     try:
         query = _spelled_out(query, now.date())
-        days = list(_found(query, now))
+        days = _found(query, now)
         if not days:
             return None
         at = next((n for n, each in enumerate(days) if each.year), 0)
         for one, other in pairwise(days):
-            if _joined(query, one, other) and days[at] in (one, other):
+            lead = _lead(query, one)
+            joined = lead is not None and lead["pair"] and _JOIN.fullmatch(query[one.stop : other.start])
+            if joined and days[at] in (one, other):
                 return _span(*_from_to(one, other), now)
         return _led(days[at], _lead(query, days[at]), now)
     except (OverflowError, ValueError):  # beyond the calendar
@@ -357,20 +349,14 @@ def _months(match: re.Match[str], today: date, past: bool) -> str:
 def _which_year(today: date, month: int, which: str) -> int:
     """The year of last May, this May or next May."""
     step = STEPS[which.lower()]
-    return _year(today, date(today.year, month, 1), step < 0) if step else today.year
+    return _of_year(date(today.year, month, 1), today, step < 0) if step else today.year
 
 
-def _lead(query: str, days: _Days) -> re.Match[str] | None:
+def _lead(query: str, days: Period) -> re.Match[str] | None:
     return _LEAD.search(query[max(0, days.start - LEAD_CHARS) : days.start])
 
 
-def _joined(query: str, one: _Days, other: _Days) -> bool:
-    """Whether the question says "from one to the other"."""
-    lead = _lead(query, one)
-    return lead is not None and lead["pair"] is not None and _JOIN.fullmatch(query[one.stop : other.start]) is not None
-
-
-def _led(days: _Days, lead: re.Match[str] | None, now: datetime) -> TimeSpan:
+def _led(days: Period, lead: re.Match[str] | None, now: datetime) -> TimeSpan:
     """The time that a date stands for, after the words before it."""
     if lead is None or lead["pair"]:
         return _span(days.first, days.until, now)
@@ -382,25 +368,25 @@ def _led(days: _Days, lead: re.Match[str] | None, now: datetime) -> TimeSpan:
     return _span(None, days.first if word in ("before", "prior to") else days.until, now)
 
 
-def _found(query: str, now: datetime) -> Iterator[_Days]:
+def _found(query: str, now: datetime) -> list[Period]:
     """The dates of a question, in its order."""
     past = _FUTURE.search(query) is None
-    found = [_Days(*each) for each in find_periods(query, now.date(), past=past)]
+    found = list(find_periods(query, now.date(), past=past))
     for each in find_dates(query, now, past=past):
         if not _stands_in(found, each.start, each.end):
             found.append(_dated(query, each))
     for match in _BARE.finditer(query):
         if not _stands_in(found, match.start(), match.end()):
             found.append(_bare(match, now.date(), past))
-    return iter(sorted(found))
+    return sorted(found)
 
 
-def _stands_in(found: Sequence[_Days], start: int, stop: int) -> bool:
+def _stands_in(found: Sequence[Period], start: int, stop: int) -> bool:
     """Whether what stands there is part of something longer."""
     return any(each.start < stop and start < each.stop for each in found)
 
 
-def _dated(query: str, date_there: FoundDate) -> _Days:
+def _dated(query: str, date_there: FoundDate) -> Period:
     """A date, with the days around it that are meant as well."""
     start, first, until = date_there.start, date_there.first, date_there.until
     text = query[start : date_there.end]
@@ -409,16 +395,16 @@ def _dated(query: str, date_there: FoundDate) -> _Days:
         first, until = first - around, until + around
     if text.lower().startswith("since "):
         start += len("since ")
-    if until - first == _ONE_DAY and (week := _WEEK_OF.search(query[max(0, start - LEAD_CHARS) : start])):
+    if until - first == timedelta(days=1) and (week := _WEEK_OF.search(query[max(0, start - LEAD_CHARS) : start])):
         start -= len(week[0])
         first -= timedelta(days=first.weekday())
         until = first + timedelta(days=7)
         if week["what"].lower() == "weekend":
             first += timedelta(days=5)
-    return _Days(start, date_there.end, first, until, date_there.year)
+    return Period(start, date_there.end, first, until, date_there.year)
 
 
-def _bare(match: re.Match[str], today: date, past: bool) -> _Days:
+def _bare(match: re.Match[str], today: date, past: bool) -> Period:
     groups = match.groupdict()
     year = groups["year"] or groups["year2"] or groups["year3"] or groups["year4"]
     start = match.start()
@@ -427,14 +413,14 @@ def _bare(match: re.Match[str], today: date, past: bool) -> _Days:
     elif month := groups["month"] or groups["month2"]:
         start = match.start("month" if groups["month"] else "month2")
         number = _NUMBERS[month.lower()[:3]]
-        first = date(int(year) if year else _year(today, date(today.year, number, 1), past), number, 1)
+        first = date(int(year) if year else _of_year(date(today.year, number, 1), today, past), number, 1)
         until = months_on(first, 1)
     elif groups["season"]:
         first = date(int(year or 0), _SEASONS[groups["season"].lower()], 1)
         until = months_on(first, 3)
     else:
         first, until = date(int(year or 0), 1, 1), date(int(year or 0) + 1, 1, 1)
-    return _Days(start, match.end(), first, until, year is not None)
+    return Period(start, match.end(), first, until, year is not None)
 
 
 def _feast(name: str, year: str | None, today: date, past: bool) -> tuple[date, date]:
@@ -445,18 +431,11 @@ def _feast(name: str, year: str | None, today: date, past: bool) -> tuple[date, 
     elif name.startswith("valentine"):
         month, day, days = 2, 14, 1
     first = date(today.year, month, day)
-    first = first.replace(year=int(year) if year else _year(today, first, past))
+    first = first.replace(year=int(year) if year else _of_year(first, today, past))
     return first, first + timedelta(days=days)
 
 
-def _year(today: date, this_year: date, past: bool) -> int:
-    """Of what comes every year: the last time that it came, or the next."""
-    if past:
-        return today.year - (this_year > today)
-    return today.year + (months_on(this_year, 1) <= today)
-
-
-def _from_to(one: _Days, other: _Days) -> tuple[date, date]:
+def _from_to(one: Period, other: Period) -> tuple[date, date]:
     """From one date to another; a year that only one of them says holds for both."""
     first, until = one.first, other.until
     if one.year and not other.year:
@@ -487,19 +466,10 @@ def _span(first: date | None, until: date | None, now: datetime) -> TimeSpan:
     return TimeSpan(begin, end)
 
 
-# --- the question -----------------------------------------------------------------------------------------------------
+# --- the question --------------------------------------------------------------------------------------------------------
 
 Strategy = Literal["factual_entity_focused", "procedural", "exploratory", "temporal_focused"]
 """The four of seed 004."""
-
-Category = Literal["factual", "procedural", "exploratory", "temporal"]
-"""What kind of question it is, in the words of seed 004."""
-_CATEGORIES: dict[Strategy, Category] = {
-    "factual_entity_focused": "factual",
-    "procedural": "procedural",
-    "exploratory": "exploratory",
-    "temporal_focused": "temporal",
-}
 
 MAX_CHARS = 2000
 """Of a longer question the beginning is looked at."""
@@ -596,7 +566,8 @@ class QueryType(NamedTuple):
     """Seed 004's classification of a question (stage 1, step 2). `requires_domain_db`: what it names may have changed, and the
     business's own database says how it is now."""
 
-    category: Category
+    category: str
+    """The first word of the strategy: factual, procedural, exploratory or temporal."""
     entity_focused: bool
     time_focused: bool
     procedural: bool
@@ -610,7 +581,7 @@ def query_type(asked: Asked, *, resolved: bool = False, domain: bool = False) ->
     known = asked._replace(named=asked.named or resolved)
     strategy = known.strategy
     return QueryType(
-        category=_CATEGORIES[strategy],
+        category=strategy.partition("_")[0],
         entity_focused=known.named,
         time_focused=asked.timed,
         procedural=strategy == "procedural",
@@ -640,8 +611,7 @@ def turns_ago(query: str) -> int | None:
         return 1
     if match["count"] is None:
         return EARLIER
-    told = match["count"].lower().removeprefix("a ").removesuffix(" of")
-    return int(told) if told.isdecimal() else COUNTS[told]
+    return _counted(match["count"])
 
 
 def understand(query: str, now: datetime) -> Asked:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import UUID
 
 import numpy as np
@@ -34,14 +34,13 @@ from app.store.item_columns import (
     speaker_mark,
 )
 
-# The words of a text: runs of letters and digits.
-
 _WORD = re.compile(r"[^\W_]+")
 _APART = {code: " " for code in range(128) if not chr(code).isalnum()}
 
 
 def words_in(text: str) -> list[str]:
-    """In lower case. (Of ASCII without the regular expression, which takes four times as long.)"""
+    """The words of a text, runs of letters and digits, in lower case. (Of ASCII without the regular expression, which takes
+    four times as long.)"""
     text = text.lower()
     return text.translate(_APART).split() if text.isascii() else _WORD.findall(text)
 
@@ -55,8 +54,9 @@ NEAR = 30.0
 KNOWN_ROLES = frozenset({"user", "assistant", "system", "tool"})
 """Names that are none: "the user" in a question names nobody."""
 USER_ROLE = 1
-OF_SESSION, OF_OTHERS = 10, 11
-"""The role in the place of a memory that sums up a session, or anything else (`agent_data.summary_mark`)."""
+OF_SESSION = 10
+"""The role in the place of a memory that sums up a session; of one that sums up anything else 11
+(`agent_data.summary_mark`)."""
 VECTOR_CHANNEL, TEXT_CHANNEL, ENTITY_CHANNEL, TIME_CHANNEL, RECENT_CHANNEL, SUMMARY_CHANNEL = (1 << n for n in range(6))
 RECENT = 20
 """Items that count as the latest (seed 000 §6.4 asks for so many by use)."""
@@ -66,7 +66,6 @@ they have happened."""
 AHEAD_DAYS = 3.0
 """Days before it, likewise: of what is about to happen less is told."""
 Column = NDArray[np.float32]
-_TINY = 1e-6
 
 
 class Ranking(Struct, frozen=True):
@@ -239,14 +238,11 @@ def timeliness(moments: NDArray[np.int64], span: TimeSpan | None) -> Column:
     if span is None:
         return np.zeros(len(moments), np.float32)
     days = moments / US_PER_DAY
-    late = days - (_days_of(span.end) if span.end is not None else np.inf)
-    early = (_days_of(span.begin) if span.begin is not None else -np.inf) - days
+    begin, end = ((each - EPOCH) / timedelta(days=1) if each is not None else None for each in span)
+    late = days - (end if end is not None else np.inf)
+    early = (begin if begin is not None else -np.inf) - days
     away = np.maximum(late / TOLD_DAYS, early / AHEAD_DAYS)
     return np.exp(-np.maximum(away, 0.0)).astype(np.float32)
-
-
-def _days_of(moment: datetime) -> float:
-    return (moment - EPOCH) / timedelta(days=1)
 
 
 def saturation(scan: Scan, tokens: Column) -> Column:
@@ -335,7 +331,7 @@ def same_word(lexeme: str, name: str) -> bool:
 
 def _normalised(column: Column) -> Column:
     top = float(column.max()) if len(column) else 0.0
-    return column / np.float32(top) if top > _TINY else np.zeros_like(column)
+    return column / np.float32(top) if top > 1e-6 else np.zeros_like(column)
 
 
 def highest(worth: NDArray[np.float32], many: int) -> NDArray[np.intp]:

@@ -1,4 +1,5 @@
-"""The cards that a user's message asks for, as the compiler knows them. Who keeps them (`Feature.cards`) tells them."""
+"""What a compile or a search is asked for, and what comes of it; and the ports of the cards that a message asks for, which
+whoever keeps them (`Feature.cards`) tells."""
 
 from __future__ import annotations
 
@@ -18,6 +19,8 @@ from app.context.score import Scored
 from app.context.transcript import Transcript
 from app.sources import Placement, Price
 from app.store.user_profile import NOTHING, Standing
+
+# --- the cards that a message asks for -----------------------------------------------------------------------------------
 
 
 class TellsCards(Protocol):
@@ -68,15 +71,14 @@ class Read(NamedTuple):
         return None
 
 
-# --- What a compile or a search is asked for, and what comes of it: plain values.
+# --- values --------------------------------------------------------------------------------------------------------------
 
-# What Mneme did because the user's message asked for it, as a block tells it: a sentence of Mneme's own, with the memories
-# that it names.
+NAMED = "{named}"
 
 
 class Deed(NamedTuple):
-    """`words`: the sentence, with `{named}` where it names `items` (id and text). Without the texts it quotes nobody, and may
-    be kept."""
+    """What Mneme did because the user's message asked for it, as a block tells it. `words`: a sentence of Mneme's own, with
+    `NAMED` where it names `items` (id and text). Without the texts it quotes nobody, and may be kept."""
 
     words: str
     items: tuple[tuple[UUID, str], ...] = ()
@@ -85,9 +87,6 @@ class Deed(NamedTuple):
     def sentence(self) -> str:
         """As the block says it."""
         return self.words.replace(NAMED, "; ".join(neutralise(text) for _, text in self.items))
-
-
-NAMED = "{named}"
 
 
 class PathMessage(NamedTuple):

@@ -1,6 +1,7 @@
-"""What is known of the things that a request names, as a prompt is told it: plain values, which `app/features/knowledge` fills.
+"""What is known of the things that a request names, as a prompt is told it: plain values, and the ports of who knows it
+(`app/features/knowledge`; `Feature.knower`).
 
-The compiler asks an `Inquiry`: what the mentions mean is there before memory is searched; `known` comes when the business's own
+`Knows` begins an `Inquiry`: what the mentions mean is there before memory is searched; `known` comes when the business's own
 database has answered, or its time is over.
 """
 
@@ -14,11 +15,11 @@ from uuid import UUID
 
 from app.memory.episodes import SoughtRows
 
-Method = Literal["exact", "known_alias", "fuzzy", "coreference", "disambiguation", "domain_db"]
-"""By which of the five stages of seed 004 a mention was resolved; `domain_db`: found in the business's own database."""
-
 if TYPE_CHECKING:
     from asyncio import Task
+
+Method = Literal["exact", "known_alias", "fuzzy", "coreference", "disambiguation", "domain_db"]
+"""By which of the five stages of seed 004 a mention was resolved; `domain_db`: found in the business's own database."""
 
 
 class Entity(NamedTuple):
@@ -152,7 +153,7 @@ class Inquiry(Protocol):
         """Nobody waits any more; what has come stays known."""
 
 
-# --- Who is asked what is known of the things that a request names: whatever knows of things has one (`Feature.knower`).
+# --- who is asked --------------------------------------------------------------------------------------------------------
 
 RECENT = 10
 """Messages before the question that tell what "they" means (seed 004, stage 4)."""

@@ -1,4 +1,5 @@
-"""Candidates for a prompt or a search (seed 000 §6.4 phase 3): all is ranked by numbers alone, and the best is fetched."""
+"""Candidates for a prompt or a search (seed 000 §6.4 phase 3): all is ranked by numbers alone, the best is fetched, and of long
+messages the passage that answers is cut out (`PassageCutter`)."""
 
 from __future__ import annotations
 
@@ -18,16 +19,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from app.context.bearing import BEARS_WORTH
-from app.context.candidates import CHANNELS, Candidate
+from app.context.candidates import CHANNEL_SETS, CHANNELS, Candidate
 from app.context.notes import SoughtClaim
 from app.context.question import Asked, TimeSpan
 from app.context.rank import (
     ENTITY_CHANNEL,
-    RECENT_CHANNEL,
     SUMMARY_CHANNEL,
     TEXT_CHANNEL,
-    TIME_CHANNEL,
-    VECTOR_CHANNEL,
     Column,
     Ranking,
     gains,
@@ -41,17 +39,17 @@ from app.index.analyse import UNSPACED
 from app.index.indexes import CurrentIndex, Indexes, IndexScope
 from app.index.user_index import NEVER, FurtherItems, SharedPart
 from app.memory.candidate import Provenance
-from app.providers.embeddings import Embedder, Vectors
+from app.providers.embeddings import Embedder
 from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of
 from app.store.kinds import SUMMARIES
 from app.store.records import ROLE_NAMES, Vector
 from app.store.turns import RetrievedRow, TurnStore
 from app.store.user_profile import NOTHING, EndedFact, Standing
 
-# The passage of a long message that answers a question: a block of 1,500 tokens holds three pages of text, or thirty points.
+# --- the passage of a long message that answers a question ---------------------------------------------------------------
 #
-# A cut begins where a sentence or a line does, and ends there where it can. Nothing is stored for it: the message is indexed
-# whole, and its passage is found when it is wanted, which is for some thirty messages a prompt.
+# A block of 1,500 tokens holds three pages of text, or thirty points. A cut begins where a sentence or a line does, and ends
+# there where it can. Nothing is stored for it: the message is indexed whole, and some thirty are cut for a prompt.
 
 PASSAGE_TOKENS = 50
 """What a passage is to cost, tokens. Recall at 1,500 tokens, chat / work: 40: .86 / .74 (too little of a turn to count), 50:
@@ -68,14 +66,6 @@ AGAIN = 0.2
 """What a word's second time in a passage is worth, as a part of its first."""
 _STARTS = re.compile(r"(?:[.!?:;][\"')\]]*\s+|\n\s*)(?=\S)")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-
-
-class Passage(NamedTuple):
-    """`text[start:stop]` of the message, and its tokens."""
-
-    start: int
-    stop: int
-    tokens: int
 
 
 class PassageCutter:
@@ -98,8 +88,9 @@ class PassageCutter:
         pattern = "|".join(f"({start}{re.escape(stem)})" for start, stem in zip(starts, self._stems, strict=True))
         return re.compile(pattern, re.IGNORECASE)
 
-    def cut(self, text: str, tokens: int) -> Passage | None:
-        """The passage of a message of so many tokens; None: it is short enough to be shown whole."""
+    def cut(self, text: str, tokens: int) -> tuple[int, int, int] | None:
+        """Where the passage of a message of so many tokens begins and ends, and its own tokens; None: it is short enough to be
+        shown whole."""
         if tokens <= WHOLE_TOKENS:
             return None
         seen = text[:MAX_CHARS]
@@ -114,7 +105,7 @@ class PassageCutter:
             stop = start + len(stripped)
             cost = self._count(stripped)
             if cost <= WHOLE_TOKENS or len(stripped) < 2:
-                return Passage(start, stop, cost)
+                return start, stop, cost
             shorter = start + max(1, len(stripped) * PASSAGE_TOKENS // cost)
             space = text.rfind(" ", start, shorter)
             stop = space if space > start else shorter
@@ -155,18 +146,14 @@ def _end(text: str, starts: Sequence[int], start: int, width: int) -> int:
     return space if space > start else start + width
 
 
-class ChannelLimits(NamedTuple):
-    """How much each channel may bring: vectors (all of them, while there are no more), texts (words are looked up until so many
-    documents, four times, have one)."""
-
-    vectors: int
-    texts: int
+# --- what is fetched -----------------------------------------------------------------------------------------------------
 
 
-LIMITS = ChannelLimits(vectors=12_000, texts=50)
-"""Of prompts and searches alike. Whoever has more vectors gets the nearest. Evidence is often found by its neighbours: with 300
-candidates for each channel chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more; with 60
-documents work loses .015."""
+MOST_VECTORS, MOST_WORDED = 12_000, 50
+"""How much channels bring, to prompts and searches alike: vectors (all of them, while there are no more; else the nearest),
+and by words (which are looked up until so many documents, four times, have one). Evidence is often found by its neighbours:
+with 300 candidates for each channel chat loses .003, with 100 .05. Words beyond the first 200 documents find nothing more;
+with 60 documents work loses .015."""
 SLACK = 1.1
 """How many times the tokens of the budget are fetched: what repeats something, or may not come up, is left out only then. (In a
 prompt the lines around the texts make it 1.4 times.)"""
@@ -260,9 +247,7 @@ class Retriever:
         self.space: int | None = None
         """The number of the embedder's space; None: not known yet."""
 
-    async def candidates(
-        self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: ChannelLimits = LIMITS
-    ) -> Retrieved:
+    async def candidates(self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile) -> Retrieved:
         """The candidates most likely to be chosen.
 
         Raises StoreUnavailable, NoVector (an embedder that is away, or too late for `wanted.wait_s`).
@@ -286,8 +271,8 @@ class Retriever:
             query,
             vector,
             where,
-            vectors=limits.vectors,
-            texts=limits.texts,
+            vectors=MOST_VECTORS,
+            texts=MOST_WORDED,
             also=FurtherItems(tied, _moments(asked.span), asked.recap or "summary" in profile.channels),
             fresh=scope.fresh,
             shared=[SharedPart(each.space_id, each.session) for each in scope.shared],
@@ -349,27 +334,20 @@ class Retriever:
         """Of a question; None where there is none. Raises NoVector."""
         if not self._embedder.dimensions or not query or wait_s == 0:
             return None
-        if await self._space() is None:
-            return None
-        (vector,) = await self._waited_for(query, wait_s)
-        return vector if vector.any() else None
-
-    async def _space(self) -> int | None:
-        """The number of the embedder's space; None: there is none."""
-        if self.space is None and self._embedder.dimensions:
+        if self.space is None:
             self.space = await self._store.space_of(self._embedder.space)
-        return self.space
-
-    async def _waited_for(self, query: str, wait_s: float | None) -> Vectors:
+            if self.space is None:
+                return None
         try:
             async with asyncio.timeout(wait_s) as limit:
-                return await self._embedder.embed([query])
+                (vector,) = await self._embedder.embed([query])
         except Unavailable as error:
             raise NoVector(error.message) from error
         except TimeoutError as error:
             if not limit.expired():
                 raise
             raise NoVector("The embedder took too long for the question.") from error
+        return vector if vector.any() else None
 
     async def _fetch(self, places: Places, scope: Scope) -> list[RetrievedRow]:
         return await self._store.fetch_items(
@@ -386,12 +364,7 @@ class Retriever:
 
 
 def _parts(
-    ranking: Ranking,
-    profile: Profile,
-    wanted: Wanted,
-    things: bool,
-    scores: Column | None,
-    judgement: Judgement | None,
+    ranking: Ranking, profile: Profile, wanted: Wanted, things: bool, scores: Column | None, judgement: Judgement | None
 ) -> Iterator[NDArray[np.intp]]:
     """What to fetch, the likeliest first: as much as fills the budget `SLACK` times, and again. `things`: with the first of it
     comes whatever is tied to them."""
@@ -460,18 +433,9 @@ def _order(ranking: Ranking, profile: Profile, scores: Column | None) -> NDArray
         return highest(scores, ROUNDS * MOST)
     said = np.flatnonzero(ranking.channels & TEXT_CHANNEL)
     texts = said[np.argsort(-ranking.bm25(said), kind="stable")[: profile.channels.get("text", 0)]]
-    found = [_nearest(ranking, bit, profile.channels.get(name, 0)) for name, bit in NEAREST_OF.items()]
+    nearest = (name for name in CHANNELS if name != "text")
+    found = [_nearest(ranking, 1 << CHANNELS.index(name), profile.channels.get(name, 0)) for name in nearest]
     return np.unique(np.concatenate([texts, *found]))
-
-
-NEAREST_OF = {
-    "vector": VECTOR_CHANNEL,
-    "entity": ENTITY_CHANNEL,
-    "time": TIME_CHANNEL,
-    "recent": RECENT_CHANNEL,
-    "summary": SUMMARY_CHANNEL,
-}
-"""Legs of a profile that bring the nearest of theirs."""
 
 
 def _nearest(ranking: Ranking, channel: int, most: int) -> NDArray[np.intp]:
@@ -486,14 +450,11 @@ def _moments(span: TimeSpan | None) -> tuple[int, int] | None:
     """A time in microseconds since 2000, as places have it."""
     if span is None:
         return None
-    begin, end = span
+    (begin, end), microsecond = span, timedelta(microseconds=1)
     return (
-        round((begin - EPOCH) / _MICROSECOND) if begin is not None else -NEVER,
-        round((end - EPOCH) / _MICROSECOND) if end is not None else NEVER,
+        round((begin - EPOCH) / microsecond) if begin is not None else -NEVER,
+        round((end - EPOCH) / microsecond) if end is not None else NEVER,
     )
-
-
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def ranked_by(ranking: Ranking, profile: Profile) -> Column:
@@ -517,10 +478,6 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | No
     return list(zip(*(each[part].tolist() for each in columns), odds, strict=True))
 
 
-_CHANNELS: tuple[frozenset[str], ...] = tuple(
-    frozenset(name for bit, name in enumerate(CHANNELS) if number >> bit & 1) for number in range(2 ** len(CHANNELS))
-)
-"""Which channels brought an item, by number."""
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}
 
 
@@ -539,8 +496,8 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: PassageCutter, abou
     if kind in SUMMARIES:
         channels |= SUMMARY_CHANNEL
     if not memory and (passage := cutter.cut(content, token_count)) is not None:
-        kind, span, token_count = "passage", (passage.start, passage.stop), passage.tokens
-        content = content[passage.start : passage.stop]
+        start, stop, token_count = passage
+        kind, span, content = "passage", (start, stop), content[start:stop]
     return Candidate(
         item_id,
         "memory" if memory else "message",
@@ -559,7 +516,7 @@ def _candidate(row: RetrievedRow, numbers: _Numbers, cutter: PassageCutter, abou
         importance,
         access_count,
         content_hash or b"",
-        _CHANNELS[channels],
+        CHANNEL_SETS[channels],
         similarity if similarity == similarity else None,  # NaN is not itself
         entity_ids or (),
         origin,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -176,7 +177,7 @@ ProfileName = Literal[
 PROFILE_NAMES: tuple[ProfileName, ...] = get_args(ProfileName)
 
 
-# --- signals ----------------------------------------------------------------------------------------------------------
+# --- signals -------------------------------------------------------------------------------------------------------------
 #
 # A signal is a function from all candidates to one number each, so that each is a plain column and a profile only adds
 # columns up. Columns of a few hundred candidates are faster in plain Python than in numpy, whose arrays would have to
@@ -259,9 +260,10 @@ Column = list[float]
 Signal = Callable[[Sequence[Candidate], _Context], Column]
 
 
-def _similarity(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """cos(e_q, e_m), −1..1 (seed 000 §6.2 w1, seed 001 §3.2); 0 where the vector channel did not see the item."""
-    return [each.similarity or 0.0 for each in candidates]
+def _of_item(name: str) -> Signal:
+    """A field of the candidates, as it is; 0 for None."""
+    read = attrgetter(name)
+    return lambda candidates, _: [value or 0.0 for value in map(read, candidates)]
 
 
 def _freshness(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -298,11 +300,6 @@ def _recency(candidates: Sequence[Candidate], context: _Context) -> Column:
     ]
 
 
-def _importance(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """The memory's present importance, 0..1 (seed 001 §3.2)."""
-    return [each.importance for each in candidates]
-
-
 def _access_frequency(candidates: Sequence[Candidate], context: _Context) -> Column:
     """min(access count / 20, 1) (seed 001 §3.2)."""
     return [min(each.access_count / FULL_ACCESS, 1.0) for each in candidates]
@@ -311,19 +308,7 @@ def _access_frequency(candidates: Sequence[Candidate], context: _Context) -> Col
 def _entity_match(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 where the item's entities and the query's overlap, else 0 (seed 001 §3.2)."""
     wanted = context.query.entity_ids
-    if not wanted:
-        return [0.0] * len(candidates)
     return [0.0 if wanted.isdisjoint(each.entity_ids) else 1.0 for each in candidates]
-
-
-def _text(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """BM25, smoothed over the neighbouring turns, ÷ the best of all the user's items, 0..1 (`rank`)."""
-    return [each.near_text for each in candidates]
-
-
-def _vector(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """The cosine, smoothed over the neighbouring turns, ÷ the best of all the user's items, up to 1 (`rank`)."""
-    return [each.near_vector for each in candidates]
 
 
 def _own_words(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -333,21 +318,8 @@ def _own_words(candidates: Sequence[Candidate], context: _Context) -> Column:
 
 def _remembered(candidates: Sequence[Candidate], context: _Context) -> Column:
     """c·π for a memory, 0 for a raw message: what was distilled and kept has been judged once already."""
-    lowest = AUTHORITY[Provenance.SYSTEM_INFERRED]
-    return [
-        each.confidence * AUTHORITY.get(each.provenance_type, lowest) if each.source == "memory" else 0.0
-        for each in candidates
-    ]
-
-
-def _speaker(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """1 where the query names the one who said it."""
-    return [each.named for each in candidates]
-
-
-def _timely(candidates: Sequence[Candidate], context: _Context) -> Column:
-    """1 for what is of the time that the question speaks of, less for what came soon before or after, 0..1 (`rank`)."""
-    return [each.timely for each in candidates]
+    sure = _authority(candidates, context)
+    return [value if each.source == "memory" else 0.0 for value, each in zip(sure, candidates, strict=True)]
 
 
 def _excess(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -371,9 +343,8 @@ def _digest(candidates: Sequence[Candidate], context: _Context) -> Column:
 
 def _recap(candidates: Sequence[Candidate], context: _Context) -> Column:
     """1 for the summary of a session, where the question asks what a conversation was about."""
-    if not context.query.recap:
-        return [0.0] * len(candidates)
-    return [1.0 if each.of_session else 0.0 for each in candidates]
+    recap = context.query.recap
+    return [1.0 if recap and each.of_session else 0.0 for each in candidates]
 
 
 def _entity_overlap(candidates: Sequence[Candidate], context: _Context) -> Column:
@@ -438,24 +409,27 @@ def _reinforcement(candidates: Sequence[Candidate], context: _Context) -> Column
 
 SIGNALS: Mapping[str, Signal] = MappingProxyType(
     {
-        "semantic_similarity": _similarity,
+        "semantic_similarity": _of_item("similarity"),
         "entity_overlap": _entity_overlap,
         "temporal_relevance": _temporal_relevance,
         "reinforcement": _reinforcement,
-        "similarity": _similarity,
+        # cos(e_q, e_m), −1..1 (seed 000 §6.2 w1, seed 001 §3.2); 0 where the vector channel did not see the item.
+        "similarity": _of_item("similarity"),
         "freshness": _freshness,
         "frequency": _frequency,
         "authority": _authority,
         "recency": _recency,
-        "importance": _importance,
+        "importance": _of_item("importance"),  # a memory's present one, 0..1 (seed 001 §3.2)
         "access_frequency": _access_frequency,
         "entity_match": _entity_match,
-        "text": _text,
-        "vector": _vector,
+        # BM25, and the cosine, smoothed over the neighbouring turns, ÷ the best of all the user's items, up to 1 (`rank`).
+        "text": _of_item("near_text"),
+        "vector": _of_item("near_vector"),
         "own_words": _own_words,
         "remembered": _remembered,
-        "speaker": _speaker,
-        "timely": _timely,
+        "speaker": _of_item("named"),  # 1 where the query names the one who said it
+        # 1 for what is of the time that the question speaks of, less for what came soon before or after (`rank`).
+        "timely": _of_item("timely"),
         "excess": _excess,
         "digest": _digest,
         "recap": _recap,
@@ -517,9 +491,8 @@ def _likelihoods(candidates: Sequence[Candidate], context: _Context) -> Column:
         else:
             left = item.confidence
             if item.kind in DOUBTABLE:
-                left = effective_confidence(
-                    left, item.sure_since or item.created_at, context.now, context.decay_per_day
-                )
+                sure_since = item.sure_since or item.created_at
+                left = effective_confidence(left, sure_since, context.now, context.decay_per_day)
             history = prior(importance=item.importance, confidence=left, reinforcement=reinforcement,
                             frequency=frequency, tied=tied)  # fmt: skip
             found.append(sigmoid(item.odds + history))

@@ -27,6 +27,13 @@ QUERY_CHARS = 4000
 SYSTEM_ROLES = frozenset({"system", "developer"})
 """Roles of the application's own messages. They are left out of the chain: they often carry a clock."""
 
+RESULT_ROLES = frozenset({"tool", "function"})
+"""Roles of what tools gave."""
+
+LONG_TEXT = 100_000
+"""Characters of messages from which they are counted and analysed in a thread, so that other requests do not wait: some 50
+ms."""
+
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
 _THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 # A number that another serialiser may have written differently: 1.0 against 1, 1e16 against 10000000000000000.
@@ -129,6 +136,37 @@ class Transcript(Struct, frozen=True):
             chains.append(last)
         return cls(tuple(roles), tuple(hashes), tuple(chains), tuple(answered))
 
+    def with_earlier(
+        self,
+        lead: int,
+        roles: Sequence[str],
+        hashes: Sequence[bytes | None],
+        start: bytes,
+        *,
+        whole: bool,
+        systems: int = 0,
+    ) -> Transcript:
+        """With earlier messages of these `roles` and `hashes` behind the first `lead` ones, after `systems` system messages.
+        `whole`: nothing else came before, so that their chain is known. `start`: the chain hash that the rest goes on from."""
+        known = [each for each in hashes if each is not None]
+        before = chain(known) if whole and len(known) == len(hashes) else [None] * len(hashes)
+        rest = self.hashes[lead:]
+        links = iter(chain([each for each in rest if each is not None], start))
+        after = (None if each is None else next(links) for each in rest)
+        gap = [None] * systems
+        every = (*self.roles[:lead], *["system"] * systems, *roles, *self.roles[lead:])
+        return Transcript(
+            roles=every,
+            hashes=(*self.hashes[:lead], *gap, *hashes, *rest),
+            chains=(*self.chains[:lead], *gap, *before, *after),
+            answered=tuple(i for i, role in enumerate(every) if role == "assistant"),
+        )
+
+    @property
+    def lead(self) -> int:
+        """How many system messages it begins with."""
+        return next((i for i, role in enumerate(self.roles) if role not in SYSTEM_ROLES), len(self.roles))
+
     def last_user(self) -> int | None:
         """Index of the last user message."""
         return next((i for i in range(len(self.roles) - 1, -1, -1) if self.roles[i] == "user"), None)
@@ -137,10 +175,6 @@ class Transcript(Struct, frozen=True):
         """Whether the last user message has an assistant's message after it: a tool loop, or a prefill, goes on."""
         last = self.last_user()
         return last is not None and bool(self.answered) and self.answered[-1] > last
-
-    def tail(self, turns: int) -> bytes | None:
-        """`tail_hash` of these messages."""
-        return tail_hash(self.hashes, self.answered, turns)
 
 
 def text_of(message: object) -> str:
@@ -156,17 +190,17 @@ def text_of(message: object) -> str:
     return text if text or not isinstance(refusal, str) else refusal
 
 
-def query_of(messages: Sequence[object], limit: int = QUERY_CHARS) -> str:
+def query_of(messages: Sequence[object]) -> str:
     """What to look for: the last user message's own text.
 
-    Of a text over `limit` characters the two ends are kept, for a question stands before or after what it is about.
+    Of a text over `QUERY_CHARS` characters the two ends are kept, for a question stands before or after what it is about.
     """
     for message in reversed(messages):
         if isinstance(message, Mapping) and message.get("role") == "user":
             text = text_of(message).strip()
-            if len(text) <= limit:
+            if len(text) <= QUERY_CHARS:
                 return text
-            half = (limit - 1) // 2
+            half = (QUERY_CHARS - 1) // 2
             return f"{text[:half]}\n{text[-half:]}"
     return ""
 
@@ -179,20 +213,16 @@ def _read_parts(content: object) -> tuple[str, list[Any]]:
         if isinstance(part, str):
             texts.append(part)
         elif isinstance(part, Mapping):
-            _read_part(part, texts, others)
+            kind = part.get("type", "text")
+            text = part.get("refusal") if kind == "refusal" else part.get("text")
+            if isinstance(text, str) and isinstance(kind, str) and (kind in TEXT_PARTS or kind == "refusal"):
+                texts.append(text)
+            elif not (isinstance(kind, str) and kind in _THOUGHT_PARTS):
+                # Cache marks wander from message to message as a conversation grows; they are not part of what was said.
+                others.append({key: value for key, value in part.items() if key != "cache_control"})
         elif part is not None:
             others.append(part)
     return "\n".join(texts), others
-
-
-def _read_part(part: Mapping[str, Any], texts: list[str], others: list[Any]) -> None:
-    kind = part.get("type", "text")
-    text = part.get("refusal") if kind == "refusal" else part.get("text")
-    if isinstance(text, str) and isinstance(kind, str) and (kind in TEXT_PARTS or kind == "refusal"):
-        texts.append(text)
-    elif not (isinstance(kind, str) and kind in _THOUGHT_PARTS):
-        # Cache marks wander from message to message as a conversation grows; they are not part of what was said.
-        others.append({key: value for key, value in part.items() if key != "cache_control"})
 
 
 def _tool_calls(message: Mapping[str, Any]) -> list[bytes]:

@@ -1,18 +1,20 @@
-"""The newest messages of a running session, its working memory: L0 (seed 001 §5.1)."""
+"""The working memory of a running session (L0; seed 000 §2.2 and §6.1, seed 001 §5): what its newest messages hold, and what a
+prompt tells of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from app.context.assemble import Block, neutralise
 from app.context.facts_section import shown
-from app.context.notes import NoteLines
+from app.context.notes import Count, NoteLines, line_cost
 from app.context.pack import Reason
 from app.context.request import PathMessage
-from app.context.transcript import text_of
+from app.context.transcript import RESULT_ROLES, text_of
 from app.memory.text import sentences
 from app.store.consolidation import RESULT_CHARS, RecentMessage, Working
 
@@ -32,20 +34,19 @@ _ASKS_TO_GO_ON = re.compile(
 
 def working_of(messages: Sequence[RecentMessage], preferences: Sequence[Mapping[str, Any]]) -> Working:
     """The working memory after these messages, oldest first: those of the last `WINDOW_TURNS` turns count."""
-    window = last_turns(messages)
     called: dict[str, str] = {}
     pending: list[dict[str, Any]] = []
     results: list[dict[str, Any]] = []
-    for each in window:
-        for call in each.tool_calls:
-            called[str(call.get("id"))] = str((call.get("function") or {}).get("name") or "")
+    for each in messages[window([each.role for each in messages]) :]:
+        if each.tool_calls:
+            called |= _named(each.tool_calls)
         if each.role == "user":
             pending = []
         elif each.role == "assistant":
             pending = [{"message_id": str(each.message_id), "question": one} for one in asks_to_go_on(each.content)][
                 -MAX_PENDING:
             ]
-        elif each.role in ("tool", "function"):
+        elif each.role in RESULT_ROLES:
             results.append(
                 {
                     "message_id": str(each.message_id),
@@ -65,66 +66,56 @@ def asks_to_go_on(text: str) -> list[str]:
     return [one for one in sentences(text) if one.endswith("?") and _ASKS_TO_GO_ON.search(one)]
 
 
-def last_turns(messages: Sequence[RecentMessage], turns: int = WINDOW_TURNS) -> Sequence[RecentMessage]:
-    """The messages of the last turns; a turn begins with a message of the user."""
-    starts = [n for n, each in enumerate(messages) if each.role == "user"]
-    return messages[starts[-turns] :] if len(starts) > turns else messages
+def window(roles: Sequence[str], turns: int = WINDOW_TURNS) -> int:
+    """Where the last turns begin (seed 001 §5.2); a turn begins with a message of the user."""
+    asked = [i for i, role in enumerate(roles) if role == "user"]
+    return asked[-turns] if len(asked) > turns else 0
 
 
-# --- Working memory in a prompt (L0; seed 000 §2.2 and §6.1, seed 001 §5): what tools gave in the session's last turns, where
-# the history that is supplied leaves these turns out. What the transcript says already is never said again, so that a chat
-# whose history is whole has no such section; pending questions stand in the last turns, which are always there.
+def _named(calls: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The tools that were called, by the ids of the calls."""
+    return {str(each.get("id")): str((each.get("function") or {}).get("name") or "") for each in calls}
+
+
+# --- in a prompt ---------------------------------------------------------------------------------------------------------
+#
+# What tools gave in the session's last turns, where the history that is supplied leaves these out. What the transcript says
+# already is never said again; pending questions stand in the last turns, which are always there.
 
 LABEL = "Earlier in this conversation a tool gave"
 WHY = "results of the last turns that the history leaves out"
-_RESULTS = frozenset({"tool", "function"})
-
-Count = Callable[[str], int]
-
-
-class ToolResult(NamedTuple):
-    """What a tool gave, as a line."""
-
-    message: UUID
-    line: str
 
 
 class WorkingTold(NamedTuple):
-    """`results`: what there is to tell, newest first; `seen`: what an earlier block tells."""
+    """`results`: what there is to tell, newest first, by message; `seen`: what an earlier block tells."""
 
-    results: Sequence[ToolResult]
+    results: Mapping[UUID, str]
     seen: Sequence[UUID]
 
     def wants(self, count: Count) -> int:
         """Tokens that it would take."""
-        return sum(_cost(each, count) for each in self.results)
+        return sum(line_cost(each, count) for each in self.results.values())
 
     def tell(self, said: NoteLines, budget: int, count: Count) -> None:
         """Add what fits, the newest first, in the order in which it came. Before what is known of things: see
         `facts_section.shown`."""
-        chosen: list[ToolResult] = []
+        chosen: list[UUID] = []
         used = 0
-        for each in self.results:
-            if used + (cost := _cost(each, count)) <= budget:
-                chosen.append(each)
+        for message, line in self.results.items():
+            if used + (cost := line_cost(line, count)) <= budget:
+                chosen.append(message)
                 used += cost
-        said.before += [each.line for each in reversed(chosen)]
-        said.ids += [each.message for each in chosen]
+        said.before += [self.results[each] for each in reversed(chosen)]
+        said.ids += chosen
         said.tokens += used
         said.account["working"] = {
             "budget": budget,
             "tokens": used,
             "why": WHY,
-            "chosen": [each.message for each in chosen],
-            "dropped": [[each.message, Reason.OVER_BUDGET] for each in self.results if each not in chosen],
+            "chosen": chosen,
+            "dropped": [[each, Reason.OVER_BUDGET] for each in self.results if each not in chosen],
             "visible": list(self.seen),
         }
-
-
-def window(roles: Sequence[str], turns: int = WINDOW_TURNS) -> int:
-    """Where the last turns begin (seed 001 §5.2); a turn begins with a message of the user."""
-    asked = [i for i, role in enumerate(roles) if role == "user"]
-    return asked[-turns] if len(asked) > turns else 0
 
 
 def working_told(
@@ -135,21 +126,20 @@ def working_told(
     begin = max(first, window([str(each.message.get("role") or "") for each in path]))
     called: dict[str, str] = {}
     texts = {each.strip() for each in said.split("\0")}
-    there, results, seen = shown(blocks), [], []
+    there = shown(blocks)
+    results: dict[UUID, str] = {}
+    seen: list[UUID] = []
     for each in path[begin:start]:
-        for call in each.message.get("tool_calls") or ():
-            called[str(call.get("id"))] = str((call.get("function") or {}).get("name") or "")
+        if calls := each.message.get("tool_calls"):
+            called |= _named(calls)
         text = text_of(each.message).strip()
-        if each.message.get("role") not in _RESULTS or each.message_id is None or not text or text in texts:
+        if each.message.get("role") not in RESULT_ROLES or each.message_id is None or not text or text in texts:
             continue
         if each.message_id in there:
             seen.append(each.message_id)
             continue
         name = called.get(str(each.message.get("tool_call_id"))) or str(each.message.get("name") or "")
         told = f"{LABEL}{f' ({name})' if name else ''}: {text[:RESULT_CHARS]}"
-        results.append(ToolResult(each.message_id, neutralise(told)))
-    return WorkingTold(results[::-1][:MAX_RESULTS], seen) if results or seen else None
-
-
-def _cost(each: ToolResult, count: Count) -> int:
-    return count(each.line + "\n") + 1
+        results[each.message_id] = neutralise(told)
+    latest = dict(islice(reversed(results.items()), MAX_RESULTS))
+    return WorkingTold(latest, seen) if results or seen else None

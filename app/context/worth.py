@@ -27,7 +27,6 @@ from app.languages import bids, heard, replies
 from app.memory.commands import commands
 from app.memory.text import names
 from app.sources import Price
-from app.store.item_columns import Scan
 from app.text_cache import of_texts
 
 SHOWN, LINE = 55.0, 10.0
@@ -117,8 +116,6 @@ and must not keep the answer out."""
 SAME_COSINE = 5
 """Decimals in which the cosines of equal texts agree."""
 
-_NO_WORDS = np.zeros(0, bool)
-
 ASKED_FEATURES = ("held", "together", "lost", "named", "stranger", "first_person", "mine", "talk", "task", "timed")
 """Of `asked_features`, in its order; docs/explanation/recall.md says what each is. None is a cosine: how near two texts are
 that have nothing in common is another number for each embedder."""
@@ -143,9 +140,8 @@ class Logistic(Struct, frozen=True):
 
     def odds(self, values: Column) -> Column:
         """Log-odds (n,) of rows (n, features)."""
-        found: Column = (((values - self.means) / self.scales) @ self.weights + np.float32(self.bias)).astype(
-            np.float32
-        )
+        odds = ((values - self.means) / self.scales) @ self.weights + np.float32(self.bias)
+        found: Column = odds.astype(np.float32)
         return found
 
 
@@ -211,7 +207,7 @@ def _says_all(ranking: Ranking, text: str) -> NDArray[np.bool_]:
     """Which of the user's own messages and memories (n,) hold every word of the request that tells anything: two at least, or
     one that stands in next to nothing else. Where memory seems not to be asked, these are looked at, and nothing else."""
     none = np.zeros(len(ranking), bool)
-    told = gains(ranking.scan, ranking.told)[: len(ranking.scan.words)] > 0 if ranking.scan.words else _NO_WORDS
+    told = gains(ranking.scan, ranking.told)[: len(ranking.scan.words)] > 0 if ranking.scan.words else np.zeros(0, bool)
     speech = heard(text)
     if not told.any() or speech.talk or speech.task:
         return none
@@ -255,31 +251,21 @@ def least_asked(tokens: Column) -> float:
 def asked_features(ranking: Ranking, asked: Asked) -> Column:
     """What is known of a request, shape (features,): evidence that means the same for every user and every embedder."""
     # The figures of how many have a word are brought up to date later than the words themselves.
-    held = (np.array(ranking.scan.holding) > 0) | (ranking.counts > 0).any(axis=1) if ranking.scan.words else _NO_WORDS
+    held = (
+        (np.array(ranking.scan.holding) > 0) | (ranking.counts > 0).any(axis=1)
+        if ranking.scan.words
+        else np.zeros(0, bool)
+    )
     # A speaker's name says who spoke, not of what.
     rarity = gains(ranking.scan, ranking.told) if len(held) else np.zeros(0, np.float32)
     lost = ~held & (rarity > 0)
-    together = float((rarity @ (ranking.counts > 0)).max()) / _rarest(ranking.scan) if len(held) else 0.0
+    # What a word counts that stands nowhere: `rank.gains`.
+    rarest = (ranking.scan.k1 + 1) * math.log1p((max(ranking.scan.counted, 1) + 0.5) / 0.5)
+    together = float((rarity @ (ranking.counts > 0)).max()) / rarest if len(held) else 0.0
     known, unknown = _names(ranking, held, asked.text)
     speech = heard(asked.text)
-    values = (
-        held.sum(),
-        together,
-        lost.sum(),
-        known,
-        unknown,
-        speech.first_person,
-        speech.mine,
-        speech.talk,
-        speech.task,
-        asked.span is not None,
-    )
-    return np.array(values, np.float32)
-
-
-def _rarest(scan: Scan) -> float:
-    """What a word counts that stands nowhere: `rank.gains`."""
-    return float((scan.k1 + 1) * math.log1p((max(scan.counted, 1) + 0.5) / 0.5))
+    said = (speech.first_person, speech.mine, speech.talk, speech.task)
+    return np.array((held.sum(), together, lost.sum(), known, unknown, *said, asked.span is not None), np.float32)
 
 
 def item_features(scores: Column) -> Column:

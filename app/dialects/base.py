@@ -3,7 +3,7 @@
 A dialect reads a request as messages in the shape of chat completions, says where text and messages go in its own bytes, and
 puts its answers together. All else (the place, the compile, the record) works on what comes of that and is the same for all:
 a conversation begun in one dialect goes on in another. `chat.py` is one, the features `responses` and `messages` are
-others; `registry.py` knows which path speaks which.
+others; `dialects/__init__.py` knows which path speaks which.
 """
 
 from __future__ import annotations
@@ -86,17 +86,10 @@ class ChatRequest(Struct, frozen=True):
         """What stands in the prompt beside the messages."""
         return self.dialect.schemas(self.document)
 
-    @property
-    def lead(self) -> int:
-        """How many system messages it begins with."""
-        return leading(self.messages)
-
     def system_prompt(self) -> str | None:
         """The text of the leading system messages, joined; None where there is none."""
         texts = []
-        for each in self.messages:
-            if not is_system(each):
-                break
+        for each in self.messages[: leading(self.messages)]:
             content = each.get("content")
             if isinstance(content, str):
                 texts.append(content)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 
 from app.context.transcript import Transcript
-from app.dialects.base import NAMING, ChatRequest, Guard, positive
+from app.dialects.base import NAMING, ChatRequest, positive
 from app.dialects.splice import Envelope, Insertion, append_text, insert_messages, insert_text, scan
 from app.dialects.sse import EndGuard, UpstreamAnswer, answer_of_json, fold
 from app.errors import MnemeError
@@ -20,6 +20,9 @@ class ChatDialect:
     name: Literal["chat"] = "chat"
     naming = NAMING
     x_api_key = False
+    guard = EndGuard
+    fold = staticmethod(fold)
+    whole = staticmethod(answer_of_json)
 
     def session(self, document: Mapping[str, Any]) -> str | None:
         return None
@@ -61,15 +64,6 @@ class ChatDialect:
 
     def canvas(self, chat: ChatRequest) -> _Canvas:
         return _Canvas(chat.body, chat.envelope)
-
-    def guard(self) -> Guard:
-        return EndGuard()
-
-    def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
-        return fold(events)
-
-    def whole(self, body: bytes) -> UpstreamAnswer | None:
-        return answer_of_json(body)
 
     def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         return None

@@ -93,7 +93,7 @@ class MessageSpan(NamedTuple):
         plain = _PLAIN_MESSAGE.match(body, self.start, self.end) if _FAST else None
         if plain is not None:
             return ContentSpan("string", *plain.span(1))
-        found = _members(body, self.start, "content").get("content")
+        found = _member(body, self.start, "content")
         if found is None:
             return ContentSpan("absent", self.start + 1, self.start + 1)
         first = body[found.start]
@@ -139,13 +139,8 @@ def scan(body: bytes, document: object = None, name: str = "messages") -> Envelo
     byte order mark counts as not), or its `name` is not an array of objects.
     """
     if document is None:
-        try:
-            document = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return None
-    if not isinstance(document, dict):
-        return None
-    parsed = document.get(name)
+        document = parse_object(body)
+    parsed = document.get(name) if isinstance(document, dict) else None
     if not isinstance(parsed, list) or not all(isinstance(message, dict) for message in parsed):
         return None
     messages: list[MessageSpan] = []
@@ -185,9 +180,9 @@ def insert_text(body: bytes, message: MessageSpan, text: str, kind: str = "text"
         return Insertion(content.start + 1, escape(text))
     if content.kind == "array":
         first = body[_between(body, content.start + 1)]
-        if first == _CLOSE_ARRAY:
-            return Insertion(content.start + 1, _part(text, kind))
-        return Insertion(content.start + 1, _part(text, kind) + b",") if first == _OPEN_OBJECT else None
+        if first in (_CLOSE_ARRAY, _OPEN_OBJECT):
+            return Insertion(content.start + 1, _part(text, kind) + (b"," if first == _OPEN_OBJECT else b""))
+        return None
     return _new_content(body, message, content, text)
 
 
@@ -198,9 +193,9 @@ def append_text(body: bytes, message: MessageSpan, text: str, kind: str = "text"
         return Insertion(content.end - 1, escape(text))
     if content.kind == "array":
         last = body[content.start : content.end - 1].rstrip()[-1]
-        if last == _OPEN_ARRAY:
-            return Insertion(content.end - 1, _part(text, kind))
-        return Insertion(content.end - 1, b"," + _part(text, kind)) if last == _CLOSE_OBJECT else None
+        if last in (_OPEN_ARRAY, _CLOSE_OBJECT):
+            return Insertion(content.end - 1, (b"," if last == _CLOSE_OBJECT else b"") + _part(text, kind))
+        return None
     return _new_content(body, message, content, text)
 
 
@@ -210,9 +205,7 @@ def insert_messages(envelope: Envelope, index: int, messages: Sequence[Mapping[s
     A message given as bytes goes in as it is. Into an empty array make one insertion only: the commas are its own.
     """
     data = b",".join(message if isinstance(message, bytes) else dump(message) for message in messages)
-    if not data:
-        return Insertion(envelope.array_start + 1, b"")
-    if not envelope.messages:
+    if not data or not envelope.messages:
         return Insertion(envelope.array_start + 1, data)
     if index < len(envelope.messages):
         return Insertion(envelope.messages[index].start, data + b",")
@@ -228,7 +221,7 @@ def replace_value(envelope: Envelope, name: str, value: object) -> Insertion | N
 def with_value(body: bytes, name: str, value: object) -> bytes:
     """A JSON object that orjson has read, with another top-level value `name`; as it is where there is none, or that very
     value. Every other byte stays."""
-    span = _members(body, body.index(b"{"), name).get(name)
+    span = _member(body, body.index(b"{"), name)
     if span is None or orjson.loads(body[span.start : span.end]) == value:
         return body
     return splice(body, [Insertion(span.start, dump(value), span.end - span.start)])
@@ -294,15 +287,15 @@ def _name(key: bytes) -> str:
     return name
 
 
-def _members(body: bytes, start: int, wanted: str) -> dict[str, ByteSpan]:
+def _member(body: bytes, start: int, wanted: str) -> ByteSpan | None:
     """The value of the last key `wanted` of the object at `start`."""
-    found: dict[str, ByteSpan] = {}
+    found: ByteSpan | None = None
     pos = start + 1
     while (key := _key(body, pos)) is not None:
         name, value = key
         pos = _skip(body, value)
         if name == wanted:
-            found[wanted] = ByteSpan(value, pos)
+            found = ByteSpan(value, pos)
     return found
 
 

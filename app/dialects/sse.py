@@ -29,6 +29,9 @@ _DONE_FORMS = (b"data: [DONE]", b"data:[DONE]")
 _LF, _CR = b"\n\r"
 
 
+# --- events --------------------------------------------------------------------------------------------------------------
+
+
 class EventParser:
     """Finds the events of a stream that arrives in pieces.
 
@@ -78,8 +81,11 @@ class EventParser:
         return last if last[0] < last[1] else None
 
 
-class EndGuard:
-    """Holds back the end of a stream: everything from the line `data: [DONE]` on.
+# --- ends ----------------------------------------------------------------------------------------------------------------
+
+
+class _HeldEnd:
+    """Holds back the end of a stream, from the first line of it on.
 
     A few bytes at the beginning of a line that could still become that line wait too. Nothing else ever does.
     """
@@ -88,9 +94,25 @@ class EndGuard:
 
     def __init__(self) -> None:
         self.ended = False
-        """`[DONE]` has been seen."""
+        """All that means something has come."""
         self._held: list[bytes] = []
         self._at_line_start = True
+
+    def rest(self) -> bytes:
+        """What is held back; given out once."""
+        held = b"".join(self._held)
+        self._held.clear()
+        return held
+
+    def _begin_of(self, line: re.Pattern[bytes], chunk: bytes) -> int | None:
+        found = (each.start() for each in line.finditer(chunk))
+        return next((start for start in found if start > 0 or self._at_line_start), None)
+
+
+class EndGuard(_HeldEnd):
+    """Holds back everything from the line `data: [DONE]` on."""
+
+    __slots__ = ()
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes that may be sent now."""
@@ -101,7 +123,7 @@ class EndGuard:
             chunk = self._held.pop() + chunk
         if not chunk:
             return chunk
-        cut = self._end_of_stream(chunk) if DONE in chunk else None
+        cut = self._begin_of(_DONE_LINE, chunk) if DONE in chunk else None
         if cut is not None:
             self.ended = True
         elif chunk[-1] in (_LF, _CR):
@@ -116,18 +138,6 @@ class EndGuard:
         self._at_line_start = True
         self._held.append(chunk[cut:])
         return chunk[:cut]
-
-    def rest(self) -> bytes:
-        """What is held back; given out once."""
-        held = b"".join(self._held)
-        self._held.clear()
-        return held
-
-    def _end_of_stream(self, chunk: bytes) -> int | None:
-        for line in _DONE_LINE.finditer(chunk):
-            if line.start() > 0 or self._at_line_start:
-                return line.start()
-        return None
 
 
 class LastEvents:
@@ -149,21 +159,15 @@ class LastEvents:
         self.longest = max(map(len, self.forms))
 
 
-class LastEventGuard:
-    """Holds back the last event of a stream of named events, and what follows.
+class LastEventGuard(_HeldEnd):
+    """Holds back the last event of a stream of named events, and what follows; it ends when that event is whole."""
 
-    A few bytes at the beginning of a line that could still become such an event wait too. Nothing else ever does.
-    """
-
-    __slots__ = ("_at_line_start", "_held", "_last", "_lasts", "ended")
+    __slots__ = ("_last", "_lasts")
 
     def __init__(self, lasts: LastEvents) -> None:
-        self.ended = False
-        """The last event is whole."""
+        super().__init__()
         self._lasts = lasts
-        self._held: list[bytes] = []
         self._last: EventParser | None = None
-        self._at_line_start = True
 
     def feed(self, chunk: bytes) -> bytes:
         """The bytes that may be sent now."""
@@ -175,7 +179,7 @@ class LastEventGuard:
         if not chunk:
             return chunk
         lasts = self._lasts
-        cut = self._last_event(chunk) if any(mark in chunk for mark in lasts.marks) else None
+        cut = self._begin_of(lasts.line, chunk) if any(mark in chunk for mark in lasts.marks) else None
         if cut is not None:
             self._last = EventParser()
             self._hold(chunk[cut:])
@@ -190,22 +194,10 @@ class LastEventGuard:
         self._at_line_start = not rest
         return chunk
 
-    def rest(self) -> bytes:
-        """What is held back; given out once."""
-        held = b"".join(self._held)
-        self._held.clear()
-        return held
-
     def _hold(self, chunk: bytes) -> None:
         self._held.append(chunk)
         if self._last is not None and self._last.feed(chunk):
             self.ended = True
-
-    def _last_event(self, chunk: bytes) -> int | None:
-        for line in self._lasts.line.finditer(chunk):
-            if line.start() > 0 or self._at_line_start:
-                return line.start()
-        return None
 
 
 def data_of(event: bytes) -> bytes | None:
@@ -227,6 +219,9 @@ def payloads(body: bytes) -> Iterator[bytes]:
         data = data_of(body[start:end])
         if data is not None:
             yield data
+
+
+# --- answers -------------------------------------------------------------------------------------------------------------
 
 
 class Choice(Struct):
@@ -276,10 +271,9 @@ def fold(events: Iterable[bytes]) -> UpstreamAnswer:
                 answer.malformed += 1
                 continue
             index = _index(part, 0)
-            choice = choices.get(index)
-            if choice is None:
-                choice = choices[index] = _Growing(index)
-            choice.take(part)
+            if index not in choices:
+                choices[index] = _Growing(index)
+            choices[index].take(part)
     answer.choices = [choices[index].whole() for index in sorted(choices)]
     return answer
 
@@ -402,10 +396,9 @@ class _Growing:
                 given = call.get("id")
                 known = [at for at, growing in self._calls.items() if growing.id == given]
                 index = known[0] if known else len(self._calls) if given else max(self._calls)
-        growing = self._calls.get(index)
-        if growing is None:
-            growing = self._calls[index] = _GrowingCall()
-        growing.take(call)
+        if index not in self._calls:
+            self._calls[index] = _GrowingCall()
+        self._calls[index].take(call)
 
     def whole(self) -> Choice:
         choice = self._choice
@@ -437,7 +430,9 @@ class _GrowingCall:
             self._type = call["type"]
         if isinstance(call.get("function"), dict):
             self.take_function(call["function"])
-        self._other.update({key: value for key, value in call.items() if key not in _KNOWN_OF_A_CALL})
+        self._other.update(
+            {key: value for key, value in call.items() if key not in ("index", "id", "type", "function")}
+        )
 
     def take_function(self, function: dict[str, Any]) -> None:
         name = function.get("name")
@@ -455,6 +450,3 @@ class _GrowingCall:
         if self._name or self._arguments or self._type == "function":
             call["function"] = self.function()
         return {**call, **self._other}
-
-
-_KNOWN_OF_A_CALL = frozenset({"index", "id", "type", "function"})

@@ -25,10 +25,23 @@ from app.metrics import MemoryStatus, Metrics
 from app.settings import Settings
 from app.tasks import FailOpen
 
+log = logging.getLogger("mneme.turn")
+
 DECREASE = 0.5
 """What a late search leaves of those that ran at once, as in TCP."""
 LEAST = 2.0
 """Searches that run at once in any case: while one waits for Postgres, another has the processor."""
+KNOWING_SHARE = 0.8
+"""Of MNEME_RETRIEVAL_DEADLINE_MS, until when the business's own database, and cards, are waited for: of 50 ms it leaves 10 for
+putting the prompt together, which takes some 3."""
+
+_POORER = {
+    "busy": "no search of memory, for which the server has no time",
+    "embeddings": "a search of memory by words alone",
+    "entities": "names that were not looked up",
+    "domain": "less than the domain's own database knows",
+    "cards": "none of the cards that are asked for",
+}
 
 
 class SearchLimit:
@@ -55,21 +68,6 @@ class SearchLimit:
             self._cuts += 1
         elif not late and running >= self.most:
             self.most += 1 / self.most
-
-
-log = logging.getLogger("mneme.turn")
-
-KNOWING_SHARE = 0.8
-"""Of MNEME_RETRIEVAL_DEADLINE_MS, until when the business's own database, and cards, are waited for: of 50 ms it leaves 10 for
-putting the prompt together, which takes some 3."""
-
-_POORER = {
-    "busy": "no search of memory, for which the server has no time",
-    "embeddings": "a search of memory by words alone",
-    "entities": "names that were not looked up",
-    "domain": "less than the domain's own database knows",
-    "cards": "none of the cards that are asked for",
-}
 
 
 class _Recall(Struct):
@@ -133,8 +131,7 @@ class Augmenter:
         addon: Addon | None = None,
         commander: Obeys | None = None,
     ) -> None:
-        """`addon`: None where no feature takes part; `commander`: None where nothing is
-        done that users tell memory to do."""
+        """`addon`: None where no feature takes part; `commander`: None where nothing is done that users tell memory to do."""
         self._preparer = preparer
         self._keeper = keeper
         self._addon = addon

@@ -1,4 +1,5 @@
-"""A request on its way through the gateway, and what is known of it at each stage.
+"""A request on its way through the gateway, what is known of it at each stage, and two ports for features: who lets calls in
+(`Admits`), and what keeps them while Postgres is away (`Keeper`).
 
     Incoming ─ read ─→ Parsed ─ remember ─→ Remembered ─ forward ─→ Forwarded ─ record ─→ Recorded
 
@@ -236,11 +237,12 @@ def own_headers(call: Remembered, *, best_effort: bool) -> Headers:
     return [*((name.encode(), value.encode()) for name, value in own.items()), *limits]
 
 
-# --- Who lets calls in: `features/limits`, or, where that is left out, what keeps no count.
+# --- what features stand in for ------------------------------------------------------------------------------------------
 
 
 class Admits:
-    """Lets calls in, each by the limits of its key. Here nothing could hold a key to them: one that has some stays out."""
+    """Lets calls in, each by the limits of its key (`features/limits`). This one could hold no key to them: one that has some
+    stays out."""
 
     @asynccontextmanager
     async def admitted(self, call: Parsed, document: Mapping[str, Any] | None) -> AsyncIterator[Parsed]:
@@ -255,14 +257,12 @@ class Admits:
         yield call
 
 
-# --- What keeps calls until Postgres has them: a feature, where there is one.
-
 Settle = Callable[[Forwarded, Ending, Tape, datetime, UUID | None], Awaitable[CallFacts]]
 """Stores a call that has ended, wherever it comes from (`Finalizer.settle`)."""
 
 
 class Keeper:
-    """Keeps calls while they run, and, while Postgres is away, those that have ended. This one keeps none."""
+    """Keeps calls while they run, and those that end while Postgres is away (`features/spool`). This one keeps none."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         """`redactor`: takes out what is not to be stored."""

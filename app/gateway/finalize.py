@@ -1,4 +1,4 @@
-"""The end of a call: what it came to, made durable before the client sees it, and counted."""
+"""The end of a call: what it came to (`Accountant`), made durable before the client sees it, and counted (`Finalizer`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from app.gateway.call import Forwarded, Keeper, Recorded, grown
 from app.gateway.headers import Redactor
 from app.gateway.identify import repeat_key
 from app.gateway.prepare import Preparer, private_from, without_orders
-from app.gateway.reconcile import Place, question_chain, tails
+from app.gateway.reconcile import question_chain, tails
 from app.gateway.relay import Ending, Tape
 from app.gateway.sharing import Sharer, by_word, spoken
 from app.metrics import Metrics
@@ -40,12 +40,6 @@ from mneme_replay.paths import MASK
 
 log = logging.getLogger("mneme.turn")
 
-OUTCOMES = {
-    "complete": Outcome.COMPLETE,
-    "broken": Outcome.BROKEN,
-    "gone": Outcome.GONE,
-    "cancelled": Outcome.CANCELLED,
-}
 _ABANDONED = frozenset({"gone", "cancelled"})
 ERROR_CHARS = 1000
 """Of an upstream's error in mid-stream that is kept beside its bytes."""
@@ -114,12 +108,7 @@ class Accountant:
         return [each.hash for each in _answers(answer, answer, ending)]
 
     def _facts(
-        self,
-        call: Forwarded,
-        ending: Ending,
-        tape: Tape,
-        answer: UpstreamAnswer | None,
-        usage: Usage,
+        self, call: Forwarded, ending: Ending, tape: Tape, answer: UpstreamAnswer | None, usage: Usage
     ) -> CallFacts:
         response = call.response
         model = call.chat.model if call.chat else call.model or ""
@@ -133,7 +122,7 @@ class Accountant:
             method=call.method,
             path=call.path + query,
             upstream=call.target.name,
-            outcome=Outcome.FAILED if response is None and ending.kind == "broken" else OUTCOMES[ending.kind],
+            outcome=Outcome.FAILED if response is None and ending.kind == "broken" else Outcome[ending.kind.upper()],
             memory_status=call.status,
             reason=call.reason,
             model=model,
@@ -154,17 +143,11 @@ class Accountant:
             retry_count=call.identity.retry,
             session_id=call.session_id,
             captured=call.switches.capture,
-            tool_calls=_tools_called(answer) if answer is not None else 0,
+            tool_calls=sum(len(each.tool_calls) + bool(each.function_call) for each in answer.choices) if answer else 0,
         )
 
     def _captured(
-        self,
-        facts: CallFacts,
-        call: Forwarded,
-        stream: StreamRecord | None,
-        error: str | None,
-        *,
-        masked: bool,
+        self, facts: CallFacts, call: Forwarded, stream: StreamRecord | None, error: str | None, *, masked: bool
     ) -> CallFacts:
         """The facts with what came and went, but for what is not to be stored. `masked`: the stream lacks something."""
         received, sent, lacking = self._recipes(call)
@@ -196,7 +179,8 @@ class Accountant:
         known = place.request_known if place else None
         elements = chat.dialect.elements(chat.document)
         lead = leading(elements)
-        stable = _stable(elements, lead)
+        # A system message further down often is a note on the present: the next request repeats what stands before it.
+        stable = next((i for i in range(lead, len(elements)) if is_system(elements[i])), None)
         body = self._redactor.body(chat.body)
         lacking = ["request"] if body is not chat.body else []
         envelope = chat.envelope if body is chat.body else chat.dialect.scan(body)
@@ -225,15 +209,8 @@ class Accountant:
         """The upstream's own figures, else counted here: never asked for where the client did not ask."""
         if answer is None or call.chat is None:
             return Usage()
-        given = answer.usage
-        if given is not None:
-            details = given.get("prompt_tokens_details")
-            cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-            return Usage(
-                token_count(given.get("prompt_tokens")),
-                token_count(given.get("completion_tokens")),
-                token_count(cached),
-            )
+        if answer.usage is not None:
+            return _usage(answer.usage, *_NAMES[0])
         counter = self._tokenizers.for_model(answer.model or call.chat.model)
         prompt = call.part.shown_tokens if call.part is not None else 0
         hashes = call.chat.transcript.hashes
@@ -257,7 +234,6 @@ class Accountant:
     ) -> Exchange:
         place, transcript = call.place, chat.transcript
         assert place is not None, "a turn has a place"
-        new = range(place.first_new, len(chat.messages))
         told = self._told(chat)
         whole = question_chain(place, transcript)
         private = private_from(chat, call.obeyed)
@@ -265,9 +241,13 @@ class Accountant:
         messages = list(told.messages)
         if private is not None and rest is not None:
             messages[private] = rest
-        said = [NewTurnMessage(messages[i], transcript.hashes[i]) for i in new if transcript.hashes[i] is not None]
-        hidden_from = private if rest is None else None
+        spoken_new = [i for i in range(place.first_new, len(chat.messages)) if transcript.hashes[i] is not None]
+        said = [NewTurnMessage(messages[i], transcript.hashes[i]) for i in spoken_new]
         shares = call.identity.space is not None and private is None
+        if shares:
+            hidden = len(said) - spoken(said)
+        else:
+            hidden = sum(1 for i in spoken_new if i >= private) if private is not None and rest is None else 0
         compiled = call.prepared.compilation if call.prepared else None
         return Exchange(
             session_id=place.session_id,
@@ -277,7 +257,12 @@ class Accountant:
             question_chain=whole,
             answer_chains=[chain([each.hash], whole)[0] for each in answers],
             answer_mark=chat.dialect.mark(chat, answer) if answer is not None else None,
-            tails=_tails(place, chat, answers[0].hash) if answers else (None, None),
+            tails=tails(
+                [*(each.role for each in place.path), *transcript.roles, "assistant"],
+                [*(each.message_hash for each in place.path), *transcript.hashes, answers[0].hash],
+            )
+            if answers
+            else (None, None),
             ended_at=now,
             expires_at=now + self._session_ttl,
             session_name=place.external_id,
@@ -296,11 +281,7 @@ class Accountant:
             visible_from=place.visible_from,
             confined=call.identity.confined,
             learn=call.switches.memory == "on",
-            private=len(said) - spoken(said)
-            if shares
-            else sum(
-                1 for i in new if hidden_from is not None and i >= hidden_from and transcript.hashes[i] is not None
-            ),
+            private=hidden,
             shares=shares,
             # A simulated answer is nobody's: it would come back as a note.
             private_answers=private is not None or call.target.simulated,
@@ -320,10 +301,6 @@ class Accountant:
             for each, own in zip(messages, chat.messages, strict=True)
         ]
         return replace(chat, messages=kept)
-
-
-def _tools_called(answer: UpstreamAnswer) -> int:
-    return sum(len(each.tool_calls) + bool(each.function_call) for each in answer.choices)
 
 
 def _unread(tape: Tape) -> Usage:
@@ -376,18 +353,6 @@ def _message(choice: Choice) -> dict[str, Any]:
     return message
 
 
-def _tails(place: Place, chat: ChatRequest, answer: bytes) -> tuple[bytes | None, bytes | None]:
-    """The hashes by which a client that cuts off the head of its transcript is found after this answer."""
-    roles = [*(each.role for each in place.path), *chat.transcript.roles, "assistant"]
-    return tails(roles, [*(each.message_hash for each in place.path), *chat.transcript.hashes, answer])
-
-
-def _stable(elements: Sequence[Mapping[str, Any]], lead: int) -> int | None:
-    """How many elements the next request will repeat: those before a system message further down, which often is a note on
-    the present and goes with it; None: all."""
-    return next((i for i in range(lead, len(elements)) if is_system(elements[i])), None)
-
-
 def _spoken(choice: Choice) -> str:
     """What a model wrote, for counting."""
     parts = [choice.reasoning or "", choice.content or "", choice.refusal or ""]
@@ -405,11 +370,13 @@ def _error(ending: Ending, answer: UpstreamAnswer | None) -> str | None:
     return None
 
 
-MAX_USAGE_BYTES = 4096
+_MAX_USAGE_BYTES = 4096
 """A usage object has some hundred bytes."""
-MAX_TRIES = 8
+_MAX_TRIES = 8
 """Places that are looked at, from the end: usage stands last, or nearly so."""
 _MARK = b'"usage"'
+_NAMES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
+"""Of the tokens of prompt and answer; the newer paths have the second."""
 _DECODER = json.JSONDecoder()
 
 
@@ -420,35 +387,36 @@ def usage_told(body: bytes) -> Usage | None:
     there its quotes are escaped.
     """
     end = len(body)
-    for _ in range(MAX_TRIES):
+    for _ in range(_MAX_TRIES):
         end = body.rfind(_MARK, 0, end)
         if end < 0:
             return None
-        rest = body[end + len(_MARK) : end + len(_MARK) + MAX_USAGE_BYTES].lstrip()
+        rest = body[end + len(_MARK) : end + len(_MARK) + _MAX_USAGE_BYTES].lstrip()
         if rest[:1] != b":" or not (rest := rest[1:].lstrip()).startswith(b"{"):
             continue
         try:
             found, _at = _DECODER.raw_decode(rest.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
-        if (usage := _usage(found)) is not None:
-            return usage
+        for names in _NAMES:
+            if (usage := _usage(found, *names)).prompt is not None:
+                return usage
     return None
 
 
-def _usage(given: Mapping[str, Any]) -> Usage | None:
-    """`prompt_tokens` and `completion_tokens`, or, in the newer paths, `input_tokens` and `output_tokens`."""
-    for prompt, completion in (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens")):
-        if (count := token_count(given.get(prompt))) is not None:
-            details = given.get(f"{prompt}_details")
-            cached = token_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
-            return Usage(count, token_count(given.get(completion)), cached)
-    return None
+def _usage(given: Mapping[str, Any], prompt: str, completion: str) -> Usage:
+    """What a usage object tells, by the names that it has for the tokens of prompt and answer."""
+    details = given.get(f"{prompt}_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    return Usage(token_count(given.get(prompt)), token_count(given.get(completion)), token_count(cached))
 
 
 def token_count(value: object) -> int | None:
     """A number of tokens as Postgres' integer takes it; None for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31 else None
+
+
+# --- made durable --------------------------------------------------------------------------------------------------------
 
 
 class Sealed(Struct, frozen=True):
@@ -529,12 +497,7 @@ class Finalizer:
         return facts
 
     async def settle(
-        self,
-        call: Forwarded,
-        ending: Ending,
-        tape: Tape,
-        ended_at: datetime,
-        promised: UUID | None = None,
+        self, call: Forwarded, ending: Ending, tape: Tape, ended_at: datetime, promised: UUID | None = None
     ) -> CallFacts:
         """Store a call that has ended; what it came to. `promised`: the session that it was to begin. Raises StoreUnavailable,
         and whatever the call is refused for."""
@@ -545,13 +508,13 @@ class Finalizer:
             facts = replace(facts, part=self._accountant.part(call, exchange))
         recorded = facts.captured or exchange is not None
         _admission_told(call, facts, recorded=recorded)
-        compiled = call.prepared.compilation if call.prepared else None
         if exchange is not None and self._sharer is not None:
             await self._sharer.say(call, exchange)  # first: a turn that is stored is not stored again
         if recorded:
             explained = call.prepared.facts if call.prepared and facts.captured else None
             if not await self._recorder.record(facts, exchange, explained):
                 forget()  # its user may have been erased meanwhile, and what was kept then is filled again by this call
+        compiled = call.prepared.compilation if call.prepared else None
         if compiled is not None:
             self._metrics.utilisation(compiled.eta)
             block = compiled.new_block

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import math
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -38,7 +39,7 @@ from mneme_replay.secrets import is_secret
 
 log = logging.getLogger("mneme.upstream")
 
-# When a request is sent once more, and after how long: plain functions over plain values.
+# --- attempts and fallbacks ----------------------------------------------------------------------------------------------
 
 JITTER = 0.5
 """Share of a back-off that is left to chance, so that those who were refused together do not come back together."""
@@ -52,15 +53,6 @@ class RetryPolicy(Struct, frozen=True):
     statuses: frozenset[int]
     first_wait_s: float
     longest_wait_s: float
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> RetryPolicy:
-        return cls(
-            settings.upstream_attempts,
-            frozenset(settings.retry_statuses),
-            settings.retry_wait_s,
-            settings.retry_wait_max_s,
-        )
 
     def wait_s(self, done: int, retry_after_s: float | None, chance: float) -> float | None:
         """Seconds until the next attempt at the same upstream after `done` of them; None: there is none.
@@ -102,17 +94,14 @@ def _until(text: str, now: datetime) -> float:
     return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - now).total_seconds())
 
 
-Build = Callable[[Target], UpstreamRequest]
-"""Makes the request for an upstream; asked again for each attempt."""
-
-
 class Outgoing(Struct):
     """What is to be sent, and how often it has been."""
 
     call_id: UUID
     target: Target
     model: str | None
-    build: Build
+    build: Callable[[Target], UpstreamRequest]
+    """Makes the request for an upstream; asked again for each attempt."""
     repeatable: bool
     """Its body is all here. Another body is sent once, to one upstream."""
     attempts: int = 0
@@ -136,7 +125,12 @@ class Sender:
         self._transports = transports
         self._router = router
         self._metrics = metrics
-        self._policy = RetryPolicy.from_settings(settings)
+        self._policy = RetryPolicy(
+            settings.upstream_attempts,
+            frozenset(settings.retry_statuses),
+            settings.retry_wait_s,
+            settings.retry_wait_max_s,
+        )
         self._clock = clock
         self._now = now
         self._chance = chance
@@ -183,15 +177,20 @@ class Sender:
                 self._note(target, "suspended", outgoing)
                 if failure is not None:
                     raise failure
-                raise _suspended(target, suspended)
+                error = UpstreamSuspended(
+                    f"The upstream {target.name!r} failed too often just now, and is left alone for a moment; try again.",
+                    code="upstream_suspended",
+                )
+                error.retry_after_s = math.ceil(suspended)
+                raise error
             self._metrics.breaker(target.name, breaker.state)
             done += 1
             outgoing.attempts += 1
             try:
                 response = await self._transports[target.simulated].send(outgoing.build(target))
-            except UpstreamError as error:
-                failure = error
-                pause = self._failed(target, error, outgoing, done)
+            except UpstreamError as why:
+                failure = why
+                pause = self._failed(target, why, outgoing, done)
                 if pause is None:
                     raise
             else:
@@ -237,29 +236,18 @@ class Sender:
     def _note(self, target: Target, result: AttemptResult, outgoing: Outgoing, **more: object) -> None:
         """An attempt that was not the last word."""
         self._metrics.attempt(target.name, result)
-        said = {
-            "call_id": str(outgoing.call_id),
-            "upstream": target.name,
-            "result": result,
-            "attempt": outgoing.attempts,
-        }
-        log.info(
-            "attempt at an upstream", extra=said | {name: value for name, value in more.items() if value is not None}
-        )
+        told = {name: value for name, value in more.items() if value is not None}
+        _log_attempt(outgoing.call_id, target, result, outgoing.attempts, **told)
 
 
-def _suspended(target: Target, seconds: float) -> UpstreamSuspended:
-    error = UpstreamSuspended(
-        f"The upstream {target.name!r} failed too often just now, and is left alone for a moment; try again.",
-        code="upstream_suspended",
-    )
-    error.retry_after_s = math.ceil(seconds)
-    return error
+def _log_attempt(call_id: UUID, target: Target, result: AttemptResult, attempt: int, **more: object) -> None:
+    said = {"call_id": str(call_id), "upstream": target.name, "result": result, "attempt": attempt}
+    log.info("attempt at an upstream", extra=said | more)
 
 
-ERROR_LIMIT = 64 * 1024
-"""Bytes of a refusal that are read to find out whether it is one of length; real ones have some hundred."""
-_ACCOUNTS = (b"token", b"api-key", b"openai-organization", b"openai-project")
+# --- a request out -------------------------------------------------------------------------------------------------------
+
+_ACCOUNTS = ("token", "api-key", "openai-organization", "openai-project")
 """A header whose name has one of these in it, or says that it carries a key, belongs to the upstream that the client means, and
 to no other."""
 
@@ -272,14 +260,13 @@ def outgoing_headers(call: Parsed, target: Target | None = None, *, streamed: bo
     target = target or call.target
     given = call.raw_headers
     if target.stands_in:
-        given = [each for each in given if not _is_of_an_account(each[0])]
+        given = [
+            (name, value)
+            for name, value in given
+            if not (is_secret(low := name.decode("latin-1").lower()) or any(part in low for part in _ACCOUNTS))
+        ]
     twice = api_of(call.path).x_api_key
     return request_headers(given, api_key=target.api_key, streamed=streamed, unread=call.bare, x_api_key=twice)
-
-
-def _is_of_an_account(name: bytes) -> bool:
-    low = name.lower()
-    return is_secret(low.decode("latin-1")) or any(part in low for part in _ACCOUNTS)
 
 
 class Forwarder:
@@ -333,8 +320,7 @@ class Forwarder:
     def refused(self, call: Forwarded, status: int, result: AttemptResult) -> None:
         """The answer so far refuses what Mneme added; there will be another attempt."""
         self._metrics.attempt(call.target.name, result)
-        said = {"call_id": str(call.id), "upstream": call.target.name, "result": result, "attempt": call.attempts}
-        log.info("attempt at an upstream", extra={**said, "status": status})
+        _log_attempt(call.id, call.target, result, call.attempts, status=status)
 
     @contextlib.asynccontextmanager
     async def waiting(
@@ -367,19 +353,18 @@ class Forwarder:
         self._metrics.request(call.kind, "failed" if ending.kind == "broken" else ending.kind, call.status)
 
 
+# --- once more without what Mneme added ----------------------------------------------------------------------------------
+
+ERROR_LIMIT = 64 * 1024
+"""Bytes of a refusal that are read to find out what it refuses; real ones have some hundred."""
 LENGTH_STATUSES = frozenset({400, 413, 422})
 """With these an upstream refuses a prompt that is too long."""
-LENGTH_WORDS = (
-    b"context_length",
-    b"context length",
-    b"maximum context",
-    b"max_model_len",
-    b"too long",
-    b"too many tokens",
+LENGTH_WORDS = re.compile(
+    rb"context_length|context length|maximum context|max_model_len|too long|too many tokens", re.IGNORECASE
 )
 TOOL_STATUSES = frozenset({400, 404, 422, 500, 501})
 """With these upstreams say that they, or the model, take no tools: vLLM and Ollama with 400, OpenRouter 404, llama.cpp 500."""
-TOOL_WORDS = (b"tool", b"function call")
+TOOL_WORDS = re.compile(rb"tool|function call", re.IGNORECASE)
 
 
 class SecondTry:
@@ -457,11 +442,9 @@ def plain(call: Remembered) -> bytes:
 
 def is_about_length(refusal: bytes) -> bool:
     """Whether the beginning of an upstream's error says that the prompt is too long."""
-    words = refusal.lower()
-    return any(each in words for each in LENGTH_WORDS)
+    return LENGTH_WORDS.search(refusal) is not None
 
 
 def is_about_tools(refusal: bytes) -> bool:
     """Whether the beginning of an upstream's error speaks of tools."""
-    words = refusal.lower()
-    return any(each in words for each in TOOL_WORDS) and not is_about_length(refusal)
+    return TOOL_WORDS.search(refusal) is not None and not is_about_length(refusal)

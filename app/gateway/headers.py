@@ -1,4 +1,5 @@
-"""Which headers go on, in both directions. Names and values stay bytes, in their order, with their case."""
+"""Which headers go on, in both directions (names and values stay bytes, in their order, with their case), and which values of
+headers, requests and answers are not stored (`Redactor`)."""
 
 from __future__ import annotations
 
@@ -10,26 +11,17 @@ from typing import Any
 import orjson
 
 from app.capture.record import parse_path, without
-from app.dialects.splice import ByteSpan, Insertion, entries, splice
+from app.dialects.splice import Insertion, entries, splice
 from app.dialects.sse import DONE, EventParser, data_of
 from app.store.records import StreamRecord
 from mneme_replay.paths import MASK, Path, further, redacted
 
 Headers = list[tuple[bytes, bytes]]
 
-HOP_BY_HOP = frozenset(
-    {
-        b"connection",
-        b"keep-alive",
-        b"proxy-authenticate",
-        b"proxy-authorization",
-        b"proxy-connection",
-        b"te",
-        b"trailer",
-        b"transfer-encoding",
-        b"upgrade",
-    }
+_HOP_TEXT = (
+    "connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding upgrade"
 )
+HOP_BY_HOP = frozenset(_HOP_TEXT.encode().split())
 """Headers that speak of one connection only (RFC 9110 §7.6.1)."""
 
 OWN_PREFIX = b"x-mneme-"
@@ -73,12 +65,13 @@ def request_headers(
         dropped |= {_CODING}
     if api_key is not None:
         dropped |= {b"authorization", b"x-api-key"}
-    passed: Headers = []
-    for name, value in given:
-        low = name.lower()
-        if low in dropped or low.startswith(OWN_PREFIX) or _holds_mneme_key(low, value):
-            continue
-        passed.append((name, value))
+    passed = [
+        (name, value)
+        for name, value in given
+        if (low := name.lower()) not in dropped
+        and not low.startswith(OWN_PREFIX)
+        and not (any(part in low for part in _SECRET_NAMES) and _MNEME_KEY.match(value))
+    ]
     if not unread:
         passed.append(_IDENTITY)
     if api_key is not None:
@@ -96,7 +89,7 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], status: int) -> Hea
     """
     given = list(headers)
     dropped = HOP_BY_HOP | _named_by_connection(given)
-    if status in (204, 304) or has(given, b"transfer-encoding"):
+    if status in (204, 304) or find(given, b"transfer-encoding") is not None:
         dropped |= {b"content-length"}
     return [
         (name, value)
@@ -116,11 +109,6 @@ def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     return None
 
 
-def has(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bool:
-    """Whether there is a header called `name` (in lower case)."""
-    return find(headers, name) is not None
-
-
 def _named_by_connection(headers: Headers) -> frozenset[bytes]:
     """The headers that a `Connection` header declares to be hop-by-hop."""
     return frozenset(
@@ -128,16 +116,11 @@ def _named_by_connection(headers: Headers) -> frozenset[bytes]:
     )
 
 
-def _holds_mneme_key(name: bytes, value: bytes) -> bool:
-    return any(part in name for part in _SECRET_NAMES) and _MNEME_KEY.match(value) is not None
-
-
-# --- Values that are not to be stored, taken out of requests, answers and streams before they are recorded.
+# --- values that are not to be stored ------------------------------------------------------------------------------------
 #
-# What goes to the upstream and to the client is never touched. A recipe is made of the redacted body, with its SHA-256, so that
-# it is checked on reading as any other; equal messages stay equal, and share their blobs. Hashes by which a transcript is
-# recognised are those of what was said, redacted or not. Where paths are set, what claims to be JSON and cannot be read is not
-# stored: nobody could say what is in it.
+# What goes to the upstream and to the client is never touched. A recipe is made of the redacted body, with its SHA-256; equal
+# messages stay equal, and share their blobs. Hashes by which a transcript is recognised are those of what was said, redacted or
+# not. Where paths are set, what claims to be JSON and cannot be read is not stored: nobody could say what is in it.
 
 _MASKED = orjson.dumps(MASK)
 _MASKED_EVENT = b"data: " + _MASKED + b"\n\n"
@@ -187,7 +170,9 @@ class Redactor:
         if not len(stream.event_offsets):
             body = self.body(stream.body)
             return stream if body is stream.body else _moved(stream, body, [Insertion(0, body, len(stream.body))])
-        edits = [edit for start, end in _events(stream.body) for edit in self._event(stream.body, start, end)]
+        parser = EventParser()
+        events = [*parser.feed(stream.body), parser.finish() or (0, 0)]
+        edits = [edit for start, end in events for edit in self._event(stream.body, start, end)]
         return _moved(stream, splice(stream.body, edits), edits) if edits else stream
 
     def _event(self, body: bytes, start: int, end: int) -> Iterator[Insertion]:
@@ -206,8 +191,7 @@ class Redactor:
         if at < 0:  # in several lines
             yield Insertion(start, _MASKED_EVENT, end - start)
             return
-        inner = _begin(data)
-        for edit in _edits(data, inner or 0, self._paths):
+        for edit in _edits(data, _begin(data) or 0, self._paths):
             yield edit._replace(pos=edit.pos + start + at)
 
 
@@ -221,20 +205,9 @@ def _edits(body: bytes, start: int, paths: Sequence[Path]) -> Iterator[Insertion
     for key, span in entries(body, start):
         left = further(paths, key)
         if () in left:
-            yield _mask(span)
+            yield Insertion(span.start, _MASKED, span.end - span.start)
         elif left:
             yield from _edits(body, span.start, left)
-
-
-def _mask(span: ByteSpan) -> Insertion:
-    return Insertion(span.start, _MASKED, span.end - span.start)
-
-
-def _events(body: bytes) -> Iterator[tuple[int, int]]:
-    parser = EventParser()
-    yield from parser.feed(body)
-    if (last := parser.finish()) is not None:
-        yield last
 
 
 def _moved(stream: StreamRecord, body: bytes, edits: Sequence[Insertion]) -> StreamRecord:

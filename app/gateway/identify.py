@@ -1,4 +1,4 @@
-"""Who is asking, in which session, and what they asked Mneme to do or to leave."""
+"""Who is asking, in which session, what they asked Mneme to do or to leave, and whether they repeat an earlier request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -23,10 +23,13 @@ from app.sources import PRICE_NAMES, Price
 from app.store import ids
 from app.store.spaces import is_name
 from app.store.tenancy import KeyLimits
-from app.store.turns import EarlierCall, TurnStore
+from app.store.turns import EarlierCall
+
+log = logging.getLogger("mneme.replayed")
 
 Mode = Literal["open", "keys"]
 OnOff = Literal["on", "off"]
+Known = TypeVar("Known", bound=str)
 
 PRINCIPAL = "mneme.principal"
 """Of an ASGI scope: who asks, where that is known already. Requests from within carry it (the page's); nothing that comes over
@@ -34,7 +37,6 @@ a socket can."""
 
 MAX_NAME = 512
 """Longest user or session name, characters: it is an identifier, not a text."""
-
 
 _WITH_SESSION = re.compile(r"(.+)_session_[0-9a-f]{8}-[0-9a-f-]{27}")
 """How Claude Code named its user in `metadata.user_id` once: with the session behind. That is no name of a conversation: other
@@ -103,14 +105,13 @@ class Identity(Struct, frozen=True):
 def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
     """Mneme's own headers. `headers` has lower-case names. `captured`: whether the call is to be, unless they say no. Raises
     BadHeader for a value that it does not know."""
-    memory = _choice(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on"
     return Switches(
-        memory=memory,  # type: ignore[arg-type]  # one of the three
+        memory=_choice(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on",
         capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off" and captured,
-        history=_choice(headers, "x-mneme-history", ("client", "server")),  # type: ignore[arg-type]  # one of the two
-        paging=_choice(headers, "x-mneme-paging", ("on", "off")),  # type: ignore[arg-type]  # one of the two
+        history=_choice(headers, "x-mneme-history", ("client", "server")),
+        paging=_choice(headers, "x-mneme-paging", ("on", "off")),
         profile=_choice(headers, "x-mneme-profile", PROFILE_NAMES) or "auto",
-        price=_choice(headers, "x-mneme-price", PRICE_NAMES),  # type: ignore[arg-type]  # one of the three
+        price=_choice(headers, "x-mneme-price", PRICE_NAMES),
     )
 
 
@@ -158,6 +159,7 @@ def identify(
     session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id")) or _text(conversation)
     tenant = principal.tenant_id
     user_id = ids.user_id(tenant, user) if user is not None else ids.nobody(tenant)
+    retries = headers.get("x-stainless-retry-count", "")
     return Identity(
         tenant_id=tenant,
         user=user or "",
@@ -166,7 +168,7 @@ def identify(
         session=session,
         named=ids.session_id(tenant, user_id, session) if session is not None else None,
         issued=ids.issued(session) if session is not None else None,
-        retry=_retry_count(headers.get("x-stainless-retry-count")),
+        retry=min(int(retries), 32767) if retries.isascii() and retries.isdigit() else 0,
         idempotency_key=headers.get("idempotency-key") or None,
         space=_space(headers, named=user is not None),
     )
@@ -200,14 +202,15 @@ def _space(headers: Mapping[str, str], *, named: bool) -> str | None:
     return name
 
 
-def _choice(headers: Mapping[str, str], name: str, known: tuple[str, ...]) -> str | None:
+def _choice(headers: Mapping[str, str], name: str, known: tuple[Known, ...]) -> Known | None:
     value = headers.get(name)
     if value is None:
         return None
     lowered = value.strip().lower()
-    if lowered not in known:
-        raise BadHeader(f"{name} is {' or '.join(known)}, not {value[:40]!r}.", param=name)
-    return lowered
+    for each in known:
+        if each == lowered:
+            return each
+    raise BadHeader(f"{name} is {' or '.join(known)}, not {value[:40]!r}.", param=name)
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:
@@ -234,15 +237,10 @@ def _clean(text: str) -> str:
     return text.replace("\0", "\ufffd")
 
 
-def _retry_count(value: str | None) -> int:
-    return min(int(value), 32767) if value is not None and value.isascii() and value.isdigit() else 0
-
-
-# --- A request whose Idempotency-Key came before: what went upstream then goes again, byte for byte.
+# --- an Idempotency-Key that came before ---------------------------------------------------------------------------------
 #
-# An upstream that knows the key refuses it with another body, and a compile of now would give another one.
-
-log = logging.getLogger("mneme.replayed")
+# What went upstream then goes again, byte for byte: an upstream that knows the key refuses it with another body, and a new
+# compile would give another one.
 
 
 class EarlierAnswer(Struct, frozen=True):
@@ -255,14 +253,11 @@ class EarlierAnswer(Struct, frozen=True):
     answered: bool
 
 
-class CoalescedCall:
+class CoalescedCall(Struct):
     """A call's way through the coalescer: alone from its beginning until it leaves, or ends."""
 
-    __slots__ = ("_held", "_lock")
-
-    def __init__(self, lock: asyncio.Lock) -> None:
-        self._lock = lock
-        self._held = False
+    _lock: asyncio.Lock
+    _held: bool = False
 
     async def enter(self, limit_s: float) -> None:
         """Wait for whoever is on the way, but not for longer than this: an answer that nobody reads any more, or an upstream
@@ -291,10 +286,10 @@ class RequestCoalescer:
 
     def passage(self, identity: Identity, body: bytes) -> CoalescedCall:
         """Of one call; without an Idempotency-Key it has the way to itself."""
-        key = repeat_key(identity, body)
-        if key is None:
-            return CoalescedCall(asyncio.Lock())
-        return CoalescedCall(self._locks.setdefault((identity.tenant_id, identity.user_id, key), asyncio.Lock()))
+        lock = asyncio.Lock()
+        if (key := repeat_key(identity, body)) is not None:
+            lock = self._locks.setdefault((identity.tenant_id, identity.user_id, key), lock)
+        return CoalescedCall(lock)
 
 
 def repeat_key(identity: Identity, body: bytes) -> bytes | None:
@@ -309,14 +304,8 @@ def repeat_key(identity: Identity, body: bytes) -> bytes | None:
     return sha256(named + b"\0" + sha256(body).digest()).digest()
 
 
-async def look_up(store: TurnStore, identity: Identity, body: bytes) -> EarlierAnswer | None:
-    """The earlier call that a request repeats, if any. Raises StoreUnavailable."""
-    key = repeat_key(identity, body)
-    earlier = await store.idempotent(identity.tenant_id, identity.user_id, key) if key is not None else None
-    return EarlierAnswer(_body(earlier), earlier.session_id, earlier.answered) if earlier is not None else None
-
-
-def _body(earlier: EarlierCall) -> bytes | None:
+def body_of(earlier: EarlierCall) -> bytes | None:
+    """What went upstream; None where that cannot be put together again."""
     if earlier.body_parts is None or earlier.sha256 is None:
         return None
     try:

@@ -6,8 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-import orjson
-
+from app.dialects.splice import parse_object
 from app.errors import MnemeError
 from app.gateway.headers import Headers
 from app.gateway.relay import collect
@@ -47,18 +46,12 @@ class ModelDiscovery:
         request = UpstreamRequest("GET", f"{target.base_url}/models", headers)
         try:
             response = await self._transports[target.simulated].send(request)
-            body = await collect(response, LIST_LIMIT)
+            listed = parse_object(await collect(response, LIST_LIMIT)) or {}
         except MnemeError as error:
             log.info("model list not available", extra={"upstream": target.name, "error": error.message})
             return
-        try:
-            listed = orjson.loads(body)
-        except ValueError:
-            return
-        entries = listed.get("data") if isinstance(listed, dict) else None
+        entries = listed.get("data")
         for entry in entries if isinstance(entries, list) else []:
-            if not isinstance(entry, dict):
-                continue
-            name, window = entry.get("id"), entry.get("max_model_len")
+            name, window = (entry.get("id"), entry.get("max_model_len")) if isinstance(entry, dict) else (None, None)
             if isinstance(name, str) and isinstance(window, int):
                 self._models.learn(name, window)

@@ -1,4 +1,5 @@
-"""From what the compiler decided to the bytes that go upstream: the client's own body, with insertions."""
+"""Before the upstream is called: find the conversation, compile the context, and make the bytes that go out, which are the
+client's own body with insertions (`Preparer`); and what the newest message tells memory to do."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from app.context.transcript import SYSTEM_ROLES, query_of, text_of
 from app.dialects.base import Canvas, ChatRequest, renamed
 from app.dialects.splice import Insertion, splice
 from app.gateway.addon import CallPart
-from app.gateway.identify import EarlierAnswer, Identity, Switches, look_up
+from app.gateway.identify import EarlierAnswer, Identity, Switches, body_of, repeat_key
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target
 from app.index.indexes import CurrentIndex, HeldIndex, Indexes
@@ -37,6 +38,8 @@ from app.store import ids
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk
 from app.store.spaces import Shared
 from app.store.turns import Recognised, StoredMessage, TurnStore
+
+# --- messages that go out ------------------------------------------------------------------------------------------------
 
 
 def outgoing(stored: StoredMessage) -> PathMessage:
@@ -116,15 +119,12 @@ def _edit_message(message: dict[str, Any], edit: Prepend | AppendTo) -> None:
         message["content"] = edit.text + text if before else text + edit.text
 
 
-# --- What the newest message tells memory to do, in the user's own words. A feature does it (`app/features/commands`), before
-# the prompt is compiled.
+# --- what the user tells memory to do ------------------------------------------------------------------------------------
+#
+# In the newest message, in the user's own words. A feature does it (`features/commands`), before the prompt is compiled.
 
 LEFT_CHARS = 12
 """Characters beside "don't remember this" in a message that says nothing else: then the turn before it is meant, too."""
-
-_FAILED = (
-    "Mneme could not do now what the user asks of memory in this message. Say so, and that it can be asked for again."
-)
 
 
 class Obeyed(Struct, frozen=True):
@@ -137,14 +137,15 @@ class Obeyed(Struct, frozen=True):
     changed: bool = False
     account: tuple[dict[str, Any], ...] = ()
 
-    @property
-    def deeds(self) -> tuple[str, ...]:
-        """What the model is told, as sentences."""
-        return tuple(each.sentence for each in self.told)
-
 
 NOTHING_TOLD = Obeyed()
-FAILED = Obeyed((Deed(_FAILED),))
+FAILED = Obeyed(
+    (
+        Deed(
+            "Mneme could not do now what the user asks of memory in this message. Say so, and that it can be asked for again."
+        ),
+    )
+)
 
 
 def told(chat: ChatRequest) -> tuple[Command, ...]:
@@ -160,7 +161,7 @@ def heard_in(chat: ChatRequest) -> tuple[Command, ...]:
 
 def ordered(chat: ChatRequest) -> bool:
     """Whether the newest message tells memory to forget. What it corrects may be anything: of that nothing is said."""
-    return any(each.kind == "forget" for each in told(chat))
+    return bool(_orders(chat))
 
 
 def newest(chat: ChatRequest) -> str | None:
@@ -171,11 +172,16 @@ def newest(chat: ChatRequest) -> str | None:
     return strip_injected(text_of(chat.messages[last]))
 
 
+def _orders(chat: ChatRequest) -> list[Command]:
+    """The commands in the newest message that tell memory to forget."""
+    return [each for each in told(chat) if each.kind == "forget"]
+
+
 def private_from(chat: ChatRequest, obeyed: Obeyed) -> int | None:
     """From which message on the request is not to be found later: the user asks there not to keep it, or that something be
     forgotten, and of that the model was told something. None: it may be."""
-    orders = [each for each in told(chat) if each.kind == "forget"]
-    if any(each.scope == "this" for each in orders) or (orders and obeyed.deeds):
+    orders = _orders(chat)
+    if any(each.scope == "this" for each in orders) or (orders and obeyed.told):
         return chat.transcript.last_user()
     return None
 
@@ -183,7 +189,7 @@ def private_from(chat: ChatRequest, obeyed: Obeyed) -> int | None:
 def without_orders(chat: ChatRequest) -> Mapping[str, Any] | None:
     """The newest message without its sentences to forget something, to be kept and learned from like any; None: nothing else is
     said in it, or the user asks not to keep it."""
-    text, orders = newest(chat), [each for each in told(chat) if each.kind == "forget"]
+    text, orders = newest(chat), _orders(chat)
     last = chat.transcript.last_user()
     message = chat.messages[last] if last is not None else None
     if text is None or not orders or any(each.scope == "this" for each in orders):
@@ -216,7 +222,7 @@ class Obeys(Protocol):
         """Do what the newest message asks of memory, once. `writes`: whether memory may be changed. Raises nothing."""
 
 
-# --- Before the upstream is called: find the conversation, compile the context, and make the bytes that go out.
+# --- the request ---------------------------------------------------------------------------------------------------------
 
 KNOWN_MEMBERS = 10_000
 """Users whose spaces are kept at hand: some 2 MB."""
@@ -262,6 +268,7 @@ class Preparer:
         became of them is read with the place; None: apart from it."""
         self._indexes = indexes
         self._spaces: dict[UUID, tuple[UUID, ...]] = {}
+        """By user those whose indexes are asked for with the next request's place. (Whether they may be read, that says.)"""
         self._store = store
         self._compiler = compiler
         self._knower = knower
@@ -269,7 +276,9 @@ class Preparer:
 
     async def replay(self, identity: Identity, chat: ChatRequest) -> EarlierAnswer | None:
         """What came of the request's Idempotency-Key before. Raises StoreUnavailable."""
-        return await look_up(self._store, identity, chat.body)
+        key = repeat_key(identity, chat.body)
+        earlier = await self._store.idempotent(identity.tenant_id, identity.user_id, key) if key is not None else None
+        return EarlierAnswer(body_of(earlier), earlier.session_id, earlier.answered) if earlier is not None else None
 
     async def place(
         self,
@@ -307,21 +316,16 @@ class Preparer:
         ask, spaces_held = indexes.ask_spaces(self._spaces.get(user, ()))
         index = indexes.ask(held) if held is not None else NO_INDEX
         place = await self.place(identity, chat, switches, now, index, ask)
-        self._note_spaces(user, [each.space_id for each in place.spaces])
-        if place.shared:
-            reads = {each.space_id: each.read for each in place.spaces}
-            shared = (_fresh(each, spaces_held.get(each.space_id), reads.get(each.space_id)) for each in place.shared)
-            place = replace(place, shared=tuple(shared))
-        read = place.recognised.index if place.recognised is not None else None
-        return replace(place, fresh=CurrentIndex(held, read)) if held is not None and read is not None else place
-
-    def _note_spaces(self, user: UUID, spaces: Sequence[UUID]) -> None:
-        """Whose indexes are asked for with the next request's place. (Whether they may be read, that says.)"""
         self._spaces.pop(user, None)
-        if spaces:
-            self._spaces[user] = tuple(spaces)
+        if place.spaces:
+            self._spaces[user] = tuple(each.space_id for each in place.spaces)
             if len(self._spaces) > KNOWN_MEMBERS:
                 del self._spaces[next(iter(self._spaces))]
+        if place.shared:
+            reads = {each.space_id: _current(spaces_held.get(each.space_id), each.read) for each in place.spaces}
+            place = replace(place, shared=tuple(each._replace(fresh=reads.get(each.space_id)) for each in place.shared))
+        read = place.recognised.index if place.recognised is not None else None
+        return replace(place, fresh=CurrentIndex(held, read)) if held is not None and read is not None else place
 
     async def find(
         self, identity: Identity, chat: ChatRequest, switches: Switches, now: datetime, deadline_s: float | None = None
@@ -365,14 +369,11 @@ class Preparer:
         `profile`: of `score.PROFILE_NAMES`. `price`: None: as the server has it. `learns`: what the user says next will be
         learned from. `deadline_s`: seconds for which cards are waited for. `part`: what an addon makes of the call.
         `obeyed`: what became of the message's commands. Raises StoreUnavailable, Unavailable."""
-        request = _request(identity, chat, place, target, now)
         request = replace(
-            request,
+            _request(identity, chat, place, target, now),
             profile=profile,
             price=price,
-            standing=place.standing,
             learns=learns,
-            now=at_home(now, place.standing),  # "yesterday" is the user's
             inquiry=inquiry,
             deeds=obeyed.told,
             cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
@@ -381,18 +382,18 @@ class Preparer:
             request = with_costs(request, part.costs, part.schemas, part.window)
         looked = search and not obeyed.alone
         compiled = await self._compiler.compile(request if looked else replace(request, search=False))
-        if (path := path_of(place)) is not None:
+        if (path := _path_of(place)) is not None:
             compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
         if part is not None:
             compiled = explaining(compiled, part.name, part.explained)
         if obeyed.account:
-            compiled = replace(compiled, audit=Explained({**compiled.audit, "commands": list(obeyed.account)}))
-        insertions = part.insertions if part is not None else ()
-        return Prepared(woven(chat, compiled, place, target.model_alias, insertions), compiled)
+            compiled = explaining(compiled, "commands", list(obeyed.account))
+        added = part.insertions if part is not None else ()
+        return Prepared(woven(chat, compiled, place, target.model_alias, added), compiled)
 
 
-def _fresh(scope: SharedScope, held: HeldIndex | None, read: IndexRead | None) -> SharedScope:
-    return scope._replace(fresh=CurrentIndex(held, read)) if held is not None and read is not None else scope
+def _current(held: HeldIndex | None, read: IndexRead | None) -> CurrentIndex | None:
+    return CurrentIndex(held, read) if held is not None and read is not None else None
 
 
 def shared_scopes(
@@ -421,9 +422,9 @@ def with_costs(
     return replace(request, costs=costs, schemas=[*request.schemas, *schemas], window=window)
 
 
-def explaining(compiled: Compilation, addon: str, explained: Mapping[str, Any]) -> Compilation:
-    """With what an addon tells of it."""
-    return replace(compiled, audit=Explained({**compiled.audit, addon: explained}))
+def explaining(compiled: Compilation, name: str, explained: object) -> Compilation:
+    """With what else is told of it: by an addon of this name, or of commands."""
+    return replace(compiled, audit=Explained({**compiled.audit, name: explained}))
 
 
 def woven(
@@ -438,17 +439,16 @@ def woven(
         held=len(place.path) if place.upstream_holds else 0,
     )
     # A block goes before what is put in place of the text behind it.
-    insertions += [*added, *renamed(chat, model)]
-    return splice(chat.body, insertions) if insertions else chat.body
+    return unwoven(chat, model, [*insertions, *added])
 
 
 def unwoven(chat: ChatRequest, model: str | None, added: Sequence[Insertion]) -> bytes:
-    """The body without memory."""
+    """The body without memory: with what an addon puts into it."""
     insertions = [*added, *renamed(chat, model)]
     return splice(chat.body, insertions) if insertions else chat.body
 
 
-def path_of(place: Place) -> dict[str, Any] | None:
+def _path_of(place: Place) -> dict[str, Any] | None:
     """What leads to the stored messages of a server-managed place again (`replay/recompile.py`); None where there are none."""
     found = place.recognised
     if not place.server_managed or found is None or not found.known or found.tip_message_id is None:
@@ -485,7 +485,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         messages=chat.messages,
         transcript=chat.transcript,
         model=target.model_alias or chat.model,
-        now=now,
+        now=at_home(now, place.standing),  # "yesterday" is the user's
         placement=target.placement,
         answer_limit=chat.answer_limit,
         has_tools=chat.has_tools,
@@ -494,6 +494,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         path_complete=place.path_complete,
         server_managed=place.server_managed,
         start_chain=place.start_chain,
+        standing=place.standing,
     )
     if place.upstream_holds:
         request = over_held(request, place)

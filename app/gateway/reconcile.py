@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from app.capture.facts import Position
 from app.context.request import CompileRequest
 from app.context.retrieve import SharedScope
-from app.context.transcript import SYSTEM_ROLES, Transcript, chain, mark_of_answer, tail_hash, text_of
+from app.context.transcript import RESULT_ROLES, Transcript, chain, mark_of_answer, tail_hash, text_of
 from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.index.indexes import CurrentIndex
@@ -28,7 +28,7 @@ from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, SharedRead, SpacesA
 from app.store.turns import Recognised, StoredMessage, TurnStore
 from app.store.user_profile import NOTHING, Standing
 
-# The stored messages that led to a point of a conversation, and how a client's own lie over them.
+# --- the stored messages that led to a point of a conversation -----------------------------------------------------------
 
 HISTORY_FETCH = 400
 """Messages of a session read for a request: seed 001 §5.2's window of 20 turns twenty times over. Older ones stay reachable
@@ -37,7 +37,6 @@ MAX_BRANCH_DEPTH = 16
 """Sessions followed upwards from a branch: deeper trees than that are not made by people."""
 FIRST_TURN = 32
 """Messages within which a first turn must end to be kept: its tool calls and their results belong to it."""
-_RESULTS = frozenset({"tool", "function"})
 
 
 class Messages(Protocol):
@@ -120,11 +119,11 @@ def supplied(path: Sequence[StoredMessage], following: Sequence[Mapping[str, Any
     while at < len(path):
         message, at = path[at], at + 1
         results: list[StoredMessage] = []
-        while at < len(path) and path[at].role in _RESULTS:
+        while at < len(path) and path[at].role in RESULT_ROLES:
             results.append(path[at])
             at += 1
         if not message.tool_calls:
-            shown += [] if message.hidden or message.role in _RESULTS else [message]
+            shown += [] if message.hidden or message.role in RESULT_ROLES else [message]
             continue
         results = [each for each in results if not each.hidden]
         given: list[object] = [each.tool_call_id for each in results]
@@ -141,7 +140,7 @@ def _results_of(messages: Sequence[Mapping[str, Any]]) -> list[object]:
     """The calls that the client's first messages bring results of."""
     found: list[object] = []
     for each in messages:
-        if each.get("role") in _RESULTS:
+        if each.get("role") in RESULT_ROLES:
             found.append(each.get("tool_call_id"))
         elif each.get("role") not in ("system", "developer"):
             break
@@ -153,6 +152,8 @@ def _answered(calls: Any, given: Sequence[object]) -> bool:
     wanted = [call.get("id") if isinstance(call, Mapping) else None for call in calls]
     return all(each in given if each is not None else bool(given) for each in wanted)
 
+
+# --- the place of a request ----------------------------------------------------------------------------------------------
 
 How = Literal["new", "continue", "branch", "regenerate"]
 
@@ -230,7 +231,7 @@ async def reconcile(
     `messages` and `transcript` run along each other. Raises NotFound for the session of another user, StoreUnavailable.
     """
     server = is_server_managed(transcript, identity, history)
-    found = await _recognise(store, identity, transcript, index, spaces, server=server)
+    found = await _recognise(store, identity, None if server else transcript, index, spaces)
     place = decide(found, identity, messages, transcript, server=server, now=now)
     if not found.known or found.tip_message_id is None:
         return place
@@ -247,17 +248,23 @@ async def reconcile(
 
 
 async def _recognise(
-    store: TurnStore, identity: Identity, transcript: Transcript, index: IndexAsk, spaces: SpacesAsk, *, server: bool
+    store: TurnStore,
+    identity: Identity,
+    transcript: Transcript | None,
+    index: IndexAsk,
+    spaces: SpacesAsk,
+    chains: Sequence[bytes] = (),
 ) -> Recognised:
-    asked = dict[str, Any]()
-    if not server:
-        chains = transcript.chains
+    """What the store knows of who asks. `transcript`: one that is looked for; else the `chains` are."""
+    asked: dict[str, Any] = {"chains": chains} if chains else {}
+    if transcript is not None:
+        linked = transcript.chains
         last = transcript.answered[-1] if transcript.answered else 0
         tail1, tail2 = tails(transcript.roles, transcript.hashes)
         asked = {
-            "chains": [each for i in transcript.answered if (each := chains[i]) is not None],
-            "question": next((each for each in reversed(chains[:last]) if each is not None), None),
-            "whole": next((each for each in reversed(chains) if each is not None), None),
+            "chains": [each for i in transcript.answered if (each := linked[i]) is not None],
+            "question": next((each for each in reversed(linked[:last]) if each is not None), None),
+            "whole": next((each for each in reversed(linked) if each is not None), None),
             "tail1": tail1,
             "tail2": tail2,
         }
@@ -303,12 +310,13 @@ def decide(
     if found.how == "foreign":
         raise NotFound("There is no such session for this user.", param="X-Mneme-Session")
     if server:
-        return server_place(found, identity, transcript, now)
+        return _server_place(found, identity, transcript, now)
     if found.how == "asked" and found.asked_turn_index is not None:
         only_says = not transcript.answered and identity.session is None and not identity.repeats
         if only_says and found.tip_turn_index > found.asked_turn_index + 1:
-            return new_place(found, identity, now, server=False)  # no retry of that: the conversation has gone on since
-        return known_place(
+            # No retry of that: the conversation has gone on since.
+            return _new_place(found, identity, now, server=False)
+        return _known_place(
             found,
             identity,
             how="regenerate",
@@ -317,8 +325,11 @@ def decide(
             asked_index=found.asked_turn_index + 1,
             visible_from=found.head_visible_from,
         )
-    if found.how == "rewritten" and _same_answer(found, text_of(messages[transcript.answered[-1]])):
-        return known_place(
+    # An answer that was deleted is not there to be compared with: then whatever follows its question is taken for it.
+    if found.how == "rewritten" and (
+        found.tip_text is None or same_answer(found.tip_text, text_of(messages[transcript.answered[-1]]))
+    ):
+        return _known_place(
             found,
             identity,
             how="continue",
@@ -328,9 +339,10 @@ def decide(
         )
     if found.head_message_id is not None and found.head_position is not None:
         return _after_head(found, identity, transcript, now)
-    if found.how == "tail" or (found.how == "named" and _same_tail(found, transcript)):
+    cut = found.how == "named" and found.tail1 is not None
+    if found.how == "tail" or (cut and found.tail1 == tails(transcript.roles, transcript.hashes)[0]):
         at = transcript.answered[-1] + 1
-        return known_place(
+        return _known_place(
             found,
             identity,
             how="continue",
@@ -339,8 +351,8 @@ def decide(
             visible_from=found.tip_turn_index - _spoken(transcript, at) + 1,
         )
     if found.known and identity.session is not None:
-        return known_place(found, identity, how="continue", first_new=0)
-    return new_place(found, identity, now, server=False)
+        return _known_place(found, identity, how="continue", first_new=0)
+    return _new_place(found, identity, now, server=False)
 
 
 def same_answer(stored: str, shown: str) -> bool:
@@ -351,30 +363,24 @@ def same_answer(stored: str, shown: str) -> bool:
     return bool(short) and short in long
 
 
-def _same_answer(found: Recognised, shown: str) -> bool:
-    """One that was deleted is not there to be compared with: then whatever follows its question is taken for it."""
-    return found.tip_text is None or same_answer(found.tip_text, shown)
-
-
 def _after_head(found: Recognised, identity: Identity, transcript: Transcript, now: datetime) -> Place:
     """Behind an answer that was given: at the end of the session, or on a branch of it."""
     assert found.head_position is not None, "looked at by the caller"
     at = transcript.answered[found.head_position] + 1
     visible = found.head_visible_from if found.how == "chain" else 1
+    place = _known_place(
+        found, identity, how="continue", first_new=at, parent_message_id=found.head_message_id, visible_from=visible
+    )
+    return _or_branch(place, found, identity, now)
+
+
+def _or_branch(place: Place, found: Recognised, identity: Identity, now: datetime) -> Place:
+    """A place behind an answer; on a branch, a session of its own, where that answer is not the last."""
     if found.head_open or identity.session is not None:
-        return known_place(
-            found,
-            identity,
-            how="continue",
-            first_new=at,
-            parent_message_id=found.head_message_id,
-            visible_from=visible,
-        )
-    assert found.session_id is not None, "a head belongs to a session"
+        return place
     return replace(
-        known_place(
-            found, identity, how="branch", first_new=at, parent_message_id=found.head_message_id, visible_from=visible
-        ),
+        place,
+        how="branch",
         session_id=ids.uuid7(now),
         new=True,
         external_id=None,
@@ -383,14 +389,14 @@ def _after_head(found: Recognised, identity: Identity, transcript: Transcript, n
     )
 
 
-def server_place(found: Recognised, identity: Identity, transcript: Transcript, now: datetime) -> Place:
+def _server_place(found: Recognised, identity: Identity, transcript: Transcript, now: datetime) -> Place:
     """At the end of a session that the client has named, and brings only what is new to."""
     if not found.known:
-        return new_place(found, identity, now, server=True)
+        return _new_place(found, identity, now, server=True)
     asked = next((each for each in reversed(transcript.hashes) if each is not None), None)
     if identity.retried and asked is not None and asked == found.tip_question_hash:
         # The first attempt is stored, with its answer or without: this is another answer to it.
-        return known_place(
+        return _known_place(
             found,
             identity,
             how="regenerate",
@@ -399,7 +405,7 @@ def server_place(found: Recognised, identity: Identity, transcript: Transcript, 
             parent_message_id=found.tip_question_id,
             asked_index=(found.tip_question_index or 0) + 1,
         )
-    return known_place(
+    return _known_place(
         found,
         identity,
         how="continue",
@@ -454,7 +460,7 @@ def with_overlap(place: Place, path: Sequence[StoredMessage], transcript: Transc
     )
 
 
-def new_place(found: Recognised, identity: Identity, now: datetime, *, server: bool) -> Place:
+def _new_place(found: Recognised, identity: Identity, now: datetime, *, server: bool) -> Place:
     """A session that begins with this request; one that the client named has its id from that name."""
     session = (found.session_id if not found.known else None) or identity.named or ids.uuid7(now)
     return Place(
@@ -478,7 +484,7 @@ def nowhere(identity: Identity, now: datetime) -> Place:
     return Place(session, True, "new", False, 0, identity.user_id, retrieval_session=session)
 
 
-def known_place(found: Recognised, identity: Identity, *, how: How, server: bool = False, **fields: Any) -> Place:
+def _known_place(found: Recognised, identity: Identity, *, how: How, server: bool = False, **fields: Any) -> Place:
     """A place in a session that was found."""
     assert found.session_id is not None, "a known session has an id"
     fields["visible_from"] = max(1, fields.get("visible_from", 1))
@@ -505,13 +511,12 @@ def _position(chain_hash: bytes | None, count: int | None) -> Position | None:
     return Position(chain_hash, count) if chain_hash is not None and count is not None else None
 
 
-def _same_tail(found: Recognised, transcript: Transcript) -> bool:
-    return found.tail1 is not None and found.tail1 == tails(transcript.roles, transcript.hashes)[0]
-
-
 def _spoken(transcript: Transcript, end: int) -> int:
     """How many of the first `end` messages are part of the conversation (not system messages)."""
     return sum(1 for each in transcript.hashes[:end] if each is not None)
+
+
+# --- where the upstream holds the earlier messages -----------------------------------------------------------------------
 
 
 async def reconcile_held(
@@ -525,17 +530,8 @@ async def reconcile_held(
 ) -> Place:
     """The place behind the answer whose id is `follows`, else at the end of the session named. Raises NotFound for the session
     of another user, StoreUnavailable."""
-    found = await store.recognise(
-        identity.tenant_id,
-        identity.user_id,
-        nobody=identity.confined,
-        issued=identity.issued,
-        named=identity.named,
-        chains=[mark_of_answer(follows)] if follows is not None else [],
-        retry=identity.retried,
-        index=index,
-        spaces=spaces,
-    )
+    chains = [mark_of_answer(follows)] if follows is not None else []
+    found = await _recognise(store, identity, None, index, spaces, chains)
     place = decide_held(found, identity, transcript, now)
     own = [each for each in transcript.hashes if each is not None]
     last = place.parent_message_id or (found.tip_message_id if found.known else None)
@@ -550,13 +546,13 @@ def decide_held(found: Recognised, identity: Identity, transcript: Transcript, n
     if found.how == "foreign":
         raise NotFound("There is no such session for this user.", param="X-Mneme-Session")
     if found.head_message_id is None:
-        placed = server_place(found, identity, transcript, now)
+        placed = _server_place(found, identity, transcript, now)
         return replace(placed, upstream_holds=True)
     asked = next((each for each in reversed(transcript.hashes) if each is not None), None)
     after = (found.tip_question_index or 0) > (found.head_turn_index or 0)
     if identity.retried and after and asked is not None and asked == found.tip_question_hash:
-        return replace(server_place(found, identity, transcript, now), upstream_holds=True)
-    place = known_place(
+        return replace(_server_place(found, identity, transcript, now), upstream_holds=True)
+    place = _known_place(
         found,
         identity,
         how="continue",
@@ -567,17 +563,7 @@ def decide_held(found: Recognised, identity: Identity, transcript: Transcript, n
         upstream_holds=True,
         start_chain=(found.tip_chain or b"") if found.head_message_id == found.tip_message_id else b"",
     )
-    if found.head_open or identity.session is not None:
-        return place
-    return replace(
-        place,
-        how="branch",
-        session_id=ids.uuid7(now),
-        new=True,
-        external_id=None,
-        parent_session_id=found.session_id,
-        branch_turn_index=found.head_turn_index,
-    )
+    return _or_branch(place, found, identity, now)
 
 
 def with_held(place: Place, path: Sequence[StoredMessage], complete: bool, own: Sequence[bytes]) -> Place:
@@ -592,23 +578,16 @@ def with_held(place: Place, path: Sequence[StoredMessage], complete: bool, own: 
 
 def over_held(request: CompileRequest, place: Place) -> CompileRequest:
     """The request with what the upstream puts before it, as the prompt will be."""
-    own, path = request.transcript, request.path
-    lead = next((i for i, role in enumerate(own.roles) if role not in SYSTEM_ROLES), len(own.roles))
-    hashes = [each.message_hash for each in path]
-    known = [each for each in hashes if each is not None]
-    before: list[bytes | None] = [None] * len(hashes)
-    if place.path_complete and len(known) == len(hashes):
-        before = [*chain(known)]
-    links = iter(chain([each for each in own.hashes[lead:] if each is not None], place.start_chain))
-    roles = (*own.roles[:lead], *(str(each.message.get("role")) for each in path), *own.roles[lead:])
+    path, lead = request.path, request.transcript.lead
     return replace(
         request,
         messages=[*request.messages[:lead], *(each.message for each in path), *request.messages[lead:]],
-        transcript=Transcript(
-            roles=roles,
-            hashes=(*own.hashes[:lead], *hashes, *own.hashes[lead:]),
-            chains=(*own.chains[:lead], *before, *(None if h is None else next(links) for h in own.hashes[lead:])),
-            answered=tuple(i for i, role in enumerate(roles) if role == "assistant"),
+        transcript=request.transcript.with_earlier(
+            lead,
+            [str(each.message.get("role")) for each in path],
+            [each.message_hash for each in path],
+            place.start_chain,
+            whole=place.path_complete,
         ),
         path=(),
         path_complete=True,

@@ -1,4 +1,5 @@
-"""The client's side of a request: its body, whether it is still there, whether an answer has begun, and how it is refused."""
+"""The two sides of an answer. The client: its body, whether it is still there, how it is refused (`Inbound`, `Outbound`). The
+upstream: its answer goes to the client byte for byte, and is recorded on the way (`relay`, `Tape`)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import math
 import time
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from app.store.records import StreamRecord
 
 log = logging.getLogger("mneme.turn")
 
-# The client's side of a request: its body, and whether it is still there.
+# --- the client ----------------------------------------------------------------------------------------------------------
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -173,7 +174,7 @@ class Outbound:
             log.info("client gone before the error", extra={"call_id": str(call_id)})
 
 
-# --- Take an upstream's answer to the client, byte for byte, and record it on the way.
+# --- the upstream's answer -----------------------------------------------------------------------------------------------
 #
 # Bytes go out as soon as they come in. Only the very end of the answer waits until `seal` has made it durable: for events
 # the line `data: [DONE]` (or a dialect's own last event) and what follows, for a body of known length or of JSON its last
@@ -204,7 +205,7 @@ class Ending(Struct, frozen=True):
     """The head has been sent: nothing else can be answered any more."""
 
 
-Seal = Callable[[Ending], Awaitable[bool]]
+_Seal = Callable[[Ending], Awaitable[bool]]
 """Makes the answer durable; False: it could not."""
 
 
@@ -261,8 +262,7 @@ class Tape:
 
     def finish(self) -> None:
         """No more bytes will come: what is left over is an event too."""
-        last = self._parser.finish() if self._parser is not None else None
-        if last is not None:
+        if self._parser is not None and (last := self._parser.finish()) is not None:
             self.event_offsets.append(last[0])
             self.event_times.append(self.chunk_times[-1])
 
@@ -292,7 +292,7 @@ async def relay(
     head: Headers,
     gone: DisconnectEvent,
     tape: Tape | None = None,
-    seal: Seal | None = None,
+    seal: _Seal | None = None,
     end: Callable[[], Guard] = EndGuard,
 ) -> Ending:
     """Relay an answer; `head` is added to its headers. Closes the response, however it ends. `end`: makes what holds
@@ -338,19 +338,11 @@ async def relay(
 
 async def collect(response: UpstreamResponse, limit: int) -> bytes:
     """A small body, as far as it came and not beyond `limit` bytes; closes the response."""
-    parts: list[bytes] = []
-    size = 0
     try:
-        async for chunk in response.chunks:
-            parts.append(chunk)
-            size += len(chunk)
-            if size >= limit:
-                break
-    except UpstreamError:
-        pass  # what came is what there is
+        seen, _ = await _beginning(response, limit)
     finally:
         await response.aclose()
-    return b"".join(parts)[:limit]
+    return b"".join(seen)[:limit]
 
 
 async def peek(response: UpstreamResponse, limit: int) -> tuple[bytes, UpstreamResponse]:
@@ -358,17 +350,7 @@ async def peek(response: UpstreamResponse, limit: int) -> tuple[bytes, UpstreamR
 
     For a look at an error before it is relayed. A break in these bytes is raised where it was, not here.
     """
-    seen: list[bytes] = []
-    size = 0
-    broke: UpstreamError | None = None
-    try:
-        async for chunk in response.chunks:
-            seen.append(chunk)
-            size += len(chunk)
-            if size >= limit:
-                break
-    except UpstreamError as error:
-        broke = error
+    seen, broke = await _beginning(response, limit)
 
     async def again() -> AsyncIterator[bytes]:
         for chunk in seen:
@@ -381,7 +363,22 @@ async def peek(response: UpstreamResponse, limit: int) -> tuple[bytes, UpstreamR
     return b"".join(seen), replace(response, chunks=again())
 
 
-# --- what is held back ------------------------------------------------------------------------------------------------
+async def _beginning(response: UpstreamResponse, limit: int) -> tuple[list[bytes], UpstreamError | None]:
+    """The first chunks of a body, at least `limit` bytes or all there are; and what it broke off with."""
+    seen: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in response.chunks:
+            seen.append(chunk)
+            size += len(chunk)
+            if size >= limit:
+                break
+    except UpstreamError as error:
+        return seen, error
+    return seen, None
+
+
+# --- what is held back ---------------------------------------------------------------------------------------------------
 
 
 class _HoldNothing:
@@ -426,7 +423,7 @@ def is_event_stream(headers: Headers) -> bool:
     return (find(headers, b"content-type") or b"").lower().startswith(b"text/event-stream")
 
 
-def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None, end: Callable[[], Guard]) -> Guard:
+def _guard_for(headers: Headers, tape: Tape | None, seal: _Seal | None, end: Callable[[], Guard]) -> Guard:
     is_events = is_event_stream(headers)
     if is_events and tape is not None:
         tape.listen_for_events()
@@ -441,7 +438,7 @@ def _guard_for(headers: Headers, tape: Tape | None, seal: Seal | None, end: Call
     return _HoldLastByte(None, guard) if is_json else guard
 
 
-# --- moving bytes -----------------------------------------------------------------------------------------------------
+# --- moving bytes --------------------------------------------------------------------------------------------------------
 
 
 async def _pump(chunks: AsyncIterator[bytes], send: Send, guard: Guard, tape: Tape | None) -> None:
@@ -455,14 +452,12 @@ async def _pump(chunks: AsyncIterator[bytes], send: Send, guard: Guard, tape: Ta
             break
     else:
         return
-    try:
+    with suppress(TimeoutError):  # it has said all it had to say
         async with asyncio.timeout(LINGER_S):
             async for chunk in chunks:
                 if tape is not None:
                     tape.add(chunk)
                 guard.feed(chunk)
-    except TimeoutError:
-        return  # it has said all it had to say
 
 
 async def _sent(send: Send, message: Message) -> None:
@@ -478,10 +473,9 @@ async def _send_end(send: Send, ending: Ending, start: Message, rest: bytes) -> 
         if not ending.started:
             await _sent(send, start)
             ending = replace(ending, started=True)
-        if ending.kind == "complete":
-            await _sent(send, {"type": "http.response.body", "body": rest, "more_body": False})
-        elif rest:
-            await _sent(send, {"type": "http.response.body", "body": rest, "more_body": True})
+        whole = ending.kind == "complete"
+        if whole or rest:
+            await _sent(send, {"type": "http.response.body", "body": rest, "more_body": not whole})
     except ClientGone:
         return ending  # it is on disk, and whoever wanted to read it is not there
     return ending

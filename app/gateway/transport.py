@@ -7,7 +7,6 @@ import functools
 import io
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
@@ -15,6 +14,7 @@ from aiohttp.client_proto import ResponseHandler
 from msgspec import Struct
 from yarl import URL
 
+from app.capture.facts import header_text
 from app.errors import UpstreamError, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.upstream import UpstreamBroke, UpstreamRequest, UpstreamResponse, check_status, is_bodyless
 
@@ -47,15 +47,6 @@ class _Attempt(Struct):
         self.handler, self.transport, self.reused = handler, connection.transport, handler.used
         if self.deadline is not None:
             self.deadline.reschedule(asyncio.get_running_loop().time() + head_s)
-
-    def died_unanswered(self) -> bool:
-        """A kept-alive connection, and not one byte of an answer: the server had closed it before it read us."""
-        return self.reused and self.handler is not None and not self.handler.received
-
-    def abort(self) -> None:
-        """Close the connection now, without waiting for what is still to be written."""
-        if self.transport is not None:
-            self.transport.abort()
 
 
 _ATTEMPT: ContextVar[_Attempt] = ContextVar("_ATTEMPT")
@@ -127,14 +118,6 @@ class AiohttpTransport:
         self._pooled: aiohttp.ClientSession | None = None
         self._unpooled: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> AiohttpTransport:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
     async def aclose(self) -> None:
         for session in (self._pooled, self._unpooled):
             if session is not None:
@@ -149,7 +132,9 @@ class AiohttpTransport:
         try:
             return await self._send(self._pooled, request, attempt)
         except UpstreamUnreachable:
-            if not attempt.died_unanswered() or not isinstance(request.body, bytes):
+            # A kept-alive connection, and not one byte of an answer: the server had closed it before it read us.
+            unanswered = attempt.reused and attempt.handler is not None and not attempt.handler.received
+            if not unanswered or not isinstance(request.body, bytes):
                 raise
         if self._unpooled is None:
             self._unpooled = self._open(_Connector(self._head_s, force_close=True))
@@ -184,7 +169,8 @@ class AiohttpTransport:
                 response = await session.request(
                     request.method,
                     URL(request.url, encoded=True),
-                    headers=[(name.decode("latin-1"), _text(value)) for name, value in request.headers],
+                    # aiohttp writes UTF-8: exact but for bytes that are none (they become so)
+                    headers=[(name.decode("latin-1"), header_text(value)) for name, value in request.headers],
                     data=self._data(request, deadline),
                     allow_redirects=False,
                 )
@@ -197,8 +183,8 @@ class AiohttpTransport:
             raise UpstreamError(f"No HTTP with this upstream: {error}") from error
         finally:
             _ATTEMPT.reset(token)
-            if response is None:
-                attempt.abort()
+            if response is None and attempt.transport is not None:
+                attempt.transport.abort()  # now, without waiting for what is still to be written
         headers = list(response.raw_headers)
         body = _AiohttpBody(response, self._idle_s)
         try:
@@ -303,11 +289,3 @@ class _AiohttpBody:
         if connection is not None and connection.transport is not None:
             connection.transport.abort()
         self._response.close()
-
-
-def _text(value: bytes) -> str:
-    """A header value for aiohttp, which writes UTF-8: exact but for bytes that are none (they become so)."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value.decode("latin-1")

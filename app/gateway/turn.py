@@ -95,15 +95,14 @@ class Gateway:
         commander: Obeys | None = None,
         sharer: Sharer | None = None,
     ) -> None:
-        """`transports`: the real one under False, the simulated one under True. `addon`: None where
-        no feature takes part. `commander`: None where nothing is done that users tell memory to do; `sharer`: where nothing is
-        said to shared spaces."""
+        """`transports`: the real one under False, the simulated one under True. None without their features: `addon`,
+        `commander` (does what users tell memory to do), `sharer` (keeps what is said to shared spaces)."""
         self._authenticator = authenticator
         self._keeper = keeper or Keeper()
         self._router = router
         self._discovery = discovery
         self._limiter = limiter
-        self._accountant = accountant
+        self._ready = accountant.ready
         self._metrics = metrics
         self._settings = settings
         self._clock = clock
@@ -191,9 +190,8 @@ class Gateway:
         principal = scope.get(PRINCIPAL) or await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
-        captured = wanted(self._settings, call_id, principal.tenant_id)
-        if principal.limits is not None and not principal.limits.capture:
-            captured = False
+        captured = principal.limits is None or principal.limits.capture
+        captured = captured and wanted(self._settings, call_id, principal.tenant_id)
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
         if ".." in path.split("/"):
@@ -228,7 +226,7 @@ class Gateway:
         identity = identify(call.headers, named, call.principal, session)
         return grown(Parsed, call, identity=identity, target=self._router.route(model), model=model, **body)
 
-    # --- the main job ------------------------------------------------------------------------------------------------
+    # --- chats -----------------------------------------------------------------------------------------------------------
 
     async def _chat(self, incoming: Incoming, dialect: Dialect) -> None:
         """parse → remember → forward → relay and record."""
@@ -242,7 +240,7 @@ class Gateway:
                 call = replace(call, chat=dialect.read(body, document))
                 self._discovery.notice(call.target, partial(outgoing_headers, call))
             if call.chat is not None:
-                await self._accountant.ready(call.target.model_alias or call.chat.model)
+                await self._ready(call.target.model_alias or call.chat.model)
             if off or call.chat is None:
                 reason = "memory-off" if off else unfit or "not-understood"
                 await self._answer(grown(Remembered, call, sent=aliased(call), reason=reason))
@@ -299,7 +297,7 @@ class Gateway:
         if ending.stored is False and not ending.started:
             raise StoreUnavailable("The answer could not be stored, so it is withheld; try again.")
 
-    # --- everything else under /v1 -------------------------------------------------------------------------------------
+    # --- everything else under /v1 ---------------------------------------------------------------------------------------
 
     async def _pass(self, incoming: Incoming) -> None:
         """Both ways, unread; recorded up to a limit."""

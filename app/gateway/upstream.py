@@ -1,6 +1,6 @@
-"""The port to the upstreams: what is sent, what comes back, and which upstream gets it.
+"""The port to the upstreams: what is sent, what comes back, and which upstream gets it (`Router`).
 
-The implementations are in `transport.py` (real ones) and in the feature `simulated` (none at all).
+Its implementations are `transport.py` and the feature `simulated`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def check_status(status: int) -> int:
     return status
 
 
-# --- which upstream ---------------------------------------------------------------------------------------------------
+# --- which upstream ------------------------------------------------------------------------------------------------------
 
 
 class Target(Struct, frozen=True):

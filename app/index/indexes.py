@@ -50,7 +50,7 @@ OBJECT_BYTES = 4_096
 """Of an index, beside its columns: the objects that hold them."""
 
 
-# --- a cache, bounded in bytes: the least recently used goes first ----------------------------------------------------
+# --- a cache, bounded in bytes: the least recently used goes first -------------------------------------------------------
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -63,11 +63,6 @@ class Cache(Generic[K, V]):
         """`limit`: bytes; `size`: those of a value."""
         self.limit = limit
         self.bytes = 0
-        self.hits = 0
-        self.loads = 0
-        """Begun, failed ones among them."""
-        self.failures = 0
-        self.evictions = 0
         self._size = size
         self._tasks = tasks
         self._held: OrderedDict[K, tuple[V, int]] = OrderedDict()
@@ -88,7 +83,6 @@ class Cache(Generic[K, V]):
         if (held := self._held.get(key)) is None:
             return None
         self._held.move_to_end(key)
-        self.hits += 1
         return held[0]
 
     def loading(self, key: K) -> bool:
@@ -107,7 +101,6 @@ class Cache(Generic[K, V]):
         while self.bytes > self.limit:
             _, (_, freed) = self._held.popitem(last=False)
             self.bytes -= freed
-            self.evictions += 1
 
     def drop(self, key: K) -> None:
         """Have it no more: it is not so any longer. What is being loaded may be as old: it goes to those who wait already, and
@@ -120,11 +113,7 @@ class Cache(Generic[K, V]):
         """Of all values that are at hand or being loaded."""
         return [*self._held, *(each for each in self._loading if each not in self._held)]
 
-    def __len__(self) -> int:
-        return len(self._held)
-
     def _begun(self, key: K, load: Callable[[], Awaitable[V]]) -> asyncio.Future[V]:
-        self.loads += 1
         future: asyncio.Future[V] = asyncio.get_running_loop().create_future()
         self._loading[key] = future
         self._tasks.spawn(self._load(key, load, future), "load index")
@@ -137,7 +126,6 @@ class Cache(Generic[K, V]):
             future.cancel()
             raise
         except Exception as error:  # noqa: BLE001 - no boundary: those who wait raise it
-            self.failures += 1
             future.set_exception(error)
             future.exception()  # that is said: nobody may be waiting any more
         else:
@@ -149,7 +137,7 @@ class Cache(Generic[K, V]):
                 del self._loading[key]
 
 
-# --- the indexes ------------------------------------------------------------------------------------------------------
+# --- the indexes ---------------------------------------------------------------------------------------------------------
 
 
 class IndexScope(NamedTuple):
@@ -181,14 +169,6 @@ class CurrentIndex(NamedTuple):
     read: IndexRead
 
 
-class _Step(NamedTuple):
-    """What an index became, and by what."""
-
-    before: HeldIndex
-    after: HeldIndex
-    read: IndexRead
-
-
 class Indexes:
     """Answers questions from indexes in memory, each as the database has it at that moment."""
 
@@ -206,8 +186,8 @@ class Indexes:
         self._most = most
         self._beside_s = beside_s
         self._cache: Cache[UUID, HeldIndex] = Cache(limit, _size, tasks)
-        self._sorting: dict[UUID, list[_Step]] = {}
-        """Users whose index is being sorted, and what changed since that began."""
+        self._sorting: dict[UUID, list[tuple[HeldIndex, HeldIndex, IndexRead]]] = {}
+        """Users whose index is being sorted, and what it became since that began: before, after, and by what."""
         self._beside_asked = 0
         self._sampling = False
         self._keeping: set[asyncio.Task[None]] = set()
@@ -248,62 +228,36 @@ class Indexes:
         `shared`: of spaces, together with the user's own (`shared_fresh`: as `fresh`, by space). Raises StoreUnavailable."""
         if scope.confine is not None:
             read = await self._store.session(tenant, user, self.ask(None), scope.confine, self._most)
-            index, since, at = await self._made(tenant, user, read.rows), None, read.at
+            own, since, at = await self._made(tenant, user, read.rows), None, read.at
             self._told("loaded")
+            shared = ()
         else:
-            index, since, at = await self._current(tenant, user, fresh)
+            own, since, at = await self._current(tenant, user, fresh)
         wanted = None if vector is None else np.asarray(vector, np.float32)
         length = 0.0 if wanted is None else float(np.linalg.norm(wanted))
         wanted = wanted / np.float32(length) if wanted is not None and length else None
         # (Only of a user with more than an index holds, who is in the graph since he had half of that.)
         if since is not None and wanted is not None and scope.only != MEMORY_KIND:
-            index = await self._beside(tenant, user, index, wanted, since)
-        if shared and scope.confine is None:
-            return await self._together(
-                tenant,
-                index,
-                query,
-                wanted,
-                scope,
-                shared,
-                shared_fresh,
-                vectors=vectors,
-                texts=texts,
-                also=also,
-                now=at,
-            )
-        put = partial(
-            index.scan,
-            asked(query, index.languages), wanted, vectors=vectors, texts=texts, only=scope.only, session=scope.session,
-            visible_from=scope.visible_from, ancestors=scope.ancestors, history=scope.history, now=at, also=also,
-        )  # fmt: skip
-        return put() if len(index) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
-
-    async def _together(
-        self, tenant: UUID, own: UserIndex, query: str, vector: NDArray[np.float32] | None, scope: IndexScope,
-        shared: Sequence[SharedPart], fresh: Mapping[UUID, CurrentIndex], *, vectors: int, texts: int, also: FurtherItems,
-        now: int,
-    ) -> Scan:  # fmt: skip
-        spaces = await asyncio.gather(
-            *(self._current(tenant, each.space_id, fresh.get(each.space_id)) for each in shared)
-        )
+            own = await self._beside(tenant, user, own, wanted, since)
+        coming = (self._current(tenant, each.space_id, shared_fresh.get(each.space_id)) for each in shared)
+        spaces = await asyncio.gather(*coming) if shared else []
         indexes = [own, *(index for index, *_ in spaces)]
         terms = asked(query, list(dict.fromkeys(each for index in indexes for each in index.languages)))
 
         def put() -> Scan:
             scans = [
                 own.scan(
-                    terms, vector, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=now,
+                    terms, wanted, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=at,
                     session=scope.session, visible_from=scope.visible_from, ancestors=scope.ancestors,
                 )
             ]  # fmt: skip
-            for each, (index, _, at) in zip(shared, spaces, strict=True):
+            for each, (index, _, then) in zip(shared, spaces, strict=True):
                 found = index.scan(
-                    terms, vector, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=at,
+                    terms, wanted, vectors=vectors, texts=texts, only=scope.only, history=scope.history, also=also, now=then,
                     session=each.session,
                 )  # fmt: skip
                 scans.append(without(found, each.session))
-            return joined(scans)
+            return joined(scans) if shared else scans[0]
 
         return put() if sum(map(len, indexes)) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
 
@@ -371,7 +325,7 @@ class Indexes:
             later = HeldIndex(index, read.epoch, read.snapshot, held.since)
             self._cache.keep(user, later)
             if user in self._sorting:
-                self._sorting[user].append(_Step(held, later, read))
+                self._sorting[user].append((held, later, read))
             elif index.unsorted:
                 self._sorting[user] = []
                 self._aside(self._sorted(user, later), "sort index")
@@ -389,9 +343,9 @@ class Indexes:
             index, since = await asyncio.to_thread(tidied)
         finally:
             steps = self._sorting.pop(user)
-        for step in steps:
-            if step.before is held:
-                index, held = self._changed(index, step.read)[0], step.after
+        for before, after, read in steps:
+            if before is held:
+                index, held = self._changed(index, read)[0], after
         if self._cache.held(user) is held:
             self._cache.keep(user, replace(held, index=index, since=since if since is not None else held.since))
 

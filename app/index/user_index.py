@@ -56,6 +56,8 @@ in its own session alone, and what something else took the place of. The first a
 for."""
 NEVER = 2**63 - 1
 """The end of what has none, microseconds since 2000."""
+_NO_HALF = np.float32(2.0**16)
+"""More than any half-precision number."""
 LEAST_SHARE = 0.01
 """Of all texts at least so many are in a language of the user's: of 6,000 English messages of chat 1 in 750 is taken for
 something else."""
@@ -212,11 +214,11 @@ class UserIndex(Struct, frozen=True):
     ) -> Scan:
         """What could answer a question.
 
-        `terms`: `analyse.asked` in `languages`. `vector` (d,) of length 1. `vectors`, `texts`: as `retrieve.Limits` has them.
-        `only`: messages (0) or memories (1). What stands in the prompt (`session` from `visible_from` on, and `ancestors`) is
-        context for the rest, and left out only where not all can be handed out; but a memory that comes from there is not
-        handed out at all. `history`: also what is not in force any more. `now`: microseconds since 2000. `also`: what is
-        handed out however far its vector is.
+        `terms`: `analyse.asked` in `languages`. `vector` (d,) of length 1. `vectors`, `texts`: most that each may bring
+        (`retrieve.MOST_VECTORS`). `only`: messages (0) or memories (1). What stands in the prompt (`session` from
+        `visible_from` on, and `ancestors`) is context for the rest, and left out only where not all can be handed out; but
+        a memory that comes from there is not handed out at all. `history`: also what is not in force any more. `now`:
+        microseconds since 2000. `also`: what is handed out however far its vector is.
         """
         numbers = self._numbers
         places = _places(numbers)
@@ -502,10 +504,6 @@ def _widened(halves: NDArray[np.int16]) -> NDArray[np.float32]:
     return numbers
 
 
-_NO_HALF = np.float32(2.0**16)
-"""More than any half-precision number."""
-
-
 def _cosines(rows: _Rows, vector: NDArray[np.float32]) -> NDArray[np.float32]:
     """Of each item (n,); of one without a vector 0."""
     sims = np.empty(len(rows.vectors), np.float32)
@@ -630,7 +628,7 @@ def _highest(
     return items[np.sort(best)]
 
 
-# --- A user's memory and that of the spaces that they may read, asked at once: one scan of several indexes, ranked as one.
+# --- one scan of several indexes: a user's memory and that of the spaces that they may read ------------------------------
 
 
 class SharedPart(NamedTuple):
@@ -647,12 +645,8 @@ def without(scan: Scan, session: UUID | None) -> Scan:
         return scan
     stays = (scan.places["session"] != np.frombuffer(session.bytes, ">u8")).any(axis=1)
     many = len(scan.sims)
-    return scan._replace(
-        places=scan.places[stays],
-        sims=scan.sims[stays[:many]],
-        counts=scan.counts[stays[many:]],
-        ordered=None,
-    )
+    sims, counts = scan.sims[stays[:many]], scan.counts[stays[many:]]
+    return scan._replace(places=scan.places[stays], sims=sims, counts=counts, ordered=None)
 
 
 def joined(scans: Sequence[Scan]) -> Scan:

@@ -34,7 +34,7 @@ from app.console import database
 from app.context import worth
 from app.context.question import understand
 from app.context.rank import rank
-from app.context.retrieve import LIMITS, Retriever, ranked_by
+from app.context.retrieve import MOST_VECTORS, MOST_WORDED, Retriever, ranked_by
 from app.context.score import AUTO
 from app.features.evaluate import EvalFile
 from app.index.indexes import IndexScope
@@ -191,8 +191,8 @@ async def rows_of(core: Any, persons: Sequence[Person], sentences: Sentences, rn
         for ask in asks:
             asked = understand(ask.text, now)
             scan = await indexes.scan(
-                ids.LOCAL_TENANT, user, ask.text, await retriever.vector(ask.text), IndexScope(), vectors=LIMITS.vectors,
-                texts=LIMITS.texts,
+                ids.LOCAL_TENANT, user, ask.text, await retriever.vector(ask.text), IndexScope(), vectors=MOST_VECTORS,
+                texts=MOST_WORDED,
             )  # fmt: skip
             ranking = rank(scan, ask.text, span=asked.span, recap=asked.recap)
             if not len(ranking):

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from app.context.candidates import Candidate, ItemSource
 from app.context.score import Scored
+from app.context.transcript import Transcript, tail_hash
 from app.memory.candidate import Provenance
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -70,3 +71,8 @@ def scored(candidate: Candidate, score: float) -> Scored:
 def source(number: int) -> ItemSource:
     """The message `number` as where something comes from."""
     return ItemSource("session", UUID(int=number), number, {})
+
+
+def tail_of(transcript: Transcript, turns: int) -> bytes | None:
+    """The hash of a transcript's last answered turns."""
+    return tail_hash(transcript.hashes, transcript.answered, turns)

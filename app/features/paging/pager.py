@@ -18,8 +18,7 @@ from msgspec.structs import replace
 
 from app.context.assemble import locate, session_nonce
 from app.context.budget import SHARES, TaskType
-from app.context.compile import LONG_TEXT
-from app.context.transcript import text_of
+from app.context.transcript import LONG_TEXT, text_of
 from app.dialects.base import ChatRequest
 from app.dialects.splice import parse_object
 from app.errors import StoreUnavailable

@@ -16,6 +16,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.cases import cases
+from tests.support.context_samples import tail_of
 from tests.support.wired_api import HashEmbedder, WiredApi, all_pages, error_of
 
 TURN = [{"role": "user", "content": "I'm vegetarian."}, {"role": "assistant", "content": "Noted."}]
@@ -245,7 +246,7 @@ async def test_a_transcript_goes_on_from_added_messages(client: httpx.AsyncClien
         return await turns.recognise(
             ids.LOCAL_TENANT, user,
             chains=[chain for i in own.answered if (chain := own.chains[i])], whole=own.chains[-1],
-            tail1=own.tail(1), tail2=own.tail(2),
+            tail1=tail_of(own, 1), tail2=tail_of(own, 2),
         )  # fmt: skip
 
     goes_on = await recognise([*said, {"role": "user", "content": "Dinner?"}])

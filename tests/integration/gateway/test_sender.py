@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -98,7 +99,7 @@ class Bench:
 
 @pytest.fixture
 async def transport() -> AsyncIterator[AiohttpTransport]:
-    async with AiohttpTransport(connect_timeout_s=5, head_timeout_s=5, idle_timeout_s=5) as opened:
+    async with aclosing(AiohttpTransport(connect_timeout_s=5, head_timeout_s=5, idle_timeout_s=5)) as opened:
         yield opened
 
 
@@ -313,7 +314,7 @@ async def test_what_names_no_model_stays_where_it_is(transport: AiohttpTransport
 
 async def test_no_head_in_time_leads_to_the_next_one(upstreams: Start) -> None:
     up, other = upstreams(Reply([Stall()])), upstreams(reply_json(1))
-    async with AiohttpTransport(connect_timeout_s=5, head_timeout_s=0.05, idle_timeout_s=5) as transport:
+    async with aclosing(AiohttpTransport(connect_timeout_s=5, head_timeout_s=0.05, idle_timeout_s=5)) as transport:
         bench = Bench(transport, [up.url, other.url], {"upstream_attempts": 3})
         assert await bench.status() == ("u1", 200, 2)
         assert bench.counted("u0", "timeout") == 1
@@ -374,7 +375,7 @@ async def test_an_answer_is_no_failure_whatever_it_says(transport: AiohttpTransp
 
 async def test_time_outs_open_it_too(upstreams: Start) -> None:
     up = upstreams(Reply([Stall()]))
-    async with AiohttpTransport(connect_timeout_s=5, head_timeout_s=0.05, idle_timeout_s=5) as transport:
+    async with aclosing(AiohttpTransport(connect_timeout_s=5, head_timeout_s=0.05, idle_timeout_s=5)) as transport:
         bench = Bench(transport, [up.url], {"breaker_failures": 1})
         with pytest.raises(UpstreamTimeout):
             await bench.send()

@@ -86,22 +86,23 @@ async def test_too_much_at_once_is_asked_about_first(
     await taught(learn, pool, talk, "I work at Acme", "My favourite company is Acme")
     order = "Please forget that I worked at Acme."
     asked = await teller.tell(talk, order)
-    assert "Ask for confirmation" in asked.deeds[0]
+    assert "Ask for confirmation" in asked.told[0].sentence
     assert await hidden(admin) == ["forgotten_by_chat"], "the order itself, when it is sent again"
-    assert (await teller.tell(talk, order)).deeds != (), "a retry is told the same"
+    assert (await teller.tell(talk, order)).told != (), "a retry is told the same"
     assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 1
     leave = "Shall I forget it?"
-    assert (await teller.tell(talk, order, leave, "No, wait.")).deeds == ()
-    assert (await teller.tell(talk, order, "Would you like a recipe?", "Yes")).deeds == (), "to another question"
-    assert (await teller.tell(talk, order, leave, "A recipe!", leave, "Yes")).deeds == (), "not the next message"
+    assert (await teller.tell(talk, order, leave, "No, wait.")).told == ()
+    assert (await teller.tell(talk, order, "Would you like a recipe?", "Yes")).told == (), "to another question"
+    assert (await teller.tell(talk, order, leave, "A recipe!", leave, "Yes")).told == (), "not the next message"
     done = await teller.tell(talk, order, leave, "Yes, please.")
-    assert "has just forgotten" in done.deeds[0]
+    assert "has just forgotten" in done.told[0].sentence
     assert done.changed
     assert await texts(admin) == []
     again = await teller.tell(talk, order, leave, "Yes, please.")
-    assert (again.deeds[0].partition(";")[0], again.changed) == (done.deeds[0].partition(";")[0], False), (
-        "done once, told again"
-    )
+    assert (again.told[0].sentence.partition(";")[0], again.changed) == (
+        done.told[0].sentence.partition(";")[0],
+        False,
+    ), "done once, told again"
 
 
 async def test_undone_it_is_as_it_was_before(learn: Learner, pool: Pool, admin: Admin, teller: Teller) -> None:
@@ -206,7 +207,7 @@ async def test_said_alone_not_to_remember_this_means_the_turn_before(
     fresh = await talk.say(pool, said, message_hash=hashed)
     await learn.learn(talk.job(fresh))
     told = await teller.tell(talk, said, "Noted.", "Don't remember this.")
-    assert "nor is the turn before it (2 items)" in told.deeds[0]
+    assert "nor is the turn before it (2 items)" in told.told[0].sentence
     assert await texts(admin) == []
 
 
@@ -230,7 +231,7 @@ async def test_a_correction_of_anything_else_changes_nothing_and_is_not_spoken_o
     talk = Talk()
     await taught(learn, pool, talk, known)
     before = await texts(admin)
-    assert (await teller.tell(talk, *said)).deeds == ()
+    assert (await teller.tell(talk, *said)).told == ()
     assert before == await texts(admin)
     assert await rows(admin, "SELECT FROM agent_data.memory_commands") == []
 
@@ -253,7 +254,7 @@ async def test_what_was_said_of_the_user_is_set_right(
 ) -> None:
     talk = Talk()
     await taught(learn, pool, talk, known)
-    assert "has just changed" in (await teller.tell(talk, *said)).deeds[0]
+    assert "has just changed" in (await teller.tell(talk, *said)).told[0].sentence
     assert await texts(admin) == [after]
 
 
@@ -264,10 +265,10 @@ async def test_the_only_thing_that_may_be_meant_is_forgotten_when_the_next_messa
     await taught(learn, pool, talk, "I am allergic to peanuts")
     order = "Forget my nut allergy."
     asked = await teller.tell(talk, order)
-    assert "perhaps this: Is allergic to peanuts" in asked.deeds[0]
+    assert "perhaps this: Is allergic to peanuts" in asked.told[0].sentence
     assert await texts(admin) == ["Is allergic to peanuts"]
     done = await teller.tell(talk, order, "Do you want me to forget your peanut allergy?", "Yes")
-    assert "has just forgotten" in done.deeds[0]
+    assert "has just forgotten" in done.told[0].sentence
     assert await texts(admin) == []
 
 
@@ -304,9 +305,9 @@ async def test_a_standing_wish_is_taken_back_where_one_speaks_of_it(
     await taught(learn, pool, talk, wish)
     before = await texts(admin)
     assert before
-    deeds = (await teller.tell(talk, "Hi", "Hello", back)).deeds
-    assert len(deeds) == (outcome is not None)
-    assert (await teller.tell(talk, "Hi", "Hello", back)).deeds[:1] == deeds or outcome == "ask", (
+    told = (await teller.tell(talk, "Hi", "Hello", back)).told
+    assert len(told) == (outcome is not None)
+    assert (await teller.tell(talk, "Hi", "Hello", back)).told[:1] == told or outcome == "ask", (
         "a retry is told the same"
     )
     assert await texts(admin) == ([] if outcome == "done" else before)
@@ -392,8 +393,8 @@ async def test_what_is_meant_goes_and_nothing_else_does(
     for each in said:
         await taught(learn, pool, talk, each)
     before = await texts(admin)
-    deeds = (await teller.tell(talk, "Hi", "Hello", order)).deeds
-    assert told in deeds[0]
+    (deed,) = (await teller.tell(talk, "Hi", "Hello", order)).told
+    assert told in deed.sentence
     assert sorted(await texts(admin)) == sorted(before if stays is None else stays)
     hidden_said = await rows(
         admin,
@@ -433,7 +434,7 @@ async def test_the_same_command_at_once_is_done_once_and_told_to_all(
         ("Forget that my favourite company is Acme.", ""),
     ):
         said = await asyncio.gather(*(teller.tell(talk, order) for _ in range(5)))
-        assert {told in each.deeds[0] for each in said} == {True}, order
+        assert {told in each.told[0].sentence for each in said} == {True}, order
         assert len({each.account[0]["id"] for each in said}) == 1, "one command"
     assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 3
 
@@ -448,8 +449,8 @@ async def test_who_waits_too_long_is_told_what_another_request_did(
     monkeypatch.setattr("app.features.commands.commander.WITHIN_S", 0.2)
     async with pool.transaction(TENANT) as connection:
         await connection.execute(SQL["learning.lock"], talk.user)
-        assert "has just forgotten" in (await teller.tell(talk, order)).deeds[0]
-        assert "could not do now" in (await teller.tell(talk, other)).deeds[0]
+        assert "has just forgotten" in (await teller.tell(talk, order)).told[0].sentence
+        assert "could not do now" in (await teller.tell(talk, other)).told[0].sentence
 
 
 async def test_a_command_that_gave_way_is_done_at_the_second_try(
@@ -468,6 +469,6 @@ async def test_a_command_that_gave_way_is_done_at_the_second_try(
         return found
 
     monkeypatch.setattr(Doing, "hide", deadlocked)
-    assert "has just forgotten" in (await teller.tell(talk, "Forget that I work at Acme.")).deeds[0]
+    assert "has just forgotten" in (await teller.tell(talk, "Forget that I work at Acme.")).told[0].sentence
     assert await texts(admin) == []
     assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 1

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange, NewTurnMessage, Outcome, Usage
-from app.capture.record import GIVEN, LONG_TEXT, Recorder, _json
+from app.capture.record import GIVEN, Recorder, _json
 from app.context.assemble import Block
+from app.context.transcript import LONG_TEXT
 from app.memory.text import content_hash
 from app.providers.embeddings import NoEmbedder
 from app.providers.tokens import CountCache

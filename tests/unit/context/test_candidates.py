@@ -43,9 +43,3 @@ def test_a_memory_knows_its_sources() -> None:
 def test_a_message_is_its_own_source() -> None:
     assert message(7, session_name="s", metadata={"a": 1}).provenance == (ItemSource("s", UUID(int=7), 7, {"a": 1}),)
     assert message(7).provenance == (ItemSource(str(UUID(int=1)), UUID(int=7), 7, {}),)
-
-
-def test_own_words_are_raw_messages_of_the_user() -> None:
-    assert message(1).own_words
-    assert not message(1, role="assistant").own_words
-    assert not memory(1, role="user").own_words

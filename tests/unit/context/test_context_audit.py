@@ -9,11 +9,10 @@ from typing import Any
 from uuid import UUID
 
 import orjson
-from msgspec.structs import replace
 
 from app.context.audit import (
-    Compiled,
-    HistoryReport,
+    MAX_ITEMS,
+    Explained,
     expand,
     explain,
     fill,
@@ -25,8 +24,7 @@ from app.context.audit import (
     written,
 )
 from app.context.facts_section import FactsFound, naming, tellings
-from app.context.inputs import KnownInput
-from app.context.pack import PlainMeter, efficiency, pack
+from app.context.pack import Packed, PlainMeter, efficiency, pack
 from app.context.question import understand
 from app.context.resolution import Clash, Known
 from app.context.score import PREFILL, QuerySignals, score
@@ -47,22 +45,30 @@ ITEMS = [
 ]
 
 
-def compiled(budget: int = 100) -> Compiled:
-    packed = pack(score(ITEMS, QuerySignals(), PREFILL, NOW), budget, PlainMeter(), visible={UUID(int=9)})
-    return Compiled(
-        budget={"window": 8192, "available": 3000, "memory": budget},
-        task="knowledge_intensive",
-        profile="prefill",
-        placement="tail",
-        packed=packed,
-        efficiency=efficiency(packed.chosen, packed.eligible, budget),
-        tokens=packed.tokens,
-        history=HistoryReport("client", 12, 900),
-    )
+TOLD: dict[str, Any] = {
+    "status": "ok",
+    "reason": None,
+    "budget": {"window": 8192, "available": 3000, "memory": 100},
+    "task": "knowledge_intensive",
+    "strategy": "prefill",
+    "placement": "tail",
+    "rebased": None,
+    "live_blocks": 0,
+    "tokens": 10,
+    "sections": {},
+    "widened": [],
+    "history": {"source": "client", "messages": 12, "tokens": 900, "dropped": 0, "first_kept": 0, "summary": False},
+}
+
+
+def explained(packed: Packed | None = None, most: int = MAX_ITEMS, **more: Any) -> Explained:
+    if packed is None:
+        packed = pack(score(ITEMS, QuerySignals(), PREFILL, NOW), 100, PlainMeter(), visible={UUID(int=9)})
+    return explain(packed, efficiency(packed.chosen, packed.eligible, 100), TOLD | more, most)
 
 
 def test_everything_considered_is_explained() -> None:
-    stored = orjson.loads(orjson.dumps(explain(compiled())))
+    stored = orjson.loads(orjson.dumps(explained()))
     shown = expand(stored, {str(UUID(int=1)): "Likes tea."})
     by_id = {UUID(each["id"]).int: each for each in shown["items"]}
     assert {number: each["reason"] for number, each in by_id.items()} == {
@@ -88,7 +94,7 @@ def test_everything_considered_is_explained() -> None:
 
 
 def test_the_figures_around_the_items() -> None:
-    shown = expand(explain(compiled()))
+    shown = expand(explained())
     assert shown["budget"] == {"window": 8192, "available": 3000, "memory": 100}
     assert (shown["task"], shown["strategy"], shown["placement"]) == ("knowledge_intensive", "prefill", "tail")
     assert (shown["status"], shown["reason"], shown["rebased"], shown["tokens"]) == ("ok", None, None, 10)
@@ -106,48 +112,36 @@ def test_the_figures_around_the_items() -> None:
 
 
 def test_texts_are_not_stored() -> None:
-    stored = orjson.dumps(explain(compiled())).decode()
+    stored = orjson.dumps(explained()).decode()
     assert "Likes tea" not in stored
     assert "long story" not in stored
 
 
 def test_what_is_beyond_the_limit_is_counted() -> None:
-    stored = explain(compiled(), max_items=2)
+    stored = explained(most=2)
     assert len(stored["items"]["id"]) == 2
     assert stored["omitted"] == 2
     assert sum(stored["counts"].values()) == 4
     assert expand(stored)["omitted"] == 2
     # The chosen ones are never cut off.
-    assert len(explain(compiled(), max_items=0)["items"]["id"]) == 1
+    assert len(explained(most=0)["items"]["id"]) == 1
 
 
 def test_texts_to_look_up() -> None:
-    wanted = shown_texts(explain(compiled()))
+    wanted = shown_texts(explained())
     assert wanted["message"] == [str(UUID(int=3))]
     assert set(wanted["memory"]) == {str(UUID(int=each)) for each in (1, 4, 5)}
 
 
 def test_a_compile_that_found_nothing() -> None:
-    packed = pack([], 100, PlainMeter())
-    empty = Compiled(
-        budget={},
-        task="continuation",
-        profile="auto",
-        placement="tail",
-        packed=packed,
-        efficiency=efficiency([], [], 100),
-        tokens=0,
-        history=HistoryReport("none", 0, 0),
-        status="degraded",
-        reason="retrieval_timeout",
-    )
-    shown = expand(orjson.loads(orjson.dumps(explain(empty))))
+    empty = explained(pack([], 100, PlainMeter()), status="degraded", reason="retrieval_timeout")
+    shown = expand(orjson.loads(orjson.dumps(empty)))
     assert shown["items"] == []
     assert (shown["status"], shown["reason"]) == ("degraded", "retrieval_timeout")
 
 
 def test_it_is_written_as_json_once() -> None:
-    made = explain(compiled())
+    made = explained()
     assert written(made) is written(made)
     assert orjson.dumps({"audit": written(made)}, default=str) == orjson.dumps({"audit": dict(made)}, default=str)
     # What comes back from a journal is a plain dict.
@@ -155,17 +149,16 @@ def test_it_is_written_as_json_once() -> None:
 
 
 def test_memories_that_were_of_use() -> None:
-    assert used_memories(explain(compiled())) == [
+    assert used_memories(explained()) == [
         (UUID(int=1), round(score(ITEMS, QuerySignals(), PREFILL, NOW)[0].score, 4)),
         (UUID(int=4), 0.2384),  # its message stood for it
     ]
     told = {"facts": {"memories": [UUID(int=4), UUID(int=77), None]}}
-    spoken = dict(used_memories(explain(replace(compiled(), sections=told))))
+    spoken = dict(used_memories(explained(sections=told)))
     assert spoken[UUID(int=77)] == 1.0, "a fact's line stood for it"
     assert used_memories({"sections": told}) == [(UUID(int=4), 1.0), (UUID(int=77), 1.0)]
     assert used_memories({}) == []
-    nothing = replace(compiled(), packed=pack([], 1000, PlainMeter()))
-    assert used_memories(explain(nothing)) == [], "a user of whom nothing is known yet"
+    assert used_memories(explained(pack([], 1000, PlainMeter()))) == [], "a user of whom nothing is known yet"
 
 
 def test_relevance_is_a_part_of_the_best_where_scores_exceed_one() -> None:
@@ -174,7 +167,7 @@ def test_relevance_is_a_part_of_the_best_where_scores_exceed_one() -> None:
     def used(*scores: float) -> list[float]:
         items = [scored(memory(n), each) for n, each in enumerate(scores, 1)]
         packed = pack(items, 1000, PlainMeter(), order="score")
-        return [relevance for _, relevance in used_memories(explain(replace(compiled(), packed=packed)))]
+        return [relevance for _, relevance in used_memories(explained(packed))]
 
     assert used(1.6, 0.8, 0.4) == [1.0, 0.5, 0.25]
     assert used(0.8, 0.4) == [0.8, 0.4], "a score within 0..1 is the relevance"
@@ -184,7 +177,7 @@ def test_relevance_is_a_part_of_the_best_where_scores_exceed_one() -> None:
 def test_a_passage_says_which_part_of_its_message_it_is() -> None:
     passage = message(1, "a part", kind="passage", span=(10, 16), whole_tokens=300)
     packed = pack([scored(passage, 0.5)], 100, PlainMeter())
-    stored = orjson.loads(orjson.dumps(explain(replace(compiled(), packed=packed))))
+    stored = orjson.loads(orjson.dumps(explained(packed)))
     (item,) = expand(stored)["items"]
     assert item["kind"] == "passage"
     assert item["provenance"] == [
@@ -290,13 +283,13 @@ def test_what_memories_said_is_joined_when_it_is_shown() -> None:
 
 
 def test_what_was_known_comes_back() -> None:
-    then, lost = recalled(stored(), KnownInput(KNOWN.related), VALUES)
+    then, lost = recalled(stored(), {"related": KNOWN.related}, VALUES)
     assert lost == 0
     assert then._known == KNOWN._replace(resolutions=tuple(each._replace(start=0) for each in KNOWN.resolutions))
 
 
 def test_what_was_forgotten_since_does_not_come_back() -> None:
-    then, lost = recalled(stored(), KnownInput(), {UUID(int=5): "NET30"})
+    then, lost = recalled(stored(), {}, {UUID(int=5): "NET30"})
     assert lost == 1
     assert [each.memory_id for each in then._known.clashes] == [UUID(int=5)]
 

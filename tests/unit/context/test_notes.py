@@ -15,7 +15,6 @@ from app.context.notes import (
     NO_OPENINGS,
     NOTHING_SINCE,
     NotesDue,
-    VisibleTurns,
     doubtful,
     fact_lines,
     openings,
@@ -24,6 +23,7 @@ from app.context.notes import (
     since_then,
 )
 from app.context.pack import Packed, Reason, Verdict
+from app.index.indexes import IndexScope
 from app.store.user_profile import NOTHING, EndedFact, Standing, StandingFact, StandingWish
 from tests.support.context_samples import memory, message, scored
 from tests.support.tables import each_of
@@ -54,7 +54,7 @@ def words(text: str) -> int:
 
 def said_of(standing: Standing, shares: Shares = ROOMY, packed: Packed = EMPTY, **given: Any) -> Any:
     reading = read(given.pop("message", ALL))
-    opened = openings(standing, given.pop("blocks", ()), given.pop("place", VisibleTurns()), reading)
+    opened = openings(standing, given.pop("blocks", ()), given.pop("place", IndexScope()), reading)
     return say(opened, shares, packed, given.pop("due", None), words, given.pop("questions", 1))
 
 
@@ -62,7 +62,7 @@ PROFILE = Standing("- Business: Mumbai Bakery (food & bakery)\n\n- Blog: 18 post
 
 
 def test_nothing_to_say_says_nothing() -> None:
-    assert openings(NOTHING, (), VisibleTurns(), MessageTopics()) is NO_OPENINGS
+    assert openings(NOTHING, (), IndexScope(), MessageTopics()) is NO_OPENINGS
     said = said_of(NOTHING)
     assert (said.before, said.after, said.tokens, said.ids, said.account) == ([], [], 0, [], {})
     assert sum(NotesDue().wants(words, 0)) == 0
@@ -75,7 +75,7 @@ def test_a_profile_of_very_many_lines_is_counted_a_few_times() -> None:
         looks.append(text)
         return len(text.split())
 
-    opened = openings(Standing("line\n" * 2000, note(1)), (), VisibleTurns(), MessageTopics())
+    opened = openings(Standing("line\n" * 2000, note(1)), (), IndexScope(), MessageTopics())
     account = say(opened, Shares(60, 0, 0, 1500), EMPTY, None, count, 0).account["profile"]
     assert (account["lines"], account["tokens"], len(looks) < 20) == (57, 60, True)
 
@@ -149,15 +149,15 @@ def test_only_the_facts_that_bear_on_the_message_are_said() -> None:
         [UUID(int=1)],
         [[UUID(int=902), "not_asked"]],
     )
-    opened = openings(Standing(facts=facts), (), VisibleTurns(), read("What is 17 times 23?"))
+    opened = openings(Standing(facts=facts), (), IndexScope(), read("What is 17 times 23?"))
     assert (opened.facts, list(opened.aside), opened.answers) == ([], list(facts), False)
-    worth = openings(Standing(facts=facts), (), VisibleTurns(), read("Something hot, perhaps?"), {UUID(int=2): 0.9})
+    worth = openings(Standing(facts=facts), (), IndexScope(), read("Something hot, perhaps?"), {UUID(int=2): 0.9})
     assert [(each.key, worth.why[each.note]) for each in worth.facts] == [("likes:tea", "worth")]
 
 
 def test_a_fact_and_its_brief_message_are_one() -> None:
     told = fact(1, messages=(UUID(int=50), UUID(int=51)))
-    opened = openings(Standing(facts=(told, fact(2, "likes:tea", "tea"))), (), VisibleTurns(), read("Where do I live?"))
+    opened = openings(Standing(facts=(told, fact(2, "likes:tea", "tea"))), (), IndexScope(), read("Where do I live?"))
     assert opened.answers
     assert opened.said_by(memory(1))
     assert opened.said_by(message(50, "I live in Lisbon."))
@@ -194,7 +194,7 @@ def test_a_wish_is_said_once() -> None:
     here = wish(1, session=SESSION, turn=5)
     before, other = wish(2, session=SESSION, turn=3), wish(3, session=UUID(int=9), turn=1)
     opened = openings(
-        Standing(wishes=(here, before, other)), [block(UUID(int=3))], VisibleTurns(SESSION, 4), MessageTopics()
+        Standing(wishes=(here, before, other)), [block(UUID(int=3))], IndexScope(SESSION, 4), MessageTopics()
     )
     assert (list(opened.wishes), list(opened.heard)) == ([before], [here, other])
     assert opened.memories == {UUID(int=n) for n in (1, 2, 3)}  # nor are they said again as memories
@@ -217,10 +217,10 @@ def test_what_stands_in_the_prompt_is_not_said() -> None:
         fact(2, "name", "Ana", session=SESSION, turn=3),
         fact(3, "diet", "vegan", session=UUID(int=8), turn=1),
     )
-    place = VisibleTurns(SESSION, 4, (UUID(int=8),))
+    place = IndexScope(SESSION, 4, (UUID(int=8),))
     opened = openings(Standing(facts=(mine, earlier, branch)), (), place, read(ALL))
     assert (opened.facts, opened.seen) == ([earlier], [mine, branch])
-    live = openings(Standing("Profile", note(9), (mine, earlier)), [block(note(9), note(2))], VisibleTurns(), read(ALL))
+    live = openings(Standing("Profile", note(9), (mine, earlier)), [block(note(9), note(2))], IndexScope(), read(ALL))
     assert (live.profile, live.facts, live.seen) == ([], [mine], [earlier])
     assert live.memories == {UUID(int=1), UUID(int=2)}  # not said again by the memory, either
 

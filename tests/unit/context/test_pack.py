@@ -98,7 +98,6 @@ def test_what_must_not_or_need_not_go_in() -> None:
         scored(memory(3), 0.9),
         scored(memory(4, provenance=(source(40),)), 0.9),
         scored(memory(5, "said already"), 0.9),
-        scored(memory(6), 0.1),
         scored(memory(7), 0.2),
     ]
     packed = pack(
@@ -108,7 +107,6 @@ def test_what_must_not_or_need_not_go_in() -> None:
         suppressed={UUID(int=1), UUID(int=20)},
         visible={UUID(int=3), UUID(int=40)},
         visible_hashes={items[4].candidate.content_hash},
-        floor=0.2,
     )
     assert ids(packed) == [7]
     assert fate(packed) == {
@@ -117,9 +115,8 @@ def test_what_must_not_or_need_not_go_in() -> None:
         3: "visible",
         4: "visible",
         5: "visible",
-        6: "below_floor",
     }
-    assert [each.candidate.id.int for each in packed.eligible] == [7, 6]
+    assert [each.candidate.id.int for each in packed.eligible] == [7]
 
 
 def test_limit() -> None:

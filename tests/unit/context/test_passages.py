@@ -18,8 +18,9 @@ POINT = "The harbour of Trieste was painted in green by the brothers last spring
 def cut(text: str, words: dict[str, float]) -> str:
     passage = PassageCutter(list(words), list(words.values()), COUNT).cut(text, COUNT(text))
     assert passage is not None
-    shown = text[passage.start : passage.stop]
-    assert passage.tokens == COUNT(shown) <= WHOLE_TOKENS
+    start, stop, tokens = passage
+    shown = text[start:stop]
+    assert tokens == COUNT(shown) <= WHOLE_TOKENS
     return shown
 
 
@@ -80,7 +81,8 @@ def test_only_the_beginning_of_a_very_long_message_is_looked_at() -> None:
 def test_whatever_it_says(text: str, words: list[str]) -> None:
     passage = PassageCutter(words, [1.0] * len(words), COUNT).cut(text, 500)
     assert passage is not None
-    assert 0 <= passage.start <= passage.stop <= len(text)
-    shown = text[passage.start : passage.stop]
+    start, stop, tokens = passage
+    assert 0 <= start <= stop <= len(text)
+    shown = text[start:stop]
     assert shown == shown.strip()
-    assert passage.tokens == COUNT(shown)
+    assert tokens == COUNT(shown)

@@ -19,7 +19,6 @@ from app.context.rank import (
     ENTITY_CHANNEL,
     KERNEL,
     NEAR,
-    OF_OTHERS,
     OF_SESSION,
     REACH,
     RECENT,
@@ -214,7 +213,7 @@ def test_a_summary_is_told_from_what_it_sums_up() -> None:
     """Their places say which memories are summaries."""
     fact, session, entity, role_of_a_message = (
         place(1, kind=MEMORY_KIND, role=9), place(2, kind=MEMORY_KIND, role=OF_SESSION),
-        place(3, kind=MEMORY_KIND, role=OF_OTHERS), place(4, role=OF_SESSION),
+        place(3, kind=MEMORY_KIND, role=OF_SESSION + 1), place(4, role=OF_SESSION),
     )  # fmt: skip
     found = scan([(each, 0.5) for each in (fact, session, entity, role_of_a_message)])
     plain = rank(found, "")

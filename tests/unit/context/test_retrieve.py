@@ -12,7 +12,7 @@ import pytest
 from app.context.candidates import Candidate
 from app.context.question import Asked, understand
 from app.context.rank import highest
-from app.context.retrieve import LIMITS, NoVector, Retrieved, Retriever, Scope, Wanted
+from app.context.retrieve import MOST_VECTORS, MOST_WORDED, NoVector, Retrieved, Retriever, Scope, Wanted
 from app.context.score import AUTO, PREFILL, PROFILES
 from app.errors import Unavailable
 from app.index.indexes import IndexScope
@@ -112,7 +112,7 @@ async def test_a_question_becomes_one_look() -> None:
     assert vector.shape == (8,)
     assert asked == {
         "tenant": TENANT, "user": USER, "query": "what? ", "scope": IndexScope(SESSION, 7, [OTHER], False, 1),
-        "vectors": LIMITS.vectors, "texts": LIMITS.texts, "also": FurtherItems(), "fresh": None, "shared": [],
+        "vectors": MOST_VECTORS, "texts": MOST_WORDED, "also": FurtherItems(), "fresh": None, "shared": [],
         "shared_fresh": {},
     }  # fmt: skip
     assert shelf.tied_asked == []
@@ -291,13 +291,7 @@ async def one(given: RetrievedRow, channels: int = 1) -> Candidate:
 
 async def test_a_message_is_its_own_source() -> None:
     found = await one(row(name="Ana"))
-    assert (found.source, found.kind, found.role, found.speaker, found.own_words) == (
-        "message",
-        "message",
-        "user",
-        "Ana",
-        True,
-    )
+    assert (found.source, found.kind, found.role, found.speaker) == ("message", "message", "user", "Ana")
     (source,) = found.provenance
     assert (source.session, source.message_id, source.turn_index, source.metadata) == ("s", ITEM, 3, {"a": 1})
     assert (await one(row(external_id=None))).provenance[0].session == str(SESSION)
@@ -316,9 +310,8 @@ async def test_who_said_it_is_its_authority(role: int, provenance: Provenance) -
     assert (await one(row(role=role))).provenance_type == provenance
 
 
-async def test_an_unknown_role_is_nobodys_own_words() -> None:
-    found = await one(row(role=9))
-    assert (found.role, found.own_words) == (None, False)
+async def test_an_unknown_role_is_none() -> None:
+    assert (await one(row(role=9))).role is None
 
 
 async def test_a_memory_names_what_it_comes_from() -> None:

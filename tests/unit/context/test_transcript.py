@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from app.context.transcript import (
     HASH_BYTES,
+    QUERY_CHARS,
     Transcript,
     canonical,
     chain,
@@ -17,6 +18,7 @@ from app.context.transcript import (
     tail_hash,
     text_of,
 )
+from tests.support.context_samples import tail_of
 from tests.support.tables import each_of
 
 
@@ -245,17 +247,17 @@ def test_mid_turn() -> None:
 def test_tail_hash_finds_a_trimmed_transcript() -> None:
     whole = Transcript.of(talk("q1", "a1", "q2", "a2", "q3", "a3"))
     trimmed = Transcript.of([{"role": "system", "content": "new"}, *talk("q2", "a2", "q3", "a3", "q4")])
-    assert whole.tail(2) == trimmed.tail(2) is not None
-    assert whole.tail(1) == trimmed.tail(1)
-    assert whole.tail(1) != whole.tail(2)
-    assert whole.tail(3) != trimmed.tail(2)
-    assert trimmed.tail(3) is None
-    assert Transcript.of(talk("q1")).tail(1) is None
+    assert tail_of(whole, 2) == tail_of(trimmed, 2) is not None
+    assert tail_of(whole, 1) == tail_of(trimmed, 1)
+    assert tail_of(whole, 1) != tail_of(whole, 2)
+    assert tail_of(whole, 3) != tail_of(trimmed, 2)
+    assert tail_of(trimmed, 3) is None
+    assert tail_of(Transcript.of(talk("q1")), 1) is None
     assert tail_hash(whole.hashes, whole.answered, 0) is None
 
 
 def test_tail_hash_needs_the_same_words() -> None:
-    assert Transcript.of(talk("q2", "a2")).tail(1) != Transcript.of(talk("q2", "a2 edited")).tail(1)
+    assert tail_of(Transcript.of(talk("q2", "a2")), 1) != tail_of(Transcript.of(talk("q2", "a2 edited")), 1)
 
 
 @each_of(
@@ -288,8 +290,8 @@ def test_query_is_the_last_user_message() -> None:
 
 
 def test_long_query_keeps_both_ends() -> None:
-    query = query_of([{"role": "user", "content": "What is this? " + "x" * 10_000 + " Answer briefly."}], limit=101)
-    assert len(query) == 101
+    query = query_of([{"role": "user", "content": "What is this? " + "x" * 10_000 + " Answer briefly."}])
+    assert len(query) == QUERY_CHARS - 1
     assert query.startswith("What is this?")
     assert query.endswith("Answer briefly.")
 

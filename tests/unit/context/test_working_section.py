@@ -83,7 +83,7 @@ async def test_what_an_earlier_block_tells_is_not_told_again() -> None:
     block = Block(b"", b"", None, "…", (UUID(int=1000 + 7),), 9)
     found = working_told(whole, 4, 12, [block])
     assert found is not None
-    assert [each.message.int - 1000 for each in found.results] == [11]
+    assert [each.int - 1000 for each in found.results] == [11]
     assert [each.int - 1000 for each in found.seen] == [7]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.context.transcript import Transcript
+from app.dialects.base import leading
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.dialects.sse import LastEventGuard, payloads
@@ -91,8 +92,8 @@ def test_odd_input_is_read_and_goes_on() -> None:
         deep = {"a": deep}
     assert messages_of(assistant({**USE, "input": deep}))[0]["tool_calls"][0]["function"]["arguments"] == "{}"
     chat = read(asked({"role": ["user"], "content": "hi"}, {"role": "user", "content": None}))
-    assert (chat.lead, chat.system_prompt(), len(chat.messages)) == (0, None, 2)
-    assert not read(asked(user(TEXT), system=7)).lead
+    assert (leading(chat.messages), chat.system_prompt(), len(chat.messages)) == (0, None, 2)
+    assert not leading(read(asked(user(TEXT), system=7)).messages)
 
 
 def test_what_is_supplied_again_is_as_the_api_wants_it() -> None:
@@ -135,7 +136,7 @@ def test_what_stands_around_the_messages() -> None:
         )
     )
     assert (chat.model, chat.answer_limit, chat.stream, chat.has_tools) == ("claude", 9, False, True)
-    assert (chat.system_prompt(), chat.schemas, chat.lead) == ("Be\n\nbrief.", [[{"name": "f"}]], 1)
+    assert (chat.system_prompt(), chat.schemas, leading(chat.messages)) == ("Be\n\nbrief.", [[{"name": "f"}]], 1)
     assert chat.places == [(0, 0), (0, 1)]
 
 
@@ -180,7 +181,7 @@ def test_text_beside_what_a_user_says(content: Any, before: Any, after: Any) -> 
 def test_a_system_message_goes_into_the_system_prompt(system: Any, wanted: Any) -> None:
     body = asked(user(TEXT), **({} if system is None else {"system": system}))
     chat = read(body)
-    made = chat.dialect.canvas(chat).insert(chat.lead, [{"role": "system", "content": "note"}])
+    made = chat.dialect.canvas(chat).insert(leading(chat.messages), [{"role": "system", "content": "note"}])
     assert json.loads(splice(body, made)) == {**json.loads(body), "system": wanted}
 
 
@@ -192,7 +193,7 @@ def test_history_goes_before_what_is_new() -> None:
         {"role": "tool", "tool_call_id": "t1", "content": "42"},
         {"role": "tool", "tool_call_id": "t2", "content": "43"},
     ]
-    made = chat.dialect.canvas(chat).insert(chat.lead, earlier)
+    made = chat.dialect.canvas(chat).insert(leading(chat.messages), earlier)
     assert json.loads(splice(body, made))["messages"] == [
         {"role": "user", "content": "a"},
         assistant(USE),

@@ -9,7 +9,7 @@ import orjson
 
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.context.transcript import mark_of_answer as mark_of
-from app.dialects.base import ChatRequest, renamed
+from app.dialects.base import ChatRequest, leading, renamed
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
 from app.dialects.sse import UpstreamAnswer
@@ -40,7 +40,7 @@ def woven(chat: ChatRequest, edits: list[Edit], **more: Any) -> Any:
 def test_a_text_and_instructions_are_messages() -> None:
     chat = asked(input="q", instructions="Be kind.", max_output_tokens=9, stream=True)
     assert chat.messages == [{"role": "system", "content": "Be kind."}, USER]
-    assert (chat.lead, chat.answer_limit, chat.stream, chat.model) == (1, 9, True, "m")
+    assert (leading(chat.messages), chat.answer_limit, chat.stream, chat.model) == (1, 9, True, "m")
     assert chat.system_prompt() == "Be kind."
     assert not chat.upstream_holds
 

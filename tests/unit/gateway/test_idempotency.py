@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from hashlib import sha256
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 from msgspec.structs import replace
 
 from app.capture.facts import blob_hash
-from app.gateway.identify import CoalescedCall, Identity, RequestCoalescer, look_up, repeat_key
+from app.gateway.identify import CoalescedCall, Identity, RequestCoalescer, repeat_key
+from app.gateway.prepare import Preparer
 from app.store.turns import EarlierCall
 
 TENANT, USER, SESSION = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -46,7 +48,8 @@ def earlier(**given: Any) -> EarlierCall:
 
 
 async def looked_up(found: EarlierCall | None, who: Identity = KEYED) -> Any:
-    return await look_up(Ledger(found), who, BODY)  # type: ignore[arg-type]  # all it needs of a store
+    preparer = Preparer(Ledger(found), object())  # type: ignore[arg-type]  # neither is more than what is asked of it
+    return await preparer.replay(who, SimpleNamespace(body=BODY))  # type: ignore[arg-type]  # all it needs of a request
 
 
 def test_a_repetition_has_the_same_key_session_and_body() -> None:

@@ -9,7 +9,7 @@ import orjson
 from msgspec.structs import replace
 
 from app.context.request import Compilation, CompileRequest
-from app.dialects.base import ChatRequest
+from app.dialects.base import ChatRequest, leading
 from app.dialects.chat import CHAT
 from app.gateway.identify import Identity, repeat_key
 from app.gateway.prepare import Preparer
@@ -73,7 +73,7 @@ def test_the_leading_system_messages_are_the_system_prompt() -> None:
         ]
     )
     assert request.system_prompt() == "A\n\nC"
-    assert request.lead == 2
+    assert leading(request.messages) == 2
     assert chat(ASKED).system_prompt() is None
     assert chat([{"role": "system", "content": None}]).system_prompt() is None
 

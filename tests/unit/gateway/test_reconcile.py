@@ -22,6 +22,7 @@ from app.gateway.reconcile import (
     with_path,
 )
 from app.store.turns import Recognised, StoredMessage
+from tests.support.context_samples import tail_of
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -164,7 +165,7 @@ def test_an_edited_answer_is_a_branch_where_something_earlier_is_known_and_else_
 
 def test_a_named_session_is_found_by_its_tail_as_well() -> None:
     messages = talk(2)
-    tail = Transcript.of(messages).tail(1)
+    tail = tail_of(Transcript.of(messages), 1)
     place = place_of(known("named", tip_message_id=TIP, tip_turn_index=20, tail1=tail), messages, NAMED)
     assert (place.how, place.first_new) == ("continue", 4)
 
@@ -175,8 +176,8 @@ def test_a_named_session_is_found_by_its_tail_as_well() -> None:
 def test_a_turn_that_lost_its_beginning_is_no_tail() -> None:
     whole = Transcript.of(talk(3))
     cut = Transcript.of(talk(3)[3:])  # from an answer on
-    assert tails(whole.roles, whole.hashes) == (whole.tail(1), whole.tail(2))
-    assert tails(cut.roles, cut.hashes) == (whole.tail(1), None)
+    assert tails(whole.roles, whole.hashes) == (tail_of(whole, 1), tail_of(whole, 2))
+    assert tails(cut.roles, cut.hashes) == (tail_of(whole, 1), None)
     last = Transcript.of(talk(3)[5:])
     assert tails(last.roles, last.hashes) == (None, None)
     assert tails((), ()) == (None, None)
@@ -274,7 +275,7 @@ async def test_a_client_managed_request_is_one_look() -> None:
     assert asked["chains"] == [transcript.chains[2], transcript.chains[4]]
     assert asked["question"] == transcript.chains[3]
     assert asked["whole"] == transcript.chains[5]
-    assert (asked["tail1"], asked["tail2"]) == (transcript.tail(1), transcript.tail(2))
+    assert (asked["tail1"], asked["tail2"]) == (tail_of(transcript, 1), tail_of(transcript, 2))
     assert asked["retry"] is True
 
 

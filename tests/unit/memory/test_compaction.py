@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.context.working import MAX_RESULTS, WINDOW_TURNS, last_turns, working_of
+from app.context.working import MAX_RESULTS, WINDOW_TURNS, window, working_of
 from app.features.consolidation.patterns import (
     KEEP_TURNS,
     MIN_REMOVED,
@@ -71,11 +71,9 @@ def test_results_of_tools_with_the_name_of_what_was_called() -> None:
 
 
 def test_the_window_is_twenty_turns() -> None:
-    messages = said(*[(role, f"{n}") for n in range(30) for role in ("user", "assistant")])
-    window = last_turns(messages)
-    assert len(window) == 2 * WINDOW_TURNS
-    assert window[0].content == "10"
-    assert list(last_turns(messages[:6])) == messages[:6]
+    roles = ["user", "assistant"] * 30
+    assert window(roles) == 20 == len(roles) - 2 * WINDOW_TURNS
+    assert window(roles[:6]) == 0
 
 
 # --- what a compaction takes out: whole turns, oldest first, never the first turn or the last four ---------------

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import orjson
 
-from app.context.audit import Compiled, HistoryReport, explain
+from app.context.audit import explain
 from app.context.candidates import Candidate
 from app.context.pack import PlainMeter, efficiency, pack
 from app.context.score import TRI_LAYER, QuerySignals, score
@@ -19,17 +19,21 @@ from tests.support.context_samples import NOW, memory, message
 def audit(items: Sequence[Candidate], budget: int = 1000) -> dict[str, Any]:
     """As it is stored."""
     packed = pack(score(items, QuerySignals(), TRI_LAYER, NOW), budget, PlainMeter(), order="score")
-    compiled = Compiled(
-        budget={"window": 8192, "memory": budget},
-        task="continuation",
-        profile="tri_layer",
-        placement="tail",
-        packed=packed,
-        efficiency=efficiency(packed.chosen, packed.eligible, budget),
-        tokens=packed.tokens,
-        history=HistoryReport("client", 1, 10),
-    )
-    stored: dict[str, Any] = orjson.loads(orjson.dumps(explain(compiled)))
+    told = {
+        "status": "ok",
+        "reason": None,
+        "budget": {"window": 8192, "memory": budget},
+        "task": "continuation",
+        "strategy": "tri_layer",
+        "placement": "tail",
+        "rebased": None,
+        "live_blocks": 0,
+        "tokens": packed.tokens,
+        "sections": {},
+        "history": {"source": "client", "messages": 1, "tokens": 10},
+    }
+    eta = efficiency(packed.chosen, packed.eligible, budget)
+    stored: dict[str, Any] = orjson.loads(orjson.dumps(explain(packed, eta, told)))
     return stored
 
 
