@@ -14,10 +14,10 @@ from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
-from app.api.auth import Authenticator, Principal
+from app.api.auth import Authenticator
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, ApiRequest, clean, header_text, is_json
 from app.errors import BadBody, BadHeader, BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
-from app.gateway.identify import PRINCIPAL, check_agreement
+from app.gateway.identify import PRINCIPAL, Principal, check_agreement
 from app.store import ids
 from app.store.memories import Memories
 from app.store.sessions import SessionRef, Sessions

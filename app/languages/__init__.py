@@ -1,4 +1,5 @@
-"""The languages whose rules of fact, command and time are known, each as one file of data."""
+"""Languages: in which of them a message is written, the data of each whose rules are known (one file each), the sentences of a
+message, and of whom it speaks."""
 
 from __future__ import annotations
 
@@ -12,10 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-# --- The languages: in which of them a message is written, and the data of each.
-
-# --- in which language a message is written, by its script and its function words -------------------------------------
-#
+# --- in which language a message is written, by its script and its function words ----------------------------------------
 # No library does it in the 0.1 ms that a message may cost: langdetect takes milliseconds and answers differently from call to
 # call, lingua holds hundreds of megabytes, fastText wants a model of its own. Function words are enough for sentences; where
 # they say nothing ("Berlin?"), neither would a library that is honest about it.
@@ -25,7 +23,7 @@ LANGUAGES = ("en", "es", "de", "fr", "pt", "zh")
 
 READ_CHARS = 600
 """Of a message its beginning tells its language."""
-READ_WORDS = 100
+_READ_WORDS = 100
 """As many words as that is."""
 _LEAST = 0.5
 """A word of at most two languages, at least."""
@@ -34,9 +32,9 @@ _HAN_SHARE = 0.2
 _MARKED = 2
 """What a letter that only few languages have is worth, in words."""
 
-SHORT_WORDS = 6
+_SHORT_WORDS = 6
 """Words up to which a text is short: of longer ones function words tell enough."""
-ENDING = 0.5
+_ENDING = 0.5
 """What an ending is worth, in words: it may be another language's by chance."""
 
 _WORD = re.compile(r"[^\W\d_]+(?:'(?:s|m|t|ve|re|ll|d)\b|')?")
@@ -44,7 +42,6 @@ _WORD = re.compile(r"[^\W\d_]+(?:'(?:s|m|t|ve|re|ll|d)\b|')?")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _OTHER_SCRIPT = re.compile(r"[\u3040-\u30ff\uac00-\ud7af\u0400-\u04ff\u0590-\u06ff\u0900-\u0e7f]")
 """Kana, Hangul, Cyrillic, Hebrew, Arabic, Indic scripts, Thai: none of the six."""
-
 
 _FOLDER = Path(__file__).parent
 _Weights = dict[str, tuple[tuple[str, float], ...]]
@@ -71,17 +68,9 @@ def _endings() -> tuple[tuple[str, tuple[tuple[str, float], ...]], ...]:
     return tuple((word[1:], owners) for word, owners in _weights(_IN_SHORT).items() if word.startswith("-"))
 
 
-_MARKS = {
-    "ñ": "es",
-    "¿": "es",
-    "¡": "es",
-    "ß": "de",
-    "ä": "de",
-    "ü": "de",
-    "ö": "de",
-    "ã": "pt",
-    "õ": "pt",
-} | dict.fromkeys("èœùûîë", "fr")
+_MARKS = (
+    dict.fromkeys("ñ¿¡", "es") | dict.fromkeys("ßäüö", "de") | dict.fromkeys("ãõ", "pt") | dict.fromkeys("èœùûîë", "fr")
+)
 
 
 def language_of(text: str) -> str:
@@ -95,7 +84,7 @@ def language_of(text: str) -> str:
             return "zh"
     scores: dict[str, float] = {}
     words = _WORD.findall(read)
-    for told in _short(words) if len(words) <= SHORT_WORDS else (_weights(_COMMON).get(word, ()) for word in words):
+    for told in _short(words) if len(words) <= _SHORT_WORDS else (_weights(_COMMON).get(word, ()) for word in words):
         for code, share in told:
             scores[code] = scores.get(code, 0) + share
     if not read.isascii():
@@ -113,7 +102,7 @@ def judged(words: Iterable[str], text: str = "") -> str:
     letters beyond ASCII."""
     scores: dict[str, float] = {}
     known = _weights(_COMMON)
-    for word in islice(words, READ_WORDS):
+    for word in islice(words, _READ_WORDS):
         if word in known and len(word) > 1:  # "I'm" has French's "m", and "i" stands in four languages
             for code, share in known[word]:
                 scores[code] = scores.get(code, 0.0) + share
@@ -135,7 +124,7 @@ def _short(words: Sequence[str]) -> Iterator[tuple[tuple[str, float], ...]]:
             continue
         for ending, owners in _endings():
             if len(word) > len(ending) + 1 and word.endswith(ending):
-                yield tuple((code, share * ENDING) for code, share in owners)
+                yield tuple((code, share * _ENDING) for code, share in owners)
 
 
 def function_word(word: str) -> bool:
@@ -160,9 +149,8 @@ _NOTHING = re.compile(r"(?!)")
 
 
 class Language(Struct, frozen=True):
-    """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative, lower
-    case, and its English name;
-    `facts`, `commands`, `guesses`, `times`: (pattern, what it gives)."""
+    """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative (lower case) and
+    its English name; `facts`, `commands`, `guesses`, `times`: (pattern, what it gives)."""
 
     code: str
     texts: Mapping[str, str]
@@ -224,17 +212,9 @@ def read(code: str, text: str) -> Language:
                 current.append((left, _expand(right, macros)))
             else:
                 current.append((_expand(left, macros), right))
-    sources = dict(sections.get("patterns", ()))
-    return Language(
-        code,
-        dict(sections.get("texts", ())),
-        sources,
-        kin,
-        tuple(sections.get("facts", ())),
-        tuple(sections.get("commands", ())),
-        tuple(sections.get("guesses", ())),
-        tuple(sections.get("times", ())),
-    )
+    texts, sources = (dict(sections.get(name, ())) for name in ("texts", "patterns"))
+    lines = (tuple(sections.get(name, ())) for name in ("facts", "commands", "guesses", "times"))
+    return Language(code, texts, sources, kin, *lines)
 
 
 _WORDS = {"months": "MONTH", "weekdays": "WEEKDAY", "numbers": "COUNT"}
@@ -262,9 +242,9 @@ def all_of(name: str) -> re.Pattern[str]:
     )
 
 
-# --- The sentences of a message in any of the languages; of whom a message speaks, and whether of anything but the talk itself.
+# --- the sentences of a message in any of the languages ------------------------------------------------------------------
 
-MAX_SENTENCES = 60
+_MAX_SENTENCES = 60
 MAX_SENTENCE_CHARS = 600
 """A longer sentence is nobody's talk."""
 _STOP = re.compile(r"[.!?…]+(?=[\s)\"'”»]|$)|[。！？；]+|\n+|;\s")
@@ -294,7 +274,7 @@ def sentences(text: str) -> Iterator[Sentence]:
             yield Sentence(begin, stop, "?" in text[stop:end] or "？" in text[stop:end])
             count += 1
         begin = end
-        if count >= MAX_SENTENCES:
+        if count >= _MAX_SENTENCES:
             return
 
 
@@ -305,7 +285,7 @@ def _stops(text: str) -> Iterator[tuple[int, int]]:
     yield len(text), len(text)
 
 
-# --- of whom it speaks: words, by language (`speech.toml`) ------------------------------------------------------------
+# --- of whom a message speaks, and whether of anything but the talk itself: words, by language (`speech.toml`) -----------
 
 FILE = Path(__file__).with_name("speech.toml")
 UNSPACED = "zh"
