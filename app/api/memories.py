@@ -297,18 +297,9 @@ class Judged(BaseModel):
 # --- routes --------------------------------------------------------------------------------------------------------------
 
 
-def memories_router(
-    gate: Gate,
-    memories: Memories,
-    sessions: Sessions,
-    validation: Validation,
-    spaces: SharedSpaces,
-    preparer: IntakePreparer,
-    intake_check: IntakeCheck,
-) -> APIRouter:
+def memories_router(gate: Gate, routes: MemoryRoutes) -> APIRouter:
     """The routes of /api/v1/memories, but for the search (`search`). `due` goes before `{memory_id}`, to which it would be an
     id."""
-    routes = _Routes(memories, sessions, validation, spaces, preparer, intake_check)
     router = gate.router("memories")
     router.add_api_route("/memories/due", routes.due, methods=["GET"])
     router.add_api_route("/memories/{memory_id}/validate", routes.validate, methods=["POST"])
@@ -324,7 +315,7 @@ def memories_router(
     return router
 
 
-class _Routes(Struct, frozen=True):
+class MemoryRoutes(Struct, frozen=True):
     memories: Memories
     sessions: Sessions
     validation: Validation
@@ -355,9 +346,8 @@ class _Routes(Struct, frozen=True):
             tiers=tier, kinds=list(kind) if kind else None, statuses=_statuses(status), tags=tag, metadata=_object(metadata),
             superseded_by=superseded_by,
         )  # fmt: skip
-        named = scope.named(user)
         rows = await self.memories.page(
-            scope.tenant, named.id if named else None, wanted, after=after and (after[0], after[1]), limit=limit + 1
+            scope.tenant, scope.owner(user), wanted, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.memory_id))
         return MemoryPage(memories=[MemoryOut.model_validate(_fields(scope, row)) for row in page], next=following)

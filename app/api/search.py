@@ -106,29 +106,22 @@ class SearchOut(BaseModel):
     took_ms: float
 
 
-def search_router(
-    gate: Gate,
-    sessions: Sessions,
-    searcher: Compiler,
-    clock: Clock,
-    filtering: Filtering,
-    spaces: SharedSpaces,
-    knower: Knows | None = None,
-) -> APIRouter:
-    """POST /api/v1/memories/search. `knower`: None where nothing can be known beside memory."""
-    routes = _Routes(sessions, searcher, clock, filtering, spaces, knower)
+def search_router(gate: Gate, routes: SearchRoutes) -> APIRouter:
+    """POST /api/v1/memories/search."""
     router = gate.router("memories")
     router.add_api_route("/memories/search", routes.search, methods=["POST"])
     return router
 
 
-class _Routes(Struct, frozen=True):
+class SearchRoutes(Struct, frozen=True):
+    """`knower`: None where nothing can be known beside memory."""
+
     sessions: Sessions
     searcher: Compiler
     clock: Clock
     filtering: Filtering
     spaces: SharedSpaces
-    knower: Knows | None
+    knower: Knows | None = None
 
     async def search(self, scope: Admitted, body: SearchIn) -> SearchOut:
         """Search memories and raw turns, in the order and within the budget that the compiler itself would use."""

@@ -262,16 +262,8 @@ def _shown_message(row: HistoryMessage, cards: Sequence[CardOut]) -> MessageOut:
 # --- sessions and their history ------------------------------------------------------------------------------------------
 
 
-def sessions_router(
-    gate: Gate,
-    sessions: Sessions,
-    history: History,
-    cards: KeepsCards | None,
-    preparer: IntakePreparer,
-    deleter: Deleter,
-) -> APIRouter:
+def sessions_router(gate: Gate, routes: SessionRoutes) -> APIRouter:
     """The routes of /api/v1/sessions."""
-    routes = _Routes(sessions, history, cards, preparer, deleter)
     router = gate.router("sessions")
     router.add_api_route("/sessions", routes.listing, methods=["GET"])
     router.add_api_route("/sessions", routes.create, methods=["POST"], status_code=201)
@@ -286,22 +278,14 @@ def sessions_router(
     return router
 
 
-def history_router(
-    gate: Gate,
-    sessions: Sessions,
-    history: History,
-    cards: KeepsCards | None,
-    preparer: IntakePreparer,
-    deleter: Deleter,
-) -> APIRouter:
+def history_router(gate: Gate, routes: SessionRoutes) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
-    routes = _Routes(sessions, history, cards, preparer, deleter)
     router.add_api_route("/history/{session_id}", routes.history, methods=["GET"])
     return router
 
 
-class _Routes(Struct, frozen=True):
+class SessionRoutes(Struct, frozen=True):
     sessions: Sessions
     messages: History
     cards: KeepsCards | None
@@ -329,11 +313,10 @@ class _Routes(Struct, frozen=True):
         if query is not None and query.strip():
             return await self._search(scope, user, query, status, limit, cursor)
         after = decode_cursor(cursor, (datetime, UUID))
-        named = scope.named(user)
         of = await find_session(self.sessions, scope, parent, user) if parent is not None else None
         rows = await self.sessions.page(
             scope.tenant,
-            of.user_id if of else named.id if named else None,
+            of.user_id if of else scope.owner(user),
             status=status,
             parent=of.session_id if of else None,
             after=after and (after[0], after[1]),
@@ -491,9 +474,7 @@ class _Routes(Struct, frozen=True):
 
     async def _target(self, scope: CallerScope, text: str, user: str | None) -> tuple[UserRef, SessionRef | NewSession]:
         """Where messages go: into the session that `text` names, or into a new one of the user who is named."""
-        named = scope.named(user)
-        known = await self.sessions.resolve(scope.tenant, text, named.id if named is not None else None)
-        if known:
+        if await self.sessions.resolve(scope.tenant, text, scope.owner(user)):
             ref = await find_session(self.sessions, scope, text, user)
             found = await self.sessions.one(scope.tenant, ref)
             return UserRef(ref.user_id, (found.user_external_id if found else None) or ""), ref

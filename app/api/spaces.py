@@ -133,13 +133,11 @@ class _Routes(Struct, frozen=True):
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> SpacePage:
         """List the spaces of a user; without one all, with a key that may manage the tenant."""
-        named = scope.named()
-        if named is None:
+        user = scope.owner()
+        if user is None:
             check_admin(scope)
-        after = decode_cursor(cursor, (str,))
-        rows = await self.spaces.page(
-            scope.tenant, named.id if named else None, after=after[0] if after else "", limit=limit + 1
-        )
+        (after,) = decode_cursor(cursor, (str,)) or ("",)
+        rows = await self.spaces.page(scope.tenant, user, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.name,))
         return SpacePage(spaces=[_out(row) for row in page], next=following)
 
@@ -161,8 +159,8 @@ class _Routes(Struct, frozen=True):
     ) -> SpaceMemberPage:
         """List who may read a space."""
         found = await self._one(scope, space)
-        after = decode_cursor(cursor, (str,))
-        rows = await self.spaces.members(scope.tenant, found.space_id, after=after[0] if after else "", limit=limit + 1)
+        (after,) = decode_cursor(cursor, (str,)) or ("",)
+        rows = await self.spaces.members(scope.tenant, found.space_id, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.user,))
         return SpaceMemberPage(members=[SpaceMember(**row._asdict()) for row in page], next=following)
 
@@ -170,11 +168,11 @@ class _Routes(Struct, frozen=True):
         self, scope: Admitted, space: SpaceInPath, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
     ) -> SpaceItemPage:
         """List all that is said and remembered in a space, and who said it: with its members, an export of it."""
-        found, named = await self._one(scope, space), scope.named()
+        found, user = await self._one(scope, space), scope.owner()
         rows = await self.spaces.items(
             scope.tenant,
             found.space_id,
-            named.id if named else None,
+            user,
             after=decode_cursor(cursor, (datetime, UUID)),
             limit=limit + 1,
         )
@@ -187,13 +185,13 @@ class _Routes(Struct, frozen=True):
 
         409: a memory that was learned from others' words as well.
         """
-        named, item = scope.named(), ids.issued(item_id)
-        if named is None:
+        user, item = scope.owner(), ids.issued(item_id)
+        if user is None:
             check_admin(scope)
         found = None
         if item is not None:
             owner = ids.space_id(scope.tenant, space)
-            found = await self.deleter.take_back(scope.tenant, owner, item, named.id if named else None)
+            found = await self.deleter.take_back(scope.tenant, owner, item, user)
         if item is None or found is None:
             raise NotFound("There is nothing of this id that this user said in this space.", param="item_id")
         return SpaceItemTaken(space=space, item=item, taken=list(found.forgotten), stays=bool(found.kept))
@@ -224,10 +222,10 @@ class _Routes(Struct, frozen=True):
         return Erased.of(receipt)
 
     async def _one(self, scope: CallerScope, name: str, *given: str) -> SharedSpace:
-        named = scope.named(*given)
-        if named is None:
+        user = scope.owner(*given)
+        if user is None:
             check_admin(scope)
-        found = await self.spaces.one(scope.tenant, named.id if named else None, name)
+        found = await self.spaces.one(scope.tenant, user, name)
         if found is None:
             raise no_such_space(name, "space")
         return found

@@ -170,7 +170,7 @@ class _KeyRoutes(Struct, frozen=True):
     async def create(self, scope: Admitted, body: KeyIn) -> KeyMade:
         """Make a key (201). It is shown this once."""
         check_admin(scope)
-        key, row = await self.tenancy.create_key_of(
+        key, row = await self.tenancy.create_key(
             scope.tenant,
             body.name,
             user=body.user,

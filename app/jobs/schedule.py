@@ -10,7 +10,6 @@ a memory.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +25,7 @@ from app.jobs.worker import STORE_FAILURES, Connect
 from app.store.erasure import Eraser
 from app.store.queries import Queries
 from app.store.retention import Retention
+from app.tasks import pause
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,6 @@ class Schedule:
         clock: Clock,
         *,
         further: Sequence[Tick] = (),
-        look_s: float = LOOK_S,
         graph_from: int = GRAPH_FROM,
     ) -> None:
         """`connect` opens a connection as mneme_owner. `further`: tasks beside the schedule's own. `graph_from`: see
@@ -109,7 +108,6 @@ class Schedule:
         self._connect = connect
         self._sql = sql
         self._clock = clock
-        self._look = look_s
         self._graph_from = graph_from
         self.ticks: Sequence[Tick] = (
             Tick("partitions", timedelta(hours=6), self._partitions),
@@ -125,9 +123,7 @@ class Schedule:
         """Look at once, and then again and again, until `stop` is set."""
         while not stop.is_set():
             await self.look()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look):
-                    await stop.wait()
+            await pause(stop, LOOK_S)
 
     async def look(self) -> dict[str, int]:
         """Run what is due; what each task changed. Failures are logged, and tried again at the next look."""

@@ -33,6 +33,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from app.errors import BadRequest, MnemeError, NotReady, StoreUnavailable
 from app.store.queries import Queries
 from app.store.queue import CHANNEL, query_builders
+from app.tasks import pause
 
 if TYPE_CHECKING:
     from app.jobs.schedule import Schedule
@@ -52,6 +53,9 @@ STORE_FAILURES = (
     StoreUnavailable,
 )
 """What a lost, frozen, read-only or restarting Postgres raises."""
+
+_CONNECT_S = 5.0
+"""Seconds to connect."""
 
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
@@ -86,13 +90,13 @@ ERROR_CHARS = 300
 """Of an error's message that is kept with a dead letter."""
 
 
-def connector(dsn: str, *, role: str, name: str, timeout_s: float = 5.0) -> Connect:
+def connector(dsn: str, *, role: str, name: str) -> Connect:
     """Connections of `role`, seen in pg_stat_activity as `name`."""
 
     async def connect() -> asyncpg.Connection:
         return await asyncpg.connect(
             dsn,
-            timeout=timeout_s,
+            timeout=_CONNECT_S,
             server_settings={"role": role, "application_name": name, "search_path": "agent_data"},
         )
 
@@ -370,9 +374,7 @@ class Worker:
         except* (*STORE_FAILURES, NotReady) as group_error:
             error = group_error.exceptions[0]
             log.warning("the worker cannot begin", extra={"error": type(error).__name__, "reason": str(error)})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RESTART_S):
-                    await stop.wait()
+            await pause(stop, RESTART_S)
 
     async def _manage(self, manager: QueueManager) -> None:
         try:

@@ -144,7 +144,7 @@ def function_word(word: str) -> bool:
 # the parts <MONTH>, <WEEKDAY> and <COUNT> are made, of [kin] the part <KIN>.
 
 _MACRO = re.compile(r"<([A-Z_]+)>")
-_DEFINITION = re.compile(r"<([A-Z_]+)> = (.+)")
+DEFINITION = re.compile(r"<([A-Z_]+)> = (.+)")
 _NOTHING = re.compile(r"(?!)")
 
 
@@ -191,8 +191,8 @@ def read(code: str, text: str) -> Language:
             current = sections.setdefault(head[1], [])
             if kin and "KIN" not in macros:
                 macros["KIN"] = _alternatives(kin)
-        elif definition := _DEFINITION.fullmatch(line):
-            macros[definition[1]] = _expand(definition[2], macros)
+        elif definition := DEFINITION.fullmatch(line):
+            macros[definition[1]] = expand(definition[2], macros)
         elif current is None:
             raise ValueError(f"a line before the first section: {line!r}")
         elif current is sections.get("kin"):
@@ -209,9 +209,9 @@ def read(code: str, text: str) -> Language:
                 if macro := _WORDS.get(left):
                     macros[macro] = _alternatives([each.replace("_", " ") for each in right.replace("|", " ").split()])
             elif named:
-                current.append((left, _expand(right, macros)))
+                current.append((left, expand(right, macros)))
             else:
-                current.append((_expand(left, macros), right))
+                current.append((expand(left, macros), right))
     texts, sources = (dict(sections.get(name, ())) for name in ("texts", "patterns"))
     lines = (tuple(sections.get(name, ())) for name in ("facts", "commands", "guesses", "times"))
     return Language(code, texts, sources, kin, *lines)
@@ -225,7 +225,9 @@ def _alternatives(words: Iterable[str]) -> str:
     return "(?:" + "|".join(sorted(map(re.escape, words), key=len, reverse=True)) + ")"
 
 
-def _expand(pattern: str, macros: Mapping[str, str]) -> str:
+def expand(pattern: str, macros: Mapping[str, str]) -> str:
+    """A pattern with its parts put in. Raises `ValueError` for one that is not defined."""
+
     def part(name: re.Match[str]) -> str:
         if name[1] not in macros:
             raise ValueError(f"<{name[1]}> is not defined, in {pattern!r}")

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.languages import LANGUAGES, Language, language
 from app.memory.extract_grammar import EDGES, capital, inner, words
 from app.memory.secrets import looks_secret
-from app.memory.text import normalise
+from app.memory.text import normalise, slug
 from app.store.kinds import LearnedKind
 
 
@@ -199,8 +199,8 @@ def entities(content: str, value: str) -> tuple[str, ...]:
     if not runs:
         plain = words("pointing") | words("small") | words("not_entities")
         runs = [word for word in _NOUN.findall(value.lower()) if word not in plain]
-    slugs = (re.sub(r"[^\w]+", "-", run.lower().removesuffix("'s")).strip("-") for run in runs)
-    return tuple(dict.fromkeys(slug for slug in slugs if slug))[:_ENTITIES]
+    slugs = (slug(run.lower().removesuffix("'s")) for run in runs)
+    return tuple(dict.fromkeys(each for each in slugs if each))[:_ENTITIES]
 
 
 # --- tool calls ----------------------------------------------------------------------------------------------------------

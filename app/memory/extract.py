@@ -16,7 +16,7 @@ from typing import NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages import language, language_of
+from app.languages import DEFINITION, expand, language, language_of
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
@@ -542,8 +542,6 @@ def _told(text: str) -> str:
 # --- `rules.txt`: from text to compiled patterns -------------------------------------------------------------------------
 
 FILE = Path(__file__).with_name("rules.txt")
-_MACRO = re.compile(r"<([A-Z]+)>")
-_DEFINITION = re.compile(r"<([A-Z]+)> = (.+)")
 _FIELD = re.compile(r"\{(\+?)(\w+)(>?)\}")
 
 
@@ -597,20 +595,11 @@ def read(text: str) -> tuple[Rule, ...]:
     for line in text.splitlines():
         if not line.strip() or line.startswith("#"):
             continue
-        if definition := _DEFINITION.fullmatch(line):
-            parts[definition[1]] = _expand(definition[2], parts)
+        if definition := DEFINITION.fullmatch(line):
+            parts[definition[1]] = expand(definition[2], parts)
         else:
             found.append(_rule(line, parts))
     return tuple(found)
-
-
-def _expand(pattern: str, parts: dict[str, str]) -> str:
-    def part(name: re.Match[str]) -> str:
-        if name[1] not in parts:
-            raise ValueError(f"<{name[1]}> is not defined, in {pattern!r}")
-        return parts[name[1]]
-
-    return _MACRO.sub(part, pattern)
 
 
 def _rule(line: str, parts: dict[str, str]) -> Rule:
@@ -628,7 +617,7 @@ def _rule(line: str, parts: dict[str, str]) -> Rule:
     if kind not in get_args(LearnedKind) or check.rstrip("?") not in CHECKS:
         raise ValueError(f"unknown kind {kind!r} or check {check!r} in {line!r}")
     return Rule(
-        re.compile(_expand(pattern, parts).replace("…", "(?P<v>.+)"), re.IGNORECASE),
+        re.compile(expand(pattern, parts).replace("…", "(?P<v>.+)"), re.IGNORECASE),
         content,
         tag,
         float(importance),

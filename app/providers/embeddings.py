@@ -297,7 +297,6 @@ class OpenAIEmbedder:
         dimensions: int,
         api_key: str | None = None,
         timeout_s: float = 30.0,
-        client: httpx.AsyncClient | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """`timeout_s`: seconds for one request. `dimensions` is checked on every answer."""
@@ -309,7 +308,7 @@ class OpenAIEmbedder:
         self._timeout = timeout_s
         import httpx  # 0.1 s, which a start with a local embedder need not spend
 
-        self._client = client or httpx.AsyncClient()
+        self._client = httpx.AsyncClient()
         self._sleep = sleep
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:

@@ -36,11 +36,10 @@ from app.server import collector
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
 from app.server.proxy import Proxy, UpstreamSide, open_outside, open_proxy, open_waiting
 from app.settings import Settings
-from app.store.migrate import pause
 from app.store.pools import AGAIN_S
 from app.store.queue import Queue
 from app.store.retention import Storage, by_group
-from app.tasks import until_orphaned
+from app.tasks import pause, until_orphaned
 
 log = logging.getLogger("mneme")
 
@@ -210,12 +209,7 @@ class ServerApplication:
 
 
 def _routes_inside(
-    core: Core,
-    proxy: Proxy,
-    metrics: Metrics,
-    probes: Probes,
-    space: int | None,
-    features: Features,
+    core: Core, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None, features: Features
 ) -> ASGIApp:
     """All routes but those below /v1 and below the paths of features, as these ask them."""
     from fastapi import FastAPI

@@ -390,7 +390,9 @@ class Effect(UserRows, frozen=True):
             await self.run("learning.route", [each.memory_id for each in changes.new])
             late = [each for each in changes.new if each.superseded_how in ("corrected", "conflict")]
             if late:
-                await self.run("learning.close_earlier", [_claim(each) for each in late])
+                claims = ("memory_id", "subject", "predicate", "valid_from")
+                told = [{name: getattr(each, name) for name in claims} for each in late]
+                await self.run("learning.close_earlier", told)
             found = [(new.memory_id, new.created_at, new.vector) for new in changes.new if new.vector is not None]
             if space is not None and found:
                 await self.add_vectors(space, MEMORY_KIND, *zip(*found, strict=True))
@@ -429,8 +431,3 @@ def _row(new: MemoryRow) -> dict[str, Any]:
         "status": "superseded" if new.superseded_by is not None else "active",
         "details": new.details or {},
     }
-
-
-def _claim(each: MemoryRow) -> dict[str, Any]:
-    fields = ("memory_id", "subject", "predicate", "valid_from")
-    return {name: getattr(each, name) for name in fields}

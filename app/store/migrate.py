@@ -25,6 +25,7 @@ from msgspec import Struct
 from app.errors import NotReady
 from app.store.pools import AGAIN_S, AWAY, REFUSED, why
 from app.store.queries import SQL_DIR, Queries
+from app.tasks import pause
 
 OLDEST_POSTGRES = 15
 EXTENSIONS = {"vector": (0, 8), "pg_trgm": (), "btree_gin": ()}
@@ -344,10 +345,3 @@ async def until_prepared(dsn: str, space: str | None, stop: asyncio.Event) -> bo
         told = missing
         await pause(stop, AGAIN_S)
     return False
-
-
-async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait so long, or until `stop`."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()

@@ -224,7 +224,7 @@ class Tenancy(Struct, frozen=True):
 
     async def create_key(
         self,
-        tenant: str,
+        tenant: UUID | str,
         name: str,
         *,
         user: str | None = None,
@@ -232,41 +232,22 @@ class Tenancy(Struct, frozen=True):
         scopes: Collection[str] = (),
         limits: KeyLimits = NO_LIMITS,
     ) -> tuple[str, KeyInfo]:
-        """A new key, shown this once, and its row. The tenant is made where it is missing.
-
-        `user`: the one external user id that the key is confined to. Raises BadRequest for an unknown scope.
-        """
-        _known_scopes(scopes)
-        async with self.pool.acquire() as connection:
-            now = self.clock.now()
-            tenant_id = await connection.fetchval(self.queries["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
-        return await self.create_key_of(
-            tenant_id, name, user=user, expires_at=expires_at, scopes=scopes, limits=limits, tenant_name=tenant
-        )
-
-    async def create_key_of(
-        self,
-        tenant: UUID,
-        name: str,
-        *,
-        user: str | None = None,
-        expires_at: datetime | None = None,
-        scopes: Collection[str] = (),
-        limits: KeyLimits = NO_LIMITS,
-        tenant_name: str = "",
-    ) -> tuple[str, KeyInfo]:
-        """The same for a tenant that is there."""
+        """A new key, shown this once, and its row. `tenant`: its id, or its name, by which it is made where it is missing.
+        `user`: the one external user id that the key is confined to. Raises BadRequest for an unknown scope."""
         granted = _known_scopes(scopes)
         key = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
-        now = self.clock.now()
+        now, named = self.clock.now(), tenant if isinstance(tenant, str) else ""
         key_id, hint = ids.uuid7(now), key[:_HINT_CHARS]
         async with self.pool.acquire() as connection:
+            if isinstance(tenant, str):
+                tenant = await connection.fetchval(self.queries["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
             await connection.execute(
                 self.queries["tenancy.key_add"],
                 sha256(key.encode("ascii")).digest(), key_id, tenant, name, hint, user, granted, now, expires_at,
                 limits.as_json(),
             )  # fmt: skip
-        return key, KeyInfo(key_id, tenant, tenant_name, name, hint, user, granted, now, expires_at, None, limits)
+        assert isinstance(tenant, UUID), "it was found or made"
+        return key, KeyInfo(key_id, tenant, named, name, hint, user, granted, now, expires_at, None, limits)
 
     async def list_keys(self, tenant: str | None = None) -> list[KeyInfo]:
         """The keys of a tenant, or all of them, newest first; ended ones too."""
