@@ -49,14 +49,7 @@ class MnemeError(Exception):
 
     def body(self) -> dict[str, Any]:
         """The error as OpenAI writes it, ready to be serialised."""
-        return {
-            "error": {
-                "message": self.message,
-                "type": type(self).type,
-                "param": self.param,
-                "code": self.code,
-            }
-        }
+        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
 class BadRequest(MnemeError):
@@ -122,12 +115,11 @@ class RateLimited(MnemeError):
         self,
         message: str | None = None,
         *,
-        param: str | None = None,
-        code: str | None = None,
         kind: str | None = None,
         headers: Sequence[tuple[bytes, bytes]] = (),
+        **told: str | None,
     ) -> None:
-        super().__init__(message, param=param, code=code)
+        super().__init__(message, **told)
         self.kind = kind
         self.headers = headers
 
@@ -166,20 +158,12 @@ class DomainAway(Unavailable):
     """
 
     def __init__(
-        self,
-        domain: str = "",
-        reason: AwayReason = "unreachable",
-        detail: str = "",
-        *,
-        param: str | None = None,
-        code: str | None = None,
+        self, domain: str = "", reason: AwayReason = "unreachable", detail: str = "", **told: str | None
     ) -> None:
         self.domain = domain
         self.reason = reason
         self.detail = detail
-        super().__init__(
-            f"The domain {domain} gives no answer: {reason}{f' ({detail})' if detail else ''}.", param=param, code=code
-        )
+        super().__init__(f"The domain {domain} gives no answer: {reason}{f' ({detail})' if detail else ''}.", **told)
 
 
 class Stopping(Unavailable):

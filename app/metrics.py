@@ -38,7 +38,7 @@ AttemptResult = Literal[
 `too_long`: what Mneme had added was too much; `no_tools`: it takes none, and Mneme had added some."""
 FaultResult = Literal["answered", "restored", "nothing"]
 """What a model got that asked for what was paged out. `nothing`: there is no such object, or none that answers."""
-BREAKER_STATES = ("closed", "half_open", "open")
+_BREAKER_STATES = ("closed", "half_open", "open")
 """The values of the gauge: 0, 1 and 2."""
 
 STAGE_BUCKETS_S = (
@@ -46,16 +46,16 @@ STAGE_BUCKETS_S = (
 )  # fmt: skip
 """Seconds. 15 ms is the compile's bar, 50 ms the default retrieval deadline; answers of models take up to minutes."""
 
-MEMORY_BUCKETS_TOKENS = (0, 50, 100, 200, 400, 800, 1200, 1600, 3200)
+_MEMORY_BUCKETS_TOKENS = (0, 50, 100, 200, 400, 800, 1200, 1600, 3200)
 """0: none; 1,600: what a block of MNEME_MEMORY_BUDGET_TOKENS with its frame has by default."""
 ETA_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
 """Context utilisation (seed 000 §8.4); 0.92 is its bar."""
 
-MICROCENTS = 10**8
+_MICROCENTS = 10**8
 """Of a US dollar."""
-RECALL_BUCKETS = (0.5, 0.8, 0.9, 0.94, 0.96, 0.98, 1.0)
+_RECALL_BUCKETS = (0.5, 0.8, 0.9, 0.94, 0.96, 0.98, 1.0)
 """Seed 000 §4.4 asks for more than 0.98."""
-COMMIT_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
+_COMMIT_BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 """Turns of one transaction."""
 
 
@@ -104,7 +104,7 @@ class Metrics:
             "mneme_memory_tokens",
             "Tokens that memory added to a prompt, by what came of its search: none, added or degraded.",
             ["outcome"],
-            buckets=MEMORY_BUCKETS_TOKENS,
+            buckets=_MEMORY_BUCKETS_TOKENS,
         )
         self._eta = histogram(
             "mneme_context_utilisation",
@@ -139,7 +139,7 @@ class Metrics:
             "mneme_storage_bytes", "Bytes in Postgres' files, by group of tables, when last looked at.", ["group"]
         )
         self._commit_turns = histogram(
-            "mneme_commit_turns", "Turns written by one transaction.", buckets=COMMIT_BUCKETS
+            "mneme_commit_turns", "Turns written by one transaction.", buckets=_COMMIT_BUCKETS
         )
         self._index_asked = counter(
             "mneme_index_questions",
@@ -155,7 +155,7 @@ class Metrics:
         self._graph_recall = histogram(
             "mneme_graph_recall",
             "Of the nearest 50 messages, the share that the graph (HNSW) found: sampled questions against the exact scan.",
-            buckets=RECALL_BUCKETS,
+            buckets=_RECALL_BUCKETS,
         )
         self._index_bytes = summed("mneme_index_bytes", "Bytes of the indexes that are kept, when last looked at.")
         self._commit_queue = summed("mneme_commit_queue", "Turns that wait to be written.")
@@ -199,7 +199,7 @@ class Metrics:
     def cost(self, upstream: str, microcents: int, *, priced: bool) -> None:
         """What a call came to, by the prices that are known."""
         if priced:
-            self._cost.labels(upstream).inc(microcents / MICROCENTS)
+            self._cost.labels(upstream).inc(microcents / _MICROCENTS)
         else:
             self._unpriced.labels(upstream).inc()
 
@@ -218,10 +218,10 @@ class Metrics:
         self._read(pool, server, result).inc()
 
     def breaker(self, upstream: str, state: str) -> None:
-        """The breaker of an upstream as it stands, one of BREAKER_STATES."""
+        """The breaker of an upstream as it stands, one of _BREAKER_STATES."""
         if self._breaker_states.get(upstream) != state:
             self._breaker_states[upstream] = state
-            self._breakers.labels(upstream).set(BREAKER_STATES.index(state))
+            self._breakers.labels(upstream).set(_BREAKER_STATES.index(state))
 
     def learned_inline(self, outcome: Literal["done", "late", "failed"], seconds: float) -> None:
         """A turn was learned from with its end, or is left to the worker."""

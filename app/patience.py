@@ -1,4 +1,4 @@
-"""Whether a server is worth asking: a circuit breaker, pure but for the times it is given.
+"""How long others are waited for: the circuit breaker of a server, and the patience of a request with the database.
 
     closed     every request goes; `failures` in a row open it
     open       none goes, for `open_s` seconds
@@ -67,8 +67,7 @@ class Breaker:
             self._trying = False
 
 
-# --- How long one request waits for one answer of the database.
-#
+# --- how long one request waits for one answer of the database -----------------------------------------------------------
 # Without it a page, or a route under /api/v1, that meets a Postgres which is frozen or cut off would wait for the longest one
 # of the background pool, half a minute, for its 503. A request that was kept waiting so long once waits no more: whatever
 # else it asks is refused at once. What changes something, or moves much, only has to hear that the database is there: then it
@@ -77,7 +76,7 @@ class Breaker:
 PATIENCE_S = 1.5
 """Seconds. With the half that a frozen connection takes to be given up (`store/pools.RELEASE_TIMEOUT_S`, twice), no page and no
 route waits longer than two for its 503: a person still waits so long, and a load balancer."""
-READING = frozenset({"GET", "HEAD"})
+_READING = frozenset({"GET", "HEAD"})
 TOLD = "The database did not answer in time; try again."
 
 T = TypeVar("T")
@@ -169,5 +168,5 @@ class Patient:
         self._app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        with patience(reading=scope.get("method") in READING):
+        with patience(reading=scope.get("method") in _READING):
             await self._app(scope, receive, send)

@@ -37,6 +37,8 @@ SUPERVISOR = "MNEME_SUPERVISOR_PID"
 KEY = "MNEME_KEY"
 """No setting either: the key with which a command asks a running server."""
 
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
 DEFAULT_UPSTREAM = "upstream"
 """How the one under `MNEME_UPSTREAM_BASE_URL` is called."""
 

@@ -9,7 +9,7 @@ import re
 from typing import Annotated, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import AfterValidator, BaseModel, Field, SecretStr, field_validator
 
 _DSN = re.compile(r"postgres(?:ql)?://(?:[^/?#]*@)?(?P<hosts>[^/?#]*)")
 _HOST = re.compile(r"(?:\[[^\]]*\]|[^:\[\]]*)(?::[0-9]{1,5})?")
@@ -20,10 +20,10 @@ PRICE_NAMES: tuple[Price, ...] = get_args(Price)
 
 Placement = Literal["tail", "system", "second_system"]
 
-JSON_PLACE = r"^[^.]+(\.[^.]+)*$"
+_JSON_PLACE = r"^[^.]+(\.[^.]+)*$"
 
 
-LEAST_SECRET_CHARS = 16
+_LEAST_SECRET_CHARS = 16
 """Of what signs cookies: random ones of this length, in Base64, have 96 bits."""
 
 
@@ -55,8 +55,8 @@ def _plain_url(value: str) -> str:
 def _long_secret(value: SecretStr | None) -> SecretStr | None:
     if value is None or not value.get_secret_value():
         return None
-    if len(value.get_secret_value()) < LEAST_SECRET_CHARS:
-        raise ValueError(f"must have at least {LEAST_SECRET_CHARS} characters: `openssl rand -base64 32` makes one")
+    if len(value.get_secret_value()) < _LEAST_SECRET_CHARS:
+        raise ValueError(f"must have at least {_LEAST_SECRET_CHARS} characters: `openssl rand -base64 32` makes one")
     return value
 
 
@@ -79,10 +79,8 @@ Patterns = Annotated[list[str], AfterValidator(_readable_patterns)]
 """Regular expressions."""
 
 
-class UpstreamRoute(BaseModel):
+class UpstreamRoute(BaseModel, extra="forbid"):
     """One upstream of several: `models` are names, or patterns with `*`, matched in order."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: str
     base_url: BaseUrl
@@ -96,21 +94,17 @@ class UpstreamRoute(BaseModel):
     """Names of the upstreams that are asked, in order, when this one fails."""
 
 
-class CardTool(BaseModel):
+class CardTool(BaseModel, extra="forbid"):
     """A tool whose results are shown as cards: of which type; `items`: where in the result the list of them is, unset: the
     result is one card; `title`: where in a card its title is. Places are names of members and numbers in lists, with dots."""
 
-    model_config = ConfigDict(extra="forbid")
-
     type: Annotated[str, Field(min_length=1, max_length=100)]
-    items: Annotated[str, Field(pattern=JSON_PLACE)] | None = None
-    title: Annotated[str, Field(pattern=JSON_PLACE)] | None = None
+    items: Annotated[str, Field(pattern=_JSON_PLACE)] | None = None
+    title: Annotated[str, Field(pattern=_JSON_PLACE)] | None = None
 
 
-class DomainSource(BaseModel):
+class DomainSource(BaseModel, extra="forbid"):
     """A business's own database: how it is read, and by which tenants."""
-
-    model_config = ConfigDict(extra="forbid")
 
     dsn: Dsn
     """Of a role that can only read."""
@@ -145,10 +139,8 @@ SECRET_BYTES = (24, 64)
 """Least and most bytes of a webhook's secret (Standard Webhooks)."""
 
 
-class WebhookTarget(BaseModel):
+class WebhookTarget(BaseModel, extra="forbid"):
     """Who is told of what."""
-
-    model_config = ConfigDict(extra="forbid")
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]
     """For the log, the figures and dead letters; what waits for a target waits under its name."""

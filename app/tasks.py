@@ -76,6 +76,13 @@ class FailOpen(contextlib.AbstractContextManager["FailOpen", bool]):
         return True
 
 
+async def pause(stop: asyncio.Event, seconds: float) -> None:
+    """Wait so long, or until `stop`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()
+
+
 async def until_orphaned(stop: asyncio.Event) -> bool:
     """Wait until the process that started this one is gone (True), or until `stop` is set (False).
 
@@ -89,7 +96,5 @@ async def until_orphaned(stop: asyncio.Event) -> bool:
     while not stop.is_set():
         if os.getppid() != int(supervisor):
             return True
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(ORPHAN_LOOK_S):
-                await stop.wait()
+        await pause(stop, ORPHAN_LOOK_S)
     return False

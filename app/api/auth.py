@@ -1,12 +1,4 @@
-"""Keys that were seen before, on disk, for while the database is away (MNEME_KEYS_AWAY_SECRET): a file each, which opens only
-with the operator's secret and the key itself.
-
-    KEY.USER     KEY: of the key's SHA-256; USER: of the one user that it was made for, to be found when that user is erased
-    a file       NONCE (16 bytes) · the row, enciphered · MAC (32 bytes)
-
-Names, pads and MACs are HMAC-SHA256 under the secret: whoever reads the folder learns no key, no tenant and no user, and what
-others write into it is nothing. A revocation is not heard of while the database is away; so a file is good for a while only.
-"""
+"""Who calls, and from where: Mneme keys and what each may do, and the names and pages by which this server may be asked."""
 
 from __future__ import annotations
 
@@ -35,7 +27,7 @@ from app.errors import Forbidden, MnemeError, StoreUnavailable, Unauthenticated
 from app.gateway.identify import Mode
 from app.gateway.identify import Principal as Principal
 from app.patience import patience
-from app.settings import Settings
+from app.settings import LOOPBACK, Settings
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
@@ -43,246 +35,12 @@ from app.store.tenancy import KEY_PREFIX, KeyRow, Tenancy
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-
 log = logging.getLogger(__name__)
 
-MOST_FILES = 10_000
-"""Keys that are kept, some 4 KB of disk each; of more, those seen longest ago go."""
-AGAIN_SHARE = 20
-"""A key that is in use is written again after so small a part of its time."""
-FOLDER = "keys"
-NONCE_BYTES, MAC_BYTES = 16, 32
-NAME_CHARS = 32
-"""Hexadecimal, of a MAC: 128 bits."""
-
-
-class _SeenKey(Struct, frozen=True):
-    seen_at: datetime
-    row: KeyRow
-
-
-class SealedKeys:
-    """Their folder. No method raises for what the disk does: then there is nothing kept."""
-
-    def __init__(self, folder: Path, secret: str, life: timedelta, *, most: int = MOST_FILES) -> None:
-        """`life`: how long a key is good after the database was last asked for it."""
-        self._folder = folder
-        self._secret = secret.encode()
-        self._life = life
-        self._most = most
-        self._kept: dict[bytes, _SeenKey] = {}
-
-    def keep(self, row: KeyRow, now: datetime) -> None:
-        """The database has just said that there is this key."""
-        before = self._kept.get(row.key_hash)
-        if before is not None and before.row == row and now - before.seen_at < self._life / AGAIN_SHARE:
-            return
-        kept = _SeenKey(now, row)
-        path = self._path(row)
-        try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for other in self._files(row.key_hash):
-                if other != path:
-                    other.unlink(missing_ok=True)
-            fresh = path.with_suffix(f".{secrets.token_hex(8)}~")
-            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(self._sealed(row.key_hash, msgspec.json.encode(kept)))
-            fresh.replace(path)
-            if before is None:
-                self._bound()
-        except OSError as error:
-            log.warning("a key is not kept for while the database is away", extra={"error": str(error)})
-            return
-        if len(self._kept) >= self._most:
-            self._kept.clear()
-        self._kept[row.key_hash] = kept
-
-    def find(self, digest: bytes, now: datetime) -> KeyRow | None:
-        """The key with this SHA-256, as it was when the database last said so; None: unknown, or too long ago."""
-        for path in self._files(digest):
-            try:
-                opened = self._opened(digest, path.read_bytes())
-            except OSError:
-                continue
-            if opened is None:
-                continue
-            kept = msgspec.json.decode(opened, type=_SeenKey)
-            if timedelta(0) <= now - kept.seen_at < self._life and kept.row.key_hash == digest:
-                return kept.row
-        return None
-
-    def drop(self, digest: bytes) -> None:
-        """The database has just said that there is no such key any more."""
-        self._kept.pop(digest, None)
-        self._unlink(self._files(digest))
-
-    def erase(self, user: UUID) -> None:
-        """Keys that were made for this user."""
-        self._kept.clear()
-        self._unlink(self._folder.glob(f"*.{self._name(b'user', user.bytes)}"))
-
-    # --- inside -----------------------------------------------------------------------------------------------------------
-
-    def _path(self, row: KeyRow) -> Path:
-        confined = row.user_external_id
-        user = ids.user_id(row.tenant_id, confined).bytes if confined is not None else b""
-        return self._folder / f"{self._name(b'key', row.key_hash)}.{self._name(b'user', user)}"
-
-    def _files(self, digest: bytes) -> Iterator[Path]:
-        return self._folder.glob(f"{self._name(b'key', digest)}.*[!~]")
-
-    def _unlink(self, paths: Iterator[Path]) -> None:
-        try:
-            for path in paths:
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            log.error("a key cannot be taken away", extra={"error": str(error)})
-
-    def _bound(self) -> None:
-        paths = list(self._folder.iterdir())
-        if len(paths) > self._most:
-            for path in sorted(paths, key=lambda each: each.stat().st_mtime)[: len(paths) - self._most]:
-                path.unlink(missing_ok=True)
-
-    def _mac(self, purpose: bytes, *parts: bytes) -> bytes:
-        return hmac.digest(self._secret, b"\0".join((b"mneme.keys", purpose, *parts)), "sha256")
-
-    def _name(self, purpose: bytes, subject: bytes) -> str:
-        return self._mac(purpose, subject).hex()[:NAME_CHARS]
-
-    def _pad(self, digest: bytes, nonce: bytes, size: int) -> bytes:
-        blocks = range(size // MAC_BYTES + 1)
-        return b"".join(self._mac(b"pad", digest, nonce, block.to_bytes(4)) for block in blocks)[:size]
-
-    def _sealed(self, digest: bytes, plain: bytes) -> bytes:
-        nonce = secrets.token_bytes(NONCE_BYTES)
-        hidden = _xor(plain, self._pad(digest, nonce, len(plain)))
-        return nonce + hidden + self._mac(b"mac", digest, nonce, hidden)
-
-    def _opened(self, digest: bytes, data: bytes) -> bytes | None:
-        """None: not sealed by us for this key."""
-        nonce, hidden, mac = data[:NONCE_BYTES], data[NONCE_BYTES:-MAC_BYTES], data[-MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(b"mac", digest, nonce, hidden)):
-            return None
-        return _xor(hidden, self._pad(digest, nonce, len(hidden)))
-
-
-def _xor(text: bytes, pad: bytes) -> bytes:
-    return (int.from_bytes(text) ^ int.from_bytes(pad)).to_bytes(len(text))
-
-
-def sealed_keys(settings: Settings) -> SealedKeys | None:
-    """None where the operator has not said so."""
-    secret = settings.keys_away_secret
-    if secret is None:
-        return None
-    return SealedKeys(settings.data_dir / FOLDER, secret.get_secret_value(), timedelta(seconds=settings.keys_away_s))
-
-
-# --- Where a request may come from: by which names this server may be asked, and by pages of which origins.
-#
-# A page of any site can send requests to a server on the reader's own machine, and by DNS rebinding read the answers. In `open`
-# mode no key keeps it out.
-
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
-NOBODYS = (".localhost", ".internal")
-"""Endings of names that nobody can have in public (RFC 6761; ICANN's resolution 2024.07.29.06), so that no page elsewhere has
-one. Containers ask their host as `host.docker.internal`."""
-CHECKED_KEPT = 1024
-"""Pairs of Host and Origin whose check is kept: clients have few, and a check costs 10 µs."""
-
-
-def known_hosts(hosts: Iterable[str]) -> frozenset[str]:
-    """Those that the settings name, and loopback."""
-    return LOOPBACK | {each.lower() for each in hosts}
-
-
-def check_origin(
-    host: str | None, origin: str | None, allowed: frozenset[str], origins: frozenset[str] = frozenset()
-) -> None:
-    """Raises Forbidden for a Host, or an Origin, that is none of `allowed`. `origins`: further ones, as they
-    send themselves."""
-    _check_host(_name(f"//{host or ''}"), allowed)
-    if origin is not None and origin not in origins and _name(origin) not in allowed:
-        raise _not_from_here()
-
-
-def check_page(host: str | None, origin: str | None, allowed: frozenset[str], origins: frozenset[str]) -> None:
-    """As `check_origin`, but lets in what no page elsewhere can have: as Host an address, a name without a dot, which means
-    something within a network only, and a name that is nobody's; as Origin what is no page on the web (an editor's or a
-    browser's extension), and a page of this very host. `origins`: further ones, as they send themselves."""
-    name = _name(f"//{host or ''}")
-    if not _unowned(name or ""):
-        _check_host(name, allowed)
-    if origin is None or origin in origins:
-        return
-    if (origin == "null" or origin.startswith(("http:", "https:"))) and _name(origin) not in allowed | {name}:
-        raise _not_from_here()
-
-
-class OriginMiddleware:
-    """Plain ASGI: `check_page` before everything else."""
-
-    def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Iterable[str]) -> None:
-        """`hosts`: names beside loopback; `origins`: of pages that may ask."""
-        self._app = app
-        allowed, further = known_hosts(hosts), frozenset(origins)
-
-        @lru_cache(CHECKED_KEPT)
-        def refusal(host: str | None, origin: str | None) -> MnemeError | None:
-            try:
-                check_page(host, origin, allowed, further)
-            except MnemeError as error:
-                return error
-            return None
-
-        self._refusal = refusal
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app, host, origin = self._app, None, None
-        if scope["type"] == "http":
-            for name, value in scope["headers"]:
-                if name == b"host":
-                    host = value.decode("latin-1")
-                elif name == b"origin":
-                    origin = value.decode("latin-1")
-            if (refused := self._refusal(host, origin)) is not None:
-                from starlette.responses import JSONResponse
-
-                app = JSONResponse(refused.body(), status_code=refused.status)
-        await app(scope, receive, send)
-
-
-def _check_host(name: str | None, allowed: frozenset[str]) -> None:
-    if name not in allowed:
-        raise Forbidden("This server is not known by this name: add it to MNEME_HOSTS.", param="Host")
-
-
-def _not_from_here() -> Forbidden:
-    return Forbidden("Pages of this origin may not ask here: add its host to MNEME_HOSTS.", param="Origin")
-
-
-def _unowned(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return name.endswith(NOBODYS) or (bool(name) and "." not in name)
-    return True
-
-
-def _name(url: str) -> str | None:
-    """The host's, without its port; None: it has none."""
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
-
-
-# --- Who calls: a Mneme key, or, in `open` mode, anybody.
-#
-# A key is random and only its SHA-256 is stored. A key that was found is remembered for a short while; one that cannot be
-# looked up, because the database is away, is refused with 503: never let in, never called wrong. Unless the operator says that
-# keys seen before are good meanwhile (`sealed_keys`).
+# --- keys ----------------------------------------------------------------------------------------------------------------
+# A key is random, and only its SHA-256 is stored. A key that was found is remembered for a short while. One that cannot be
+# looked up, because the database is away, is refused with 503: never let in, never called wrong. Where the operator has set
+# MNEME_KEYS_AWAY_SECRET, keys that were seen before are good meanwhile (`SealedKeys`).
 
 CACHE_KEYS = 10_000
 """Keys remembered, some 500 bytes each."""
@@ -398,3 +156,239 @@ def presented_key(headers: Mapping[str, str]) -> str | None:
         return bearer[1]
     other = (headers.get("x-api-key") or "").strip()
     return other if other.startswith(KEY_PREFIX) else None
+
+
+# --- keys seen before, on disk -------------------------------------------------------------------------------------------
+# A file for each, which opens only with the operator's secret and the key itself:
+#
+#     KEY.USER     KEY: of the key's SHA-256; USER: of the one user that it was made for, to be found when that user is erased
+#     a file       NONCE (16 bytes) · the row, enciphered · MAC (32 bytes)
+#
+# Names, pads and MACs are HMAC-SHA256 under the secret: whoever reads the folder learns no key, no tenant and no user, and what
+# others write into it is nothing. A revocation is not heard of while the database is away, so a file is good for a while only.
+
+_MOST_FILES = 10_000
+"""Keys that are kept, some 4 KB of disk each; of more, those seen longest ago go."""
+_AGAIN_SHARE = 20
+"""A key that is in use is written again after so small a part of its time."""
+_FOLDER = "keys"
+_NONCE_BYTES, MAC_BYTES = 16, 32
+_NAME_CHARS = 32
+"""Hexadecimal, of a MAC: 128 bits."""
+
+
+class _SeenKey(Struct, frozen=True):
+    seen_at: datetime
+    row: KeyRow
+
+
+class SealedKeys:
+    """Their folder. No method raises for what the disk does: then there is nothing kept."""
+
+    def __init__(self, folder: Path, secret: str, life: timedelta, *, most: int = _MOST_FILES) -> None:
+        """`life`: how long a key is good after the database was last asked for it."""
+        self._folder = folder
+        self._secret = secret.encode()
+        self._life = life
+        self._most = most
+        self._kept: dict[bytes, _SeenKey] = {}
+
+    def keep(self, row: KeyRow, now: datetime) -> None:
+        """The database has just said that there is this key."""
+        before = self._kept.get(row.key_hash)
+        if before is not None and before.row == row and now - before.seen_at < self._life / _AGAIN_SHARE:
+            return
+        kept, path = _SeenKey(now, row), self._path(row)
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for other in self._files(row.key_hash):
+                if other != path:
+                    other.unlink(missing_ok=True)
+            fresh = path.with_suffix(f".{secrets.token_hex(8)}~")
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(self._sealed(row.key_hash, msgspec.json.encode(kept)))
+            fresh.replace(path)
+            if before is None:
+                self._bound()
+        except OSError as error:
+            log.warning("a key is not kept for while the database is away", extra={"error": str(error)})
+            return
+        if len(self._kept) >= self._most:
+            self._kept.clear()
+        self._kept[row.key_hash] = kept
+
+    def find(self, digest: bytes, now: datetime) -> KeyRow | None:
+        """The key with this SHA-256, as it was when the database last said so; None: unknown, or too long ago."""
+        for path in self._files(digest):
+            try:
+                opened = self._opened(digest, path.read_bytes())
+            except OSError:
+                continue
+            if opened is None:
+                continue
+            kept = msgspec.json.decode(opened, type=_SeenKey)
+            if timedelta(0) <= now - kept.seen_at < self._life and kept.row.key_hash == digest:
+                return kept.row
+        return None
+
+    def drop(self, digest: bytes) -> None:
+        """The database has just said that there is no such key any more."""
+        self._kept.pop(digest, None)
+        self._unlink(self._files(digest))
+
+    def erase(self, user: UUID) -> None:
+        """Keys that were made for this user."""
+        self._kept.clear()
+        self._unlink(self._folder.glob(f"*.{self._name(b'user', user.bytes)}"))
+
+    def _path(self, row: KeyRow) -> Path:
+        confined = row.user_external_id
+        user = ids.user_id(row.tenant_id, confined).bytes if confined is not None else b""
+        return self._folder / f"{self._name(b'key', row.key_hash)}.{self._name(b'user', user)}"
+
+    def _files(self, digest: bytes) -> Iterator[Path]:
+        return self._folder.glob(f"{self._name(b'key', digest)}.*[!~]")
+
+    def _unlink(self, paths: Iterator[Path]) -> None:
+        try:
+            for path in paths:
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            log.error("a key cannot be taken away", extra={"error": str(error)})
+
+    def _bound(self) -> None:
+        paths = list(self._folder.iterdir())
+        if len(paths) > self._most:
+            for path in sorted(paths, key=lambda each: each.stat().st_mtime)[: len(paths) - self._most]:
+                path.unlink(missing_ok=True)
+
+    def _mac(self, purpose: bytes, *parts: bytes) -> bytes:
+        return hmac.digest(self._secret, b"\0".join((b"mneme.keys", purpose, *parts)), "sha256")
+
+    def _name(self, purpose: bytes, subject: bytes) -> str:
+        return self._mac(purpose, subject).hex()[:_NAME_CHARS]
+
+    def _pad(self, digest: bytes, nonce: bytes, size: int) -> bytes:
+        blocks = range(size // MAC_BYTES + 1)
+        return b"".join(self._mac(b"pad", digest, nonce, block.to_bytes(4)) for block in blocks)[:size]
+
+    def _sealed(self, digest: bytes, plain: bytes) -> bytes:
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        hidden = _xor(plain, self._pad(digest, nonce, len(plain)))
+        return nonce + hidden + self._mac(b"mac", digest, nonce, hidden)
+
+    def _opened(self, digest: bytes, data: bytes) -> bytes | None:
+        """None: not sealed by us for this key."""
+        nonce, hidden, mac = data[:_NONCE_BYTES], data[_NONCE_BYTES:-MAC_BYTES], data[-MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(b"mac", digest, nonce, hidden)):
+            return None
+        return _xor(hidden, self._pad(digest, nonce, len(hidden)))
+
+
+def _xor(text: bytes, pad: bytes) -> bytes:
+    return (int.from_bytes(text) ^ int.from_bytes(pad)).to_bytes(len(text))
+
+
+def sealed_keys(settings: Settings) -> SealedKeys | None:
+    """None where the operator has not said so."""
+    secret = settings.keys_away_secret
+    if secret is None:
+        return None
+    return SealedKeys(settings.data_dir / _FOLDER, secret.get_secret_value(), timedelta(seconds=settings.keys_away_s))
+
+
+# --- hosts and origins ---------------------------------------------------------------------------------------------------
+# A page of any site can send requests to a server on the reader's own machine, and by DNS rebinding read the answers. In `open`
+# mode no key keeps it out.
+
+_NOBODYS = (".localhost", ".internal")
+"""Endings of names that nobody can have in public (RFC 6761; ICANN's resolution 2024.07.29.06), so that no page elsewhere has
+one. Containers ask their host as `host.docker.internal`."""
+_CHECKED_KEPT = 1024
+"""Pairs of Host and Origin whose check is kept: clients have few, and a check costs 10 µs."""
+
+
+def known_hosts(hosts: Iterable[str]) -> frozenset[str]:
+    """Those that the settings name, and loopback."""
+    return LOOPBACK | {each.lower() for each in hosts}
+
+
+def check_origin(
+    host: str | None, origin: str | None, allowed: frozenset[str], origins: frozenset[str] = frozenset()
+) -> None:
+    """Raises Forbidden for a Host, or an Origin, that is none of `allowed`. `origins`: further ones, as they
+    send themselves."""
+    _check_host(_name(f"//{host or ''}"), allowed)
+    if origin is not None and origin not in origins and _name(origin) not in allowed:
+        raise _not_from_here()
+
+
+def check_page(host: str | None, origin: str | None, allowed: frozenset[str], origins: frozenset[str]) -> None:
+    """As `check_origin`, but lets in what no page elsewhere can have: as Host an address, a name without a dot, which means
+    something within a network only, and a name that is nobody's; as Origin what is no page on the web (an editor's or a
+    browser's extension), and a page of this very host. `origins`: further ones, as they send themselves."""
+    name = _name(f"//{host or ''}")
+    if not _unowned(name or ""):
+        _check_host(name, allowed)
+    if origin is None or origin in origins:
+        return
+    if (origin == "null" or origin.startswith(("http:", "https:"))) and _name(origin) not in allowed | {name}:
+        raise _not_from_here()
+
+
+class OriginMiddleware:
+    """Plain ASGI: `check_page` before everything else."""
+
+    def __init__(self, app: ASGIApp, hosts: Iterable[str], origins: Iterable[str]) -> None:
+        """`hosts`: names beside loopback; `origins`: of pages that may ask."""
+        self._app = app
+        allowed, further = known_hosts(hosts), frozenset(origins)
+
+        @lru_cache(_CHECKED_KEPT)
+        def refusal(host: str | None, origin: str | None) -> MnemeError | None:
+            try:
+                check_page(host, origin, allowed, further)
+            except MnemeError as error:
+                return error
+            return None
+
+        self._refusal = refusal
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app, host, origin = self._app, None, None
+        if scope["type"] == "http":
+            for name, value in scope["headers"]:
+                if name == b"host":
+                    host = value.decode("latin-1")
+                elif name == b"origin":
+                    origin = value.decode("latin-1")
+            if (refused := self._refusal(host, origin)) is not None:
+                from starlette.responses import JSONResponse
+
+                app = JSONResponse(refused.body(), status_code=refused.status)
+        await app(scope, receive, send)
+
+
+def _check_host(name: str | None, allowed: frozenset[str]) -> None:
+    if name not in allowed:
+        raise Forbidden("This server is not known by this name: add it to MNEME_HOSTS.", param="Host")
+
+
+def _not_from_here() -> Forbidden:
+    return Forbidden("Pages of this origin may not ask here: add its host to MNEME_HOSTS.", param="Origin")
+
+
+def _unowned(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return name.endswith(_NOBODYS) or (bool(name) and "." not in name)
+    return True
+
+
+def _name(url: str) -> str | None:
+    """The host's, without its port; None: it has none."""
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None

@@ -19,7 +19,7 @@ import orjson
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, StringConstraints
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -33,37 +33,21 @@ from app.store.spaces import NAME_PATTERN
 
 PREFIX = "/api/v1"
 
-MAX_JSON_DEPTH = 64
-"""Levels of nesting taken. orjson writes 254 and Postgres' jsonb some thousands; nobody's metadata needs more than this."""
-
 MAX_NAME_CHARS = 512
 """Longest external id, characters: a btree entry holds 2,704 bytes, and a character of UTF-8 has up to four."""
 
-MAX_WORD_CHARS = 256
-"""Longest tag, characters: tags are indexed, too."""
-
-MAX_PAGE = 1000
-"""Most rows of one page."""
-DEFAULT_PAGE = 100
-
-MAX_ERRORS_TOLD = 5
-"""Validation errors named in one answer; the rest would be noise."""
-_MAX_PARAM_CHARS = 200
-_SHAPES = frozenset({"one", "many"})
-"""Tags of bodies that are one object or a list: they stand in pydantic's paths, and not in the body."""
-
 SLASH = "\ufdd0"
 """Stands for an encoded slash inside a path segment: a noncharacter, which no text that is exchanged may hold."""
-
 _ENCODED_SLASH = re.compile(rb"%2[fF]")
-_NUMBER = re.compile(r"\s*[-+]?[\d._]+\s*")
-_MAX_INT = 2**30
-"""Bound of integers in cursors: a page may be added to them, and Postgres' integer still holds the sum."""
 
 T = TypeVar("T")
 
 
 # --- texts ---------------------------------------------------------------------------------------------------------------
+
+_MAX_WORD_CHARS = 256
+"""Longest tag, characters: tags are indexed, too."""
+_NUMBER = re.compile(r"\s*[-+]?[\d._]+\s*")
 
 
 def clean(text: str) -> str:
@@ -110,7 +94,7 @@ Segment = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHA
 """The same in a path, where an encoded slash belongs to the name."""
 SpaceName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Of a shared space."""
-Word = Annotated[str, StringConstraints(min_length=1, max_length=MAX_WORD_CHARS), AfterValidator(clean)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_WORD_CHARS), AfterValidator(clean)]
 """A tag, the name of a speaker, the name of a model."""
 Label = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_LABEL_CHARS), AfterValidator(_label)
@@ -131,6 +115,9 @@ def header_text(value: str) -> str:
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------------
+
+MAX_JSON_DEPTH = 64
+"""Levels of nesting taken. orjson writes 254 and Postgres' jsonb some thousands; nobody's metadata needs more than this."""
 
 
 def parse_json(body: bytes) -> Any:
@@ -185,13 +172,17 @@ class ApiRequest(Request):
         return self._json
 
 
-class Model(BaseModel):
+class Model(BaseModel, extra="forbid"):
     """A body that a client sends: a field that it does not have is a mistake, and is named as one."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 # --- pages ---------------------------------------------------------------------------------------------------------------
+
+MAX_PAGE = 1000
+"""Most rows of one page."""
+DEFAULT_PAGE = 100
+_MAX_INT = 2**30
+"""Bound of integers in cursors: a page may be added to them, and Postgres' integer still holds the sum."""
 
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="Most rows to return.")]
 Labelled = Annotated[
@@ -249,7 +240,11 @@ _TYPES = {
     429: "rate_limit_error",
     503: "service_unavailable",
 }
-_RETRY_AFTER_S = "1"
+MAX_ERRORS_TOLD = 5
+"""Validation errors named in one answer; the rest would be noise."""
+_MAX_PARAM_CHARS = 200
+_SHAPES = frozenset({"one", "many"})
+"""Tags of bodies that are one object or a list: they stand in pydantic's paths, and not in the body."""
 
 
 class ErrorDetail(BaseModel):
@@ -274,7 +269,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 
 def error_response(error: MnemeError) -> JSONResponse:
     """An error as OpenAI's clients read it."""
-    headers = {"retry-after": _RETRY_AFTER_S} if isinstance(error, errors.Unavailable) else None
+    headers = {"retry-after": "1"} if isinstance(error, errors.Unavailable) else None
     return JSONResponse(error.body(), status_code=error.status, headers=headers)
 
 
@@ -393,17 +388,14 @@ class ApiMiddleware:
         await self._app(scope, bounded, replaced)
 
 
-# --- What the API takes and gives of UI cards with messages, and who keeps them.
+# --- cards that are shown with messages ----------------------------------------------------------------------------------
 
 MAX_CARDS = 100
 """Most cards of one request; a screen shows a handful."""
-
 MAX_ORDER = 1000
 """Highest place of a card within its answer."""
-
-MAX_TYPE_CHARS = 100
+_MAX_TYPE_CHARS = 100
 """Longest type of a card, characters (seed 003: VARCHAR(100))."""
-
 MAX_CARD_BYTES = 64 * 1024
 """Largest card, bytes of compact JSON: thirty times the seed's average of 2 KB. Pictures belong behind a URL."""
 
@@ -420,7 +412,7 @@ def compact(data: object) -> bytes:
 
 
 CardType = Annotated[
-    str, StringConstraints(min_length=1, max_length=MAX_TYPE_CHARS, strip_whitespace=True), AfterValidator(clean)
+    str, StringConstraints(min_length=1, max_length=_MAX_TYPE_CHARS, strip_whitespace=True), AfterValidator(clean)
 ]
 Order = Annotated[int, Field(ge=1, le=MAX_ORDER)]
 

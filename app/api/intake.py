@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from app.api.common import Given, Moment, Name, Text, Word
 from app.clock import Clock
@@ -39,8 +39,6 @@ REFUSED = (
 
 class MessageIn(BaseModel):
     """A message as OpenAI writes it, with a time and metadata; other fields of OpenAI's are taken, and not kept."""
-
-    model_config = ConfigDict(extra="ignore")
 
     role: Role
     content: Text | list[dict[str, Any] | str] | None = Field(None, description="Text, or content parts.")
@@ -71,18 +69,16 @@ def plain_text(message: MessageIn) -> str | None:
     return None if message.content is None else text_of({"content": message.content})
 
 
-class IntakePreparer:
+class IntakePreparer(Struct, frozen=True):
     """Prepares messages and memories for the store: off the database's connections, and off the event loop where it is
-    work."""
+    work. `counter`: the tokenizer that stored counts are in (o200k)."""
 
-    def __init__(self, embedder: Embedder, counter: TokenCounter, clock: Clock) -> None:
-        """`counter`: the tokenizer that stored counts are in (o200k)."""
-        self._embedder = embedder
-        self._counter = counter
-        self._clock = clock
+    embedder: Embedder
+    counter: TokenCounter
+    clock: Clock
 
     def now(self) -> datetime:
-        return self._clock.now()
+        return self.clock.now()
 
     async def messages(self, said: Sequence[IntakeMessage]) -> list[NewMessage]:
         """Messages ready to be stored."""
@@ -90,8 +86,8 @@ class IntakePreparer:
         # Instructions of the application are not what was said in the conversation: they are not searched for.
         texts = [(each.content or "") if each.role not in SYSTEM_ROLES else "" for each in prepared]
         # A remote embedder is asked by the job that learns from them.
-        vectors = await self.vectors(texts) if self._embedder.local else [None] * len(texts)
-        return [_with_vector(each, vector) for each, vector in zip(prepared, vectors, strict=True)]
+        vectors = await self.vectors(texts) if self.embedder.local else [None] * len(texts)
+        return [replace(each, vector=vector) for each, vector in zip(prepared, vectors, strict=True)]
 
     async def vectors(self, texts: Sequence[str]) -> list[Vector | None]:
         """A vector for each text; None for a text without words, and for all where there is no embedder.
@@ -99,17 +95,17 @@ class IntakePreparer:
         Raises Unavailable where a remote embedder cannot answer.
         """
         found: list[Vector | None] = []
-        if not self._embedder.dimensions:
+        if not self.embedder.dimensions:
             return [None] * len(texts)
         for at in range(0, len(texts), EMBED_SLICE):
-            rows = await self._embedder.embed(texts[at : at + EMBED_SLICE])
+            rows = await self.embedder.embed(texts[at : at + EMBED_SLICE])
             found += [None if empty else row for row, empty in zip(rows, blank(rows), strict=True)]
             await asyncio.sleep(0)
         return found
 
     async def counts(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text."""
-        return await asyncio.to_thread(lambda: [self._counter.count(text) for text in texts])
+        return await asyncio.to_thread(lambda: [self.counter.count(text) for text in texts])
 
     def _prepare(self, said: IntakeMessage) -> NewMessage:
         message = said.message
@@ -120,7 +116,7 @@ class IntakePreparer:
             role=message.role,
             content=text,
             created_at=said.created_at,
-            token_count=self._counter.count(text or ""),
+            token_count=self.counter.count(text or ""),
             content_hash=content_hash(text) if text else None,
             message_hash=message_hash(form) if form is not None else None,
             content_parts=message.content if isinstance(message.content, list) else None,
@@ -129,10 +125,6 @@ class IntakePreparer:
             tool_call_id=message.tool_call_id,
             metadata=message.metadata,
         )
-
-
-def _with_vector(message: NewMessage, vector: Vector | None) -> NewMessage:
-    return message if vector is None else replace(message, vector=vector)
 
 
 class IntakeCheck:

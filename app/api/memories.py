@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import AfterValidator, BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
 
 from app.api.common import (
@@ -56,13 +58,13 @@ from app.store.validation import Validation
 
 MAX_TEXT_CHARS = 32_768
 """Longest memory: its words must fit one tsvector (1 MB), and its text a prompt."""
-MAX_TAGS = 64
+_MAX_TAGS = 64
 SMALLEST_SHARE = 1e-30
 """What is less is nothing: a column of type `real` refuses what it cannot hold, which is below 1e-45 (IEEE 754 binary32)."""
-MAX_BATCH = 1000
+_MAX_BATCH = 1000
 """Most memories of one request."""
 MAX_FILTERS = 64
-DEFAULT_DUE = 10
+_DEFAULT_DUE = 10
 """Memories to ask about in one answer: nobody answers more questions in a row."""
 
 
@@ -82,7 +84,7 @@ def _held(share: float) -> float:
 MemoryWords = Annotated[
     str, StringConstraints(min_length=1, max_length=MAX_TEXT_CHARS), AfterValidator(clean), AfterValidator(_worded)
 ]
-Tags = Annotated[list[Word], Field(max_length=MAX_TAGS)]
+Tags = Annotated[list[Word], Field(max_length=_MAX_TAGS)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_held)]
 
 
@@ -128,7 +130,8 @@ def _shape(value: object) -> str:
 
 
 OneOrMany = Annotated[
-    Annotated[MemoryIn, Tag("one")] | Annotated[list[MemoryIn], Field(min_length=1, max_length=MAX_BATCH), Tag("many")],
+    Annotated[MemoryIn, Tag("one")]
+    | Annotated[list[MemoryIn], Field(min_length=1, max_length=_MAX_BATCH), Tag("many")],
     Discriminator(_shape),
 ]
 
@@ -233,14 +236,14 @@ class MemoryPatchOf(MemoryPatch):
 class BatchIn(Model):
     """What to do: first all of `create`, then `update`, then `delete`, each in order; 1,000 in all."""
 
-    create: Annotated[list[MemoryIn], Field(max_length=MAX_BATCH)] = Field([])
-    update: Annotated[list[MemoryPatchOf], Field(max_length=MAX_BATCH)] = Field([])
-    delete: Annotated[list[Name], Field(max_length=MAX_BATCH, description="Ids of memories to forget.")] = Field([])
+    create: Annotated[list[MemoryIn], Field(max_length=_MAX_BATCH)] = Field([])
+    update: Annotated[list[MemoryPatchOf], Field(max_length=_MAX_BATCH)] = Field([])
+    delete: Annotated[list[Name], Field(max_length=_MAX_BATCH, description="Ids of memories to forget.")] = Field([])
 
     @model_validator(mode="after")
     def _bounded(self) -> BatchIn:
-        if not 0 < len(self.create) + len(self.update) + len(self.delete) <= MAX_BATCH:
-            raise ValueError(f"a batch has 1 to {MAX_BATCH} changes")
+        if not 0 < len(self.create) + len(self.update) + len(self.delete) <= _MAX_BATCH:
+            raise ValueError(f"a batch has 1 to {_MAX_BATCH} changes")
         return self
 
 
@@ -294,53 +297,31 @@ class Judged(BaseModel):
 # --- routes --------------------------------------------------------------------------------------------------------------
 
 
-def memories_router(
-    gate: Gate,
-    memories: Memories,
-    sessions: Sessions,
-    validation: Validation,
-    spaces: SharedSpaces,
-    preparer: IntakePreparer,
-    intake_check: IntakeCheck,
-) -> APIRouter:
+def memories_router(gate: Gate, routes: MemoryRoutes) -> APIRouter:
     """The routes of /api/v1/memories, but for the search (`search`). `due` goes before `{memory_id}`, to which it would be an
     id."""
-    routes = _Routes(memories, sessions, validation, spaces, preparer, intake_check)
     router = gate.router("memories")
-    router.add_api_route("/memories/due", routes.due, methods=["GET"], response_model=DuePage)
-    router.add_api_route("/memories/{memory_id}/validate", routes.validate, methods=["POST"], response_model=Judged)
-    router.add_api_route("/memories/batch", routes.batch, methods=["POST"], response_model=BatchOut)
-    router.add_api_route("/memories", routes.listing, methods=["GET"], response_model=MemoryPage)
-    router.add_api_route(
-        "/memories", routes.create, methods=["POST"], response_model=MemoryCreated | MemoriesCreated, status_code=201
-    )
-    router.add_api_route("/memories/{memory_id}", routes.get, methods=["GET"], response_model=MemoryOut)
-    router.add_api_route("/memories/{memory_id}", routes.patch, methods=["PATCH"], response_model=MemoryOut)
-    router.add_api_route("/memories/{memory_id}", routes.delete, methods=["DELETE"], response_model=Deleted)
-    router.add_api_route(
-        "/memories/{memory_id}/invalidate", routes.invalidate, methods=["POST"], response_model=MemoryOut
-    )
-    router.add_api_route("/memories/{memory_id}/restore", routes.restore, methods=["POST"], response_model=MemoryOut)
-    router.add_api_route("/memories/{memory_id}/history", routes.history, methods=["GET"], response_model=EventPage)
+    router.add_api_route("/memories/due", routes.due, methods=["GET"])
+    router.add_api_route("/memories/{memory_id}/validate", routes.validate, methods=["POST"])
+    router.add_api_route("/memories/batch", routes.batch, methods=["POST"])
+    router.add_api_route("/memories", routes.listing, methods=["GET"])
+    router.add_api_route("/memories", routes.create, methods=["POST"], status_code=201)
+    router.add_api_route("/memories/{memory_id}", routes.get, methods=["GET"])
+    router.add_api_route("/memories/{memory_id}", routes.patch, methods=["PATCH"])
+    router.add_api_route("/memories/{memory_id}", routes.delete, methods=["DELETE"])
+    router.add_api_route("/memories/{memory_id}/invalidate", routes.invalidate, methods=["POST"])
+    router.add_api_route("/memories/{memory_id}/restore", routes.restore, methods=["POST"])
+    router.add_api_route("/memories/{memory_id}/history", routes.history, methods=["GET"])
     return router
 
 
-class _Routes:
-    def __init__(
-        self,
-        memories: Memories,
-        sessions: Sessions,
-        validation: Validation,
-        spaces: SharedSpaces,
-        preparer: IntakePreparer,
-        intake_check: IntakeCheck,
-    ) -> None:
-        self._memories = memories
-        self._spaces = spaces
-        self._sessions = sessions
-        self._validation = validation
-        self._preparer = preparer
-        self._intake_check = intake_check
+class MemoryRoutes(Struct, frozen=True):
+    memories: Memories
+    sessions: Sessions
+    validation: Validation
+    spaces: SharedSpaces
+    preparer: IntakePreparer
+    intake_check: IntakeCheck
 
     async def listing(
         self,
@@ -365,86 +346,98 @@ class _Routes:
             tiers=tier, kinds=list(kind) if kind else None, statuses=_statuses(status), tags=tag, metadata=_object(metadata),
             superseded_by=superseded_by,
         )  # fmt: skip
-        named = scope.named(user)
-        rows = await self._memories.page(
-            scope.tenant, named.id if named else None, wanted, after=after and (after[0], after[1]), limit=limit + 1
+        rows = await self.memories.page(
+            scope.tenant, scope.owner(user), wanted, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.memory_id))
-        return MemoryPage(memories=[shown(scope, row) for row in page], next=following)
+        return MemoryPage(memories=[MemoryOut.model_validate(_fields(scope, row)) for row in page], next=following)
 
-    async def create(
-        self,
-        scope: Admitted,
-        response: Response,
-        body: OneOrMany,
-    ) -> MemoryCreated | MemoriesCreated:
+    async def create(self, scope: Admitted, response: Response, body: OneOrMany) -> MemoryCreated | MemoriesCreated:
         """Add one memory, or a list of them. 201: at least one is new; 200: all were there."""
         wanted = body if isinstance(body, list) else [body]
         owners = [(scope.user(each.user), each.space) for each in wanted]
         for each in wanted:
-            self._intake_check.check_memory(each.text, each.tags)
+            self.intake_check.check_memory(each.text, each.tags)
         texts = [each.text for each in wanted]
-        counts, vectors = await self._preparer.counts(texts), await self._preparer.vectors(texts)
+        counts, vectors = await self.preparer.counts(texts), await self.preparer.vectors(texts)
         made: dict[int, tuple[Memory, bool]] = {}
         for owner, shared in dict.fromkeys(owners):
             places = [i for i, each in enumerate(owners) if each == (owner, shared)]
-            new = [
-                new_memory(
-                    wanted[i], counts[i], vectors[i], await session_for(self._sessions, scope, owner, wanted[i].session)
-                )
-                for i in places
-            ]
+            new = [await self._new(scope, owner, wanted[i], counts[i], vectors[i]) for i in places]
             made |= dict(zip(places, await self._add(scope, owner, shared, new), strict=True))
-        out = [shown_created(scope, *made[i]) for i in range(len(wanted))]
+        out = [
+            MemoryCreated.model_validate(_fields(scope, row) | {"created": created})
+            for row, created in (made[i] for i in range(len(wanted)))
+        ]
         if not any(each.created for each in out):
             response.status_code = 200
         return MemoriesCreated(memories=out) if isinstance(body, list) else out[0]
+
+    async def _new(
+        self, scope: CallerScope, owner: UserRef, given: MemoryIn, tokens: int, vector: Vector | None
+    ) -> NewMemory:
+        """A memory to add; its session is made where it is missing. Raises NotFound for another user's."""
+        session = None
+        if given.session is not None:
+            session = await session_of(self.sessions, scope.tenant, given.session, owner.id)
+            if session is None:
+                session, _ = await self.sessions.create(scope.tenant, owner, NewSession(external=given.session))
+        return NewMemory(
+            text=given.text,
+            content_hash=content_hash(given.text),
+            token_count=tokens,
+            vector=vector,
+            kind=given.kind,
+            tier=given.tier or (4 if given.kind == "procedure" else 3),
+            tags=list(dict.fromkeys(given.tags)),
+            metadata=given.metadata,
+            importance=given.importance,
+            session=session.session_id if session is not None else None,
+        )
 
     async def _add(
         self, scope: CallerScope, user: UserRef, space: str | None, new: Sequence[NewMemory]
     ) -> list[tuple[Memory, bool]]:
         """Memories of a user, or of a space that they are a member of; then it is noted that they said so."""
         if space is None:
-            return await self._memories.add(scope.tenant, user, new)
-        said = partial(self._spaces.saying, scope.tenant, user.id, space, kind=MEMORY)
-        return await self._memories.add(scope.tenant, owner_of(scope.tenant, space), new, within=said)
+            return await self.memories.add(scope.tenant, user, new)
+        said = partial(self.spaces.saying, scope.tenant, user.id, space, kind=MEMORY)
+        return await self.memories.add(scope.tenant, owner_of(scope.tenant, space), new, within=said)
 
     async def get(self, scope: Admitted, memory_id: str) -> MemoryOut:
         """Read a memory."""
-        user, memory = await find_memory(self._memories, scope, memory_id)
-        return _present(scope, await self._memories.one(scope.tenant, user, memory))
+        user, memory = await find_memory(self.memories, scope, memory_id)
+        return _present(scope, await self.memories.one(scope.tenant, user, memory))
 
     async def patch(self, scope: Admitted, memory_id: str, body: MemoryPatch) -> MemoryOut:
         """Change a memory in place; what it said before stays in its history. 409: another memory in force says the same."""
         if not body.model_fields_set:
             raise BadBody("Say what to change.")
-        self._intake_check.check_memory(body.text, body.tags)
-        user, memory = await find_memory(self._memories, scope, memory_id)
+        self.intake_check.check_memory(body.text, body.tags)
+        user, memory = await find_memory(self.memories, scope, memory_id)
         texts = [body.text] if body.text is not None else []
-        counts, vectors = await self._preparer.counts(texts), await self._preparer.vectors(texts)
-        change = change_of(body, counts[0] if counts else None, vectors[0] if vectors else None)
-        return _present(scope, await self._memories.change(scope.tenant, user, memory, change))
+        counts, vectors = await self.preparer.counts(texts), await self.preparer.vectors(texts)
+        change = _change_of(body, counts[0] if counts else None, vectors[0] if vectors else None)
+        return _present(scope, await self.memories.change(scope.tenant, user, memory, change))
 
     async def delete(self, scope: Admitted, memory_id: str) -> Deleted:
         """Forget a memory: its words leave the memory, its history and the indexes for good, and are not learned again.
 
         What was said in a conversation stays there, and so do captured calls: erase the user to take those away.
         """
-        user, memory = await find_memory(self._memories, scope, memory_id)
-        if not await self._memories.forget(scope.tenant, user, memory):
-            raise NotFound("There is no such memory.")
+        _, memory = await self._delete(scope, memory_id)
         return Deleted(id=memory, deleted=True)
 
     async def invalidate(self, scope: Admitted, memory_id: str, body: Invalidation | None = None) -> MemoryOut:
         """Say that a memory is not true (any more). It stays, to be restored; it is not found or used until then."""
-        user, memory = await find_memory(self._memories, scope, memory_id)
+        user, memory = await find_memory(self.memories, scope, memory_id)
         reason = body.reason if body is not None else None
-        return _present(scope, await self._memories.invalidate(scope.tenant, user, memory, reason))
+        return _present(scope, await self.memories.invalidate(scope.tenant, user, memory, reason))
 
     async def restore(self, scope: Admitted, memory_id: str) -> MemoryOut:
         """Bring a memory back that was invalidated or superseded, or has expired."""
-        user, memory = await find_memory(self._memories, scope, memory_id)
-        return _present(scope, await self._memories.restore(scope.tenant, user, memory))
+        user, memory = await find_memory(self.memories, scope, memory_id)
+        return _present(scope, await self.memories.restore(scope.tenant, user, memory))
 
     async def history(
         self, scope: Admitted, memory_id: str, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
@@ -453,10 +446,10 @@ class _Routes:
         (after,) = decode_cursor(cursor, (int,)) or (0,)
         if after < 0:
             raise BadRequest("This cursor is not one that this list gave out.", param="cursor")
-        user, memory = await find_memory(self._memories, scope, memory_id)
-        if await self._memories.one(scope.tenant, user, memory) is None:
+        user, memory = await find_memory(self.memories, scope, memory_id)
+        if await self.memories.one(scope.tenant, user, memory) is None:
             raise NotFound("There is no such memory.")
-        rows = await self._memories.events(scope.tenant, user, memory, after=after, limit=limit + 1)
+        rows = await self.memories.events(scope.tenant, user, memory, after=after, limit=limit + 1)
         following = encode_cursor([after + limit]) if len(rows) > limit else None
         events = [EventOut.model_validate(row, from_attributes=True) for row in rows[:limit]]
         return EventPage(events=events, next=following)
@@ -465,7 +458,7 @@ class _Routes:
         """Make, change and forget many memories: 200, with a result for each change. One that fails does not keep the others
         from being done; once the database is away, what is left fails as well."""
         texts = [each.text for each in body.create] + [each.text for each in body.update if each.text is not None]
-        counts, vectors = await self._preparer.counts(texts), await self._preparer.vectors(texts)
+        counts, vectors = await self.preparer.counts(texts), await self.preparer.vectors(texts)
         ready = iter(zip(counts, vectors, strict=True))
         run = _BatchRun()
         for n, new in enumerate(body.create):
@@ -479,10 +472,10 @@ class _Routes:
         return BatchOut(results=run.results, failed=sum(each.done == "failed" for each in run.results))
 
     async def _create(self, scope: CallerScope, new: MemoryIn, tokens: int, vector: Vector | None) -> tuple[Done, UUID]:
-        self._intake_check.check_memory(new.text, new.tags)
+        self.intake_check.check_memory(new.text, new.tags)
         owner = scope.user(new.user)
-        session = await session_for(self._sessions, scope, owner, new.session)
-        ((found, created),) = await self._add(scope, owner, new.space, [new_memory(new, tokens, vector, session)])
+        made = await self._new(scope, owner, new, tokens, vector)
+        ((found, created),) = await self._add(scope, owner, new.space, [made])
         return "created" if created else "reinforced", found.memory_id
 
     async def _update(
@@ -490,15 +483,15 @@ class _Routes:
     ) -> tuple[Done, UUID]:
         if patch.model_fields_set <= {"id"}:
             raise BadBody("Say what to change.")
-        self._intake_check.check_memory(patch.text, patch.tags)
-        user, memory = await find_memory(self._memories, scope, patch.id)
-        if await self._memories.change(scope.tenant, user, memory, change_of(patch, tokens, vector)) is None:
+        self.intake_check.check_memory(patch.text, patch.tags)
+        user, memory = await find_memory(self.memories, scope, patch.id)
+        if await self.memories.change(scope.tenant, user, memory, _change_of(patch, tokens, vector)) is None:
             raise NotFound("There is no such memory.")
         return "updated", memory
 
     async def _delete(self, scope: CallerScope, text: str) -> tuple[Done, UUID]:
-        user, memory = await find_memory(self._memories, scope, text)
-        if not await self._memories.forget(scope.tenant, user, memory):
+        user, memory = await find_memory(self.memories, scope, text)
+        if not await self.memories.forget(scope.tenant, user, memory):
             raise NotFound("There is no such memory.")
         return "deleted", memory
 
@@ -506,19 +499,19 @@ class _Routes:
         self,
         scope: Admitted,
         user: Annotated[Name | None, Query(description="Whose; else the header's, else the key's.")] = None,
-        limit: Limit = DEFAULT_DUE,
+        limit: Limit = _DEFAULT_DUE,
     ) -> DuePage:
         """List what to ask the user about: old statements that nobody has confirmed, what matters most first."""
-        found = await self._validation.due(scope.tenant, scope.user(user).id, limit=limit)
+        found = await self.validation.due(scope.tenant, scope.user(user).id, limit=limit)
         return DuePage(
             memories=[
-                DueOut(
-                    id=each.memory_id,
-                    text=each.content_text,
-                    question=validation_question(each.content_text, each.noted_at),
-                    noted_at=each.noted_at,
-                    confidence=each.confidence,
-                    importance=each.importance,
+                DueOut.model_validate(
+                    asdict(each)
+                    | {
+                        "id": each.memory_id,
+                        "text": each.content_text,
+                        "question": validation_question(each.content_text, each.noted_at),
+                    }
                 )
                 for each in found
             ]
@@ -530,32 +523,26 @@ class _Routes:
             raise BadBody("A memory that is right needs no correction.", param="correction")
         if body.object is not None and body.correction is None:
             raise BadBody("The object is that of a correction.", param="object")
-        self._intake_check.check(
+        self.intake_check.check(
             *(each for each in (body.correction, body.object) if each is not None), param="correction"
         )
-        user, memory = await find_memory(self._memories, scope, memory_id)
+        user, memory = await find_memory(self.memories, scope, memory_id)
         heir = None
         if body.answer == "yes":
-            await self._validation.confirm(scope.tenant, user, memory)
+            await self.validation.confirm(scope.tenant, user, memory)
         elif body.correction is None:
-            await self._validation.deny(scope.tenant, user, memory)
+            await self.validation.deny(scope.tenant, user, memory)
         else:
             heir = await self._correct(scope, user, memory, body.correction, body.object)
         return Judged(
-            memory=await self._shown(scope, user, memory),
-            correction=await self._shown(scope, user, heir) if heir is not None else None,
+            memory=_present(scope, await self.memories.one(scope.tenant, user, memory)),
+            correction=_present(scope, await self.memories.one(scope.tenant, user, heir)) if heir is not None else None,
         )
 
     async def _correct(self, scope: CallerScope, user: UUID, memory: UUID, text: str, value: str | None) -> UUID:
-        counts, vectors = await self._preparer.counts([text]), await self._preparer.vectors([text])
+        counts, vectors = await self.preparer.counts([text]), await self.preparer.vectors([text])
         said = MemoryText(text, content_hash(text), counts[0], vectors[0])
-        return await self._validation.correct(scope.tenant, user, memory, said, value)
-
-    async def _shown(self, scope: CallerScope, user: UUID, memory: UUID) -> MemoryOut:
-        row = await self._memories.one(scope.tenant, user, memory)
-        if row is None:
-            raise NotFound("There is no such memory.")
-        return shown(scope, row)
+        return await self.validation.correct(scope.tenant, user, memory, said, value)
 
 
 class _BatchRun:
@@ -587,16 +574,6 @@ class _BatchRun:
             self.results.append(BatchResult(op=op, index=index, done=done, id=str(memory)))
 
 
-async def session_for(sessions: Sessions, scope: CallerScope, owner: UserRef, name: str | None) -> UUID | None:
-    """The session that a memory names, made where it is missing. Raises NotFound for another user's."""
-    if name is None:
-        return None
-    if known := await session_of(sessions, scope.tenant, name, owner.id):
-        return known.session_id
-    made, _ = await sessions.create(scope.tenant, owner, NewSession(external=name))
-    return made.session_id
-
-
 def _statuses(given: list[Any] | None) -> tuple[str, ...]:
     if not given:
         return IN_FORCE
@@ -620,23 +597,7 @@ def _object(text: str | None) -> dict[str, Any] | None:
 # --- between bodies and rows ---------------------------------------------------------------------------------------------
 
 
-def new_memory(given: MemoryIn, tokens: int, vector: Vector | None, session: UUID | None) -> NewMemory:
-    """What a client wrote, ready to be stored: its session is there."""
-    return NewMemory(
-        text=given.text,
-        content_hash=content_hash(given.text),
-        token_count=tokens,
-        vector=vector,
-        kind=given.kind,
-        tier=given.tier or (4 if given.kind == "procedure" else 3),
-        tags=list(dict.fromkeys(given.tags)),
-        metadata=given.metadata,
-        importance=given.importance,
-        session=session,
-    )
-
-
-def change_of(given: MemoryPatch, tokens: int | None, vector: Vector | None) -> MemoryChange:
+def _change_of(given: MemoryPatch, tokens: int | None, vector: Vector | None) -> MemoryChange:
     """What is to be changed. `tokens` and `vector`: of the new text, if there is one."""
     text = None
     if given.text is not None and tokens is not None:
@@ -654,24 +615,9 @@ def change_of(given: MemoryPatch, tokens: int | None, vector: Vector | None) -> 
     )
 
 
-def shown(scope: CallerScope, row: Memory) -> MemoryOut:
-    """A stored memory as clients see it."""
-    return MemoryOut.model_validate(_memory_fields(scope, row))
-
-
-def shown_created(scope: CallerScope, row: Memory, created: bool) -> MemoryCreated:
-    """The same, of a memory that was just said."""
-    return MemoryCreated.model_validate(_memory_fields(scope, row) | {"created": created})
-
-
-def _memory_fields(scope: CallerScope, row: Memory) -> dict[str, Any]:
-    same = (
-        "kind", "status", "importance", "confidence", "confidence_factors", "tags", "entity_ids", "predicate", "metadata",
-        "details", "token_count", "access_count", "reinforcement_count", "created_at", "updated_at", "last_accessed_at",
-        "expires_at", "valid_from", "valid_to", "validated_by", "superseded_by", "session_id",
-    )  # fmt: skip
+def _fields(scope: CallerScope, row: Memory) -> dict[str, Any]:
     space = space_of(scope.tenant, row.user_id, row.user_external_id)
-    return {name: getattr(row, name) for name in same} | {
+    return asdict(row) | {
         "id": row.memory_id,
         "user": None if space is not None or row.user_id == ids.nobody(scope.tenant) else row.user_external_id,
         "space": space,
@@ -689,4 +635,4 @@ def _memory_fields(scope: CallerScope, row: Memory) -> dict[str, Any]:
 def _present(scope: CallerScope, row: Memory | None) -> MemoryOut:
     if row is None or row.status == "forgotten":
         raise NotFound("There is no such memory.")
-    return shown(scope, row)
+    return MemoryOut.model_validate(_fields(scope, row))

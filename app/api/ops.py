@@ -12,6 +12,7 @@ from html import escape
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Request
+from msgspec import Struct
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -23,7 +24,7 @@ from app.store.ids import LOCAL_TENANT
 from app.store.queue import Queue
 from app.store.retention import StoredTables, by_group
 
-MAX_JOB = 2**62
+_MAX_JOB = 2**62
 """Bound of a job's number: within Postgres' bigint."""
 _STYLE = (
     "body{font:16px/1.5 sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}code{background:#8882;padding:0 .2em}"
@@ -89,7 +90,7 @@ def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[StoredTables
         return StorageOut(bytes=sum(groups.values()), groups=groups, tables=tables)
 
     router = gate.router("operations")
-    router.add_api_route("/storage", storage, methods=["GET"], response_model=StorageOut)
+    router.add_api_route("/storage", storage, methods=["GET"])
     return router
 
 
@@ -130,38 +131,37 @@ def queue_router(gate: Gate, queue: Queue) -> APIRouter:
     """/api/v1/queue, of the key's tenant."""
     routes = _QueueRoutes(queue)
     router = gate.router("queue")
-    router.add_api_route("/queue", routes.counts, methods=["GET"], response_model=QueueOut)
-    router.add_api_route("/queue/dead", routes.dead, methods=["GET"], response_model=DeadPage)
-    router.add_api_route("/queue/dead/{job}/retry", routes.retry, methods=["POST"], response_model=Retried)
+    router.add_api_route("/queue", routes.counts, methods=["GET"])
+    router.add_api_route("/queue/dead", routes.dead, methods=["GET"])
+    router.add_api_route("/queue/dead/{job}/retry", routes.retry, methods=["POST"])
     return router
 
 
-class _QueueRoutes:
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+class _QueueRoutes(Struct, frozen=True):
+    queue: Queue
 
     async def counts(self, scope: Admitted) -> QueueOut:
         """How much work is left."""
-        found = await self._queue.counts(scope.tenant)
+        found = await self.queue.counts(scope.tenant)
         return QueueOut(queued=found.queued, running=found.running, dead=found.dead)
 
     async def dead(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> DeadPage:
         """List jobs that failed for good, newest first, each with its last error."""
         _whole_tenant(scope.confined)
         (after,) = decode_cursor(cursor, (str,)) or (None,)
-        if after is not None and not (after.isascii() and after.isdigit() and int(after) <= MAX_JOB):
+        if after is not None and not (after.isascii() and after.isdigit() and int(after) <= _MAX_JOB):
             raise BadRequest("This cursor is not one that this list gave out.", param="cursor")
         before = int(after) if after is not None else None
-        found, following = await self._queue.dead_letters(limit, before, scope.tenant)
+        found, following = await self.queue.dead_letters(limit, before, scope.tenant)
         return DeadPage(
             dead=[DeadOut.model_validate(each, from_attributes=True) for each in found],
             next=encode_cursor([str(following)]) if following is not None else None,
         )
 
-    async def retry(self, scope: Admitted, job: Annotated[int, Path(ge=0, le=MAX_JOB)]) -> Retried:
+    async def retry(self, scope: Admitted, job: Annotated[int, Path(ge=0, le=_MAX_JOB)]) -> Retried:
         """Try a job again that failed for good. 409: the same work was queued since."""
         _whole_tenant(scope.confined)
-        if not await self._queue.retry(job, scope.tenant):
+        if not await self.queue.retry(job, scope.tenant):
             raise NotFound("There is no such dead letter.")
         return Retried(id=job, retried=True)
 

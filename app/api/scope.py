@@ -14,10 +14,10 @@ from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
-from app.api.auth import Authenticator, Principal
+from app.api.auth import Authenticator
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, ApiRequest, clean, header_text, is_json
 from app.errors import BadBody, BadHeader, BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
-from app.gateway.identify import PRINCIPAL, check_agreement
+from app.gateway.identify import PRINCIPAL, Principal, check_agreement
 from app.store import ids
 from app.store.memories import Memories
 from app.store.sessions import SessionRef, Sessions
@@ -54,6 +54,11 @@ class CallerScope(Struct, frozen=True):
             return self.ref(self.confined)
         return self.ref(names[0]) if names else None
 
+    def owner(self, *given: str | None) -> UUID | None:
+        """The id of whom `named` finds."""
+        found = self.named(*given)
+        return found.id if found is not None else None
+
     def user(self, *given: str | None) -> UserRef:
         """As `named`, else the local user of `open` mode. Raises BadRequest when there is none."""
         found = self.named(*given)
@@ -71,9 +76,8 @@ class CallerScope(Struct, frozen=True):
 class Gate:
     """Lets requests into /api/v1."""
 
-    def __init__(self, authenticator: Authenticator, *, local_user: str = LOCAL_USER) -> None:
+    def __init__(self, authenticator: Authenticator) -> None:
         self._authenticator = authenticator
-        self._local_user = local_user
 
     async def scope(
         self,
@@ -102,7 +106,7 @@ class Gate:
             tenant=principal.tenant_id,
             confined=principal.user_external_id,
             header_user=_user_header(user) if user is not None else None,
-            local_user=self._local_user if principal.mode == "open" and principal.key_id is None else None,
+            local_user=LOCAL_USER if principal.mode == "open" and principal.key_id is None else None,
             principal=principal,
             query_user=_user_query(request.query_params.getlist("user")),
         )
@@ -180,8 +184,7 @@ Admitted = Annotated[CallerScope, Depends(admitted)]
 
 async def find_session(sessions: Sessions, scope: CallerScope, text: str, user: str | None = None) -> SessionRef:
     """The session that `text` names. Raises NotFound, or Conflict where several users have one of that name."""
-    named = scope.named(user)
-    found = await sessions.resolve(scope.tenant, text, named.id if named is not None else None)
+    found = await sessions.resolve(scope.tenant, text, scope.owner(user))
     if not found:
         raise NotFound("There is no such session.", param="session")
     if len(found) > 1:
@@ -200,8 +203,7 @@ async def owner_and_session(
     if session is not None:
         ref = await find_session(sessions, scope, session, user)
         return ref.user_id, ref.session_id
-    named = scope.named(user)
-    return named.id if named is not None else None, None
+    return scope.owner(user), None
 
 
 async def session_of(sessions: Sessions, tenant: UUID, text: str, user: UUID) -> SessionRef | None:
@@ -217,13 +219,11 @@ async def session_of(sessions: Sessions, tenant: UUID, text: str, user: UUID) ->
 
 async def find_memory(memories: Memories, scope: CallerScope, text: str) -> tuple[UUID, UUID]:
     """User and id of the memory that `text` names. Raises NotFound, for another user's memory as well."""
-    memory = ids.issued(text)
-    named = scope.named()
+    memory, named = ids.issued(text), scope.owner()
     if memory is not None:
-        owner = await memories.owner(scope.tenant, memory)
         # A memory without a route is still found by whoever says whose it is.
-        owner = owner or (named.id if named is not None else None)
-        if owner is not None and (named is None or named.id == owner):
+        owner = await memories.owner(scope.tenant, memory) or named
+        if owner is not None and named in (None, owner):
             return owner, memory
     raise NotFound("There is no such memory.")
 

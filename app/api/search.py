@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter
+from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
@@ -33,9 +34,9 @@ from app.store.memories import Memories
 from app.store.sessions import Sessions
 from app.store.spaces import SharedSpaces, no_such_space
 
-MAX_QUERY_CHARS = 32_768
+_MAX_QUERY_CHARS = 32_768
 MAX_FILTERS = 64
-MAX_BUDGET = 1_000_000
+_MAX_BUDGET = 1_000_000
 """Tokens; more than any model's window that is known."""
 WIDER = 32
 """How many times the budget is looked through for what has the tags: some 50,000 tokens, or 1,500 short items."""
@@ -45,17 +46,14 @@ _ALL_VISIBLE = 2**31 - 1
 """No turn of the session stands in a prompt: a search may return them all."""
 
 
-# --- search --------------------------------------------------------------------------------------------------------------
-
-
 class SearchIn(Model):
     """A question, and what of the answer is wanted."""
 
     user: Name | None = None
-    query: Annotated[str, StringConstraints(min_length=1, max_length=MAX_QUERY_CHARS), AfterValidator(clean)]
+    query: Annotated[str, StringConstraints(min_length=1, max_length=_MAX_QUERY_CHARS), AfterValidator(clean)]
     session: Name | None = Field(None, description="A session of the user: its own session memories are found, too.")
     k: Annotated[int, Field(ge=1, le=1000)] | None = Field(None, description="Most items.")
-    token_budget: Annotated[int, Field(ge=0, le=MAX_BUDGET)] | None = Field(
+    token_budget: Annotated[int, Field(ge=0, le=_MAX_BUDGET)] | None = Field(
         None, description="Most tokens of all texts together; unset: MNEME_MEMORY_BUDGET_TOKENS."
     )
     tiers: Annotated[list[Annotated[int, Field(ge=0, le=4)]], Field(max_length=MAX_FILTERS)] | None = None
@@ -108,48 +106,32 @@ class SearchOut(BaseModel):
     took_ms: float
 
 
-def search_router(
-    gate: Gate,
-    sessions: Sessions,
-    searcher: Compiler,
-    clock: Clock,
-    filtering: Filtering,
-    spaces: SharedSpaces,
-    knower: Knows | None = None,
-) -> APIRouter:
-    """POST /api/v1/memories/search. `knower`: None where nothing can be known beside memory."""
-    routes = _Routes(sessions, searcher, clock, filtering, spaces, knower)
+def search_router(gate: Gate, routes: SearchRoutes) -> APIRouter:
+    """POST /api/v1/memories/search."""
     router = gate.router("memories")
-    router.add_api_route("/memories/search", routes.search, methods=["POST"], response_model=SearchOut)
+    router.add_api_route("/memories/search", routes.search, methods=["POST"])
     return router
 
 
-class _Routes:
-    def __init__(
-        self,
-        sessions: Sessions,
-        searcher: Compiler,
-        clock: Clock,
-        filtering: Filtering,
-        spaces: SharedSpaces,
-        knower: Knows | None,
-    ) -> None:
-        self._sessions = sessions
-        self._spaces = spaces
-        self._knower = knower
-        self._searcher = searcher
-        self._clock = clock
-        self._filtering = filtering
+class SearchRoutes(Struct, frozen=True):
+    """`knower`: None where nothing can be known beside memory."""
+
+    sessions: Sessions
+    searcher: Compiler
+    clock: Clock
+    filtering: Filtering
+    spaces: SharedSpaces
+    knower: Knows | None = None
 
     async def search(self, scope: Admitted, body: SearchIn) -> SearchOut:
         """Search memories and raw turns, in the order and within the budget that the compiler itself would use."""
         began = time.perf_counter()
         where = await self._shared(await self._where(scope, body), body.space)
-        now = body.now or self._clock.now()
+        now = body.now or self.clock.now()
         inquiry = None
-        if self._knower is not None:
+        if self.knower is not None:
             who = Who(where.tenant_id, where.user_id if where.confine is None else None)
-            inquiry = await self._knower.inquire(who, body.query, (), now)
+            inquiry = await self.knower.inquire(who, body.query, (), now)
         request = SearchRequest(
             scope=where,
             query=body.query,
@@ -163,10 +145,10 @@ class _Routes:
             inquiry=inquiry,
         )
         if body.tags or body.metadata or body.space is not None:
-            found = await self._searcher.search(self._filtering.widened(request))
-            result = await self._filtering.kept(request, found, body.tags, body.metadata, body.space)
+            found = await self.searcher.search(self.filtering.widened(request))
+            result = await self.filtering.kept(request, found, body.tags, body.metadata, body.space)
         else:
-            result = await self._searcher.search(request)
+            result = await self.searcher.search(request)
         items = [_found(each, result.statuses) for each in result.items]
         widened = [WidenedBy(procedure=each, words=list(words)) for each, words in result.widened]
         took_ms = (time.perf_counter() - began) * 1000
@@ -176,12 +158,13 @@ class _Routes:
         named = scope.named(body.user)
         if body.session is None:
             return retrieve.Scope(scope.tenant, scope.user(body.user).id, history=body.history)
-        if named is None and scope.local_user is not None and not await self._known(scope, body.session):
-            named = scope.user()
-        if named is not None and not await self._sessions.resolve(scope.tenant, body.session, named.id):
+        if named is None and scope.local_user is not None:
+            known = await self.sessions.resolve(scope.tenant, body.session, None)
+            named = None if known else scope.user()
+        if named is not None and not await self.sessions.resolve(scope.tenant, body.session, named.id):
             # A session that has not begun yet has nothing of its own.
             return retrieve.Scope(scope.tenant, named.id, history=body.history)
-        ref = await find_session(self._sessions, scope, body.session, body.user)
+        ref = await find_session(self.sessions, scope, body.session, body.user)
         return retrieve.Scope(
             tenant_id=scope.tenant,
             user_id=ref.user_id,
@@ -196,15 +179,12 @@ class _Routes:
         they still may is asked again in the statement that reads.)"""
         if where.confine is not None and space is None:
             return where
-        shared = await self._spaces.of(where.tenant_id, where.user_id)
+        shared = await self.spaces.of(where.tenant_id, where.user_id)
         if space is not None:
             shared = [each for each in shared if each.name == space and where.confine is None]
             if not shared:
                 raise no_such_space(space, "space")
         return replace(where, shared=tuple(retrieve.SharedScope(each.space_id, each.name) for each in shared))
-
-    async def _known(self, scope: CallerScope, session: str) -> bool:
-        return bool(await self._sessions.resolve(scope.tenant, session, None))
 
 
 def _found(scored: Scored, statuses: Mapping[UUID, str]) -> Found:
@@ -223,12 +203,7 @@ def _found(scored: Scored, statuses: Mapping[UUID, str]) -> Found:
         status=statuses.get(item.id, "active"),
         provenance=[
             Source.model_validate(
-                {
-                    "session": each.session,
-                    "message_id": each.message_id,
-                    "turn_index": each.turn_index,
-                    "metadata": dict(each.metadata),
-                }
+                {name: getattr(each, name) for name in ("session", "message_id", "turn_index", "metadata")}
                 | ({"span": item.span} if item.span is not None else {})
             )
             for each in item.provenance
@@ -254,7 +229,7 @@ class Filtering:
         found: SearchResult,
         tags: list[str],
         metadata: Mapping[str, Any] | None,
-        space: str | None = None,
+        space: str | None,
     ) -> SearchResult:
         """Of what `widened` found, what is of the space, has all the tags and contains the metadata, within the limits of
         `request`: in order, leaving out what does not fit and going on, as the packer does. Raw turns have no tags."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import BaseModel, Field, model_validator
 
 from app.api.common import (
@@ -42,7 +44,7 @@ from app.store.tenancy import MAX_COUNT, UserRef
 
 MAX_MESSAGES = 1000
 """Most messages of one request; more come by POST /api/v1/import."""
-MAX_QUERY_CHARS = 2000
+_MAX_QUERY_CHARS = 2000
 """Longest question to sessions, characters: it stands in a URL."""
 SessionStatus = Literal["active", "paused", "closed", "expired"]
 Owner = Annotated[Name | None, Query(description="Whose, where several users have a session of this name.")]
@@ -113,6 +115,9 @@ class SessionOut(BaseModel):
     last_message_at: datetime | None
     metadata: dict[str, Any]
     config: dict[str, Any]
+
+
+ShownSession = TypeVar("ShownSession", bound=SessionOut)
 
 
 class SessionCreated(SessionOut):
@@ -223,13 +228,12 @@ class WorkingOut(BaseModel):
     updated_at: datetime
 
 
-def shown_session(row: Session) -> SessionOut:
-    return SessionOut.model_validate(
-        {
+def _shown(kind: type[ShownSession], row: Session, **more: object) -> ShownSession:
+    return kind.model_validate(
+        asdict(row)
+        | {
             "id": row.session_id,
-            "external_id": row.external_id,
             "user": row.user_external_id,
-            "status": row.status,
             "type": row.session_type,
             "model": row.model_id or None,
             "message_count": row.turn_count,
@@ -237,108 +241,56 @@ def shown_session(row: Session) -> SessionOut:
             "completion_tokens": row.total_completion_tokens,
             "cost_microcents": row.total_cost_microcents,
             "summary": row.summary_text,
-            "parent_session_id": row.parent_session_id,
-            "branch_turn_index": row.branch_turn_index,
-            "created_at": row.created_at,
-            "updated_at": row.updated_at,
-            "expires_at": row.expires_at,
-            "ended_at": row.ended_at,
-            "first_message_at": row.first_message_at,
-            "last_message_at": row.last_message_at,
-            "metadata": row.metadata,
-            "config": row.config,
         }
+        | more
     )
 
 
-def shown_message(row: HistoryMessage, cards: Sequence[CardOut] = ()) -> MessageOut:
-    return MessageOut(
-        id=row.message_id,
-        session_id=row.session_id,
-        turn_index=row.turn_index,
-        sibling=row.sibling,
-        parent_id=row.parent_message_id,
-        role=row.role,
-        content=content_of(row.content, row.content_parts),
-        name=row.name,
-        tool_calls=row.tool_calls,
-        tool_call_id=row.tool_call_id,
-        token_count=row.token_count,
-        model=row.model_id,
-        finish_reason=row.finish_reason,
-        call_id=row.call_id,
-        created_at=row.created_at,
-        metadata=row.metadata,
-        cards=list(cards),
+def _shown_message(row: HistoryMessage, cards: Sequence[CardOut]) -> MessageOut:
+    return MessageOut.model_validate(
+        asdict(row)
+        | {
+            "id": row.message_id,
+            "parent_id": row.parent_message_id,
+            "content": content_of(row.content, row.content_parts),
+            "model": row.model_id,
+            "cards": cards,
+        }
     )
 
 
 # --- sessions and their history ------------------------------------------------------------------------------------------
 
 
-def sessions_router(
-    gate: Gate,
-    sessions: Sessions,
-    history: History,
-    cards: KeepsCards | None,
-    preparer: IntakePreparer,
-    deleter: Deleter,
-) -> APIRouter:
+def sessions_router(gate: Gate, routes: SessionRoutes) -> APIRouter:
     """The routes of /api/v1/sessions."""
-    routes = _Routes(sessions, history, cards, preparer, deleter)
     router = gate.router("sessions")
-    router.add_api_route("/sessions", routes.listing, methods=["GET"], response_model=SessionPage)
-    router.add_api_route("/sessions", routes.create, methods=["POST"], response_model=SessionCreated, status_code=201)
-    router.add_api_route("/sessions/{session_id}", routes.get, methods=["GET"], response_model=SessionOut)
-    router.add_api_route("/sessions/{session_id}", routes.change, methods=["PATCH"], response_model=SessionOut)
-    router.add_api_route("/sessions/{session_id}/history", routes.history, methods=["GET"], response_model=HistoryPage)
-    router.add_api_route(
-        "/sessions/{session_id}/messages",
-        routes.append,
-        methods=["POST"],
-        response_model=MessagesAdded,
-        status_code=201,
-    )
-    router.add_api_route(
-        "/sessions/{session_id}/turns", routes.turn, methods=["POST"], response_model=MessagesAdded, status_code=201
-    )
-    router.add_api_route(
-        "/sessions/{session_id}/messages/{message_id}",
-        routes.delete,
-        methods=["DELETE"],
-        response_model=MessageDeleted,
-    )
-    router.add_api_route(
-        "/sessions/{session_id}", routes.delete_session, methods=["DELETE"], response_model=SessionDeleted
-    )
-    router.add_api_route("/sessions/{session_id}/close", routes.close, methods=["POST"], response_model=SessionOut)
+    router.add_api_route("/sessions", routes.listing, methods=["GET"])
+    router.add_api_route("/sessions", routes.create, methods=["POST"], status_code=201)
+    router.add_api_route("/sessions/{session_id}", routes.get, methods=["GET"])
+    router.add_api_route("/sessions/{session_id}", routes.change, methods=["PATCH"])
+    router.add_api_route("/sessions/{session_id}/history", routes.history, methods=["GET"])
+    router.add_api_route("/sessions/{session_id}/messages", routes.append, methods=["POST"], status_code=201)
+    router.add_api_route("/sessions/{session_id}/turns", routes.turn, methods=["POST"], status_code=201)
+    router.add_api_route("/sessions/{session_id}/messages/{message_id}", routes.delete, methods=["DELETE"])
+    router.add_api_route("/sessions/{session_id}", routes.delete_session, methods=["DELETE"])
+    router.add_api_route("/sessions/{session_id}/close", routes.close, methods=["POST"])
     return router
 
 
-def history_router(
-    gate: Gate,
-    sessions: Sessions,
-    history: History,
-    cards: KeepsCards | None,
-    preparer: IntakePreparer,
-    deleter: Deleter,
-) -> APIRouter:
+def history_router(gate: Gate, routes: SessionRoutes) -> APIRouter:
     """/api/history/{session_id}: seed 003's name for a session's history."""
     router = gate.router("sessions", prefix="/api")
-    routes = _Routes(sessions, history, cards, preparer, deleter)
-    router.add_api_route("/history/{session_id}", routes.history, methods=["GET"], response_model=HistoryPage)
+    router.add_api_route("/history/{session_id}", routes.history, methods=["GET"])
     return router
 
 
-class _Routes:
-    def __init__(
-        self, sessions: Sessions, history: History, cards: KeepsCards | None, preparer: IntakePreparer, deleter: Deleter
-    ) -> None:
-        self._sessions = sessions
-        self._history = history
-        self._cards = cards
-        self._preparer = preparer
-        self._deleter = deleter
+class SessionRoutes(Struct, frozen=True):
+    sessions: Sessions
+    messages: History
+    cards: KeepsCards | None
+    preparer: IntakePreparer
+    deleter: Deleter
 
     async def listing(
         self,
@@ -348,7 +300,7 @@ class _Routes:
         query: Annotated[
             Text | None,
             Query(
-                max_length=MAX_QUERY_CHARS,
+                max_length=_MAX_QUERY_CHARS,
                 description="A question: the user's sessions whose summaries answer best, first.",
             ),
         ] = None,
@@ -361,62 +313,54 @@ class _Routes:
         if query is not None and query.strip():
             return await self._search(scope, user, query, status, limit, cursor)
         after = decode_cursor(cursor, (datetime, UUID))
-        named = scope.named(user)
-        of = await find_session(self._sessions, scope, parent, user) if parent is not None else None
-        rows = await self._sessions.page(
+        of = await find_session(self.sessions, scope, parent, user) if parent is not None else None
+        rows = await self.sessions.page(
             scope.tenant,
-            of.user_id if of else named.id if named else None,
+            of.user_id if of else scope.owner(user),
             status=status,
             parent=of.session_id if of else None,
             after=after and (after[0], after[1]),
             limit=limit + 1,
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.session_id))
-        return SessionPage(sessions=[SessionFound(**shown_session(row).model_dump()) for row in page], next=following)
+        return SessionPage(sessions=[_shown(SessionFound, row) for row in page], next=following)
 
     async def _search(
         self, scope: CallerScope, user: str | None, query: str, status: str | None, limit: int, cursor: str | None
     ) -> SessionPage:
         if cursor is not None:
             raise BadBody("A search has one page: raise `limit`.", param="cursor")
-        (vector,) = await self._preparer.vectors([query])
-        found = await self._sessions.search(
-            scope.tenant, scope.user(user).id, query, vector, status=status, limit=limit
-        )
-        shown = [SessionFound(**shown_session(row).model_dump(), score=round(score, 4)) for row, score in found]
+        (vector,) = await self.preparer.vectors([query])
+        found = await self.sessions.search(scope.tenant, scope.user(user).id, query, vector, status=status, limit=limit)
+        shown = [_shown(SessionFound, row, score=round(score, 4)) for row, score in found]
         return SessionPage(sessions=shown, next=None)
 
     async def create(self, scope: Admitted, response: Response, body: SessionIn) -> SessionCreated:
         """Make a session (201); one of that name is returned as it is (200)."""
         user = scope.user(body.user)
-        known = await session_of(self._sessions, scope.tenant, body.id, user.id) if body.id is not None else None
+        known = await session_of(self.sessions, scope.tenant, body.id, user.id) if body.id is not None else None
         if known is not None:
             ref, created = known, False
         else:
             chosen = body.config.model_dump(exclude_unset=True)
             new = NewSession(external=body.id, kind=body.type, metadata=body.metadata, config=chosen)
-            ref, created = await self._sessions.create(scope.tenant, user, new)
+            ref, created = await self.sessions.create(scope.tenant, user, new)
         if not created:
             response.status_code = 200
-        return SessionCreated(**(await self._one(scope, ref)).model_dump(), created=created)
+        return _shown(SessionCreated, await self._one(scope, ref), created=created)
 
-    async def get(
-        self,
-        scope: Admitted,
-        session_id: Segment,
-        user: Owner = None,
-    ) -> SessionOut:
+    async def get(self, scope: Admitted, session_id: Segment, user: Owner = None) -> SessionOut:
         """Read a session, by Mneme's id of it or by your own."""
-        return await self._one(scope, await find_session(self._sessions, scope, session_id, user))
+        return _shown(SessionOut, await self._one(scope, await find_session(self.sessions, scope, session_id, user)))
 
     async def change(self, scope: Admitted, session_id: Segment, body: SessionPatch, user: Owner = None) -> SessionOut:
         """Pause a session or let it go on; choose whether its requests are paged, and within how many tokens, from its next
         request on. What is said in a paused one is kept as ever; one that was closed or has expired cannot be paused."""
-        ref = await find_session(self._sessions, scope, session_id, user)
+        ref = await find_session(self.sessions, scope, session_id, user)
         config = body.config.model_dump(exclude_unset=True) if body.config is not None else {}
-        if not await self._sessions.change(scope.tenant, ref, config, body.status):
+        if not await self.sessions.change(scope.tenant, ref, config, body.status):
             raise Conflict("This session is closed or expired.", param="status")
-        return await self._one(scope, ref)
+        return _shown(SessionOut, await self._one(scope, ref))
 
     async def history(
         self,
@@ -437,17 +381,19 @@ class _Routes:
             raise BadRequest("The last messages have one page: leave out `cursor` or `last`.", param="last")
         if before is not None and last is None:
             raise BadRequest("Say with `last` how many before it.", param="before")
-        ref = await find_session(self._sessions, scope, session_id, user)
+        ref = await find_session(self.sessions, scope, session_id, user)
         if last is not None:
-            rows, limit = await self._history.last(scope.tenant, ref, last, before=before), last
+            rows, limit = await self.messages.last(scope.tenant, ref, last, before=before), last
         else:
             place = after and (after[0], after[1], after[2])
-            rows = await self._history.read(scope.tenant, ref, after=place, limit=limit + 1)
+            rows = await self.messages.read(scope.tenant, ref, after=place, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.turn_index, row.sibling, row.message_id))
         shown: Mapping[UUID, Sequence[CardOut]] = {}
-        if self._cards is not None:
-            shown = await self._cards.of_messages(scope.tenant, ref.user_id, [row.message_id for row in page])
-        return HistoryPage(messages=[shown_message(row, shown.get(row.message_id, ())) for row in page], next=following)
+        if self.cards is not None:
+            shown = await self.cards.of_messages(scope.tenant, ref.user_id, [row.message_id for row in page])
+        return HistoryPage(
+            messages=[_shown_message(row, shown.get(row.message_id, ())) for row in page], next=following
+        )
 
     async def append(self, scope: Admitted, session_id: Segment, body: MessagesIn) -> MessagesAdded:
         """Add messages without calling a model, with the cards that were shown with their answers. A session that does not
@@ -468,10 +414,10 @@ class _Routes:
             raise BadBody(
                 "Cards are shown with answers: with messages of the assistant.", param=f"messages.{wrong}.cards"
             )
-        if self._cards is None and any(each.cards for each in messages):
+        if self.cards is None and any(each.cards for each in messages):
             raise BadRequest("This installation has no app.features.cards to keep cards.", code="cards_not_kept")
         user, session = await self._target(scope, session_id, named)
-        now = self._preparer.now()
+        now = self.preparer.now()
         said: list[IntakeMessage] = []
         cards: dict[UUID, Sequence[CardGiven]] = {}
         for i, each in enumerate(messages):
@@ -481,30 +427,24 @@ class _Routes:
             said.append(IntakeMessage(ids.uuid7(at), at, each))
             if each.cards:
                 cards[said[-1].message_id] = each.cards
-        prepared = await self._preparer.messages(said)
-        attach = await self._cards.attaching(scope.tenant, cards) if self._cards is not None and cards else None
-        added = await self._history.append(scope.tenant, user, session, prepared, learn=learn, attach=attach)
+        prepared = await self.preparer.messages(said)
+        attach = await self.cards.attaching(scope.tenant, cards) if self.cards is not None and cards else None
+        added = await self.messages.append(scope.tenant, user, session, prepared, learn=learn, attach=attach)
         return MessagesAdded(
             session_id=added.session.session_id,
             created=added.created,
             messages=[Placed(id=message, turn_index=turn) for message, turn in added.placed],
         )
 
-    async def delete(
-        self,
-        scope: Admitted,
-        session_id: Segment,
-        message_id: str,
-        user: Owner = None,
-    ) -> MessageDeleted:
+    async def delete(self, scope: Admitted, session_id: Segment, message_id: str, user: Owner = None) -> MessageDeleted:
         """Delete a message: its words leave the history, the indexes and later prompts for good, and the memories that were
         learned from it alone are forgotten. A transcript that holds it goes on where it was.
 
         Captured calls keep what they hold; erase the user to take those away. A question and its answer are two messages.
         """
-        ref = await find_session(self._sessions, scope, session_id, user)
+        ref = await find_session(self.sessions, scope, session_id, user)
         message = ids.issued(message_id)
-        gone = await self._deleter.delete(scope.tenant, ref, message) if message is not None else None
+        gone = await self.deleter.delete(scope.tenant, ref, message) if message is not None else None
         if message is None or gone is None:
             raise NotFound("There is no such message.")
         return MessageDeleted(id=message, deleted=True, forgotten=list(gone.forgotten), kept=list(gone.kept))
@@ -516,8 +456,8 @@ class _Routes:
         ever, and opens it again. What it shares with the session that it is a branch of is that one's. Asked again after a
         failure it goes on. `message_count` goes on counting the places of what was deleted.
         """
-        ref = await find_session(self._sessions, scope, session_id, user)
-        gone = await self._deleter.delete_session(scope.tenant, ref)
+        ref = await find_session(self.sessions, scope, session_id, user)
+        gone = await self.deleter.delete_session(scope.tenant, ref)
         return SessionDeleted(
             id=ref.session_id,
             deleted=True,
@@ -526,61 +466,41 @@ class _Routes:
             kept=sorted(gone.kept - gone.forgotten),
         )
 
-    async def close(
-        self,
-        scope: Admitted,
-        session_id: Segment,
-        user: Owner = None,
-    ) -> SessionOut:
+    async def close(self, scope: Admitted, session_id: Segment, user: Owner = None) -> SessionOut:
         """End a session. What was said stays; closing one that is closed changes nothing."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        await self._sessions.close(scope.tenant, ref)
-        return await self._one(scope, ref)
+        ref = await find_session(self.sessions, scope, session_id, user)
+        await self.sessions.close(scope.tenant, ref)
+        return _shown(SessionOut, await self._one(scope, ref))
 
     async def _target(self, scope: CallerScope, text: str, user: str | None) -> tuple[UserRef, SessionRef | NewSession]:
         """Where messages go: into the session that `text` names, or into a new one of the user who is named."""
-        named = scope.named(user)
-        known = await self._sessions.resolve(scope.tenant, text, named.id if named is not None else None)
-        if known:
-            ref = await find_session(self._sessions, scope, text, user)
-            found = await self._sessions.one(scope.tenant, ref)
+        if await self.sessions.resolve(scope.tenant, text, scope.owner(user)):
+            ref = await find_session(self.sessions, scope, text, user)
+            found = await self.sessions.one(scope.tenant, ref)
             return UserRef(ref.user_id, (found.user_external_id if found else None) or ""), ref
         owner = scope.user(user)
-        await session_of(self._sessions, scope.tenant, text, owner.id)  # another's is none to begin
+        await session_of(self.sessions, scope.tenant, text, owner.id)  # another's is none to begin
         return owner, NewSession(external=text)
 
-    async def _one(self, scope: CallerScope, ref: SessionRef) -> SessionOut:
-        found = await self._sessions.one(scope.tenant, ref)
+    async def _one(self, scope: CallerScope, ref: SessionRef) -> Session:
+        found = await self.sessions.one(scope.tenant, ref)
         if found is None:
             raise NotFound("There is no such session.", param="session")
-        return shown_session(found)
+        return found
 
 
-# --- within a session ----------------------------------------------------------------------------------------------------
+# --- working memory ------------------------------------------------------------------------------------------------------
 
 
-def working_router(gate: Gate, sessions: Sessions, working: WorkingMemory) -> APIRouter:
-    """The routes of a session's inside."""
-    routes = _WorkingRoutes(sessions, working)
-    router = gate.router("sessions")
-    at = "/sessions/{session_id}"
-    router.add_api_route(f"{at}/working", routes.working, methods=["GET"], response_model=WorkingOut)
-    return router
+def working_router(gate: Gate, sessions: Sessions, memory: WorkingMemory) -> APIRouter:
+    """The route of a session's working memory."""
 
-
-class _WorkingRoutes:
-    def __init__(self, sessions: Sessions, working: WorkingMemory) -> None:
-        self._sessions = sessions
-        self._working = working
-
-    async def working(self, scope: Admitted, session_id: Segment, user: Owner = None) -> WorkingOut:
+    async def working(scope: Admitted, session_id: Segment, user: Owner = None) -> WorkingOut:
         """Read a session's working memory; it is made anew where it was lost."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        found, at = await self._working.get(scope.tenant, ref.user_id, ref.session_id)
-        return WorkingOut(
-            session_id=ref.session_id,
-            active_preferences=found.active_preferences,
-            pending_confirmations=found.pending_confirmations,
-            tool_results_buffer=found.tool_results_buffer,
-            updated_at=at,
-        )
+        ref = await find_session(sessions, scope, session_id, user)
+        found, at = await memory.get(scope.tenant, ref.user_id, ref.session_id)
+        return WorkingOut.model_validate(asdict(found) | {"session_id": ref.session_id, "updated_at": at})
+
+    router = gate.router("sessions")
+    router.add_api_route("/sessions/{session_id}/working", working, methods=["GET"])
+    return router

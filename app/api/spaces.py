@@ -8,6 +8,7 @@ from typing import Annotated
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Response
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, SpaceName, clean, decode_cursor, paged
@@ -109,44 +110,41 @@ def spaces_router(gate: Gate, spaces: SharedSpaces, eraser: Eraser, deleter: Del
     routes = _Routes(spaces, eraser, deleter, tasks)
     router = gate.router("spaces")
     one, member = "/spaces/{space}", "/spaces/{space}/members/{user_id}"
-    router.add_api_route("/spaces", routes.listing, methods=["GET"], response_model=SpacePage)
-    router.add_api_route("/spaces", routes.create, methods=["POST"], response_model=SpaceOut)
-    router.add_api_route(one, routes.get, methods=["GET"], response_model=SpaceOut)
-    router.add_api_route(one, routes.erase, methods=["DELETE"], response_model=Erased)
-    router.add_api_route(one + "/items", routes.items, methods=["GET"], response_model=SpaceItemPage)
-    router.add_api_route(one + "/items/{item_id}", routes.take_back, methods=["DELETE"], response_model=SpaceItemTaken)
-    router.add_api_route(one + "/members", routes.members, methods=["GET"], response_model=SpaceMemberPage)
-    router.add_api_route(member, routes.join, methods=["PUT"], response_model=SpaceJoined)
-    router.add_api_route(member, routes.leave, methods=["DELETE"], response_model=SpaceJoined)
+    router.add_api_route("/spaces", routes.listing, methods=["GET"])
+    router.add_api_route("/spaces", routes.create, methods=["POST"])
+    router.add_api_route(one, routes.get, methods=["GET"])
+    router.add_api_route(one, routes.erase, methods=["DELETE"])
+    router.add_api_route(one + "/items", routes.items, methods=["GET"])
+    router.add_api_route(one + "/items/{item_id}", routes.take_back, methods=["DELETE"])
+    router.add_api_route(one + "/members", routes.members, methods=["GET"])
+    router.add_api_route(member, routes.join, methods=["PUT"])
+    router.add_api_route(member, routes.leave, methods=["DELETE"])
     return router
 
 
-class _Routes:
+class _Routes(Struct, frozen=True):
     """A key made for one user sees that user's spaces, may leave them, and takes back what that user said; all else is for one
     that may manage the tenant."""
 
-    def __init__(self, spaces: SharedSpaces, eraser: Eraser, deleter: Deleter, tasks: Supervisor) -> None:
-        self._spaces = spaces
-        self._eraser = eraser
-        self._deleter = deleter
-        self._tasks = tasks
+    spaces: SharedSpaces
+    eraser: Eraser
+    deleter: Deleter
+    tasks: Supervisor
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> SpacePage:
         """List the spaces of a user; without one all, with a key that may manage the tenant."""
-        named = scope.named()
-        if named is None:
+        user = scope.owner()
+        if user is None:
             check_admin(scope)
-        after = decode_cursor(cursor, (str,))
-        rows = await self._spaces.page(
-            scope.tenant, named.id if named else None, after=after[0] if after else "", limit=limit + 1
-        )
+        (after,) = decode_cursor(cursor, (str,)) or ("",)
+        rows = await self.spaces.page(scope.tenant, user, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.name,))
         return SpacePage(spaces=[_out(row) for row in page], next=following)
 
     async def create(self, scope: Admitted, response: Response, body: SpaceIn) -> SpaceOut:
         """Make a space (201); one of this name stays as it is."""
         check_admin(scope)
-        made, new = await self._spaces.create(
+        made, new = await self.spaces.create(
             scope.tenant, body.name, kind=body.kind, title=body.title, by_word=body.by_word
         )
         response.status_code = 201 if new else 200
@@ -161,24 +159,20 @@ class _Routes:
     ) -> SpaceMemberPage:
         """List who may read a space."""
         found = await self._one(scope, space)
-        after = decode_cursor(cursor, (str,))
-        rows = await self._spaces.members(
-            scope.tenant, found.space_id, after=after[0] if after else "", limit=limit + 1
-        )
+        (after,) = decode_cursor(cursor, (str,)) or ("",)
+        rows = await self.spaces.members(scope.tenant, found.space_id, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.user,))
-        return SpaceMemberPage(
-            members=[SpaceMember(user=row.user, joined_at=row.joined_at) for row in page], next=following
-        )
+        return SpaceMemberPage(members=[SpaceMember(**row._asdict()) for row in page], next=following)
 
     async def items(
         self, scope: Admitted, space: SpaceInPath, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
     ) -> SpaceItemPage:
         """List all that is said and remembered in a space, and who said it: with its members, an export of it."""
-        found, named = await self._one(scope, space), scope.named()
-        rows = await self._spaces.items(
+        found, user = await self._one(scope, space), scope.owner()
+        rows = await self.spaces.items(
             scope.tenant,
             found.space_id,
-            named.id if named else None,
+            user,
             after=decode_cursor(cursor, (datetime, UUID)),
             limit=limit + 1,
         )
@@ -191,13 +185,13 @@ class _Routes:
 
         409: a memory that was learned from others' words as well.
         """
-        named, item = scope.named(), ids.issued(item_id)
-        if named is None:
+        user, item = scope.owner(), ids.issued(item_id)
+        if user is None:
             check_admin(scope)
         found = None
         if item is not None:
             owner = ids.space_id(scope.tenant, space)
-            found = await self._deleter.take_back(scope.tenant, owner, item, named.id if named else None)
+            found = await self.deleter.take_back(scope.tenant, owner, item, user)
         if item is None or found is None:
             raise NotFound("There is nothing of this id that this user said in this space.", param="item_id")
         return SpaceItemTaken(space=space, item=item, taken=list(found.forgotten), stays=bool(found.kept))
@@ -205,7 +199,7 @@ class _Routes:
     async def join(self, scope: Admitted, space: SpaceInPath, user_id: Segment) -> SpaceJoined:
         """Let a user read a space, and speak there."""
         check_admin(scope)
-        await self._spaces.join(scope.tenant, space, scope.ref(user_id))
+        await self.spaces.join(scope.tenant, space, scope.ref(user_id))
         return SpaceJoined(space=space, user=user_id, member=True)
 
     async def leave(self, scope: Admitted, space: SpaceInPath, user_id: Segment) -> SpaceJoined:
@@ -213,36 +207,29 @@ class _Routes:
         if scope.confined is None:
             check_admin(scope)
         found, user = await self._one(scope, space, user_id), scope.user(user_id)
-        await self._spaces.leave(scope.tenant, found.space_id, user.id)
+        await self.spaces.leave(scope.tenant, found.space_id, user.id)
         return SpaceJoined(space=space, user=user_id, member=False)
 
     async def erase(self, scope: Admitted, space: SpaceInPath) -> Erased:
         """Erase a space, and all that was said in it. It goes on if you do not wait for it."""
         check_admin(scope)
         found = await self._one(scope, space)
-        await self._spaces.empty(scope.tenant, found.space_id)
+        await self.spaces.empty(scope.tenant, found.space_id)
         # Without tombstones: no transcript says anything to a space again, and a new one of this name may learn the same.
-        erasing = self._eraser.erase(scope.tenant, found.space_id, tombstones=False)
-        receipt = await asyncio.shield(self._tasks.spawn(erasing, "erasure"))
-        await self._spaces.empty(scope.tenant, found.space_id)  # who came while it was being erased
+        erasing = self.eraser.erase(scope.tenant, found.space_id, tombstones=False)
+        receipt = await asyncio.shield(self.tasks.spawn(erasing, "erasure"))
+        await self.spaces.empty(scope.tenant, found.space_id)  # who came while it was being erased
         return Erased.of(receipt)
 
     async def _one(self, scope: CallerScope, name: str, *given: str) -> SharedSpace:
-        named = scope.named(*given)
-        if named is None:
+        user = scope.owner(*given)
+        if user is None:
             check_admin(scope)
-        found = await self._spaces.one(scope.tenant, named.id if named else None, name)
+        found = await self.spaces.one(scope.tenant, user, name)
         if found is None:
             raise no_such_space(name, "space")
         return found
 
 
 def _out(row: SharedSpace) -> SpaceOut:
-    return SpaceOut(
-        name=row.name,
-        kind=row.kind,
-        title=row.title,
-        by_word=row.by_word,
-        members=row.members,
-        created_at=row.created_at,
-    )
+    return SpaceOut.model_validate(row, from_attributes=True)

@@ -10,13 +10,15 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.auth import Principal
 from app.api.common import DEFAULT_PAGE, Cursor, Dated, Limit, Model, Name, Word, clean, decode_cursor, paged
 from app.api.scope import Admitted, CallerScope, Gate
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
+from app.gateway.identify import Principal
 from app.sources import Price
 from app.store.tenancy import (
     MICROCENTS_PER_DOLLAR,
@@ -24,27 +26,20 @@ from app.store.tenancy import (
     USUAL_PERIOD,
     Instructions,
     KeyInfo,
-    KeyLimits,
     Period,
     Tenancy,
     microcents,
 )
-
-LONGEST_LIFE = timedelta(days=365 * 100)
-MAX_INSTRUCTIONS_CHARS = 8000
-"""Longest instructions, characters: some 2,000 tokens, which every call of the helper LLM costs."""
-MAX_PROFILE_CHARS = 4000
-"""Longest profile, characters: some 1,000 tokens, five times its section of a prompt."""
 
 
 def check_admin(scope: CallerScope) -> None:
     """Keys are managed with the scope `admin`, or by a key that may do all: one without scopes, user and limits. A key with
     limits could take them away from itself."""
     if not manages(scope.principal):
-        told = (
-            "This takes a key with the scope `admin`, made for no single user; or one that may do all, without limits."
+        raise Forbidden(
+            "This takes a key with the scope `admin`, made for no single user; or one that may do all, without limits.",
+            code="missing_scope",
         )
-        raise Forbidden(told, code="missing_scope")
 
 
 def manages(principal: Principal) -> bool:
@@ -55,7 +50,7 @@ def manages(principal: Principal) -> bool:
 
 # --- keys ----------------------------------------------------------------------------------------------------------------
 
-
+_LONGEST_LIFE = timedelta(days=365 * 100)
 _Count = Annotated[int, Field(strict=True)]
 _Dollars = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -153,30 +148,29 @@ def keys_router(gate: Gate, tenancy: Tenancy, clock: Clock) -> APIRouter:
     """The routes of /api/v1/keys."""
     routes = _KeyRoutes(tenancy, clock)
     router = gate.router("keys")
-    router.add_api_route("/keys", routes.listing, methods=["GET"], response_model=KeyPage)
-    router.add_api_route("/keys", routes.create, methods=["POST"], response_model=KeyMade, status_code=201)
-    router.add_api_route("/keys/{key}", routes.change, methods=["PATCH"], response_model=KeyOut)
-    router.add_api_route("/keys/{key}", routes.revoke, methods=["DELETE"], response_model=Revoked)
+    router.add_api_route("/keys", routes.listing, methods=["GET"])
+    router.add_api_route("/keys", routes.create, methods=["POST"], status_code=201)
+    router.add_api_route("/keys/{key}", routes.change, methods=["PATCH"])
+    router.add_api_route("/keys/{key}", routes.revoke, methods=["DELETE"])
     return router
 
 
-class _KeyRoutes:
-    def __init__(self, tenancy: Tenancy, clock: Clock) -> None:
-        self._tenancy = tenancy
-        self._clock = clock
+class _KeyRoutes(Struct, frozen=True):
+    tenancy: Tenancy
+    clock: Clock
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> KeyPage:
         """List the tenant's keys, newest first; ended ones too."""
         check_admin(scope)
         (before,) = decode_cursor(cursor, (UUID,)) or (None,)
-        rows = await self._tenancy.keys_of(scope.tenant, before=before, limit=limit + 1)
+        rows = await self.tenancy.keys_of(scope.tenant, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (str(row.key_id),))
-        return KeyPage(keys=[KeyOut(**_fields(row)) for row in page], next=following)
+        return KeyPage(keys=[KeyOut.model_validate(_fields(row)) for row in page], next=following)
 
     async def create(self, scope: Admitted, body: KeyIn) -> KeyMade:
         """Make a key (201). It is shown this once."""
         check_admin(scope)
-        key, row = await self._tenancy.create_key_of(
+        key, row = await self.tenancy.create_key(
             scope.tenant,
             body.name,
             user=body.user,
@@ -184,69 +178,53 @@ class _KeyRoutes:
             scopes=body.scopes,
             limits=NO_LIMITS.changed(body.limits.change()),
         )
-        return KeyMade(key=key, **_fields(row))
+        return KeyMade.model_validate(_fields(row) | {"key": key})
 
     async def change(self, scope: Admitted, key: UUID, body: KeyPatch) -> KeyOut:
         """Change what a key may use, and when it ends. Servers notice within MNEME_KEY_CACHE_S."""
         check_admin(scope)
-        row = await self._tenancy.change_key(
+        row = await self.tenancy.change_key(
             key, body.limits.change(), tenant=scope.tenant, expires_at=self._expiry(body.expires_at)
         )
         if row is None:
             raise NotFound("There is no such key.")
-        return KeyOut(**_fields(row))
+        return KeyOut.model_validate(_fields(row))
 
     async def revoke(self, scope: Admitted, key: UUID) -> Revoked:
         """End a key. Servers notice within MNEME_KEY_CACHE_S."""
         check_admin(scope)
-        if not await self._tenancy.revoke_key(key, scope.tenant):
+        if not await self.tenancy.revoke_key(key, scope.tenant):
             raise NotFound("There is no such key that is still good.")
         return Revoked(id=key, revoked=True)
 
     def _expiry(self, moment: datetime | None) -> datetime | None:
-        if moment is not None and not timedelta(0) < moment - self._clock.now() <= LONGEST_LIFE:
+        if moment is not None and not timedelta(0) < moment - self.clock.now() <= _LONGEST_LIFE:
             raise BadRequest("A key expires in the future, within a hundred years.", param="expires_at")
         return moment
 
 
 def _fields(row: KeyInfo) -> dict[str, Any]:
-    return {
+    money = row.limits.money_budget
+    dollars = money / MICROCENTS_PER_DOLLAR if money is not None else None
+    return asdict(row) | {
         "id": row.key_id,
-        "name": row.name,
-        "hint": row.hint,
         "user": row.user_external_id,
-        "scopes": row.scopes,
-        "created_at": row.created_at,
-        "expires_at": row.expires_at,
-        "revoked_at": row.revoked_at,
-        "limits": limits_out(row.limits),
+        "limits": asdict(row.limits) | {"money_budget_usd": dollars},
     }
-
-
-def limits_out(limits: KeyLimits) -> LimitsOut:
-    """Limits as they are shown."""
-    money = limits.money_budget
-    return LimitsOut(
-        requests_per_minute=limits.requests_per_minute,
-        tokens_per_minute=limits.tokens_per_minute,
-        token_budget=limits.token_budget,
-        token_period=limits.token_period,
-        money_budget_usd=money / MICROCENTS_PER_DOLLAR if money is not None else None,
-        money_period=limits.money_period,
-        models=list(limits.models),
-        capture=limits.capture,
-        paging=limits.paging,
-        price=limits.price,
-    )
 
 
 # --- instructions and profile --------------------------------------------------------------------------------------------
 
-
+_MAX_INSTRUCTIONS_CHARS = 8000
+"""Longest instructions, characters: some 2,000 tokens, which every call of the helper LLM costs."""
+_MAX_PROFILE_CHARS = 4000
+"""Longest profile, characters: some 1,000 tokens, five times its section of a prompt."""
 _Text = Annotated[
-    str, StringConstraints(max_length=MAX_INSTRUCTIONS_CHARS, strip_whitespace=True), AfterValidator(clean)
+    str, StringConstraints(max_length=_MAX_INSTRUCTIONS_CHARS, strip_whitespace=True), AfterValidator(clean)
 ]
-_Profile = Annotated[str, StringConstraints(max_length=MAX_PROFILE_CHARS, strip_whitespace=True), AfterValidator(clean)]
+_Profile = Annotated[
+    str, StringConstraints(max_length=_MAX_PROFILE_CHARS, strip_whitespace=True), AfterValidator(clean)
+]
 
 
 class InstructionsIn(Model):
@@ -276,23 +254,22 @@ def tenant_router(gate: Gate, instructions: Instructions) -> APIRouter:
     routes = _InstructionsRoutes(instructions)
     router = gate.router("tenant")
     path = "/tenant/instructions"
-    router.add_api_route(path, routes.get, methods=["GET"], response_model=InstructionsOut)
-    router.add_api_route(path, routes.put, methods=["PUT"], response_model=InstructionsOut)
+    router.add_api_route(path, routes.get, methods=["GET"])
+    router.add_api_route(path, routes.put, methods=["PUT"])
     path = "/tenant/profile"
-    router.add_api_route(path, routes.get_profile, methods=["GET"], response_model=ProfileOut)
-    router.add_api_route(path, routes.put_profile, methods=["PUT"], response_model=ProfileOut)
+    router.add_api_route(path, routes.get_profile, methods=["GET"])
+    router.add_api_route(path, routes.put_profile, methods=["PUT"])
     return router
 
 
-class _InstructionsRoutes:
-    def __init__(self, instructions: Instructions) -> None:
-        self._instructions = instructions
+class _InstructionsRoutes(Struct, frozen=True):
+    instructions: Instructions
 
     async def get(self, scope: Admitted) -> InstructionsOut:
         """Read the tenant's instructions. Not with a key made for one user."""
         if scope.confined is not None:
             raise Forbidden("This key was made for one user, and these are the tenant's.")
-        text, at = await self._instructions.read(scope.tenant)
+        text, at = await self.instructions.read(scope.tenant)
         return InstructionsOut(instructions=text, updated_at=at)
 
     async def put(self, scope: Admitted, body: InstructionsIn) -> InstructionsOut:
@@ -300,14 +277,14 @@ class _InstructionsRoutes:
         from then on; extraction by rules has no use for them."""
         check_admin(scope)
         text = body.instructions or None
-        at = await self._instructions.write(scope.tenant, text)
+        at = await self.instructions.write(scope.tenant, text)
         return InstructionsOut(instructions=text, updated_at=at)
 
     async def get_profile(self, scope: Admitted) -> ProfileOut:
         """Read the tenant's profile (seed 001 §6, step 2). Not with a key made for one user."""
         if scope.confined is not None:
             raise Forbidden("This key was made for one user, and this is the tenant's.")
-        text, at = await self._instructions.read_profile(scope.tenant)
+        text, at = await self.instructions.read_profile(scope.tenant)
         return ProfileOut(profile=text, updated_at=at)
 
     async def put_profile(self, scope: Admitted, body: ProfileIn) -> ProfileOut:
@@ -316,5 +293,5 @@ class _InstructionsRoutes:
         blocks anew."""
         check_admin(scope)
         text = body.profile or None
-        at = await self._instructions.write_profile(scope.tenant, text)
+        at = await self.instructions.write_profile(scope.tenant, text)
         return ProfileOut(profile=text, updated_at=at)

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Response
+from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, clean, decode_cursor, paged
@@ -24,19 +26,16 @@ from app.store.erasure import Eraser, Receipt
 from app.store.tenancy import SCOPES, Tenancy, User, UserChange
 from app.tasks import Supervisor
 
-MAX_EMAIL_CHARS = 320
-"""64 before the @, 255 after it (RFC 5321)."""
-
-
 # --- users ---------------------------------------------------------------------------------------------------------------
 
-
+_MAX_EMAIL_CHARS = 320
+"""64 before the @, 255 after it (RFC 5321)."""
 _Email = Annotated[
     str,
-    StringConstraints(max_length=MAX_EMAIL_CHARS, pattern=r"^[^@\s]+@[^@\s]+$", strip_whitespace=True, to_lower=True),
+    StringConstraints(max_length=_MAX_EMAIL_CHARS, pattern=r"^[^@\s]+@[^@\s]+$", strip_whitespace=True, to_lower=True),
     AfterValidator(clean),
 ]
-_FullName = Annotated[str, StringConstraints(max_length=MAX_EMAIL_CHARS), AfterValidator(clean)]
+_FullName = Annotated[str, StringConstraints(max_length=_MAX_EMAIL_CHARS), AfterValidator(clean)]
 
 
 class UserIn(Model):
@@ -83,16 +82,8 @@ class Erased(BaseModel):
     @classmethod
     def of(cls, receipt: Receipt) -> Self:
         """As clients see it."""
-        return cls(
-            id=receipt.erasure_id,
-            user_hash=receipt.user_hash.hex(),
-            tombstones=receipt.tombstones,
-            rows=receipt.rows,
-            tables=receipt.counts,
-            began_at=receipt.began_at,
-            finished_at=receipt.finished_at,
-            note=receipt.note,
-        )
+        told = {"id": receipt.erasure_id, "user_hash": receipt.user_hash.hex(), "tables": receipt.counts}
+        return cls.model_validate(asdict(receipt) | told | {"rows": receipt.rows, "note": receipt.note})
 
 
 class UserCreated(UserOut):
@@ -108,45 +99,44 @@ def users_router(gate: Gate, tenancy: Tenancy, clock: Clock, eraser: Eraser, tas
     """The routes of /api/v1/users."""
     routes = _Routes(tenancy, clock, eraser, tasks)
     router = gate.router("users")
-    router.add_api_route("/users", routes.listing, methods=["GET"], response_model=UserPage)
-    router.add_api_route("/users", routes.create, methods=["POST"], response_model=UserCreated, status_code=201)
-    router.add_api_route("/users/{user}", routes.get, methods=["GET"], response_model=UserOut)
-    router.add_api_route("/users/{user}", routes.patch, methods=["PATCH"], response_model=UserOut)
-    router.add_api_route("/users/{user}", routes.erase, methods=["DELETE"], response_model=Erased)
+    router.add_api_route("/users", routes.listing, methods=["GET"])
+    router.add_api_route("/users", routes.create, methods=["POST"], status_code=201)
+    router.add_api_route("/users/{user}", routes.get, methods=["GET"])
+    router.add_api_route("/users/{user}", routes.patch, methods=["PATCH"])
+    router.add_api_route("/users/{user}", routes.erase, methods=["DELETE"])
     return router
 
 
-class _Routes:
-    def __init__(self, tenancy: Tenancy, clock: Clock, eraser: Eraser, tasks: Supervisor) -> None:
-        self._tenancy = tenancy
-        self._clock = clock
-        self._eraser = eraser
-        self._tasks = tasks
+class _Routes(Struct, frozen=True):
+    tenancy: Tenancy
+    clock: Clock
+    eraser: Eraser
+    tasks: Supervisor
 
     async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> UserPage:
         """List users, by their ids. A key made for one user sees that one."""
         (after,) = decode_cursor(cursor, (str,)) or ("",)
         named = scope.named()
         if named is not None:
-            found = await self._tenancy.user(scope.tenant, named.id)
+            found = await self.tenancy.user(scope.tenant, named.id)
             return UserPage(users=[_out(found)] if found is not None else [], next=None)
-        rows = await self._tenancy.users(scope.tenant, after=after, limit=limit + 1)
+        rows = await self.tenancy.users(scope.tenant, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.external_id,))
         return UserPage(users=[_out(row) for row in page], next=following)
 
     async def create(self, scope: Admitted, response: Response, body: UserIn) -> UserCreated:
         """Make a user (201), or change the one of that id (200). 409: another user has this e-mail address."""
         named = scope.named(body.id)
-        user = named if named is not None else scope.ref(str(ids.uuid7(self._clock.now())))
+        user = named if named is not None else scope.ref(str(ids.uuid7(self.clock.now())))
         change = UserChange(name=body.name, email=body.email, metadata=body.metadata)
-        found, created = await self._tenancy.put_user(scope.tenant, user, change)
+        found, created = await self.tenancy.put_user(scope.tenant, user, change)
         if not created:
             response.status_code = 200
         return UserCreated(**_out(found).model_dump(), created=created)
 
     async def get(self, scope: Admitted, user: Segment) -> UserOut:
         """Read a user."""
-        found = await self._tenancy.user(scope.tenant, scope.user(user).id)
+        found = await self.tenancy.user(scope.tenant, scope.user(user).id)
         if found is None:
             raise NotFound("There is no such user.")
         return _out(found)
@@ -156,7 +146,7 @@ class _Routes:
         if not body.model_fields_set:
             raise BadBody("Say what to change.")
         change = UserChange(name=body.name, email=body.email, metadata=body.metadata)
-        found = await self._tenancy.change_user(scope.tenant, scope.user(user).id, change)
+        found = await self.tenancy.change_user(scope.tenant, scope.user(user).id, change)
         if found is None:
             raise NotFound("There is no such user.")
         return _out(found)
@@ -171,22 +161,15 @@ class _Routes:
     ) -> Erased:
         """Erase a user: every trace, at once. It goes on if you do not wait for it. 409: it is being done already."""
         named = scope.user(user)
-        work = self._eraser.erase(scope.tenant, named.id, external=named.external, tombstones=tombstones)
-        receipt = await asyncio.shield(self._tasks.spawn(work, "erasure"))
+        work = self.eraser.erase(scope.tenant, named.id, external=named.external, tombstones=tombstones)
+        receipt = await asyncio.shield(self.tasks.spawn(work, "erasure"))
         if not receipt.rows:
             raise NotFound("There is no such user: nothing was stored of them.")
         return Erased.of(receipt)
 
 
 def _out(row: User) -> UserOut:
-    return UserOut(
-        id=row.external_id,
-        name=row.name,
-        email=row.email,
-        metadata=row.metadata,
-        created_at=row.created_at,
-        last_active=row.last_active,
-    )
+    return UserOut.model_validate(asdict(row) | {"id": row.external_id})
 
 
 # --- what they told memory to do -----------------------------------------------------------------------------------------
@@ -248,5 +231,5 @@ def me_router(gate: Gate, latest: Callable[[UUID, UUID], Awaitable[list[CommandO
         return Me(tenant=scope.tenant, user=user, scopes=sorted(scopes), commands=commands)
 
     router = gate.router("users")
-    router.add_api_route("/me", me, methods=["GET"], response_model=Me)
+    router.add_api_route("/me", me, methods=["GET"])
     return router

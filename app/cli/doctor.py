@@ -23,13 +23,13 @@ from app.optional import is_there
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
 from app.server.supervise import ITSELF, asked_of_itself
-from app.settings import Settings, unknown_names
+from app.settings import LOOPBACK, Settings, unknown_names
 from app.store.migrate import administration, careless, lacking, missing, pending
 from app.store.queries import Queries
 from app.store.retention import MB, by_group, storage_of
 from app.store.tuning import parameters_of, wrong_with
 
-LITTLE_DISK = 1 << 30
+_LITTLE_DISK = 1 << 30
 """Bytes of free disk below which a warning is due: Postgres panics when its disk is full."""
 ASK_S = 5.0
 """Seconds that an upstream has to answer the doctor."""
@@ -41,12 +41,7 @@ UNUSED_BYTES = 64 * MB
 
 def examine(settings: Settings) -> list[Finding]:
     """Everything, in the order in which it is needed."""
-    found = [
-        *_names(),
-        *_disk(settings),
-        *_access(settings),
-        *_providers(settings),
-    ]
+    found = [*_names(), *_disk(settings), *_access(settings), *_providers(settings)]
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
@@ -67,15 +62,14 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    if free < LITTLE_DISK:
+    if free < _LITTLE_DISK:
         yield Finding("warning", f"Only {free >> 20} MiB are free on {folder}.", "Make room, or set MNEME_DATA_DIR.")
     else:
         yield Finding("ok", f"{free >> 30} GiB are free for the data.")
 
 
 def _access(settings: Settings) -> Iterator[Finding]:
-    loopback = settings.host in {"127.0.0.1", "::1", "localhost"}
-    if settings.auth_mode == "open" and not loopback:
+    if settings.auth_mode == "open" and settings.host not in LOOPBACK:
         yield Finding(
             "error",
             f"Everybody who reaches {settings.host} may read all memory: MNEME_AUTH is `open`.",

@@ -46,7 +46,7 @@ from app.tasks import CLOSING_S
 
 PART_LINES = 2000
 POLL_S = 0.1
-LONGEST_S = 900.0
+_LONGEST_S = 900.0
 """Seconds for the jobs of one part."""
 
 
@@ -109,7 +109,7 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
 
 
 async def _quiet(queue: Queue) -> None:
-    deadline = time.monotonic() + LONGEST_S
+    deadline = time.monotonic() + _LONGEST_S
     while (counts := await queue.counts()).queued or counts.running:
         if time.monotonic() > deadline:
             raise EvalFailed("The jobs did not come to an end.")

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 NONE = "none"
 """Takes a limit away."""
-MAX_DAYS = 36_500
+_MAX_DAYS = 36_500
 """A hundred years."""
 PAGE = 1000
 """Groups of spend read at once."""
@@ -126,7 +126,7 @@ def keys() -> None:
 @click.option("--tenant", default="local", show_default=True, help="Name of the tenant; made if it is new.")
 @click.option("--user", help="Make it a key for this one user.")
 @click.option("--scope", "scopes", multiple=True, help="What it may do: read, write, proxy, admin (default: all).")
-@click.option("--days", type=click.IntRange(1, MAX_DAYS), help="Days until it expires (default: never).")
+@click.option("--days", type=click.IntRange(1, _MAX_DAYS), help="Days until it expires (default: never).")
 @_limit_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly
@@ -172,7 +172,7 @@ def keys_list(as_json: bool) -> None:
 
 @keys.command("limit")
 @click.argument("key_id", type=click.UUID)
-@click.option("--days", type=click.IntRange(1, MAX_DAYS), help="Days from now until it expires.")
+@click.option("--days", type=click.IntRange(1, _MAX_DAYS), help="Days from now until it expires.")
 @_limit_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly

@@ -12,7 +12,7 @@ import click
 from app import logs
 from app.console import database, failing_clearly, load_settings
 from app.server import collector
-from app.settings import unknown_names
+from app.settings import LOOPBACK, unknown_names
 
 
 @click.command()
@@ -28,7 +28,7 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     from app.gateway.headers import Redactor
     from app.providers.tokens import Tokenizers
     from app.server.core import prepare_database
-    from app.server.supervise import LOOPBACK, check_upstreams, run
+    from app.server.supervise import check_upstreams, run
     from app.store.migrate import answers
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)

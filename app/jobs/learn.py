@@ -17,13 +17,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any, Literal, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 import orjson
-from asyncpg.pool import PoolConnectionProxy
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.json import decode
 from msgspec.structs import replace
 
@@ -41,10 +41,11 @@ from app.metrics import Metrics
 from app.providers.embeddings import Embedder
 from app.store import ids
 from app.store.consolidation import Working, keep_working, more_tools, note_episodes, read_recent, read_working
+from app.store.item_columns import MESSAGE_KIND
 from app.store.kinds import BEHAVIOUR
-from app.store.learning import MESSAGE, Effect, LearningStore, Setting, SourceMessage
+from app.store.learning import Effect, LearningStore, Setting, SourceMessage
 from app.store.memories import MemoryText
-from app.store.pools import Pool
+from app.store.pools import Pool, UserRows
 from app.store.queries import Queries
 from app.store.records import JobRecord, Vector
 from app.store.validation import PendingValidation, Validation, ValidationAnswer
@@ -58,22 +59,22 @@ Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
 Judge = Callable[[Sequence[Pair]], Awaitable[Mapping[int, PairVerdict]]]
 """By the place of a pair, the verdict on it. Raises `HelperError`: the job is tried again."""
 
-EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
+_EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
 
-LEARN = "learn"
-IMPORT_INDEX = "import_index"
+_LEARN = "learn"
+_IMPORT_INDEX = "import_index"
 """The entrypoints. An imported batch is learned from as a turn is."""
 
-INLINE_CHARS = 600
+_INLINE_CHARS = 600
 """Characters of a message that the rules read with the turn: 0.1 ms for a question, some 1 ms for five sentences.
 Longer ones are left to the job."""
 
-INLINE_WITHIN_S = 1.0
+_INLINE_WITHIN_S = 1.0
 """Seconds that an answer's end waits for it at most. A server's first, with connections to
 open, takes some 200 ms."""
 
-INLINE_LATER_S = 3.0
+_INLINE_LATER_S = 3.0
 """Seconds after which the queued job comes: long enough that no worker does it at the same time."""
 
 Told = tuple[SourceExchange, Sequence[SourceMessage]]
@@ -141,7 +142,7 @@ class LearnJob(Struct, frozen=True):
             "confined": self.confined,
             "indexed": True,
         }
-        return JobRecord(LEARN, orjson.dumps(payload, default=str), f"extract:{messages[0].message_id}", 0.0)
+        return JobRecord(_LEARN, orjson.dumps(payload, default=str), f"extract:{messages[0].message_id}", 0.0)
 
 
 class Spoken(Protocol):
@@ -173,49 +174,34 @@ WishWithdrawal = Callable[[LearnJob, Effect, Sequence[Told], Sequence[Draft]], A
 """Ends the standing wishes that a job's messages take back: told within its effect, after what they state is taken in."""
 
 
-class Learner:
-    """Does `learn` jobs."""
+class Learner(Struct):
+    """Does `learn` jobs. `space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k.
+    `refuses`: says of a text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each
+    exchange, since each costs a call of an LLM; None: nothing does. `comparing`: asks in these jobs what contradicts what."""
 
-    def __init__(
-        self,
-        store: LearningStore,
-        *,
-        embedder: Embedder,
-        space: int | None,
-        extract: Extract,
-        count: Callable[[str], int],
-        clock: Clock,
-        store_secrets: bool = False,
-        refuses: Callable[[str], bool] = lambda _: False,
-        helper: Extract | None = None,
-        comparing: Comparing | None = None,
-        note: Notes | None = None,
-        answers: ValidationAnswers | None = None,
-        hearing: Hearing | None = None,
-        taking_back: WishWithdrawal | None = None,
-    ) -> None:
-        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `refuses`: says of a
-        text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each exchange, since
-        each costs a call of an LLM; None: nothing does. `comparing`: asks in these jobs what contradicts what."""
-        self._store = store
-        self._embedder = embedder
-        self._space = space if embedder.dimensions else None
-        self._extract = extract
-        self._count = count
-        self._clock = clock
-        self._store_secrets = store_secrets
-        self._refuses = refuses
-        self._helper = helper
-        self._comparing = comparing
-        self._note = note
-        self._answers = answers
-        self._hearing = hearing
-        self._taking_back = taking_back
-        self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
+    store: LearningStore
+    embedder: Embedder
+    space: int | None
+    extract: Extract
+    count: Callable[[str], int]
+    clock: Clock
+    store_secrets: bool = False
+    refuses: Callable[[str], bool] = lambda _: False
+    helper: Extract | None = None
+    comparing: Comparing | None = None
+    note: Notes | None = None
+    answers: ValidationAnswers | None = None
+    hearing: Hearing | None = None
+    taking_back: WishWithdrawal | None = None
+    turns: WeakValueDictionary[UUID, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    def __post_init__(self) -> None:
+        if not self.embedder.dimensions:
+            self.space = None
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
         """By entrypoint, for the worker."""
-        return {LEARN: self.learn, IMPORT_INDEX: self.learn}
+        return {_LEARN: self.learn, _IMPORT_INDEX: self.learn}
 
     async def learn(self, payload: bytes) -> None:
         """Index the messages of a job and learn from them. Raises `BadBody` for a payload that is none, `HelperError`,
@@ -224,37 +210,37 @@ class Learner:
         while not await self._attempt(job):
             log.info("a message was deleted while it was learned from", extra={"job_key": job.key})
         # After the effect, with one of its own: a helper that fails here is asked again, and what it found before stays.
-        if job.indexed and self._comparing is not None:
-            await self._comparing.compare(job, self._alone(job))
+        if job.indexed and self.comparing is not None:
+            await self.comparing.compare(job, self._alone(job))
 
     async def _attempt(self, job: LearnJob) -> bool:
         """Read, find and write. False: something that was read is gone by now, and nothing was written."""
-        if job.indexed and self._helper is None:
+        if job.indexed and self.helper is None:
             return True  # it was to add to the rules, and is configured no more
-        setting, messages = await self._store.read(
+        setting, messages = await self.store.read(
             job.tenant, job.user, job.messages, job.since, job.until, job_key=job.key
         )
         if setting.done:
             return True
-        found = [] if self._embedder.local or job.indexed else await self._message_vectors(messages)
+        found = [] if self.embedder.local or job.indexed else await self._message_vectors(messages)
         exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
-        spoken = await self._hearing.hear(job, setting, exchanges) if self._hearing and exchanges else None
+        spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
         statements = await self._statements(job, exchanges, spoken)
-        verdicts: list[AnswerFound] = []
-        if self._answers is not None and exchanges and not job.indexed:
-            verdicts = await self._answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
+        verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
+        if self.answers is not None and exchanges and not job.indexed:
+            verdicts = await self.answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
         # Waiting here holds no connection; other workers are waited for in Postgres.
         try:
             async with (
                 self._alone(job),
-                self._store.effect(
+                self.store.effect(
                     job.tenant,
                     job.user,
                     job.key,
                     alone=job.alone,
                     epoch=setting.epoch,
                     read=[each.message_id for each in messages],
-                    now=self._clock.now(),
+                    now=self.clock.now(),
                 ) as effect,
             ):
                 if effect is None:
@@ -263,16 +249,16 @@ class Learner:
                 await self._index(effect, found)
                 if statements:
                     await self._take_in(job, setting, effect, statements)
-                if self._taking_back is not None and exchanges and not job.indexed:
-                    await self._taking_back(job, effect, exchanges, statements)
-                if self._answers is not None and verdicts:
-                    await self._answers.act(effect, job.tenant, job.user, verdicts, statements)
+                if self.taking_back is not None and exchanges and not job.indexed:
+                    await self.taking_back(job, effect, exchanges, statements)
+                if self.answers is not None and verdicts:
+                    await self.answers.act(effect, verdicts, statements)
                 if not job.indexed:
-                    if self._note is not None:
-                        await self._note(job, effect, messages, statements)
+                    if self.note is not None:
+                        await self.note(job, effect, messages, statements)
                     if spoken is not None:
                         await spoken.note(job, effect)
-                    if exchanges and self._helper is not None:
+                    if exchanges and self.helper is not None:
                         await effect.enqueue([job.part(own) for _, own in exchanges])
         except Conflict:
             return False
@@ -284,71 +270,53 @@ class Learner:
         if job.confined or len(exchanges) < 2:
             return exchanges
         asked = [own[0].message_id for _, own in exchanges]
-        again = await self._store.restated(job.tenant, job.user, asked, job.since, job.until)
+        again = await self.store.restated(job.tenant, job.user, asked, job.since, job.until)
         return [each for each in exchanges if each[1][0].message_id not in again]
 
     def _alone(self, job: LearnJob) -> asyncio.Lock:
-        return self._turns.setdefault(job.alone, asyncio.Lock())
+        return self.turns.setdefault(job.alone, asyncio.Lock())
 
     async def _message_vectors(self, messages: Sequence[SourceMessage]) -> list[tuple[SourceMessage, Vector]]:
-        wanted = [each for each in messages if each.role in EMBEDDED_ROLES and each.content.strip()]
-        if not wanted or self._space is None:
+        wanted = [each for each in messages if each.role in _EMBEDDED_ROLES and each.content.strip()]
+        if not wanted or self.space is None:
             return []
-        vectors = await self._embedder.embed([each.content for each in wanted])
+        vectors = await self.embedder.embed([each.content for each in wanted])
         return [(each, vector) for each, vector in zip(wanted, vectors, strict=True) if vector.any()]
 
     async def _index(self, effect: Effect, found: Sequence[tuple[SourceMessage, Vector]]) -> None:
-        if found and self._space is not None:
-            items, vectors = zip(*found, strict=True)
-            await effect.add_vectors(
-                self._space, MESSAGE, [each.message_id for each in items], [each.created_at for each in items], vectors
-            )
+        if found and self.space is not None:
+            rows = [(each.message_id, each.created_at, vector) for each, vector in found]
+            await effect.add_vectors(self.space, MESSAGE_KIND, *zip(*rows, strict=True))
 
-    async def _meant(
-        self,
-        job: LearnJob,
-        candidate: MemoryCandidate,
-        exchange: SourceExchange,
-        asked: SourceMessage,
-        found: Sequence[tuple[MemoryCandidate, SourceMessage]],
-    ) -> MemoryCandidate | None:
-        """What "no, I meant …" corrects: of this job's statements, else of the session's last ones."""
-        earlier = [Earlier(each.quote, each.triple) for each, _ in reversed(found) if each.triple is not None]
-        for quote, *triple in await self._store.recent(job.tenant, job.user, job.session, asked.turn_index):
-            earlier.append(Earlier(quote, Triple(*triple)))
-        return amended(candidate, exchange, earlier)
-
-    async def _statements(
-        self,
-        job: LearnJob,
-        exchanges: Sequence[Told],
-        spoken: Spoken | None,
-    ) -> list[Draft]:
+    async def _statements(self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[MemoryCandidate, SourceMessage]] = []
-        finds = self._helper if job.indexed and self._helper is not None else self._extract
+        finds = self.helper if job.indexed and self.helper is not None else self.extract
         for exchange, own in exchanges:
             said = await finds(exchange)
             for each in said if spoken is None else spoken.about(exchange, own[0], said):
-                meant = await self._meant(job, each, exchange, own[0], found) if amends(each) else each
+                meant: MemoryCandidate | None = each
+                if amends(each):  # "no, I meant …": one of this job's statements, else of the session's last ones
+                    earlier = [Earlier(one.quote, one.triple) for one, _ in reversed(found) if one.triple is not None]
+                    recent = await self.store.recent(job.tenant, job.user, job.session, own[0].turn_index)
+                    earlier += [Earlier(quote, Triple(*triple)) for quote, *triple in recent]
+                    meant = amended(each, exchange, earlier)
                 if meant is not None:
                     found.append((meant, _source_of(meant, own)))
-        made = make_drafts(found, self._count, store_secrets=self._store_secrets, refuses=self._refuses)
-        if not made or self._space is None:
+        made = make_drafts(found, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
+        if not made or self.space is None:
             return made
-        vectors = await self._embedder.embed([each.text for each in made])
+        vectors = await self.embedder.embed([each.text for each in made])
         return [
             replace(each, vector=vector) if vector.any() else each for each, vector in zip(made, vectors, strict=True)
         ]
 
-    async def _take_in(
-        self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]
-    ) -> list[UUID]:
-        """Ingest statements; the memories that are new, and in force."""
-        now = self._clock.now()
+    async def _take_in(self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]) -> None:
+        """Ingest statements."""
+        now = self.clock.now()
         scope = job.session if job.confined else ids.NIL
         # A space that was measured has its own; the others are alike enough for one, which an operator may set.
-        own = self._embedder.duplicate_threshold
+        own = self.embedder.duplicate_threshold
         threshold = own if own is not None else setting.dedup_threshold
         near = await self._near(effect, scope, statements, min(threshold, CONTRARY))
         claims = {pair for each in statements for pair in _claims(each)}
@@ -374,9 +342,7 @@ class Learner:
             new_id=lambda: ids.uuid7(now),
             trust=decode(setting.trust, type=Trust),
         )
-        changes = ingest.take_all(statements, without=forgotten)
-        await effect.change(scope, self._space, changes)
-        return [each.memory_id for each in changes.new if each.superseded_by is None]
+        await effect.change(scope, self.space, ingest.take_all(statements, without=forgotten))
 
     async def _near(
         self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float
@@ -384,9 +350,9 @@ class Learner:
         """By the place of a statement, the memories above a cosine of it, and that cosine."""
         found = [(n, each.vector) for n, each in enumerate(statements) if each.vector is not None]
         near: dict[int, dict[UUID, float]] = {}
-        if self._space is not None and found:
+        if self.space is not None and found:
             vectors = [vector for _, vector in found]
-            for place, memory, cosine in await effect.near(scope, self._space, vectors, threshold):
+            for place, memory, cosine in await effect.near(scope, self.space, vectors, threshold):
                 near.setdefault(found[place][0], {})[memory] = cosine
         return near
 
@@ -425,63 +391,47 @@ def _exchange(own: Sequence[SourceMessage], instructions: str) -> SourceExchange
     return SourceExchange(asked.content, asked.created_at, calls, said, instructions)
 
 
-# --- answers to what was asked -----------------------------------------------------------------------------------------
+# --- answers to what was asked -------------------------------------------------------------------------------------------
 
 
-class AnswerFound(Struct, frozen=True):
-    """What is to be done with a memory that was asked about."""
+class ValidationAnswers(Struct, frozen=True):
+    """The user's answers to "is that still right?", read before a job's effect; within it, what they say is done. `count`,
+    `refuses`: as in `Learner`."""
 
-    pending: PendingValidation
-    answer: ValidationAnswer
+    validation: Validation
+    embedder: Embedder
+    count: Callable[[str], int]
+    store_secrets: bool = False
+    refuses: Callable[[str], bool] = lambda _: False
 
-
-class ValidationAnswers:
-    """The user's answers to "is that still right?", read before a job's effect; within it, what they say is done."""
-
-    def __init__(
-        self,
-        validation: Validation,
-        *,
-        embedder: Embedder,
-        count: Callable[[str], int],
-        store_secrets: bool = False,
-        refuses: Callable[[str], bool] = lambda _: False,
-    ) -> None:
-        """`count`: tokens of o200k. `refuses`: says of a text that it must not be kept."""
-        self._validation = validation
-        self._embedder = embedder
-        self._count = count
-        self._store_secrets = store_secrets
-        self._refuses = refuses
-
-    async def read(self, tenant: UUID, user: UUID, session: UUID, asked: SourceMessage) -> list[AnswerFound]:
+    async def read(
+        self, tenant: UUID, user: UUID, session: UUID, asked: SourceMessage
+    ) -> list[tuple[PendingValidation, ValidationAnswer]]:
         """What the message says of the notes that the assistant asked about just before. Most messages cost a look at their
         first words. Raises StoreUnavailable, Unavailable."""
         if not may_answer(asked.content):
             return []
-        found: list[AnswerFound] = []
-        for each in await self._validation.pending(tenant, user, session, asked.turn_index):
+        found: list[tuple[PendingValidation, ValidationAnswer]] = []
+        for each in await self.validation.pending(tenant, user, session, asked.turn_index):
             note = Note(each.content_text, each.object_value, each.predicate)
             reply = reply_to(note, asked.content) if puts(each.said, note) else None
             if reply is not None:
                 text = await self._text(reply, asked)
-                found.append(AnswerFound(each, ValidationAnswer(reply.verdict == "yes", text, reply.value)))
+                found.append((each, ValidationAnswer(reply.verdict == "yes", text, reply.value)))
         return found
 
     async def act(
-        self, effect: Effect, tenant: UUID, user: UUID, verdicts: Sequence[AnswerFound], statements: Sequence[Draft]
+        self,
+        effect: Effect,
+        answered: Sequence[tuple[PendingValidation, ValidationAnswer]],
+        statements: Sequence[Draft],
     ) -> None:
         """Do it, after what the message states was taken in: what it says in full comes first."""
-        for each in verdicts:
-            about = (each.pending.subject_entity_id, each.pending.predicate)
-            said = [
-                draft.content_hash
-                for draft in statements
-                if draft.candidate.triple is not None
-                and (draft.candidate.triple.subject, draft.candidate.triple.predicate) == about
-            ]
-            answer = replace(each.answer, said=said)
-            await self._validation.settle(effect.connection, tenant, user, each.pending.memory_id, answer)
+        triples = [(draft.candidate.triple, draft.content_hash) for draft in statements]
+        for pending, answer in answered:
+            about = (pending.subject_entity_id, pending.predicate)
+            said = [hashed for each, hashed in triples if each is not None and (each.subject, each.predicate) == about]
+            await self.validation.settle(effect, pending.memory_id, replace(answer, said=said))
 
     async def _text(self, reply: Reply, asked: SourceMessage) -> MemoryText | None:
         """What is right instead, made ready to be kept; None where it may not be."""
@@ -490,34 +440,32 @@ class ValidationAnswers:
         said = MemoryCandidate(
             reply.text, "correction", Provenance.CORRECTION, asked.content, (0, len(asked.content)), 1.0, 0.0
         )
-        drafts = make_drafts([(said, asked)], self._count, store_secrets=self._store_secrets, refuses=self._refuses)
+        drafts = make_drafts([(said, asked)], self.count, store_secrets=self.store_secrets, refuses=self.refuses)
         if not drafts:
             return None
         (draft,) = drafts
         vector = None
-        if self._embedder.dimensions:
-            (vector,) = await self._embedder.embed([draft.text])
+        if self.embedder.dimensions:
+            (vector,) = await self.embedder.embed([draft.text])
         usable = vector if vector is not None and vector.any() else None
         return MemoryText(draft.text, draft.content_hash, draft.token_count, usable)
 
 
-# --- comparing by the helper -------------------------------------------------------------------------------------------
+# --- comparing by the helper ---------------------------------------------------------------------------------------------
 
 
-class Comparing:
+class Comparing(Struct, frozen=True):
     """Asks the helper LLM whether the memories that are new with an exchange contradict what was known, in words that no rule
-    compares: in the job in which it adds to what the rules found, and after that.
+    compares: in the job in which it adds to what the rules found, and after that. `space`: the number of the embedder's.
 
     read what is new, and what is near it ─> the helper's verdicts, nothing is held ─> one transaction that notes it as done:
                                                                                    contradictions of what is still in force
     """
 
-    def __init__(self, store: LearningStore, judge: Judge, clock: Clock, *, space: int) -> None:
-        """`space`: the number of the embedder's."""
-        self._store = store
-        self._judge = judge
-        self._clock = clock
-        self._space = space
+    store: LearningStore
+    judge: Judge
+    clock: Clock
+    space: int
 
     async def compare(self, job: LearnJob, alone: asyncio.Lock) -> None:
         """Once for each exchange. `alone`: what effects of the same user wait for here, while they hold no connection. Raises
@@ -529,22 +477,20 @@ class Comparing:
         """False: something that was read is gone by now, and nothing was written."""
         key = f"compare:{job.messages[0]}"
         scope = job.session if job.confined else ids.NIL
-        setting, messages = await self._store.read(
-            job.tenant, job.user, job.messages, job.since, job.until, job_key=key
-        )
+        setting, messages = await self.store.read(job.tenant, job.user, job.messages, job.since, job.until, job_key=key)
         if setting.done or not messages:
             return True
         read = [each.message_id for each in messages]
-        pairs = worth_asking(*await self._store.beside(job.tenant, job.user, scope, self._space, read, UNLIKE))
+        pairs = worth_asking(*await self.store.beside(job.tenant, job.user, scope, self.space, read, UNLIKE))
         if not pairs:
             return True
-        verdicts = await self._judge(pairs)
+        verdicts = await self.judge(pairs)
         log.info("memories were compared", extra={"job_key": key, "pairs": len(pairs), "contradict": len(verdicts)})
-        now = self._clock.now()
+        now = self.clock.now()
         try:
             async with (
                 alone,
-                self._store.effect(
+                self.store.effect(
                     job.tenant, job.user, key, alone=job.alone, epoch=setting.epoch, read=read, now=now
                 ) as effect,
             ):
@@ -561,22 +507,21 @@ class Comparing:
                     session=job.session,
                     new_id=lambda: ids.uuid7(now),
                 )
-                await effect.change(scope, self._space, changes)
+                await effect.change(scope, self.space, changes)
         except Conflict:
             return False
         return True
 
 
-# --- what is noted beside: episodes, working memory --------------------------------------------------------------------
+# --- what is noted beside: episodes, working memory ----------------------------------------------------------------------
 
 
 class Notes:
     """What the job notes beside what it learns: an episode for each answered exchange, that the session went on, its working
     memory, and what features note."""
 
-    def __init__(self, sql: Queries, clock: Clock, noting: Noting | None = None) -> None:
+    def __init__(self, clock: Clock, noting: Noting | None = None) -> None:
         """`noting`: see `Feature`."""
-        self._sql = sql
         self._clock = clock
         self._noting = noting
 
@@ -591,19 +536,12 @@ class Notes:
             made = episode_of(exchange, said, message_id=own[0].message_id, session_id=job.session)
             if made is not None:
                 episodes.append(made)
-        before: list[SourceMessage] = []
-        for each in messages:
-            if each.role == "user":
-                break
-            before.append(each)
+        before = takewhile(lambda each: each.role != "user", messages)
         tools = tool_names(call for each in before if each.role == "assistant" for call in each.tool_calls)
         if tools:
-            await more_tools(effect.connection, self._sql, job.tenant, job.user, job.session, tools)
+            await more_tools(effect, job.session, tools)
         await note_episodes(
-            effect.connection,
-            self._sql,
-            job.tenant,
-            job.user,
+            effect,
             job.session,
             episodes=episodes,
             messages=[each.message_id for each in messages],
@@ -612,58 +550,45 @@ class Notes:
             now=self._clock.now(),
             pooled=not job.confined,
         )
-        if fills_working(messages) or any(each.candidate.kind in BEHAVIOUR for each in statements):
-            await refresh_working(effect.connection, self._sql, job.tenant, job.user, job.session, self._clock.now())
-        else:
-            await clear_working(effect.connection, self._sql, job.tenant, job.user, job.session)
+        fills = any(
+            each.role in ("tool", "function") or (each.role == "assistant" and asks_to_go_on(each.content))
+            for each in messages
+        )
+        # Most turns put nothing into working memory, and making it costs as much as learning.
+        if fills or any(each.candidate.kind in BEHAVIOUR for each in statements):
+            await _refresh_working(effect, job.session, self._clock.now())
+        else:  # it is not so any more; whoever asks has it made
+            await effect.run("consolidation.clear_working", job.session)
         if self._noting is not None:
             await self._noting.note(job, effect, messages)
 
 
-async def refresh_working(
-    connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID, now: datetime
-) -> Working:
+async def _refresh_working(rows: UserRows, session: UUID, now: datetime) -> Working:
     """Make it from the session as it stands, and keep it."""
-    messages, preferences = await read_recent(connection, sql, tenant, user, session, now)
-    working = working_of(messages, preferences)
-    await keep_working(connection, sql, tenant, user, session, working, now)
+    working = working_of(*await read_recent(rows, session, now))
+    await keep_working(rows, session, working, now)
     return working
 
 
-async def clear_working(
-    connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID
-) -> None:
-    """It is not so any more; whoever asks has it made."""
-    await connection.execute(sql["consolidation.clear_working"], tenant, user, session)
-
-
-def fills_working(messages: Sequence[SourceMessage]) -> bool:
-    """Whether these messages of a job put something into it: most turns do not, and making it costs as much as learning."""
-    return any(
-        each.role in ("tool", "function") or (each.role == "assistant" and asks_to_go_on(each.content))
-        for each in messages
-    )
-
-
-class WorkingMemory:
+class WorkingMemory(Struct, frozen=True):
     """Reads working memory: made from the history by the learner's job, and again by whoever asks for what was lost."""
 
-    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
-        self._pool = pool
-        self._sql = sql
-        self._clock = clock
+    pool: Pool
+    sql: Queries
+    clock: Clock
 
     async def get(self, tenant: UUID, user: UUID, session: UUID) -> tuple[Working, datetime]:
         """That of a session, and when it was made; made now where it is lost (a crash of Postgres empties its table)."""
-        async with self._pool.transaction(tenant) as connection:
-            kept = await read_working(connection, self._sql, tenant, user, session)
+        async with self.pool.transaction(tenant) as connection:
+            rows = UserRows(connection, self.sql, tenant, user)
+            kept = await read_working(rows, session)
             if kept is not None:
                 return kept
-            now = self._clock.now()
-            return await refresh_working(connection, self._sql, tenant, user, session, now), now
+            now = self.clock.now()
+            return await _refresh_working(rows, session, now), now
 
 
-# --- with the turn -----------------------------------------------------------------------------------------------------
+# --- with the turn -------------------------------------------------------------------------------------------------------
 
 
 class Inline:
@@ -673,7 +598,7 @@ class Inline:
     The job is queued with the turn all the same, and comes `later_s` after it: it finds itself done, or does what was not.
     """
 
-    later_s = INLINE_LATER_S
+    later_s = _INLINE_LATER_S
 
     def __init__(self, learn: Callable[[bytes], Awaitable[None]], clock: Clock, metrics: Metrics) -> None:
         """`learn`: `Learner.learn`."""
@@ -683,15 +608,15 @@ class Inline:
 
     def finds(self, text: str) -> bool:
         """Whether the rules find something in a message of the user's."""
-        return len(text) <= INLINE_CHARS and bool(extract(SourceExchange(text, self._clock.now())))
+        return len(text) <= _INLINE_CHARS and bool(extract(SourceExchange(text, self._clock.now())))
 
     async def learn(self, payload: bytes) -> None:
-        """Do a job within `INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""
+        """Do a job within `_INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""
         began = time.perf_counter()
         outcome: Literal["done", "late", "failed"] = "failed"
         with FailOpen(log.warning, "a turn is learned from by the worker"):
             try:
-                async with asyncio.timeout(INLINE_WITHIN_S):
+                async with asyncio.timeout(_INLINE_WITHIN_S):
                     await self._learn(payload)
                 outcome = "done"
             except TimeoutError:

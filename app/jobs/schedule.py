@@ -10,7 +10,6 @@ a memory.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -26,6 +25,7 @@ from app.jobs.worker import STORE_FAILURES, Connect
 from app.store.erasure import Eraser
 from app.store.queries import Queries
 from app.store.retention import Retention
+from app.tasks import pause
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ GRAPH_FROM = 50_000
 """Vectors of one user above which they are in the graph, which finds what is too old for a server's index: half of what that
 holds at most unless MNEME_INDEX_ITEMS says otherwise, so that it is ready in time."""
 
-MONTHS_AHEAD = 2
+_MONTHS_AHEAD = 2
 """Months for which partitions stand ready: a worker may be away for that long before rows fall into the default one."""
 
 BATCH = 2000
@@ -51,28 +51,28 @@ BATCH = 2000
 IDLE = timedelta(minutes=5)
 """Silence after which a session counts as ended for now (seed 001 §5.3)."""
 
-KEEP_EFFECTS = timedelta(days=7)
+_KEEP_EFFECTS = timedelta(days=7)
 """A job that comes back after its lease ran out does so within minutes."""
 
-KEEP_LOG = timedelta(days=1)
+_KEEP_LOG = timedelta(days=1)
 """The queue's log of jobs that are done; that of dead letters stays as long as they do."""
 
 # How often; each seed's cadence is the default.
-RETENTION_EVERY = timedelta(hours=1)
+_RETENTION_EVERY = timedelta(hours=1)
 """Captures have limits in days: an hour more does not matter."""
-RESUME_EVERY = timedelta(minutes=15)
+_RESUME_EVERY = timedelta(minutes=15)
 """An erasure is promised, and must not wait for somebody to ask again."""
 PROMOTION_EVERY = timedelta(minutes=15)
 """Seed 000 §9.1."""
-DEMOTION_EVERY = timedelta(hours=1)
+_DEMOTION_EVERY = timedelta(hours=1)
 """With the expiry sweep (seed 000 §5.3, §9.2)."""
 CONSOLIDATION_EVERY = timedelta(hours=6)
 """Decay and prune: seed 001 §4.4. Aging has no sweep in seed 004, and is a matter of days."""
 REMOVAL_EVERY = timedelta(days=1)
 """What goes has waited for months."""
-INDEX_EVERY = timedelta(minutes=5)
+_INDEX_EVERY = timedelta(minutes=5)
 """A change stays in the log for ten minutes; each question goes through what is there."""
-MARKS_EVERY = timedelta(minutes=1)
+_MARKS_EVERY = timedelta(minutes=1)
 """How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas`, a
 feature), and a standby that is later than this is not read from."""
 START = UUID(int=0)
@@ -101,7 +101,6 @@ class Schedule:
         clock: Clock,
         *,
         further: Sequence[Tick] = (),
-        look_s: float = LOOK_S,
         graph_from: int = GRAPH_FROM,
     ) -> None:
         """`connect` opens a connection as mneme_owner. `further`: tasks beside the schedule's own. `graph_from`: see
@@ -109,7 +108,6 @@ class Schedule:
         self._connect = connect
         self._sql = sql
         self._clock = clock
-        self._look = look_s
         self._graph_from = graph_from
         self.ticks: Sequence[Tick] = (
             Tick("partitions", timedelta(hours=6), self._partitions),
@@ -125,9 +123,7 @@ class Schedule:
         """Look at once, and then again and again, until `stop` is set."""
         while not stop.is_set():
             await self.look()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._look):
-                    await stop.wait()
+            await pause(stop, LOOK_S)
 
     async def look(self) -> dict[str, int]:
         """Run what is due; what each task changed. Failures are logged, and tried again at the next look."""
@@ -190,19 +186,16 @@ class Schedule:
         log.log(level, "a scheduled task ran", extra={"tick": tick.name, "changed": changed, "took_ms": took})
         return changed
 
-    # --- the tasks ---------------------------------------------------------------------------------------------------
-
     async def _partitions(self, connection: Connection, now: datetime) -> int:
         """Monthly partitions of history and captures, ahead of time, never by the writer."""
-        months = now.year * 12 + now.month - 1 + MONTHS_AHEAD
+        months = now.year * 12 + now.month - 1 + _MONTHS_AHEAD
         last = now.date().replace(year=months // 12, month=months % 12 + 1, day=1)
         return await self._count(connection, "partitions", now.date(), last)
 
     async def _expiry(self, connection: Connection, now: datetime) -> int:
         """Memories and sessions whose time is over (seed 000 §9.2)."""
-        return await self._in_batches(connection, "expire_memories", now) + await self._in_batches(
-            connection, "expire_sessions", now
-        )
+        memories = await self._in_batches(connection, "expire_memories", now)
+        return memories + await self._in_batches(connection, "expire_sessions", now)
 
     async def _vectors(self, connection: Connection, _: datetime) -> int:
         """Users with more vectors than `graph_from` go into the graph.
@@ -220,9 +213,8 @@ class Schedule:
 
     async def _purge(self, connection: Connection, now: datetime) -> int:
         """What only mattered for a while."""
-        return await self._count(connection, "purge_effects", now - KEEP_EFFECTS) + await self._count(
-            connection, "purge_log", now - KEEP_LOG
-        )
+        effects = await self._count(connection, "purge_effects", now - _KEEP_EFFECTS)
+        return effects + await self._count(connection, "purge_log", now - _KEEP_LOG)
 
     async def _spend(self, connection: Connection, now: datetime) -> int:
         """What calls cost, added to what was spent."""
@@ -253,7 +245,7 @@ async def in_batches(connection: Connection, statement: str, subject: object, *f
             return total
 
 
-# Tasks that the schedule runs beside its own.
+# --- tasks that the schedule runs beside its own -------------------------------------------------------------------------
 
 
 def privacy_ticks(retention: Retention, eraser: Eraser, sql: Queries) -> Sequence[Tick]:
@@ -262,15 +254,8 @@ def privacy_ticks(retention: Retention, eraser: Eraser, sql: Queries) -> Sequenc
     async def retain(connection: Connection, now: datetime) -> int:
         outcome = await retention.run(connection, now)
         if outcome.changed:
-            log.info(
-                "captures were dropped",
-                extra={
-                    "before": str(outcome.before),
-                    "months": outcome.months,
-                    "calls": outcome.calls,
-                    "collected": outcome.collected,
-                },
-            )
+            told = {"months": outcome.months, "calls": outcome.calls, "collected": outcome.collected}
+            log.info("captures were dropped", extra={"before": str(outcome.before), **told})
         return outcome.changed
 
     async def resume(connection: Connection, _: datetime) -> int:
@@ -286,7 +271,7 @@ def privacy_ticks(retention: Retention, eraser: Eraser, sql: Queries) -> Sequenc
             done += 1
         return done
 
-    return (Tick("retention", RETENTION_EVERY, retain), Tick("erasures", RESUME_EVERY, resume))
+    return (Tick("retention", _RETENTION_EVERY, retain), Tick("erasures", _RESUME_EVERY, resume))
 
 
 def life_ticks(sql: Queries) -> Sequence[Tick]:
@@ -314,7 +299,7 @@ def life_ticks(sql: Queries) -> Sequence[Tick]:
 
     return (
         Tick("promotion", PROMOTION_EVERY, counted("promote")),
-        Tick("demotion", DEMOTION_EVERY, walked("demote")),
+        Tick("demotion", _DEMOTION_EVERY, walked("demote")),
         Tick("aging", CONSOLIDATION_EVERY, counted("age")),
         Tick("decay", CONSOLIDATION_EVERY, walked("decay")),
         Tick("prune", CONSOLIDATION_EVERY, walked("prune")),
@@ -331,7 +316,7 @@ def index_ticks(sql: Queries) -> Sequence[Tick]:
             total += cut
         return total
 
-    return (Tick("index", INDEX_EVERY, work),)
+    return (Tick("index", _INDEX_EVERY, work),)
 
 
 def mark_ticks(sql: Queries) -> Sequence[Tick]:
@@ -341,4 +326,4 @@ def mark_ticks(sql: Queries) -> Sequence[Tick]:
         taken: int = await connection.fetchval(sql["replicas.take_marks"], timeout=STATEMENT_S)
         return taken
 
-    return (Tick("marks", MARKS_EVERY, work),)
+    return (Tick("marks", _MARKS_EVERY, work),)

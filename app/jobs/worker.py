@@ -33,6 +33,7 @@ from pgqueuer.ports.repository import EntrypointExecutionParameter
 from app.errors import BadRequest, MnemeError, NotReady, StoreUnavailable
 from app.store.queries import Queries
 from app.store.queue import CHANNEL, query_builders
+from app.tasks import pause
 
 if TYPE_CHECKING:
     from app.jobs.schedule import Schedule
@@ -53,11 +54,14 @@ STORE_FAILURES = (
 )
 """What a lost, frozen, read-only or restarting Postgres raises."""
 
+_CONNECT_S = 5.0
+"""Seconds to connect."""
+
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 """Seconds between two attempts to connect; a pool heals within 2 s of Postgres' return."""
 
-PROBE = "probe"
+_PROBE = "probe"
 """A notification that only proves that notifications arrive."""
 
 Handler = Callable[[bytes], Awaitable[None]]
@@ -74,9 +78,9 @@ CONCURRENCY = 8
 PROBE_S = 10.0
 """Seconds between two proofs that notifications arrive. Polling bridges what lies between."""
 
-FIRST_RETRY_S = 1.0
-RETRY_FACTOR = 4.0
-LONGEST_RETRY_S = 600.0
+_FIRST_RETRY_S = 1.0
+_RETRY_FACTOR = 4.0
+_LONGEST_RETRY_S = 600.0
 """Waits before the 2nd, 3rd … try: 1, 4, 16, 64 s by default (5 tries). A helper that restarts is back within that."""
 
 RESTART_S = 1.0
@@ -86,13 +90,13 @@ ERROR_CHARS = 300
 """Of an error's message that is kept with a dead letter."""
 
 
-def connector(dsn: str, *, role: str, name: str, timeout_s: float = 5.0) -> Connect:
+def connector(dsn: str, *, role: str, name: str) -> Connect:
     """Connections of `role`, seen in pg_stat_activity as `name`."""
 
     async def connect() -> asyncpg.Connection:
         return await asyncpg.connect(
             dsn,
-            timeout=timeout_s,
+            timeout=_CONNECT_S,
             server_settings={"role": role, "application_name": name, "search_path": "agent_data"},
         )
 
@@ -119,8 +123,6 @@ class QueueDriver(Driver):
         self._heard = asyncio.Event()
         self._callbacks: list[NotifyCallback] = []
         self._shutdown = asyncio.Event()
-
-    # --- statements --------------------------------------------------------------------------------------------------
 
     async def fetch(self, query: str, *args: object) -> list[dict[str, Any]]:
         async with self._lock:
@@ -165,8 +167,6 @@ class QueueDriver(Driver):
             self._connection = None
         raise StoreUnavailable from error
 
-    # --- listening ---------------------------------------------------------------------------------------------------
-
     async def add_listener(self, channel: str, callback: NotifyCallback) -> None:
         """Have `callback` called with every notification of the queue's channel, for as long as `listen` runs."""
         assert channel == CHANNEL
@@ -197,7 +197,7 @@ class QueueDriver(Driver):
                         return
                 # A connection may be open and yet bring nothing: a dropped route, a LISTEN undone by a pooler.
                 self._heard.clear()
-                await connection.execute(self._sql["queue.probe"], CHANNEL, PROBE, timeout=self._timeout)
+                await connection.execute(self._sql["queue.probe"], CHANNEL, _PROBE, timeout=self._timeout)
                 async with asyncio.timeout(self._timeout):
                     await self._heard.wait()
         finally:
@@ -205,11 +205,9 @@ class QueueDriver(Driver):
 
     def _hear(self, _connection: object, _pid: object, _channel: object, payload: object) -> None:
         self._heard.set()
-        if payload != PROBE:
+        if payload != _PROBE:
             for callback in self._callbacks:
                 callback(str(payload))
-
-    # --- what else the port asks for ---------------------------------------------------------------------------------
 
     @property
     def shutdown(self) -> asyncio.Event:
@@ -324,7 +322,7 @@ class Worker:
         concurrency: int = CONCURRENCY,
         poll_s: float = POLL_S,
         probe_s: float = PROBE_S,
-        first_retry_s: float = FIRST_RETRY_S,
+        first_retry_s: float = _FIRST_RETRY_S,
     ) -> None:
         """`connect` opens the worker's own connections, as mneme_app. `handlers`: by entrypoint. `lease_s`: seconds
         without a heartbeat until a job is given to another. `attempts`: tries before a job is held as a dead letter.
@@ -376,9 +374,7 @@ class Worker:
         except* (*STORE_FAILURES, NotReady) as group_error:
             error = group_error.exceptions[0]
             log.warning("the worker cannot begin", extra={"error": type(error).__name__, "reason": str(error)})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RESTART_S):
-                    await stop.wait()
+            await pause(stop, RESTART_S)
 
     async def _manage(self, manager: QueueManager) -> None:
         try:
@@ -416,7 +412,7 @@ class Worker:
         if final:
             log.error("a job failed for good and is held as a dead letter", extra=told)
             raise JobFailed(reason) from None
-        wait = min(LONGEST_RETRY_S, self._first_retry * RETRY_FACTOR**job.attempts) * random.uniform(0.8, 1.2)
+        wait = min(_LONGEST_RETRY_S, self._first_retry * _RETRY_FACTOR**job.attempts) * random.uniform(0.8, 1.2)
         log.warning("a job failed and will be tried again", extra={**told, "in_s": round(wait, 1)})
         raise RetryRequested(timedelta(seconds=wait), reason) from None
 

@@ -1,4 +1,5 @@
-"""The languages whose rules of fact, command and time are known, each as one file of data."""
+"""Languages: in which of them a message is written, the data of each whose rules are known (one file each), the sentences of a
+message, and of whom it speaks."""
 
 from __future__ import annotations
 
@@ -12,10 +13,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-# --- The languages: in which of them a message is written, and the data of each.
-
-# --- in which language a message is written, by its script and its function words -------------------------------------
-#
+# --- in which language a message is written, by its script and its function words ----------------------------------------
 # No library does it in the 0.1 ms that a message may cost: langdetect takes milliseconds and answers differently from call to
 # call, lingua holds hundreds of megabytes, fastText wants a model of its own. Function words are enough for sentences; where
 # they say nothing ("Berlin?"), neither would a library that is honest about it.
@@ -25,7 +23,7 @@ LANGUAGES = ("en", "es", "de", "fr", "pt", "zh")
 
 READ_CHARS = 600
 """Of a message its beginning tells its language."""
-READ_WORDS = 100
+_READ_WORDS = 100
 """As many words as that is."""
 _LEAST = 0.5
 """A word of at most two languages, at least."""
@@ -34,9 +32,9 @@ _HAN_SHARE = 0.2
 _MARKED = 2
 """What a letter that only few languages have is worth, in words."""
 
-SHORT_WORDS = 6
+_SHORT_WORDS = 6
 """Words up to which a text is short: of longer ones function words tell enough."""
-ENDING = 0.5
+_ENDING = 0.5
 """What an ending is worth, in words: it may be another language's by chance."""
 
 _WORD = re.compile(r"[^\W\d_]+(?:'(?:s|m|t|ve|re|ll|d)\b|')?")
@@ -44,7 +42,6 @@ _WORD = re.compile(r"[^\W\d_]+(?:'(?:s|m|t|ve|re|ll|d)\b|')?")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _OTHER_SCRIPT = re.compile(r"[\u3040-\u30ff\uac00-\ud7af\u0400-\u04ff\u0590-\u06ff\u0900-\u0e7f]")
 """Kana, Hangul, Cyrillic, Hebrew, Arabic, Indic scripts, Thai: none of the six."""
-
 
 _FOLDER = Path(__file__).parent
 _Weights = dict[str, tuple[tuple[str, float], ...]]
@@ -71,17 +68,9 @@ def _endings() -> tuple[tuple[str, tuple[tuple[str, float], ...]], ...]:
     return tuple((word[1:], owners) for word, owners in _weights(_IN_SHORT).items() if word.startswith("-"))
 
 
-_MARKS = {
-    "ñ": "es",
-    "¿": "es",
-    "¡": "es",
-    "ß": "de",
-    "ä": "de",
-    "ü": "de",
-    "ö": "de",
-    "ã": "pt",
-    "õ": "pt",
-} | dict.fromkeys("èœùûîë", "fr")
+_MARKS = (
+    dict.fromkeys("ñ¿¡", "es") | dict.fromkeys("ßäüö", "de") | dict.fromkeys("ãõ", "pt") | dict.fromkeys("èœùûîë", "fr")
+)
 
 
 def language_of(text: str) -> str:
@@ -95,7 +84,7 @@ def language_of(text: str) -> str:
             return "zh"
     scores: dict[str, float] = {}
     words = _WORD.findall(read)
-    for told in _short(words) if len(words) <= SHORT_WORDS else (_weights(_COMMON).get(word, ()) for word in words):
+    for told in _short(words) if len(words) <= _SHORT_WORDS else (_weights(_COMMON).get(word, ()) for word in words):
         for code, share in told:
             scores[code] = scores.get(code, 0) + share
     if not read.isascii():
@@ -113,7 +102,7 @@ def judged(words: Iterable[str], text: str = "") -> str:
     letters beyond ASCII."""
     scores: dict[str, float] = {}
     known = _weights(_COMMON)
-    for word in islice(words, READ_WORDS):
+    for word in islice(words, _READ_WORDS):
         if word in known and len(word) > 1:  # "I'm" has French's "m", and "i" stands in four languages
             for code, share in known[word]:
                 scores[code] = scores.get(code, 0.0) + share
@@ -135,7 +124,7 @@ def _short(words: Sequence[str]) -> Iterator[tuple[tuple[str, float], ...]]:
             continue
         for ending, owners in _endings():
             if len(word) > len(ending) + 1 and word.endswith(ending):
-                yield tuple((code, share * ENDING) for code, share in owners)
+                yield tuple((code, share * _ENDING) for code, share in owners)
 
 
 def function_word(word: str) -> bool:
@@ -155,14 +144,13 @@ def function_word(word: str) -> bool:
 # the parts <MONTH>, <WEEKDAY> and <COUNT> are made, of [kin] the part <KIN>.
 
 _MACRO = re.compile(r"<([A-Z_]+)>")
-_DEFINITION = re.compile(r"<([A-Z_]+)> = (.+)")
+DEFINITION = re.compile(r"<([A-Z_]+)> = (.+)")
 _NOTHING = re.compile(r"(?!)")
 
 
 class Language(Struct, frozen=True):
-    """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative, lower
-    case, and its English name;
-    `facts`, `commands`, `guesses`, `times`: (pattern, what it gives)."""
+    """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative (lower case) and
+    its English name; `facts`, `commands`, `guesses`, `times`: (pattern, what it gives)."""
 
     code: str
     texts: Mapping[str, str]
@@ -203,8 +191,8 @@ def read(code: str, text: str) -> Language:
             current = sections.setdefault(head[1], [])
             if kin and "KIN" not in macros:
                 macros["KIN"] = _alternatives(kin)
-        elif definition := _DEFINITION.fullmatch(line):
-            macros[definition[1]] = _expand(definition[2], macros)
+        elif definition := DEFINITION.fullmatch(line):
+            macros[definition[1]] = expand(definition[2], macros)
         elif current is None:
             raise ValueError(f"a line before the first section: {line!r}")
         elif current is sections.get("kin"):
@@ -221,20 +209,12 @@ def read(code: str, text: str) -> Language:
                 if macro := _WORDS.get(left):
                     macros[macro] = _alternatives([each.replace("_", " ") for each in right.replace("|", " ").split()])
             elif named:
-                current.append((left, _expand(right, macros)))
+                current.append((left, expand(right, macros)))
             else:
-                current.append((_expand(left, macros), right))
-    sources = dict(sections.get("patterns", ()))
-    return Language(
-        code,
-        dict(sections.get("texts", ())),
-        sources,
-        kin,
-        tuple(sections.get("facts", ())),
-        tuple(sections.get("commands", ())),
-        tuple(sections.get("guesses", ())),
-        tuple(sections.get("times", ())),
-    )
+                current.append((expand(left, macros), right))
+    texts, sources = (dict(sections.get(name, ())) for name in ("texts", "patterns"))
+    lines = (tuple(sections.get(name, ())) for name in ("facts", "commands", "guesses", "times"))
+    return Language(code, texts, sources, kin, *lines)
 
 
 _WORDS = {"months": "MONTH", "weekdays": "WEEKDAY", "numbers": "COUNT"}
@@ -245,7 +225,9 @@ def _alternatives(words: Iterable[str]) -> str:
     return "(?:" + "|".join(sorted(map(re.escape, words), key=len, reverse=True)) + ")"
 
 
-def _expand(pattern: str, macros: Mapping[str, str]) -> str:
+def expand(pattern: str, macros: Mapping[str, str]) -> str:
+    """A pattern with its parts put in. Raises `ValueError` for one that is not defined."""
+
     def part(name: re.Match[str]) -> str:
         if name[1] not in macros:
             raise ValueError(f"<{name[1]}> is not defined, in {pattern!r}")
@@ -262,9 +244,9 @@ def all_of(name: str) -> re.Pattern[str]:
     )
 
 
-# --- The sentences of a message in any of the languages; of whom a message speaks, and whether of anything but the talk itself.
+# --- the sentences of a message in any of the languages ------------------------------------------------------------------
 
-MAX_SENTENCES = 60
+_MAX_SENTENCES = 60
 MAX_SENTENCE_CHARS = 600
 """A longer sentence is nobody's talk."""
 _STOP = re.compile(r"[.!?…]+(?=[\s)\"'”»]|$)|[。！？；]+|\n+|;\s")
@@ -294,7 +276,7 @@ def sentences(text: str) -> Iterator[Sentence]:
             yield Sentence(begin, stop, "?" in text[stop:end] or "？" in text[stop:end])
             count += 1
         begin = end
-        if count >= MAX_SENTENCES:
+        if count >= _MAX_SENTENCES:
             return
 
 
@@ -305,7 +287,7 @@ def _stops(text: str) -> Iterator[tuple[int, int]]:
     yield len(text), len(text)
 
 
-# --- of whom it speaks: words, by language (`speech.toml`) ------------------------------------------------------------
+# --- of whom a message speaks, and whether of anything but the talk itself: words, by language (`speech.toml`) -----------
 
 FILE = Path(__file__).with_name("speech.toml")
 UNSPACED = "zh"

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from app.languages import LANGUAGES, Language, language
 from app.memory.extract_grammar import EDGES, capital, inner, words
 from app.memory.secrets import looks_secret
-from app.memory.text import normalise
+from app.memory.text import normalise, slug
 from app.store.kinds import LearnedKind
 
 
@@ -110,8 +110,7 @@ class SourceExchange(Struct, frozen=True):
     instructions: str = ""
 
 
-# --- what a change puts in doubt --------------------------------------------------------------------------------------
-#
+# --- what a change puts in doubt -----------------------------------------------------------------------------------------
 # Who moved to another city may go to another gym (`doubts.txt` has the table and its reasons).
 
 
@@ -120,10 +119,6 @@ def _table() -> dict[str, tuple[str, ...]]:
     lines = Path(__file__).with_name("doubts.txt").read_text(encoding="utf-8").splitlines()
     rows = (line.partition("#")[0].partition(" => ") for line in lines if not line.startswith("#"))
     return {changed.strip(): tuple(doubted.split()) for changed, arrow, doubted in rows if arrow}
-
-
-def _doubted(changed: str) -> tuple[str, ...]:
-    return tuple(name.rstrip("!") for name in _table().get(changed, ()))
 
 
 def ends_with(ended: str) -> frozenset[str]:
@@ -136,22 +131,22 @@ def with_doubts(candidate: MemoryCandidate) -> MemoryCandidate:
     changed = {each.predicate for each in candidate.ends if each.predicate and each.subject == "user"}
     if candidate.kind == "correction" and candidate.triple is not None and candidate.triple.subject == "user":
         changed.add(candidate.triple.predicate)
-    rows = [_doubted(each) for each in sorted(changed)]
+    rows = [[name.rstrip("!") for name in _table().get(each, ())] for each in sorted(changed)]
     # "I left London": the home or the employer; in doubt is only what either would put in doubt.
     doubted = [name for name in rows[0] if all(name in row for row in rows)] if rows else []
     said = {candidate.triple.predicate} if candidate.triple else set()
     return replace(candidate, doubts=tuple(name for name in doubted if name not in changed | said))
 
 
-# --- candidates in the making -----------------------------------------------------------------------------------------
+# --- candidates in the making --------------------------------------------------------------------------------------------
 
-MAX_TOOL_CALLS = 4
+_MAX_TOOL_CALLS = 4
 """Of one exchange that are remembered; an agent's loop has its own history."""
 EXPLICIT_IMPORTANCE = 0.9
 EXPLICIT_CONFIDENCE = 0.95
 """Of what the user asks to remember, at least."""
-TOOL_IMPORTANCE = 0.3
-TOOL_CONFIDENCE = 0.7
+_TOOL_IMPORTANCE = 0.3
+_TOOL_CONFIDENCE = 0.7
 
 PROVENANCE: Mapping[LearnedKind, Provenance] = {
     "preference": Provenance.PREFERENCE,
@@ -168,7 +163,7 @@ IMPORTANCE: Mapping[LearnedKind, float] = {
     "instruction": 0.85,
     "correction": 0.8,
     "event": 0.55,
-    "tool_outcome": TOOL_IMPORTANCE,
+    "tool_outcome": _TOOL_IMPORTANCE,
 }
 """Of a statement that nobody stressed."""
 
@@ -191,7 +186,7 @@ def make_candidate(
     )
 
 
-# --- entities ---------------------------------------------------------------------------------------------------------
+# --- entities ------------------------------------------------------------------------------------------------------------
 
 _NAME_RUN = re.compile(r"(?<!^)\b[A-Z][\w&'-]*(?: (?:of |de |the )?[A-Z][\w&'-]*)*")
 _NOUN = re.compile(r"[a-z][a-z-]{2,}")
@@ -204,11 +199,11 @@ def entities(content: str, value: str) -> tuple[str, ...]:
     if not runs:
         plain = words("pointing") | words("small") | words("not_entities")
         runs = [word for word in _NOUN.findall(value.lower()) if word not in plain]
-    slugs = (re.sub(r"[^\w]+", "-", run.lower().removesuffix("'s")).strip("-") for run in runs)
-    return tuple(dict.fromkeys(slug for slug in slugs if slug))[:_ENTITIES]
+    slugs = (slug(run.lower().removesuffix("'s")) for run in runs)
+    return tuple(dict.fromkeys(each for each in slugs if each))[:_ENTITIES]
 
 
-# --- tool calls -------------------------------------------------------------------------------------------------------
+# --- tool calls ----------------------------------------------------------------------------------------------------------
 
 _ARGUMENTS = 4
 _ARGUMENT_CHARS = 60
@@ -217,7 +212,7 @@ _ARGUMENT_CHARS = 60
 def tool_candidates(exchange: SourceExchange) -> list[MemoryCandidate]:
     """What was done with tools (seed 001 §4.2: an episode of what was done), name and short arguments only."""
     found = []
-    for call in list(exchange.tool_calls)[:MAX_TOOL_CALLS]:
+    for call in list(exchange.tool_calls)[:_MAX_TOOL_CALLS]:
         body = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(body, Mapping) or not isinstance(body.get("name"), str) or not body["name"]:
             continue
@@ -225,7 +220,7 @@ def tool_candidates(exchange: SourceExchange) -> list[MemoryCandidate]:
         told = ", ".join(f"{key} {value}" for key, value in arguments[:_ARGUMENTS])
         content = f"Used the tool {body['name']}" + (f" with {told}" if told else "")
         draft = make_candidate(
-            content, "tool_outcome", importance=TOOL_IMPORTANCE, confidence=TOOL_CONFIDENCE, tag="tool", value=told
+            content, "tool_outcome", importance=_TOOL_IMPORTANCE, confidence=_TOOL_CONFIDENCE, tag="tool", value=told
         )
         found.append(replace(draft, secret=looks_secret("; ".join(f"{key}: {value}" for key, value in arguments))))
     return found
@@ -242,14 +237,13 @@ def _arguments(raw: Any) -> list[tuple[str, str]]:
     return [(key, " ".join(value.split())) for key, value in plain if 0 < len(value) <= _ARGUMENT_CHARS]
 
 
-# --- What a user says half-heartedly: "I might move to Berlin", "I think I'm allergic to nuts", "I'm thinking about a dog".
-#
+# --- guesses: "I might move to Berlin", "I think I'm allergic to nuts", "I'm thinking about a dog" -----------------------
 # Nobody vouches for it, so it begins in the session (L1) and has to prove of use (seed 000 §5). It contradicts nothing, ends
 # nothing and has no triple. The hedges are data: `[guesses]` of app/languages/<code>.txt.
 
 GUESS_CONFIDENCE = 0.4
 """Below the 0.5 of what is plainly concluded (seed 000 §5.4, step 3): the user is in two minds."""
-GUESS_IMPORTANCE = 0.4
+_GUESS_IMPORTANCE = 0.4
 """Between what a tool did (0.3) and what happened on a day (0.55)."""
 MAX_WORDS, MAX_CHARS, MAX_HAN = 12, 100, 20
 """As long as a value of a fact may be (`features/multilingual`)."""
@@ -311,19 +305,11 @@ def guess(body: str, spoken: Language, facts: Callable[[str], Iterable[MemoryCan
             continue
         between = "" if spoken.texts.get("spaces") == "no" else " "
         said = groups["v"] if groups.get("v") else f"{groups['a']}{between}{groups['b']}"
-        found = _hedged(facts(said), rule.label)
-        if found:
-            return found
+        # What orders something, or sets something right, is no guess.
+        stated = [each for each in facts(said) if each.kind in GUESSES and not each.ends]
+        if stated:
+            return [as_guess(replace(each, content=normalise(rule.label.format(said=each.content)))) for each in stated]
     return []
-
-
-def _hedged(found: Iterable[MemoryCandidate], label: str) -> list[MemoryCandidate]:
-    """Statements as guesses; what orders something, or sets something right, is no guess."""
-    return [
-        as_guess(replace(each, content=normalise(label.format(said=each.content))))
-        for each in found
-        if each.kind in GUESSES and not each.ends
-    ]
 
 
 def as_guess(candidate: MemoryCandidate) -> MemoryCandidate:
@@ -332,7 +318,7 @@ def as_guess(candidate: MemoryCandidate) -> MemoryCandidate:
         candidate,
         provenance_type=Provenance.SYSTEM_INFERRED,
         confidence=min(candidate.confidence, GUESS_CONFIDENCE),
-        importance=min(candidate.importance, GUESS_IMPORTANCE),
+        importance=min(candidate.importance, _GUESS_IMPORTANCE),
         explicit=False,
         triple=None,
         since=None,

@@ -12,7 +12,7 @@ import unicodedata
 from datetime import UTC, date, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from msgspec import Struct
 
@@ -83,7 +83,7 @@ def predicate_type(kind: LearnedKind, predicate: str) -> str:
     return "preference" if kind == "preference" or predicate.startswith("favourite_") else "attribute"
 
 
-# --- relations --------------------------------------------------------------------------------------------------------
+# --- relations -----------------------------------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_]+(?:['’.:/-][^\W_]+)*")
 _SHORT = 3  # letters: "gas" and "bus" are no plurals
@@ -109,9 +109,9 @@ def relation(one: Triple | None, other: Triple | None) -> TripleRelation:
         return TripleRelation.CONFLICT if ours == theirs else TripleRelation.NONE
     if one.predicate != other.predicate:
         return TripleRelation.NONE
-    if ours == theirs or (of_thing(one) and same_value(one.value, other.value)):
+    if ours == theirs or (_of_thing(one) and same_value(one.value, other.value)):
         return TripleRelation.SAME
-    if not (single_valued(one.predicate) or of_thing(one)):
+    if not (single_valued(one.predicate) or _of_thing(one)):
         return TripleRelation.NONE
     if ours and theirs and (ours <= theirs or theirs <= ours):
         return TripleRelation.SAME
@@ -129,7 +129,7 @@ def single_valued(predicate: str) -> bool:
     return predicate in single or predicate.startswith("favourite_")
 
 
-def of_thing(triple: Triple) -> bool:
+def _of_thing(triple: Triple) -> bool:
     """Whether it tells an attribute of a thing with an id ("customer:gai_123"): of these it has one at a time, as a row has one
     value in each column; but not of what one may like, or avoid, any number."""
     many = triple.predicate in words("many_valued") or triple.predicate.startswith("not_")
@@ -203,8 +203,7 @@ def _singular(word: str) -> str:
     return word[:-1] if plural else word
 
 
-# --- the same value, however it is written: "NET 30" and "net-30 days", "$3,500" and "3500.00" ------------------------
-#
+# --- the same value, however it is written: "NET 30" and "net-30 days", "$3,500" and "3500.00" ---------------------------
 # What counts is told in docs/explanation/conflicts.md. In doubt two values differ: then somebody looks, and nothing is lost.
 
 _CURRENCIES = {"$": "usd", "€": "eur", "£": "gbp", "¥": "jpy", "us$": "usd"}
@@ -213,7 +212,7 @@ _TRUE = frozenset({"true", "yes", "y", "t"})
 _FALSE = frozenset({"false", "no", "n", "f"})
 _SPAN_UNITS = frozenset({"day", "days"})
 """After a word and a number they add nothing: "NET 30 days". After a number alone they are its unit."""
-MAX_VALUE_CHARS = 400
+_MAX_VALUE_CHARS = 400
 """Characters of a value that are compared: longer ones are texts, and compared as they begin."""
 
 _NUMBER = re.compile(
@@ -222,16 +221,10 @@ _NUMBER = re.compile(
 )
 _MOMENT = re.compile(r"(\d{4}-\d{2}-\d{2})(?:[t ](\d{2}:\d{2}.*))?")
 _SPOKEN = re.compile(
-    r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? )?"
-    r"(?:(?P<d1>\d{1,2})(?:st|nd|rd|th)?(?: of)? (?P<m1>[a-z]+)\.?|(?P<m2>[a-z]+)\.? (?P<d2>\d{1,2})(?:st|nd|rd|th)?)"
-    r",? (?P<y>\d{4})"
+    r"(?:(?:mon|tues|wednes|thurs|fri|satur|sun)day,? )?(?:(?P<d1>\d{1,2})(?:st|nd|rd|th)?(?: of)? (?P<m1>[a-z]+)\.?|"
+    r"(?P<m2>[a-z]+)\.? (?P<d2>\d{1,2})(?:st|nd|rd|th)?),? (?P<y>\d{4})"
 )
 _RUNS = re.compile(r"[^\W\d_]+|\d+")
-
-
-class _Number(NamedTuple):
-    amount: Decimal
-    unit: str
 
 
 def same_value(one: str, other: str) -> bool:
@@ -242,22 +235,18 @@ def same_value(one: str, other: str) -> bool:
     if (left := _moment(ours)) is not None and (right := _moment(theirs)) is not None:
         return _same_moment(left, right)
     if (first := _number(ours)) is not None and (second := _number(theirs)) is not None:
-        return first.amount == second.amount and (first.unit == second.unit or not first.unit or not second.unit)
-    left_truth, right_truth = _truth(ours), _truth(theirs)
-    if left_truth is not None and right_truth is not None:
-        return left_truth == right_truth
+        (amount, unit), (other_amount, other_unit) = first, second
+        return amount == other_amount and (unit == other_unit or not unit or not other_unit)
+    if {ours, theirs} <= _TRUE | _FALSE:
+        return (ours in _TRUE) == (theirs in _TRUE)
     said, told = _words(ours), _words(theirs)
     return said == told and said != ""
 
 
 def _plain(text: str) -> str:
     """Without case, widths of letters, outer marks and doubled spaces."""
-    plain = unicodedata.normalize("NFKC", text[:MAX_VALUE_CHARS]).casefold().replace("’", "'")
+    plain = unicodedata.normalize("NFKC", text[:_MAX_VALUE_CHARS]).casefold().replace("’", "'")
     return " ".join(plain.split()).strip(" .,;:!\"'“”")
-
-
-def _truth(text: str) -> bool | None:
-    return True if text in _TRUE else False if text in _FALSE else None
 
 
 def _moment(text: str) -> date | datetime | None:
@@ -282,14 +271,12 @@ def _same_moment(one: date | datetime, other: date | datetime) -> bool:
     """A day is the same as any moment of it."""
     if isinstance(one, datetime) and isinstance(other, datetime):
         return one == other
-    return _day(one) == _day(other)
+    ours, theirs = (each.date() if isinstance(each, datetime) else each for each in (one, other))
+    return ours == theirs
 
 
-def _day(moment: date | datetime) -> date:
-    return moment.date() if isinstance(moment, datetime) else moment
-
-
-def _number(text: str) -> _Number | None:
+def _number(text: str) -> tuple[Decimal, str] | None:
+    """An amount and its unit, "" for none."""
     match = _NUMBER.fullmatch(text)
     if match is None:
         return None
@@ -304,7 +291,7 @@ def _number(text: str) -> _Number | None:
         amount = Decimal(match["sign"] + re.sub(r"[,' ]", "", match["digits"]))
     except InvalidOperation:  # pragma: no cover - the pattern admits numbers only
         return None
-    return _Number(amount, unit.removesuffix("s") if unit not in _CODES else unit)
+    return amount, unit.removesuffix("s") if unit not in _CODES else unit
 
 
 def _words(text: str) -> str:
@@ -318,7 +305,7 @@ def _words(text: str) -> str:
     return "".join(parts)
 
 
-# --- conflicts --------------------------------------------------------------------------------------------------------
+# --- conflicts -----------------------------------------------------------------------------------------------------------
 
 AUTHORITY = {
     Provenance.USER_STATED: 3,
@@ -357,8 +344,7 @@ def prefer(one: ClaimSide, other: ClaimSide) -> tuple[bool, str]:
     return one.text > other.text, "trust_confidence"
 
 
-# --- What the user says to "I have a note from 3 May that …; is that still right?" (seed 004, active validation flow).
-#
+# --- answers to "I have a note from 3 May that …; is that still right?" (seed 004, active validation flow) ---------------
 # A question counts as put only if the assistant's words put it, at their end; and an answer only if it begins with one. What is
 # unclear is none: the note stays in doubt, and is asked about again.
 
@@ -366,7 +352,7 @@ MAX_ANSWER = 400
 """Characters of a message that are looked at: an answer stands at its beginning."""
 MAX_VALUE_WORDS = 5
 """Of what is right instead: "No, Thursday now"."""
-NAMES_IT = 0.5
+_NAMES_IT = 0.5
 """Share of a note's words that a question about it has: what the assistant says in its own words."""
 
 _YES = re.compile(
@@ -377,10 +363,9 @@ _YES = re.compile(
     re.IGNORECASE,
 )
 _NO = re.compile(
-    r"\s*(?:no(?! (?:problem|worries|need|idea|thanks|thank|rush|doubt|change|one|clue|matter|way|longer sure)\b)|nope|nah|"
-    r"not (?:any ?more|any longer|quite|really|right|true)|wrong|incorrect|"
-    r"(?:that|it) (?:isn't|is not|doesn't|does not|is no longer|no longer is)|"
-    r"i (?:don't|do not)(?! (?:know|think|remember|recall|care|mind)\b)|"
+    r"\s*(?:no(?! (?:problem|worries|need|idea|thanks|thank|rush|doubt|change|one|clue|matter|way|longer sure)\b)|nope|"
+    r"nah|not (?:any ?more|any longer|quite|really|right|true)|wrong|incorrect|(?:that|it) (?:isn't|is not|doesn't|"
+    r"does not|is no longer|no longer is)|i (?:don't|do not)(?! (?:know|think|remember|recall|care|mind)\b)|"
     r"(?:that's|it's|that is|it is) (?:not|no longer|outdated|out of date|wrong|incorrect|old))\b",
     re.IGNORECASE,
 )
@@ -453,7 +438,7 @@ def puts(said: str, note: Note) -> bool:
     bare = wanted | _ASKING >= set(terms(told[last]))
     begin = last - 1 if last and bare and not told[last - 1].endswith("?") else last
     around = set(terms(" ".join(told[begin : last + 1])))
-    return len(wanted & around) >= NAMES_IT * len(wanted)
+    return len(wanted & around) >= _NAMES_IT * len(wanted)
 
 
 def reply_to(note: Note, text: str) -> Reply | None:

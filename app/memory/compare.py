@@ -25,8 +25,7 @@ from app.providers.helper import Helper, Words
 from app.store.kinds import DOUBTABLE
 from app.store.learning import Changes, Contradiction, DoubtedMemory, HistoryEvent, KnownMemory, Member
 
-# --- texts: whether one denies the other, in any of the six languages -------------------------------------------------
-#
+# --- texts: whether one denies the other, in any of the six languages ----------------------------------------------------
 # The words are data: `antonyms`, `negative` and `tone` of [texts] in app/languages/<code>.txt; the negative words of English
 # are those of `text`. Texts of two languages, or of none that is known, are compared as English ones.
 
@@ -118,7 +117,7 @@ def _bare(text: str, own: _Words) -> tuple[bool, str]:
     return denied, text
 
 
-# --- statements and memories ------------------------------------------------------------------------------------------
+# --- statements and memories ---------------------------------------------------------------------------------------------
 
 CONTRARY = 0.6
 """τ_sim: cosine above which two statements are compared for one denying the other. "Never" and an antonym move the vector of a
@@ -206,8 +205,7 @@ def _apart(draft: Draft, item: IngestItem) -> bool:
     return ours not in theirs and theirs not in ours
 
 
-# --- memories in unlike words: the helper LLM's judgement -------------------------------------------------------------
-#
+# --- memories in unlike words: the helper LLM's judgement ----------------------------------------------------------------
 # It decides nothing: of two that cannot both be so now the one that was said earlier is in doubt until the user has spoken, as
 # after a move the commute is (`Ingest`). An LLM that errs, or obeys a memory that it was given to judge, costs a question.
 

@@ -112,12 +112,15 @@ def make_drafts(
     return made
 
 
-# --- memories while a job takes statements in -------------------------------------------------------------------------
+# --- memories while a job takes statements in ----------------------------------------------------------------------------
+
+
+_EVER = datetime(1, 1, 1, tzinfo=UTC)
 
 
 class IngestItem(Struct):
-    """A memory that is known, one that this job makes, or (with an heir) another wording of one. `times`, `added`: what this
-    job's statements give to it. `confidence` is kept up to date."""
+    """A memory that is known, one that this job makes, or (with an heir) another wording of one, of which only what comparing
+    needs is set. `times`, `added`: what this job's statements give to it. `confidence` is kept up to date."""
 
     id: UUID
     text: str
@@ -126,18 +129,18 @@ class IngestItem(Struct):
     content_hash: bytes
     kind: str
     triple: Triple | None
-    tier: int
-    scope: int
-    session_id: UUID | None
-    importance: float
-    confidence: float
-    provenance: int
-    expires_at: datetime | None
-    validated: bool
-    valid_from: datetime
-    stated_at: datetime
-    sources: list[dict[str, Any]]
-    source_message_ids: list[UUID]
+    tier: int = 0
+    scope: int = 0
+    session_id: UUID | None = None
+    importance: float = 0.0
+    confidence: float = 0.0
+    provenance: int = Provenance.SYSTEM_INFERRED
+    expires_at: datetime | None = None
+    validated: bool = False
+    valid_from: datetime = _EVER
+    stated_at: datetime = _EVER
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    source_message_ids: list[UUID] = field(default_factory=list)
     access_count: int = 0
     reinforcement_count: int = 0
     domain: bool = False
@@ -225,9 +228,6 @@ def known_item(known: KnownMemory) -> IngestItem:
     )
 
 
-_EVER = datetime(1, 1, 1, tzinfo=UTC)
-
-
 def member_item(member: Member) -> IngestItem:
     """Another wording of a memory in force: only what comparing needs."""
     return IngestItem(
@@ -238,18 +238,6 @@ def member_item(member: Member) -> IngestItem:
         content_hash=member.content_hash,
         kind=member.kind,
         triple=_triple(member.subject_entity_id, member.predicate, member.object_value),
-        tier=0,
-        scope=0,
-        session_id=None,
-        importance=0.0,
-        confidence=0.0,
-        provenance=Provenance.SYSTEM_INFERRED,
-        expires_at=None,
-        validated=False,
-        valid_from=_EVER,
-        stated_at=_EVER,
-        sources=[],
-        source_message_ids=[],
         valid_to=member.valid_to,
         heir=member.root,
         how="merged",

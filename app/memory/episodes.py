@@ -15,7 +15,7 @@ from app.memory.text import is_question, names, sentences, slug, strip_injected,
 from app.store.consolidation import MAX_TOOLS, Episode
 
 MAX_TOPICS = 12
-MAX_LABEL = 4
+_MAX_LABEL = 4
 
 _MEASURE = re.compile(
     r"(?P<label>[^\d→]{3,80}?)\s*(?:→|->|=>|:|\b(?:got|had|has|reached|earned|made|took|brought)\b)\s*"
@@ -31,7 +31,7 @@ _SHORT_ANSWER = re.compile(
 )
 
 
-# --- one exchange -----------------------------------------------------------------------------------------------------
+# --- one exchange --------------------------------------------------------------------------------------------------------
 
 
 def episode_of(
@@ -82,13 +82,13 @@ def measure_of(text: str) -> dict[str, Any] | None:
     """The first figure that is reported of something: "Suggested recipe post → 340 views"."""
     for sentence in sentences(text):
         match = _MEASURE.search(sentence)
-        label = terms(match["label"])[-MAX_LABEL:] if match is not None else []
+        label = terms(match["label"])[-_MAX_LABEL:] if match is not None else []
         if match is not None and label:
             return {"label": label, "value": float(match["value"].replace(",", "")), "unit": match["unit"].lower()}
     return None
 
 
-# --- what a procedure asks for ----------------------------------------------------------------------------------------
+# --- what a procedure asks for -------------------------------------------------------------------------------------------
 
 
 def types_of(things: Iterable[str]) -> set[str]:
@@ -96,7 +96,7 @@ def types_of(things: Iterable[str]) -> set[str]:
     return {each.partition(":")[0] for each in things if ":" in each}
 
 
-MAX_SOUGHT = 8
+_MAX_SOUGHT = 8
 """Predicates, and types of rows, that one habit may name."""
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -148,7 +148,7 @@ def augmentation(details: Mapping[str, Any], query: str) -> Augmentation:
     predicates: list[SoughtPredicate] = []
     rows: list[SoughtRows] = []
     parts = action.get("augment_retrieval")
-    for part in map(_object, parts[:MAX_SOUGHT] if isinstance(parts, list) else ()):
+    for part in map(_object, parts[:_MAX_SOUGHT] if isinstance(parts, list) else ()):
         pattern, kind, boost = part.get("memory_predicate"), part.get("domain_query"), part.get("importance_boost", 0.0)
         if isinstance(pattern, str) and pattern:
             whose = part.get("entity")

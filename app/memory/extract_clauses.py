@@ -19,7 +19,7 @@ from app.text_cache import of_texts
 MAX_HEAD = 12_000
 MAX_TAIL = 4_000
 """Characters of a message that are read, from its beginning and its end: in a longer one the middle is a document."""
-MAX_CLAUSES = 400
+_MAX_CLAUSES = 400
 MASK = "\n"
 MAX_OWN_WORD = 400
 """Characters of a message that may order something: four long sentences. A longer one rather carries something."""
@@ -87,12 +87,12 @@ def _clauses(text: str) -> list[Clause]:
             break
         if not _JOKE.search(sentence):
             found += _stated(text, start, end, number)
-        if len(found) >= MAX_CLAUSES:
+        if len(found) >= _MAX_CLAUSES:
             break
-    return found[:MAX_CLAUSES]
+    return found[:_MAX_CLAUSES]
 
 
-# --- masking ----------------------------------------------------------------------------------------------------------
+# --- masking -------------------------------------------------------------------------------------------------------------
 
 _FENCE = re.compile(r"(?:```|~~~)")
 _BLOCKS = re.compile(
@@ -102,8 +102,7 @@ _BLOCKS = re.compile(
     r"|^[ \t]*[\[{\"][^\n]*[\]},:\"][ \t]*$"  # JSON
     r"|^(?: {4}|\t)[^\n]*$"  # indented code
     r"|^[ \t]*(?:import |from \S+ import|def |class |return |const |let |var |function |#include|public |SELECT |"
-    r"INSERT )"
-    r"[^\n]*$"
+    r"INSERT )[^\n]*$"
     r"|https?://\S+",
     re.MULTILINE,
 )
@@ -126,21 +125,17 @@ _ROLE = re.compile(
 """A line of a transcript, a prompt or a document with headings: what follows was pasted."""
 _LETTER = re.compile(
     r"^[ \t]*(?:dear |to whom it may|from: |to: |subject: |sent: |date: |-{3,} ?(?:forwarded|original)|"
-    r"on .{5,60} wrote:|"
-    r"(?:e-?mail|message|letter|note) from (?!me\b|myself\b|today\b)[^\s:.,]+(?: [^\s:.,]+)?"
+    r"on .{5,60} wrote:|(?:e-?mail|message|letter|note) from (?!me\b|myself\b|today\b)[^\s:.,]+(?: [^\s:.,]+)?"
     r"(?::|[.,](?!\s*(?:i|i'm|i've|my|we|our)\b)))",
     re.IGNORECASE | re.MULTILINE,
 )
 _MATERIAL = (
     r"translat|summari[sz]|rewrite|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|"
-    r"shorten|"
-    r"analy[sz]|classif|review|grade|complete|continue|extract|convert|format|parse|explain|simplif|critique|"
-    r"respond to|"
-    r"reply to|answer this|check|turn|make this|read|consider|evaluate|rate|expand|transcrib|tag|label|annotate|detect|"
-    r"categori[sz]|identify|draft|write|compose|generate|say|phrase|example|sentence|statement|text|email|letter|"
-    r"passage|"
-    r"paragraph|review|prompt|quote|tweet|post|message|article|essay|story|lyrics|dialogue|script|bio|input|output|"
-    r"following|below"
+    r"shorten|analy[sz]|classif|review|grade|complete|continue|extract|convert|format|parse|explain|simplif|critique|"
+    r"respond to|reply to|answer this|check|turn|make this|read|consider|evaluate|rate|expand|transcrib|tag|label|"
+    r"annotate|detect|categori[sz]|identify|draft|write|compose|generate|say|phrase|example|sentence|statement|text|"
+    r"email|letter|passage|paragraph|review|prompt|quote|tweet|post|message|article|essay|story|lyrics|dialogue|script|"
+    r"bio|input|output|following|below"
 )
 _TASK_COLON = re.compile(rf"\b(?:{_MATERIAL})\w*\b[^.!?:\n]{{0,120}}:", re.IGNORECASE)
 _TASK_BELOW = re.compile(
@@ -149,8 +144,7 @@ _TASK_BELOW = re.compile(
     r"essay|article|passage|post|tweet|story|poem|grammar))\b[^.!?\n]{0,60}\s[–—-]{1,2}\s"
     r"|\b(?:translat|summari[sz]|rewrit|rephras|paraphras|proofread|proof-read|correct|edit|fix|improve|polish|shorten|"
     r"analy[sz]|classif|review|simplif|critique|evaluat|categori[sz])\w*\b[^.!?\n]{0,80}\b(?:following|below|this|"
-    r"these)\b"
-    r"[^.!?\n]{0,80}(?:[.!?]|\n)"
+    r"these)\b[^.!?\n]{0,80}(?:[.!?]|\n)"
     r"|\b(?:fix|correct|check|improve|polish|proofread)\w* (?:the |its |any )?(?:grammar|spelling|typos?|punctuation|"
     r"wording)\b[^.!?\n,]{0,40}[.!?,\n](?!\s*(?:i|i'm|i've|my|we|our)\b)",
     re.IGNORECASE | re.MULTILINE,
@@ -244,7 +238,7 @@ def _is_contraction_span(text: str, span: tuple[int, int]) -> bool:
     return text[span[0]] == "'" and span[0] > 0 and text[span[0] - 1].isalnum()
 
 
-# --- sentences and clauses --------------------------------------------------------------------------------------------
+# --- sentences and clauses -----------------------------------------------------------------------------------------------
 
 _STOP = re.compile(r"[.!?…]+(?=[\s)\"'”]|$)|\n+|;")
 _ABBREVIATION = re.compile(
@@ -262,17 +256,15 @@ _JOKE = re.compile(r"\b(?:lol|lmao|rofl|haha\w*|hehe\w*|yeah right|as if)\b|(?<!
 _FICTION = re.compile(
     r"^\W*(?:imagine|pretend|suppose|assume|let's (?:say|pretend|imagine|assume|suppose|play)|say,|role-?play|act as|"
     r"act like"
-    r"|you are (?!wrong|mistaken)|you're (?!wrong|mistaken)|what if|hypothetically|in (?:this|my|the|a) "
-    r"(?:story|novel|scenario|dream|game|book|movie|"
-    r"film|play)"
+    r"|you are (?!wrong|mistaken)|you're (?!wrong|mistaken)|what if|hypothetically|in (?:this|my|the|a) (?:story|novel|"
+    r"scenario|dream|game|book|movie|film|play)"
     r"|for the sake of argument|picture this|once upon)|\b(?:role-?play(?:ing)?|pretend (?:that |to be |i|you|we)"
     r"|imagine (?:that |i|you|we|a)|my character|hypothetical|fictional|alter ego)\b",
     re.IGNORECASE,
 )
 _ARTWORK = re.compile(
     r"\b(?:write|draft|compose|generate|create|make up|tell|invent|give)\b[^.!?\n]{0,60}\b(?:poem|story|song|joke|"
-    r"essay|"
-    r"dialogue|speech|tweet|haiku|limerick|rap|script|scene|monologue|sentence|example|caption|slogan|line|"
+    r"essay|dialogue|speech|tweet|haiku|limerick|rap|script|scene|monologue|sentence|example|caption|slogan|line|"
     r"character)s?\b",
     re.IGNORECASE,
 )
@@ -290,9 +282,8 @@ _ADVISED = re.compile(
 _TASTE = re.compile(r"can't (?:stand|bear|eat|drink)\b(?! (?:i|you|we|they)\b)", re.IGNORECASE)
 _DOUBT = re.compile(
     r"^(?:i|we) (?:think|guess|suppose|wish|hope|doubt|believe|imagine|dreamed|dreamt|wonder|assume|bet|heard|read|"
-    r"said|told|"
-    r"pretend|feel like|might|may|could|would|'d)\b|^(?:maybe|perhaps|possibly|probably|apparently|supposedly|"
-    r"allegedly|"
+    r"said|told|pretend|feel like|might|may|could|would|'d)\b|^(?:maybe|perhaps|possibly|probably|apparently|"
+    r"supposedly|allegedly|"
     r"ideally|hopefully|theoretically|it seems|it's like|as if|as though|in theory|wishing|someday|one day)\b",
     re.IGNORECASE,
 )
@@ -312,15 +303,12 @@ _TAG_QUESTION = re.compile(
     re.IGNORECASE,
 )
 _STARTER = (
-    r"(?:(?:please|also|then|actually|now|so|and|but|just|currently|plus) )?"
-    r"(?:i|i'm|im|i've|i'd|i'll|i am|my|we|we're|we've|our|call me|address me|remember|don't|do not|never|always|"
-    r"from now on|"
-    r"in (?:the )?future|going forward|keep|use|answer|reply|respond|write|speak|what|where|when|which|who|how|why|"
-    r"can you|"
-    r"could you|would you|will you|should|do you|does|is there|is it|is that|are there|any|suggest|recommend|give|"
-    r"tell|help|"
-    r"show|find|make|let's|please|you|he|she|they|it|it's|this|that's|there|he's|she's|they're|you're|if|unless|remind|"
-    r"book|plan|explain|not)(?=[\s,']|$)"
+    r"(?:(?:please|also|then|actually|now|so|and|but|just|currently|plus) )?(?:i|i'm|im|i've|i'd|i'll|i am|my|we|we're|"
+    r"we've|our|call me|address me|remember|don't|do not|never|always|from now on|in (?:the )?future|going forward|"
+    r"keep|use|answer|reply|respond|write|speak|what|where|when|which|who|how|why|can you|could you|would you|will you|"
+    r"should|do you|does|is there|is it|is that|are there|any|suggest|recommend|give|tell|help|show|find|make|let's|"
+    r"please|you|he|she|they|it|it's|this|that's|there|he's|she's|they're|you're|if|unless|remind|book|plan|explain|"
+    r"not)(?=[\s,']|$)"
 )
 _ELLIPSIS = (
     r"(?:work|live|love|like|hate|prefer|enjoy|study|speak|own|drive|have (?:a|an|two|three|four|no)|am|was born|play|"
@@ -358,9 +346,8 @@ _LEAD = re.compile(
 _GREETING = re.compile(r"^\W*(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening)|greetings)\b", re.IGNORECASE)
 _STANDING_START = re.compile(
     r"^\W*(?:(?:and|also|please|so),? )*(?:(?:when(?:ever)?|if) (?:you (?:answer|reply|respond|write)|i (?:ask|say|"
-    r"send|share|write|"
-    r"give|want)|answering|replying|writing|responding|coding|explaining|summari[sz]ing|translating)|every time|"
-    r"each time"
+    r"send|share|write|give|want)|answering|replying|writing|responding|coding|explaining|summari[sz]ing|translating)|"
+    r"every time|each time"
     r"|for (?:all|any|every)|in (?:all|every|any|each) )[^,]{2,80},",
     re.IGNORECASE,
 )

@@ -39,9 +39,8 @@ _DATE = re.compile(
             rf"{_COUNT.replace('<count>', '<count2>')} (?P<ago>days?|weeks?|months?|years?) ago",
             rf"(?:on )?(?:the )?{_ORDINAL.format('d1')} (?:of )?{_MONTH.format('m1')}(?:(?:,? |,){_YEAR.format('y1')})?",
             rf"(?:on )?{_MONTH.format('m2')} (?:the )?{_ORDINAL.format('d2')}(?!\d)(?:(?:,? |,){_YEAR.format('y2')})?",
-            rf"(?P<which>next|last|this|this coming|this past) (?:(?P<unit>week|month|year|weekend)|"
-            rf"(?P<season>spring|summer|autumn|fall|winter)|"
-            rf"{_DAY.format('wd1')}"
+            rf"(?P<which>next|last|this|this coming|this past) (?:(?P<unit>week|month|year|weekend)|(?P<season>spring|"
+            rf"summer|autumn|fall|winter)|{_DAY.format('wd1')}"
             rf"|{_MONTH.format('m3')})",
             rf"(?:on |this )?(?:the )?{_DAY.format('wd2')}(?: (?:morning|afternoon|evening|night))?",
             rf"(?:in|during|since) (?:early |late |mid-)?{_MONTH.format('m4')}(?: (?:of )?{_YEAR.format('y4')})?",
@@ -217,8 +216,7 @@ def _relative(today: date, which: str, groups: dict[str, str | None], past: bool
     return monday.isoformat(), f"in the week of {monday.isoformat()}"
 
 
-# Words of time in the languages beside English, said again in the English words that `extract_dates` and `timing` read.
-#
+# --- words of time in the languages beside English, said again in English words ------------------------------------------
 # "el mes pasado" → "last month", "hace {n} semanas" → "2 weeks ago": the lines [times] of app/languages/<code>.txt. Only what
 # resolves a date is in one place, whatever the language; a language is data.
 

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-# --- trimming, word lists, and what points into the conversation instead of the world ---------------------------------
+Check = Callable[[str], str | None]
+
+# --- trimming, word lists, and what points into the conversation instead of the world ------------------------------------
 
 _LEXICON = Path(__file__).with_name("lexicon.txt")
 _CUT = re.compile(
@@ -24,13 +26,10 @@ _CUT = re.compile(
 )
 _TRAILING = re.compile(
     r"[\s,]+(?:now|currently|these days|nowadays|too|as well|though|actually|btw|by the way|please|right now|again|"
-    r"a lot|"
-    r"very much|so much|really|anyway|at the moment|at present|tbh|honestly|obviously|of course|thanks|thank you|"
-    r"lately|"
-    r"from now on|instead|any ?more|any longer|already|for now|especially|indeed|mate|man|dude|ok|okay|haha|today|"
-    r"just|also|"
-    r"to you|tho|either|by heart|more than anything|the most|most of all|by far|best|better|with you|for you|"
-    r"in general|"
+    r"a lot|very much|so much|really|anyway|at the moment|at present|tbh|honestly|obviously|of course|thanks|thank you|"
+    r"lately|from now on|instead|any ?more|any longer|already|for now|especially|indeed|mate|man|dude|ok|okay|haha|"
+    r"today|just|also|to you|tho|either|by heart|more than anything|the most|most of all|by far|best|better|with you|"
+    r"for you|in general|"
     r"all the time)$",
     re.IGNORECASE,
 )
@@ -140,7 +139,7 @@ def as_is(value: str) -> str | None:
     return " ".join(value.split())
 
 
-# --- without the first person -----------------------------------------------------------------------------------------
+# --- without the first person --------------------------------------------------------------------------------------------
 
 _IRREGULAR = {
     "am": "is",
@@ -250,7 +249,7 @@ def depersonalise(clause: str) -> str | None:
     return capital(" ".join([*lead, form, inner(" ".join(rest[1:]))]).strip())
 
 
-# --- taste and manner -------------------------------------------------------------------------------------------------
+# --- taste and manner ----------------------------------------------------------------------------------------------------
 
 _ONE_OFF = re.compile(
     r"\b(?:this|that|these|those|here|now|today|first|second|last|latest|previous|above|your|more|another|other|few|"
@@ -266,11 +265,10 @@ _VEHICLE = re.compile(
     re.IGNORECASE,
 )
 _PASTIME = re.compile(
-    r"\b(?:piano|guitar|violin|drums|cello|flute|saxophone|trumpet|bass|harp|clarinet|ukulele|keyboard|banjo|"
-    r"accordion|chess|tennis|"
-    r"football|soccer|basketball|volleyball|golf|hockey|rugby|cricket|badminton|squash|padel|handball|baseball|"
-    r"softball|poker|"
-    r"video ?games|board ?games|yoga|judo|karate|aikido|taekwondo|jiu-?jitsu|boxing|d&d|minecraft|table tennis|"
+    r"\b(?:piano|guitar|violin|drums|cello|flute|saxophone|trumpet|bass|harp|clarinet|ukulele|keyboard|banjo|accordion|"
+    r"chess|tennis|football|soccer|basketball|volleyball|golf|hockey|rugby|cricket|badminton|squash|padel|handball|"
+    r"baseball|softball|poker|video ?games|board ?games|yoga|judo|karate|aikido|taekwondo|jiu-?jitsu|boxing|d&d|"
+    r"minecraft|table tennis|"
     r"ping ?pong)\b",
     re.IGNORECASE,
 )
@@ -304,13 +302,8 @@ def sort(value: str) -> str | None:
 
 def tool(value: str) -> str | None:
     """What somebody works with."""
-    if (
-        _NOT_TOOLS.match(value)
-        or re.search(r"\b(?:here|loop|function|method|class|variable)\b", value)
-        or len(value.split()) > 8
-    ):
-        return None
-    return taste(value)
+    none = _NOT_TOOLS.match(value) or re.search(r"\b(?:here|loop|function|method|class|variable)\b", value)
+    return None if none or len(value.split()) > 8 else taste(value)
 
 
 def vehicle(value: str) -> str | None:
@@ -344,8 +337,8 @@ _NO_ORDER = re.compile(
     r"tell|ask yourself)",
     re.IGNORECASE,
 )
-MAX_ORDER_WORDS = 40
-MAX_ORDER_CHARS = 300
+_MAX_ORDER_WORDS = 40
+_MAX_ORDER_CHARS = 300
 _PLEASE = re.compile(r"^please |[\s,]+(?:please|ok|okay|thanks|thank you|from now on|going forward)$", re.IGNORECASE)
 _THIS_ONCE = re.compile(r"\b(?:this (?:time|one|question|answer|code|function|text|email)|above)\b", re.IGNORECASE)
 _WHEN_I_ASK = re.compile(r"\bwhen(?:ever)? I(?:'m asking| ask)(?: you)?(?= (?:about|for|how|to)\b|$)", re.IGNORECASE)
@@ -354,21 +347,16 @@ _WHEN_I_ASK = re.compile(r"\bwhen(?:ever)? I(?:'m asking| ask)(?: you)?(?= (?:ab
 def order(value: str) -> str | None:
     """A standing instruction, as it was given."""
     value = _PLEASE.sub("", " ".join(value.split()).strip(" .,;:!")).strip(" .,;:!")
-    if not 2 <= len(value.split()) <= MAX_ORDER_WORDS or len(value) > MAX_ORDER_CHARS:
+    if not 2 <= len(value.split()) <= _MAX_ORDER_WORDS or len(value) > _MAX_ORDER_CHARS:
         return None
     if _NO_ORDER.match(value) or _THIS_ONCE.search(value):
         return None
     return _WHEN_I_ASK.sub("when asked", value)
 
 
-# --- languages --------------------------------------------------------------------------------------------------------
+# --- languages -----------------------------------------------------------------------------------------------------------
 
 _AFTER_LANGUAGE = re.compile(r"\s+(?:at home|fluently|natively|well|every day|daily|with .*)$", re.IGNORECASE)
-
-
-_AROUND_LANGUAGE = frozenset(
-    ["and", "fluent", "native", "some", "a", "little", "bit", "of", "basic", "brazilian", "both"]
-)
 
 
 def languages(value: str) -> str | None:
@@ -376,15 +364,13 @@ def languages(value: str) -> str | None:
     plain = _AFTER_LANGUAGE.sub("", trim(value))
     known = words("languages")
     found = [word for word in re.split(r"[ ,&]+", plain) if word.lower() in known]
-    others = [word for word in re.split(r"[ ,&]+", plain) if word.lower() not in known | _AROUND_LANGUAGE]
-    return (
-        " ".join(word[:1].upper() + word[1:] if word in found else word for word in plain.split(" "))
-        if found and not others
-        else None
-    )
+    others = [word for word in re.split(r"[ ,&]+", plain) if word.lower() not in known | words("around_language")]
+    if not found or others:
+        return None
+    return " ".join(word[:1].upper() + word[1:] if word in found else word for word in plain.split(" "))
 
 
-# --- aims and possessions ----------------------------------------------------------------------------------------------
+# --- aims and possessions ------------------------------------------------------------------------------------------------
 
 
 def task(value: str) -> str | None:
@@ -450,14 +436,9 @@ _TROUBLE = re.compile(
 def state(value: str) -> str | None:
     """What something of the user's is; not how it is doing ("down", "too slow")."""
     found = trim(value)
-    if not is_short(found) or addresses(found) or lowered(found)[0] in _AT_HAND or _TROUBLE.search(found):
+    if not is_short(found) or addresses(found) or lowered(found)[0] in words("at_hand") or _TROUBLE.search(found):
         return None
     return found
-
-
-_AT_HAND = frozenset(
-    ["this", "that", "these", "those", "it", "here", "there", "what", "how", "why", "if", "to", "like", "as"]
-)
 
 
 _REACTION_WORDS = 4  # "horror films", "small talk at parties"; more is a sentence of its own
@@ -466,18 +447,12 @@ _REACTION_WORDS = 4  # "horror films", "small talk at parties"; more is a senten
 def reaction(value: str) -> str | None:
     """What is liked or not, where the subject was left out: a thing in the plural or without an article, nothing at hand."""
     found = taste(value)
-    return (
-        found
-        if found
-        and lowered(found)[0] not in ("the", "a", "an", "to", "when", "how")
-        and len(found.split()) <= _REACTION_WORDS
-        else None
-    )
+    if not found or lowered(found)[0] in ("the", "a", "an", "to", "when", "how"):
+        return None
+    return found if len(found.split()) <= _REACTION_WORDS else None
 
 
-Check = Callable[[str], str | None]
-
-# --- names ------------------------------------------------------------------------------------------------------------
+# --- names ---------------------------------------------------------------------------------------------------------------
 
 _NAME_WORD = re.compile(r"[^\W\d_][\w.'’-]{0,30}")
 _AFTER_NAME = re.compile(
@@ -497,11 +472,8 @@ def name(value: str) -> str | None:
         return None
     if value.islower():
         return _titled(value) if len(parts) <= 2 else None
-    return (
-        value
-        if len(parts) == 1 or all(part[0].isupper() or part in ("de", "da", "van", "von", "bin") for part in parts)
-        else None
-    )
+    particles = ("de", "da", "van", "von", "bin")
+    return value if len(parts) == 1 or all(part[0].isupper() or part in particles for part in parts) else None
 
 
 def own_name(value: str) -> str | None:
@@ -521,7 +493,7 @@ def _titled(value: str) -> str:
     return " ".join(word[:1].upper() + word[1:] for word in value.split())
 
 
-# --- places -----------------------------------------------------------------------------------------------------------
+# --- places --------------------------------------------------------------------------------------------------------------
 
 _DWELLING = re.compile(
     r"\b(?:house|flat|apartment|village|town|city|farm|cottage|van|studio|suburbs?|condo|dorm|boat|houseboat|bungalow|"
@@ -540,9 +512,6 @@ _AFTER_PLACE = re.compile(
 _NO_PLACE = re.compile(
     r"(?!UK$|US$|USA$|UAE$|NYC$|LA$|DC$|SF$|NZ$|EU$)[A-Z]{2,4}|[A-Za-z]+[a-z][A-Z]{2,}\w*|[a-z]+[A-Z]\w*"
 )
-_COMPASS = frozenset(
-    ["downtown", "central", "northern", "southern", "eastern", "western", "rural", "near", "north", "the"]
-)
 
 
 def place(value: str) -> str | None:
@@ -551,7 +520,7 @@ def place(value: str) -> str | None:
     parts, low = value.split(), lowered(value)
     if not 1 <= len(parts) <= 9 or low[0] in words("pointing") or words("not_places").intersection(low):
         return None
-    if low[0] in words("small") | _COMPASS:
+    if low[0] in words("small") | words("compass"):
         return value if _DWELLING.search(value) or any(part[0].isupper() for part in parts) else None
     if any(_NO_PLACE.fullmatch(part.strip(EDGES)) for part in parts) or words("software").intersection(low):
         return None
@@ -560,29 +529,21 @@ def place(value: str) -> str | None:
     return _titled(value) if len(parts) <= 2 or "," in value else None
 
 
-_NO_TOWN = frozenset(
-    ["mode", "row", "column", "tab", "version", "branch", "server", "plan", "team", "department", "floor", "desk"]
-)
-
-
 def destination(value: str) -> str | None:
     """Where somebody moved to: a name, that of no program nor part of one."""
     found = place(value)
-    if found is None or found[:1].isdigit() or (_NO_TOWN | words("software")).intersection(lowered(found)):
+    if found is None or found[:1].isdigit() or (words("no_towns") | words("software")).intersection(lowered(found)):
         return None
     return found if any(part[0].isupper() for part in value.split()) else None
 
 
-# --- work -------------------------------------------------------------------------------------------------------------
+# --- work ----------------------------------------------------------------------------------------------------------------
 
 _TRADE_END = re.compile(
     r"(?:ologist|ographer|ician|ineer|eacher|nurse|worker|developer|manager|designer|scientist|ist|officer|"
     r"assistant)s?$"
 )
 _TRADE_STOPS = re.compile(r"\s+(?:at|for|in|with|from|of|by|on|based|working|and)\b|,", re.IGNORECASE)
-_DEGREE = frozenset(
-    ["bit", "little", "big", "huge", "bad", "terrible", "total", "complete", "real", "good", "such", "better"]
-)
 
 
 def trade(value: str) -> str | None:
@@ -590,7 +551,7 @@ def trade(value: str) -> str | None:
     value = trim(value)
     bare = re.sub(r"^(?:an?|the) ", "", value, flags=re.IGNORECASE)
     head = _TRADE_STOPS.split(bare, maxsplit=1)[0].split()
-    if not head or not is_short(value) or addresses(value) or head[0].lower() in _DEGREE:
+    if not head or not is_short(value) or addresses(value) or head[0].lower() in words("degrees"):
         return None
     last = head[-1].lower().strip(EDGES)
     return value if last not in words("not_trades") and (last in words("trades") or _TRADE_END.search(last)) else None
@@ -611,20 +572,16 @@ def field(value: str) -> str | None:
 def business(value: str) -> str | None:
     """What a business is."""
     found = free(value)
-    return (
-        None
-        if found is None or re.match(r"an? (?:mess|joke|disaster|failure|nightmare|bit|lot|little)\b", found)
-        else found
-    )
+    judged = found is None or re.match(r"an? (?:mess|joke|disaster|failure|nightmare|bit|lot|little)\b", found)
+    return None if judged else found
 
 
-# --- body, family -----------------------------------------------------------------------------------------------------
+# --- body, family --------------------------------------------------------------------------------------------------------
 
 _ALLERGY_SIZE = re.compile(
     r"^(?:severe|mild|bad|serious|strong|deadly|life-threatening|slight|an?|food|seasonal|terrible|really bad)\b ?",
     re.IGNORECASE,
 )
-_SMALL_NUMBERS_TEXT = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _AGE = re.compile(
     r"(?:sixteen|seventeen|eighteen|nineteen|(?:twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety)(?:-\w+)?)$"
 )
@@ -647,22 +604,16 @@ def allergy(value: str) -> str | None:
     value = value.strip()
     while (shorter := _ALLERGY_SIZE.sub("", value)) != value:
         value = shorter
-    return (
-        allergen(value) if value and value.lower() not in ("no", "any", "some", "many", "several", "lots of") else None
-    )
+    none = value.lower() in ("", "no", "any", "some", "many", "several", "lots of")
+    return None if none else allergen(value)
 
 
 def food(value: str) -> str | None:
     """What one can leave on the plate."""
     found = thing(value)
-    return (
-        None
-        if found is None
-        or found.lower() in words("not_food")
-        or lowered(found)[0] in ("much", "enough", "out")
-        or len(found.split()) > 8
-        else found
-    )
+    if found is None or found.lower() in words("not_food") or lowered(found)[0] in ("much", "enough", "out"):
+        return None
+    return found if len(found.split()) <= 8 else None
 
 
 def diet(value: str) -> str | None:
@@ -673,11 +624,8 @@ def diet(value: str) -> str | None:
 
 def diet_plan(value: str) -> str | None:
     """ "a keto diet"."""
-    return (
-        None
-        if re.search(r"\b(?:this|that|your|my|no|same|new|different|strict)\b (?:\w+ )?diet$", value, re.IGNORECASE)
-        else trim(value)
-    )
+    none = re.search(r"\b(?:this|that|your|my|no|same|new|different|strict)\b (?:\w+ )?diet$", value, re.IGNORECASE)
+    return None if none else trim(value)
 
 
 def years(value: str) -> str | None:
@@ -689,32 +637,22 @@ def years(value: str) -> str | None:
 def age(value: str) -> str | None:
     """Anybody's age."""
     value = value.lower()
-    return (
-        value
-        if value in _SMALL_NUMBERS_TEXT.split() or (value.isdigit() and 0 < int(value) < 120) or _AGE.match(value)
-        else None
-    )
+    known = value in words("small_numbers") or (value.isdigit() and 0 < int(value) < 120) or _AGE.match(value)
+    return value if known else None
 
 
 def kin(value: str) -> str | None:
     """Who is in the family: "two kids", "a dog named Rex"."""
-    found = free(
-        _AFTER_KIN.sub("", value).replace("no ", "No ", 1) if value.startswith("no ") else _AFTER_KIN.sub("", value)
-    )
+    bare = _AFTER_KIN.sub("", value)
+    found = free(bare.replace("no ", "No ", 1) if value.startswith("no ") else bare)
     return None if found is None or _NOT_KIN.search(found) else found[0].lower() + found[1:]
 
 
 def day(value: str) -> str | None:
     """A day of the year; a relative one ("tomorrow") has been resolved before."""
     found = free(value)
-    return (
-        found
-        if found
-        and re.search(
-            r"\d|january|february|march|april|may|june|july|august|september|october|november|december", found.lower()
-        )
-        else None
-    )
+    months = "|".join(calendar.month_name[1:])
+    return found if found and re.search(rf"\d|{months}", found, re.IGNORECASE) else None
 
 
 CHECKS: Mapping[str, Check] = {

@@ -69,9 +69,6 @@ REPEATED = 0.05
 MERGED, CORRECTED, CONFLICT = "merged", "corrected", "conflict"
 """How a memory is superseded: by one that says the same better, by a correction, by the other side of a conflict."""
 
-DOMAIN = "domain"
-"""`validated_by` of what the domain database says."""
-
 
 class Ingest:
     """Takes statements in, one after the other, and says at the end what is to be written."""
@@ -270,9 +267,7 @@ class Ingest:
         item.stated_at = max(item.stated_at, draft.message.created_at)
         item.added.append(self._source(draft))
         item.added_ids.append(draft.message.message_id)
-        told: dict[str, Any] = {"message_id": draft.message.message_id}
-        if variant is not None:
-            told["variant"] = variant.id
+        told = {"message_id": draft.message.message_id} | ({"variant": variant.id} if variant is not None else {})
         self._tell(item, "reinforced", None, told)
 
     # --- what is contrary to it ---
@@ -295,9 +290,8 @@ class Ingest:
             if how is not None or said is None:
                 continue
             found = relation(said, item.triple)
-            past = (
-                item.valid_to is not None and item.valid_to <= kept.valid_from
-            )  # a correction of now says nothing of it
+            # Of what was over before, a correction of now says nothing.
+            past = item.valid_to is not None and item.valid_to <= kept.valid_from
             if draft.corrects and replaces(said, item.triple) and item.stated_at <= draft.stated_at and not past:
                 self._supersede(item, kept, CORRECTED, _closed(item, kept))
             elif found is TripleRelation.BESIDE and item.corrects and item.stated_at >= draft.stated_at:
@@ -348,20 +342,14 @@ class Ingest:
             if item.stated_at < draft.stated_at:
                 conflict = self._log(draft, kept, item, "ask_user", None)
                 self._doubted[item.id] = DoubtedMemory(item.id, conflict, draft.message.message_id)
-                self._tell(
-                    item, "aging", {"status": "active"}, {"status": "aging", "doubted_by": draft.message.message_id}
-                )
+                after = {"status": "aging", "doubted_by": draft.message.message_id}
+                self._tell(item, "aging", {"status": "active"}, after)
 
     def _contradict(self, draft: Draft, kept: IngestItem, item: IngestItem) -> None:
-        turns = _in_turn(kept, item)
-        if turns is not None:
+        if (turns := _in_turn(kept, item)) is not None:
             earlier, later = turns
             if earlier.valid_to is None:
-                belongs = self._said_with(earlier)
-                for each in (earlier, *belongs):
-                    self._log(draft, later, each, "both", later.id, temporal=True)
-                    self._supersede(each, later, CONFLICT, _closed(each, later))
-                self._ended += [each.id for each in belongs]
+                self._overrule(draft, later, earlier, "both", temporal=True)
             elif kept.draft is draft:
                 self._log(draft, later, earlier, "both", later.id, temporal=True)
             return
@@ -369,10 +357,16 @@ class Ingest:
         winner, loser = (kept, item) if stands else (item, kept)
         if winner.corrects and strategy == "trust_recent":
             self._supersede(loser, winner, CORRECTED, _closed(loser, winner))
-            return
+        else:
+            self._overrule(draft, winner, loser, strategy)
+
+    def _overrule(
+        self, draft: Draft, winner: IngestItem, loser: IngestItem, strategy: str, *, temporal: bool = False
+    ) -> None:
+        """End the loser of a conflict, and what belongs to it."""
         belongs = self._said_with(loser)
         for each in (loser, *belongs):
-            self._log(draft, winner, each, strategy, winner.id)
+            self._log(draft, winner, each, strategy, winner.id, temporal=temporal)
             self._supersede(each, winner, CONFLICT, _closed(each, winner))
         self._ended += [each.id for each in belongs]
 
@@ -390,7 +384,6 @@ class Ingest:
         """Log that two contradict each other; the log's id. `until`: when the other one ended."""
         sides = [logged_side(each) for each in (one, other)]
         subject = one.triple.subject if one.triple else None
-        data = {"conflict_type": "memory_vs_memory", "subject": subject}
         outcome: dict[str, Any] | None = None
         if temporal:
             outcome = {"action": "close_earlier", "later": one.id, "earlier": other.id}
@@ -404,7 +397,7 @@ class Ingest:
                 conflict,
                 draft.message.message_id,
                 kind,
-                data | {"conflict_type": kind, "memories": sides},
+                {"conflict_type": kind, "subject": subject, "memories": sides},
                 strategy,
                 outcome,
                 [one.id, other.id],

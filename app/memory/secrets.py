@@ -11,10 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mneme_replay.secrets import FORMATS
 
-# Recognising what must not be remembered: credentials, private keys, card and account numbers.
-#
-# Patterns of the well-known formats, checksums where a format has one (Luhn, ISO 7064), and words that announce a
-# password. Linear in the text.
+# --- credentials, private keys, card and account numbers -----------------------------------------------------------------
 
 _FORMATS = re.compile(
     rf"""
@@ -25,12 +22,9 @@ _FORMATS = re.compile(
 )
 _ANNOUNCED = (
     r"(?:pass(?:word|phrase|code)s?|pwd|passwd|pin(?:\ (?:code|number))?|api[-\ _]?keys?|secret[-\ _]keys?|"
-    r"access[-\ _]?"
-    r"(?:key|token)s?|auth(?:entication)?\ tokens?|bearer\ tokens?|private\ keys?|client\ secrets?|cvv|cvc|"
-    r"security\ code|"
-    r"recovery\ (?:phrase|codes?)|seed\ phrase|(?:bank\ )?account\ number|social\ security(?:\ number)?|ssn|"
-    r"passport\ number|"
-    r"(?:credit|debit)\ card(?:\ number)?|card\ number)"
+    r"access[-\ _]?(?:key|token)s?|auth(?:entication)?\ tokens?|bearer\ tokens?|private\ keys?|client\ secrets?|cvv|"
+    r"cvc|security\ code|recovery\ (?:phrase|codes?)|seed\ phrase|(?:bank\ )?account\ number|"
+    r"social\ security(?:\ number)?|ssn|passport\ number|(?:credit|debit)\ card(?:\ number)?|card\ number)"
 )
 _STATED = re.compile(
     rf"\b{_ANNOUNCED}(?:\ (?:for|of|to|on|at)\ [^.!?\n]{{1,60}}?)?(?:\ (?:is|was|are|will\ be)|'s|\s?[:=])\s*\S",
@@ -42,17 +36,15 @@ _IBAN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b
 
 def looks_secret(text: str) -> bool:
     """Does `text` hold a credential, or a number that opens an account?"""
-    if _FORMATS.search(text) or _STATED.search(text):
-        return True
-    return has_card(text) or has_iban(text)
+    return bool(_FORMATS.search(text) or _STATED.search(text)) or _has_card(text) or _has_iban(text)
 
 
-def has_card(text: str) -> bool:
+def _has_card(text: str) -> bool:
     """Is there the number of a payment card?"""
     return any(_luhn(found[0]) for found in _DIGITS.finditer(text))
 
 
-def has_iban(text: str) -> bool:
+def _has_iban(text: str) -> bool:
     """Is there the number of a bank account?"""
     return any(_mod97(found[0]) for found in _IBAN.finditer(text))
 
@@ -71,6 +63,8 @@ def _mod97(number: str) -> bool:
     plain = number.replace(" ", "")
     return int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1
 
+
+# --- who somebody is: addresses, telephone numbers, numbers that states give ---------------------------------------------
 
 _EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,4}[A-Za-z]{2,24}\b")
 _PHONE = re.compile(
@@ -102,12 +96,12 @@ _ANNOUNCED_NUMBER = re.compile(
 )
 
 
-def has_email(text: str) -> bool:
+def _has_email(text: str) -> bool:
     """Is there an address of e-mail?"""
     return _EMAIL.search(text) is not None
 
 
-def has_phone(text: str) -> bool:
+def _has_phone(text: str) -> bool:
     """Is there a number of a telephone: with its country's code, or announced as one?"""
     announced = _PHONE_WORDS.search(text) is not None
     for found in _PHONE.finditer(text):
@@ -117,7 +111,7 @@ def has_phone(text: str) -> bool:
     return False
 
 
-def has_national_id(text: str) -> bool:
+def _has_national_id(text: str) -> bool:
     """Is there a number by which a state knows somebody?"""
     if _IDENTITY.search(text) or _ANNOUNCED_NUMBER.search(text):
         return True
@@ -137,11 +131,11 @@ def _french(number: str, key: str) -> bool:
 
 
 KINDS: Mapping[str, Callable[[str], bool]] = {
-    "card": has_card,
-    "iban": has_iban,
-    "national_id": has_national_id,
-    "phone": has_phone,
-    "email": has_email,
+    "card": _has_card,
+    "iban": _has_iban,
+    "national_id": _has_national_id,
+    "phone": _has_phone,
+    "email": _has_email,
 }
 """What can be refused, by the names of `MNEME_REFUSE_PII`."""
 

@@ -38,7 +38,7 @@ def content_hash(text: str) -> bytes:
     return hashlib.sha256(normalise(text).casefold().encode()).digest()
 
 
-# --- what Mneme itself put into a prompt ------------------------------------------------------------------------------
+# --- what Mneme itself put into a prompt ---------------------------------------------------------------------------------
 
 _TAG = re.compile(r"</?mneme-memory\b[^<>\n]{0,200}>?", re.IGNORECASE)
 
@@ -99,7 +99,7 @@ def strip_injected(text: str) -> str:
     return "\n".join(part.strip("\n") for part in kept if part.strip()) if len(kept) > 1 else kept[0]
 
 
-# --- sentences, words with a content, names ---------------------------------------------------------------------------
+# --- sentences, words with a content, names ------------------------------------------------------------------------------
 
 _WORD = re.compile(r"[^\W_]+(?:['’.,:/-][^\W_]+)*")
 _SENTENCE = re.compile(r"(?<=[.!?…])[\"'”’)]*\s+(?=[\"'“(]?[A-Z0-9À-Þ])|\n+")
@@ -129,7 +129,7 @@ NO_TOPIC = frozenset(_COMMON.split())
 
 _SINGULAR = frozenset(["news", "series", "species", "lens", "always", "perhaps", "physics", "athletics", "christmas"])
 
-MIN_WORD = 3
+_MIN_WORD = 3
 """Letters of a word with a content."""
 MAX_SENTENCE_CHARS = 320
 """Longer ones are lists, logs or code: a summary quotes none of them."""
@@ -195,7 +195,7 @@ def _plain_words(text: str) -> list[str]:
 
 
 def _contentful(word: str) -> bool:
-    return len(word) >= MIN_WORD and word not in NO_TOPIC and not word[0].isdigit()
+    return len(word) >= _MIN_WORD and word not in NO_TOPIC and not word[0].isdigit()
 
 
 def _stem(word: str) -> str:
@@ -203,12 +203,12 @@ def _stem(word: str) -> str:
         return word[:-3] + "y"
     if word in _SINGULAR:
         return word
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > MIN_WORD:
+    if word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > _MIN_WORD:
         return word[:-1]
     return word
 
 
-# --- which of two texts says more -------------------------------------------------------------------------------------
+# --- which of two texts says more ----------------------------------------------------------------------------------------
 
 _NUMBER_WORDS = "zero one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = {word: str(n) for n, word in enumerate(_NUMBER_WORDS.split())}

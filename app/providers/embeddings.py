@@ -29,7 +29,7 @@ from app.settings import Settings
 if TYPE_CHECKING:
     import httpx
 
-OPENAI_URL = "https://api.openai.com/v1"
+_OPENAI_URL = "https://api.openai.com/v1"
 
 Vectors = NDArray[np.float32]
 """Shape (n, d), one row a text."""
@@ -256,7 +256,7 @@ REFERENCE = (
 """Ordinary sentences of chat and work. Their mean vector is what all texts have in common, and says nothing."""
 
 
-# --- any `/v1/embeddings` endpoint: OpenAI's, vLLM's, and those that speak the same -----------------------------------
+# --- any `/v1/embeddings` endpoint: OpenAI's, vLLM's, and those that speak the same --------------------------------------
 
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -297,7 +297,6 @@ class OpenAIEmbedder:
         dimensions: int,
         api_key: str | None = None,
         timeout_s: float = 30.0,
-        client: httpx.AsyncClient | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """`timeout_s`: seconds for one request. `dimensions` is checked on every answer."""
@@ -309,7 +308,7 @@ class OpenAIEmbedder:
         self._timeout = timeout_s
         import httpx  # 0.1 s, which a start with a local embedder need not spend
 
-        self._client = client or httpx.AsyncClient()
+        self._client = httpx.AsyncClient()
         self._sleep = sleep
 
     async def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -410,7 +409,7 @@ def _seconds(header: str | None) -> float | None:
         return None
 
 
-# --- the one that the settings name -----------------------------------------------------------------------------------
+# --- the one that the settings name --------------------------------------------------------------------------------------
 
 
 def build_embedder(settings: Settings) -> Embedder:
@@ -423,8 +422,8 @@ def build_embedder(settings: Settings) -> Embedder:
         made: Embedder = needed("minilm", "MNEME_EMBEDDER=minilm").open_minilm(settings.embedder_folder)
         return made
     key, base_url = settings.embedder_api_key, settings.embedder_base_url
-    if base_url is None or base_url == OPENAI_URL:
-        base_url, key = OPENAI_URL, key or settings.openai_api_key  # that key goes nowhere but to OpenAI
+    if base_url is None or base_url == _OPENAI_URL:
+        base_url, key = _OPENAI_URL, key or settings.openai_api_key  # that key goes nowhere but to OpenAI
         if key is None:
             raise NotReady("MNEME_EMBEDDER=openai needs MNEME_EMBEDDER_BASE_URL, or a key for OpenAI itself")
     return OpenAIEmbedder(

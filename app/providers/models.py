@@ -25,18 +25,18 @@ REASONING_RESERVE = 25_000
 """Tokens kept for the answer of a reasoning model when the client names no limit: OpenAI's guide on reasoning models
 advises to reserve at least this many for reasoning and answer together."""
 
-DEFAULT_SHARE = 4
+_DEFAULT_SHARE = 4
 """Without a limit from the client, at most one part in this many of the window is kept for the answer, so that a model
 with a small window still has room for a prompt."""
 
-LONG_PROMPT = 272_000
+_LONG_PROMPT = 272_000
 """Prompt tokens above which OpenAI charges the long-context rate for the whole request, where a model has one."""
-LONG_PROMPT_FACTOR = Decimal(2)
-LONG_ANSWER_FACTOR = Decimal("1.5")
+_LONG_PROMPT_FACTOR = Decimal(2)
+_LONG_ANSWER_FACTOR = Decimal("1.5")
 
 
 class Price(Struct, frozen=True):
-    """US dollars per million tokens. `long`: the long-context rate of OpenAI applies above `LONG_PROMPT`."""
+    """US dollars per million tokens. `long`: the long-context rate of OpenAI applies above `_LONG_PROMPT`."""
 
     prompt: Decimal
     completion: Decimal
@@ -184,12 +184,9 @@ class ModelRegistry:
 
     def window(self, model: str) -> int:
         """Context window in tokens: prompt and answer together."""
-        configured = _look_up(self._windows, model)
-        if configured is not None:
-            return configured
-        learned = self._learned.get(model)
-        if learned is not None:
-            return learned
+        for told in (_look_up(self._windows, model), self._learned.get(model)):
+            if told is not None:
+                return told
         known = _row(model)
         return known.window if known else self._default_window
 
@@ -207,7 +204,7 @@ class ModelRegistry:
         else:
             usual = REASONING_RESERVE if trusted and trusted.reasoning else self._default_response
             longest = trusted.max_output if trusted and trusted.max_output else usual
-            reserve = min(usual, longest, window // DEFAULT_SHARE)
+            reserve = min(usual, longest, window // _DEFAULT_SHARE)
         floor = window - trusted.max_prompt if trusted else 0
         return min(max(reserve, floor), window)
 
@@ -230,8 +227,8 @@ class ModelRegistry:
         cached = min(max(cached_tokens, 0), prompt_tokens) if price.cached is not None else 0
         prompt = price.prompt * (prompt_tokens - cached) + (price.cached or 0) * cached
         completion = price.completion * completion_tokens
-        if price.long and prompt_tokens > LONG_PROMPT:
-            prompt, completion = prompt * LONG_PROMPT_FACTOR, completion * LONG_ANSWER_FACTOR
+        if price.long and prompt_tokens > _LONG_PROMPT:
+            prompt, completion = prompt * _LONG_PROMPT_FACTOR, completion * _LONG_ANSWER_FACTOR
         microcents = (prompt + completion) * MICROCENTS_PER_DOLLAR / 1_000_000
         return int(microcents.to_integral_value(ROUND_HALF_UP))
 

@@ -39,11 +39,11 @@ the shortest run that was seen to overflow tiktoken 0.14 (2¹⁸ spaces still pa
 WINDOW = 65_536
 """Characters of a long text that are looked at in one go: no other Python runs meanwhile, for some 5 ms."""
 
-UNKNOWN_MARGIN = 0.30
+_UNKNOWN_MARGIN = 0.30
 """Share added to a count made with OpenAI's encodings for a model of someone else. Measured against four other
 vocabularies (32,000 to 128,000 entries) on English chat, work and code: 1.01 to 1.29 times o200k's count."""
 
-NEW_OPENAI_MARGIN = 0.10
+_NEW_OPENAI_MARGIN = 0.10
 """The same for a model that has OpenAI's naming but is unknown to the installed tiktoken: OpenAI's last change of
 encoding (cl100k to o200k) moved English counts by less than 5 %."""
 
@@ -168,8 +168,8 @@ class Tokenizers:
         self._json = JsonCounter(tokenizer_json) if tokenizer_json is not None else None
         self._exact = {name: EncodingCounter(self.encoding, (name,), name) for name in set(_SHIPPED.values())}
         both = ("o200k_base", "cl100k_base")
-        self._new_openai = EncodingCounter(self.encoding, both, "o200k_base+10%", NEW_OPENAI_MARGIN)
-        self._unknown = EncodingCounter(self.encoding, both, "o200k_base+30%", UNKNOWN_MARGIN)
+        self._new_openai = EncodingCounter(self.encoding, both, "o200k_base+10%", _NEW_OPENAI_MARGIN)
+        self._unknown = EncodingCounter(self.encoding, both, "o200k_base+30%", _UNKNOWN_MARGIN)
 
     def warm(self) -> None:
         """Load everything now: some 0.4 s of CPU and 70 MB."""
@@ -299,7 +299,7 @@ def _canonical(value: Any) -> bytes:
         return json.dumps(value).encode()
 
 
-# --- the framing of chat messages -------------------------------------------------------------------------------------
+# --- the framing of chat messages ----------------------------------------------------------------------------------------
 # OpenAI's cookbook, "How to count tokens with tiktoken", gives 3 tokens a message, 1 more for a name and 3 for the
 # start of the answer, for every model since gpt-3.5-turbo-0613. Other chat templates cost about as much (ChatML: 4, 5).
 
@@ -308,7 +308,7 @@ NAME_TOKENS = 1
 REPLY_TOKENS = 3
 """Tokens that open the answer; once a request, not once a message."""
 
-TOOL_CALL_TOKENS = 8
+_TOOL_CALL_TOKENS = 8
 """Framing of one tool call beside its name and arguments, the call id included; an estimate on the high side."""
 
 IMAGE_TOKENS = 1445
@@ -318,17 +318,17 @@ The picture's size is not looked up, so the count is rather too high than too lo
 IMAGE_TOKENS_LOW = 85
 """The same with `detail: low`."""
 
-AUDIO_BASE64_PER_TOKEN = {"wav": 6400, "": 1066}
+_AUDIO_BASE64_PER_TOKEN = {"wav": 6400, "": 1066}
 """Base64 characters of input audio per token: 10 tokens a second; WAV at 24 kHz of 16 bits is 48,000 bytes a second,
 others are taken to have 64 kbit/s; base64 has 4 characters for 3 bytes."""
 
-FILE_TOKENS = IMAGE_TOKENS
+_FILE_TOKENS = IMAGE_TOKENS
 """Of a `file` part that brings only an id."""
 
-FILE_BASE64_PER_TOKEN = 8
+_FILE_BASE64_PER_TOKEN = 8
 """Of a `file` part with its content: a PDF's text and page images come to less than this; an estimate."""
 
-UNKNOWN_PART_CHARS = 65_536
+_UNKNOWN_PART_CHARS = 65_536
 """Parts of unknown type are counted as their JSON text up to this length, beyond it as a token per 4 characters."""
 
 
@@ -398,10 +398,10 @@ def _part_tokens(part: Any, counter: TokenCounter) -> int:
         low = isinstance(body, dict) and body.get("detail") == "low"
         return IMAGE_TOKENS_LOW if low else IMAGE_TOKENS
     if kind == "input_audio" and isinstance(body, dict):
-        rate = AUDIO_BASE64_PER_TOKEN.get(str(body.get("format")), AUDIO_BASE64_PER_TOKEN[""])
+        rate = _AUDIO_BASE64_PER_TOKEN.get(str(body.get("format")), _AUDIO_BASE64_PER_TOKEN[""])
         return math.ceil(len(str(body.get("data") or "")) / rate)
     if kind == "file" and isinstance(body, dict):
-        return max(FILE_TOKENS, len(str(body.get("file_data") or "")) // FILE_BASE64_PER_TOKEN)
+        return max(_FILE_TOKENS, len(str(body.get("file_data") or "")) // _FILE_BASE64_PER_TOKEN)
     return _json_tokens(part, counter)
 
 
@@ -412,9 +412,9 @@ def _call_tokens(call: Any, counter: TokenCounter) -> int:
     if not isinstance(body, dict):
         return _json_tokens(call, counter)
     text = f"{body.get('name') or ''} {body.get('arguments') or body.get('input') or ''}"
-    return TOOL_CALL_TOKENS + counter.count(text)
+    return _TOOL_CALL_TOKENS + counter.count(text)
 
 
 def _json_tokens(value: Any, counter: TokenCounter) -> int:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return counter.count(text) if len(text) <= UNKNOWN_PART_CHARS else len(text) // 4
+    return counter.count(text) if len(text) <= _UNKNOWN_PART_CHARS else len(text) // 4

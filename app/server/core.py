@@ -1,4 +1,5 @@
-"""What every process needs, opened in order and closed in the other one: pools, embedder, tokenizers, tasks."""
+"""What every process needs, opened in order and closed in the other one: pools, embedder, tokenizers, tasks; the database
+brought up to date for it; and what learns from turns."""
 
 from __future__ import annotations
 
@@ -91,12 +92,12 @@ async def prepare_database(
 
 
 async def lacking(settings: Settings, dsn: str) -> str | None:
-    """What the database lacks to be used, as `arrival.lacking`."""
+    """What the database lacks to be used, as `migrate.lacking`."""
     return await migrate.lacking(dsn, await _space_name(settings))
 
 
 async def until_prepared(settings: Settings, dsn: str, stop: asyncio.Event) -> bool:
-    """Wait for the database, as `arrival.until_prepared`."""
+    """Wait for the database, as `migrate.until_prepared`."""
     return await migrate.until_prepared(settings.direct(dsn), await _space_name(settings), stop)
 
 
@@ -169,13 +170,8 @@ def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
     waits, longest = settings.pool_background_timeout_ms, settings.background_statement_timeout_ms
     limits = {"background": PoolLimits(settings.pool_background_size, waits, longest)}
     if serving:
-        sizes = {
-            "write": settings.pool_write_size,
-            "history": settings.pool_history_size,
-            "memory": settings.pool_memory_size,
-        }
-        for name, given in sizes.items():
-            size = given or settings.pool_size
+        for name in ("write", "history", "memory"):
+            size = getattr(settings, f"pool_{name}_size") or settings.pool_size
             limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms)
     return limits
 
@@ -185,10 +181,8 @@ async def check_room(settings: Settings, pools: Pools, *, serving: bool) -> None
     one = sum(limit.size for limit in pool_limits(settings, serving=serving).values())
     worker = settings.pool_background_size + WORKER_CONNECTIONS if serving and settings.worker == "on" else 0
     listener = 1 if serving else 0
-    wanted, allowed = (
-        (one + listener) * (settings.workers if serving else 1) + worker,
-        await pools.connections_allowed(),
-    )
+    wanted = (one + listener) * (settings.workers if serving else 1) + worker
+    allowed = await pools.connections_allowed()
     if wanted > allowed:
         log.warning(
             "Postgres gives fewer connections than the pools may ask for: lower MNEME_POOL_SIZE, or raise its"
@@ -252,7 +246,7 @@ async def open_core(
         )
 
 
-# --- What learns from turns, wired: for the worker, and for a server, with a turn in which the rules find something.
+# --- what learns from turns: for the worker, and for a server, with a turn in which the rules find something -------------
 
 
 async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, noting: Noting | None = None) -> Learner:
@@ -291,7 +285,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
         clock=core.clock,
         store_secrets=core.settings.store_secrets,
         refuses=refuses,
-        note=Notes(core.queries, core.clock, noting),
+        note=Notes(core.clock, noting),
         hearing=hearing,
         taking_back=partial(commands.withdraw, core.queries, core.clock) if commands is not None else None,
         answers=ValidationAnswers(

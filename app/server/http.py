@@ -63,28 +63,24 @@ class Protocol(HttpToolsProtocol):
         self._refilling = False
 
     def on_message_begin(self) -> None:
-        """Called by the parser."""
         if not self._refilling:
             self._in_head = True
             super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        """Called by the parser."""
         if not self._refilling:
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Called by the parser."""
         if not self._refilling:
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Called by the parser."""
         if not self._refilling:
             self._in_head = False
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """Called by the parser; for an upgrade at the end of its head, where the body is still to come."""
+        """For an upgrade called at the end of its head, where the body is still to come."""
         if not self.parser.should_upgrade():
             super().on_message_complete()

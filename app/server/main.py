@@ -1,4 +1,8 @@
-"""What a server is until its database is there: alive, and not ready; all but /v1 is put off."""
+"""The server process, wired: `create_app` is what uvicorn runs, once in every server process.
+
+Its parts are in `core` (shared with the worker), `proxy` (the path of a request) and `routes` (everything else, made when it is
+first asked for). Until its database is there it is alive and not ready, and answers under /v1 alone.
+"""
 
 from __future__ import annotations
 
@@ -32,106 +36,15 @@ from app.server import collector
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
 from app.server.proxy import Proxy, UpstreamSide, open_outside, open_proxy, open_waiting
 from app.settings import Settings
-from app.store.migrate import pause
 from app.store.pools import AGAIN_S
 from app.store.queue import Queue
 from app.store.retention import Storage, by_group
-from app.tasks import until_orphaned
-
-PAGES = "/ui"
-RELOAD_S = 2
-"""Seconds until a page asks again: as long as one may wait for its answer."""
-
-
-class Away:
-    """Plain ASGI: 503 at once, with what is missing; a page for /ui."""
-
-    def __init__(self) -> None:
-        self.missing = "The database has not been looked for yet."
-        """For people, until there is nothing missing."""
-
-    async def check(self) -> None:
-        """The readiness check of the database. Raises StoreUnavailable."""
-        raise StoreUnavailable(self.missing)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        error = StoreUnavailable(f"{self.missing} Until it is there only requests under /v1 are answered.")
-        wants = Headers(scope=scope).get("accept", "")
-        answer: Response
-        if scope["path"].startswith(PAGES) and "text/html" in wants:
-            answer = HTMLResponse(_page(error.message), 503)
-        else:
-            answer = JSONResponse(error.body(), 503)
-        answer.headers["retry-after"] = str(RELOAD_S)
-        await answer(scope, receive, send)
-
-
-def _page(message: str) -> str:
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="{RELOAD_S}">'
-        f"<title>Mneme: no database yet</title><h1>No database yet</h1><p>{escape(message)}</p>"
-    )
-
-
-# --- What tells whether a server is well, wired: the checks of /readyz, the gauges of /metrics.
-
-
-def open_probes(
-    core: Core, metrics: Metrics, exposition: Exposition, indexes: Indexes | None = None, further: Sequence[Check] = ()
-) -> Probes:
-    """/healthz, /readyz and /metrics. `further`: brings the gauges of features up to date."""
-    return Probes(_checks(core), exposition, [_gauges(core, metrics, indexes), *further])
-
-
-def _checks(core: Core) -> dict[str, Check]:
-    """What must be warm before the server is ready."""
-
-    async def database() -> None:
-        for each in core.pools.by_name.values():
-            async with each.acquire() as connection:
-                await connection.execute(core.queries["turns.ping"])
-
-    return {"database": database, "embedder": embedder_check(core)}
-
-
-def embedder_check(core: Core) -> Check:
-    """Whether the embedder is warm, where it is here."""
-
-    async def embedder() -> None:
-        if core.embedder.local:
-            await core.embedder.embed(["warm"])
-
-    return embedder
-
-
-def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
-    """Brings the gauges up to date that nothing else does."""
-    pool, sql = core.pools.background, core.queries
-    queue, storage = Queue(pool, sql), Storage(pool, sql)
-
-    async def gauges() -> None:
-        for name, each in core.pools.by_name.items():
-            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
-        metrics.tasks(len(asyncio.all_tasks()))
-        if indexes is not None:
-            metrics.index_bytes(indexes.bytes)
-        counts = await queue.counts()
-        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
-        metrics.storage(by_group(await storage.figures()))
-        for ran in await storage.ticks():
-            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
-
-    return gauges
-
-
-# --- The composition root of the server: `create_app` is what uvicorn runs, once in every server process.
-#
-# What it wires is in `core` (shared with the worker), `proxy` (the path of a request) and `routes` (everything else).
+from app.tasks import pause, until_orphaned
 
 log = logging.getLogger("mneme")
 
 VERSION = version("mneme-proxy")
-UNGUARDED = frozenset({"/healthz", "/readyz"})
+_UNGUARDED = frozenset({"/healthz", "/readyz"})
 """Paths that any host may ask: a load balancer does by a name of its own, and they say nothing of anybody."""
 
 
@@ -197,7 +110,7 @@ class ServerApplication:
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._life(scope, receive, send)
-        elif scope["path"] in UNGUARDED:
+        elif scope["path"] in _UNGUARDED:
             await self._answer(scope, receive, send)
         else:
             await self._guarded(scope, receive, send)
@@ -237,7 +150,7 @@ class ServerApplication:
             open_outside(core, opening.features) as outside,
             open_waiting(core, opening.metrics, opening.features, outside) as gateway,
         ):
-            probes = Probes({"database": away.check, "embedder": embedder_check(core)}, opening.exposition)
+            probes = Probes({"database": away.check, "embedder": _embedder_check(core)}, opening.exposition)
             with self._behind(Mounts.of({"/v1": gateway}, probes, away)):
                 arriving = core.tasks.spawn(self._arrive(opening, outside, away, stop), "arrival of the database")
                 try:
@@ -277,8 +190,8 @@ class ServerApplication:
             open_proxy(core, metrics, features, outside) as proxy,
         ):
             gauges = features.all(lambda each: each.gauges(process, metrics))
-            probes = open_probes(core, metrics, opening.exposition, proxy.indexes, gauges)
-            inside = Later(lambda: routes_inside(core, proxy, metrics, probes, space, features))
+            probes = _open_probes(core, metrics, opening.exposition, proxy.indexes, gauges)
+            inside = Later(lambda: _routes_inside(core, proxy, metrics, probes, space, features))
             async with features.within(lambda each: each.mounts(proxy.authenticator, inside, proxy.gateway)) as mounts:
                 apps: dict[str, ASGIApp] = {"/v1": proxy.gateway}
                 apps |= {at: Later(make) for own in mounts for at, make in own.items()}
@@ -295,13 +208,8 @@ class ServerApplication:
             self._mounted = before
 
 
-def routes_inside(
-    core: Core,
-    proxy: Proxy,
-    metrics: Metrics,
-    probes: Probes,
-    space: int | None,
-    features: Features,
+def _routes_inside(
+    core: Core, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None, features: Features
 ) -> ASGIApp:
     """All routes but those below /v1 and below the paths of features, as these ask them."""
     from fastapi import FastAPI
@@ -341,3 +249,91 @@ def create_app() -> ServerApplication:
     settings = Settings()
     logs.set_up(settings.log_level, settings.log_format)
     return ServerApplication(settings, SystemClock(), started=collector.settle)
+
+
+# --- until the database is there -----------------------------------------------------------------------------------------
+
+PAGES = "/ui"
+_RELOAD_S = 2
+"""Seconds until a page asks again: as long as one may wait for its answer."""
+
+
+class Away:
+    """Plain ASGI: 503 at once, with what is missing; a page for /ui."""
+
+    def __init__(self) -> None:
+        self.missing = "The database has not been looked for yet."
+        """For people, until there is nothing missing."""
+
+    async def check(self) -> None:
+        """The readiness check of the database. Raises StoreUnavailable."""
+        raise StoreUnavailable(self.missing)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        error = StoreUnavailable(f"{self.missing} Until it is there only requests under /v1 are answered.")
+        wants = Headers(scope=scope).get("accept", "")
+        answer: Response
+        if scope["path"].startswith(PAGES) and "text/html" in wants:
+            answer = HTMLResponse(_page(error.message), 503)
+        else:
+            answer = JSONResponse(error.body(), 503)
+        answer.headers["retry-after"] = str(_RELOAD_S)
+        await answer(scope, receive, send)
+
+
+def _page(message: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="{_RELOAD_S}">'
+        f"<title>Mneme: no database yet</title><h1>No database yet</h1><p>{escape(message)}</p>"
+    )
+
+
+# --- what tells whether it is well: the checks of /readyz, the gauges of /metrics ----------------------------------------
+
+
+def _open_probes(
+    core: Core, metrics: Metrics, exposition: Exposition, indexes: Indexes | None = None, further: Sequence[Check] = ()
+) -> Probes:
+    """/healthz, /readyz and /metrics. `further`: brings the gauges of features up to date."""
+    return Probes(_checks(core), exposition, [_gauges(core, metrics, indexes), *further])
+
+
+def _checks(core: Core) -> dict[str, Check]:
+    """What must be warm before the server is ready."""
+
+    async def database() -> None:
+        for each in core.pools.by_name.values():
+            async with each.acquire() as connection:
+                await connection.execute(core.queries["turns.ping"])
+
+    return {"database": database, "embedder": _embedder_check(core)}
+
+
+def _embedder_check(core: Core) -> Check:
+    """Whether the embedder is warm, where it is here."""
+
+    async def embedder() -> None:
+        if core.embedder.local:
+            await core.embedder.embed(["warm"])
+
+    return embedder
+
+
+def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
+    """Brings the gauges up to date that nothing else does."""
+    pool, sql = core.pools.background, core.queries
+    queue, storage = Queue(pool, sql), Storage(pool, sql)
+
+    async def gauges() -> None:
+        for name, each in core.pools.by_name.items():
+            metrics.pool(name, {"idle": each.idle, "used": each.size - each.idle})
+        metrics.tasks(len(asyncio.all_tasks()))
+        if indexes is not None:
+            metrics.index_bytes(indexes.bytes)
+        counts = await queue.counts()
+        metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.storage(by_group(await storage.figures()))
+        for ran in await storage.ticks():
+            metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)
+
+    return gauges

@@ -46,7 +46,6 @@ from app.metrics import Metrics
 from app.optional import imported, needed
 from app.providers.tokens import STORED_COUNTS
 from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, learner, process_of
-from app.settings import Settings
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool, Pools
@@ -61,11 +60,11 @@ from app.tasks import CLOSING_S
 if TYPE_CHECKING:
     from app.features import Features
 
-VECTOR_SHARE = 0.6
+_VECTOR_SHARE = 0.6
 """Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
 some 10 with what stands around it (docs/reference/data.md)."""
 
-MEGABYTE = 1024 * 1024
+_MEGABYTE = 1024 * 1024
 REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week about the dog's food?"
 """A message that states and asks."""
 
@@ -86,7 +85,9 @@ class UpstreamSide(Struct, frozen=True):
 async def open_outside(core: Core, features: Features) -> AsyncIterator[UpstreamSide]:
     """The upstreams, the journal and the spool, the keys that were seen before."""
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
-    router = _router(core.settings)
+    router = Router.from_settings(core.settings)
+    for target in router.targets:
+        log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
     async with AsyncExitStack() as stack:
         own = await asyncio.to_thread(features.only, lambda each: each.keeper(redactor, core.tasks))
         keeper = own or Keeper()
@@ -127,7 +128,7 @@ async def open_proxy(
     aside = TurnStore(pools.background, core.queries)
     indexes = _indexes(core, metrics, space)
     compiler = _compiler(
-        core, core.turns, indexes, secret, profiles, VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
+        core, core.turns, indexes, secret, profiles, _VECTOR_SHARE * settings.retrieval_deadline_ms / 1000
     )
     compiler_aside = _compiler(core, aside, indexes, secret, profiles)
     async with AsyncExitStack() as stack:
@@ -145,8 +146,16 @@ async def open_proxy(
         hear_of_erasures(core, stack, erased, indexes.drop_all)
         hearing = features.only(lambda each: each.hearing(process))
         learning = await learner(core, hearing, core.helper, features.only(lambda each: each.noting(process)))
-        inline, commit = Inline(learning.learn, core.clock, metrics), _commit(core, metrics)
+        commit = GroupCommit(
+            core.turns,
+            core.tasks,
+            metrics,
+            turns=settings.commit_turns,
+            queue=settings.commit_queue,
+            timeout_s=settings.commit_timeout_ms / 1000,
+        )
         stack.push_async_callback(commit.close, CLOSING_S)
+        inline = Inline(learning.learn, core.clock, metrics)
         gateway = _gateway(core, metrics, features, outside, space)(
             authenticator=features.around.authenticator(authenticator),
             preparer=Preparer(core.turns, compiler, in_prompts, cards_in_prompts, indexes),
@@ -204,13 +213,6 @@ async def open_waiting(
         await gateway.drained(CLOSING_S)
 
 
-def _router(settings: Settings) -> Router:
-    router = Router.from_settings(settings)
-    for target in router.targets:
-        log.info("upstream", extra={"upstream": target.name, "url": target.base_url})
-    return router
-
-
 def _gateway(
     core: Core, metrics: Metrics, features: Features, outside: UpstreamSide, space: int | None
 ) -> Callable[..., Gateway]:
@@ -247,24 +249,13 @@ def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool,
     return {False: real, True: simulated.SimulatedTransport(core.counter.count, core.clock)}
 
 
-def _commit(core: Core, metrics: Metrics) -> GroupCommit:
-    return GroupCommit(
-        core.turns,
-        core.tasks,
-        metrics,
-        turns=core.settings.commit_turns,
-        queue=core.settings.commit_queue,
-        timeout_s=core.settings.commit_timeout_ms / 1000,
-    )
-
-
 def _indexes(core: Core, metrics: Metrics, space: int | None) -> Indexes:
     return Indexes(
         IndexStore(core.pools.reads("memory"), core.pools.background, core.queries),
         core.tasks,
         space=space,
         dimensions=core.embedder.dimensions,
-        limit=core.settings.index_cache_mb * MEGABYTE if core.settings.index_items else 0,
+        limit=core.settings.index_cache_mb * _MEGABYTE if core.settings.index_items else 0,
         meter=metrics,
         most=core.settings.index_items or MOST_ITEMS,
     )

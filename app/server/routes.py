@@ -7,12 +7,12 @@ from functools import partial
 from fastapi import APIRouter
 
 from app.api.intake import IntakeCheck, IntakePreparer
-from app.api.memories import memories_router
+from app.api.memories import MemoryRoutes, memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
 from app.api.scope import Gate
-from app.api.search import Filtering, search_router
-from app.api.sessions import history_router, sessions_router, working_router
+from app.api.search import Filtering, SearchRoutes, search_router
+from app.api.sessions import SessionRoutes, history_router, sessions_router, working_router
 from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import me_router, users_router
@@ -37,12 +37,7 @@ from app.store.validation import Validation
 
 
 def open_routes(
-    core: Core,
-    proxy: Proxy,
-    metrics: Metrics,
-    probes: Probes,
-    space: int | None,
-    features: Features,
+    core: Core, proxy: Proxy, metrics: Metrics, probes: Probes, space: int | None, features: Features
 ) -> list[APIRouter]:
     """Wire the routes under /api/v1, those of the features last, and those of operation."""
     pool, sql, clock, settings = core.pools.background, core.queries, core.clock, core.settings
@@ -51,38 +46,32 @@ def open_routes(
     history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
     memories = Memories(pool, sql, clock, space=space)
     spaces = SharedSpaces(pool, sql, clock)
-    queue, storage = Queue(pool, sql), Storage(pool, sql)
     preparer = IntakePreparer(core.embedder, core.counter, clock)
     intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     as_eraser = own_connection(settings.direct(core.dsn), ERASER_ROLE)
     eraser = eraser_of(settings, features, settings.direct(core.dsn), sql, clock)
     deleter = Deleter(as_eraser, sql, clock)
+    filtering, validation = (
+        Filtering(memories, settings.memory_budget_tokens),
+        Validation(pool, sql, clock, space=space),
+    )
+    of_sessions = SessionRoutes(sessions, history, proxy.path.cards, preparer, deleter)
     told = imported("commands.routes")
     latest = partial(told.latest, told.CommandStore(pool, sql, clock)) if told is not None else None
     process = process_of(core, metrics, space=space, path=proxy.path)
     return [
         ops_router(probes),
-        search_router(
-            gate,
-            sessions,
-            proxy.path.compiler,
-            clock,
-            Filtering(memories, settings.memory_budget_tokens),
-            spaces,
-            proxy.path.knower,
-        ),
-        memories_router(
-            gate, memories, sessions, Validation(pool, sql, clock, space=space), spaces, preparer, intake_check
-        ),
+        search_router(gate, SearchRoutes(sessions, proxy.path.compiler, clock, filtering, spaces, proxy.path.knower)),
+        memories_router(gate, MemoryRoutes(memories, sessions, validation, spaces, preparer, intake_check)),
         me_router(gate, latest),
         users_router(gate, proxy.tenancy, clock, eraser, core.tasks),
         spaces_router(gate, spaces, eraser, deleter, core.tasks),
-        sessions_router(gate, sessions, history, proxy.path.cards, preparer, deleter),
-        history_router(gate, sessions, history, proxy.path.cards, preparer, deleter),
+        sessions_router(gate, of_sessions),
+        history_router(gate, of_sessions),
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
-        queue_router(gate, queue),
+        queue_router(gate, Queue(pool, sql)),
         keys_router(gate, proxy.tenancy, clock),
-        storage_router(gate, storage.figures),
+        storage_router(gate, Storage(pool, sql).figures),
         tenant_router(gate, Instructions(pool, sql, clock)),
         *features.routes(process, settings, gate),
     ]

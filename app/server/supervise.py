@@ -29,7 +29,7 @@ import uvicorn
 
 from app.errors import MnemeError, NotReady
 from app.gateway.upstream import Router
-from app.settings import SUPERVISOR, Settings
+from app.settings import LOOPBACK, SUPERVISOR, Settings
 from app.store.pools import AGAIN_S
 
 log = logging.getLogger("mneme.supervise")
@@ -37,14 +37,13 @@ log = logging.getLogger("mneme.supervise")
 RESTART_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds before a worker that ended by itself is started again; the last figure stays. A worker that cannot start must
 not spin, and one that was killed should be back before anyone misses it."""
-WORKER_GRACE_S = 10.0
+_WORKER_GRACE_S = 10.0
 """Seconds for the worker to finish its jobs after the server has drained; unfinished ones run again later."""
 POLL_S = 0.2
 """Seconds between two looks at the worker process."""
 
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened on
-DEFAULT_PORTS = {"http": 80, "https": 443}
+_ANY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not listened on
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class WorkerProcess:
@@ -87,7 +86,7 @@ class WorkerProcess:
             return
         process.terminate()
         try:
-            process.wait(WORKER_GRACE_S)
+            process.wait(_WORKER_GRACE_S)
         except subprocess.TimeoutExpired:
             log.warning("the worker did not stop in time")
             process.kill()
@@ -134,12 +133,12 @@ def asked_of_itself(settings: Settings) -> list[str]:
     """The base URLs of upstreams that lead to where this server listens, as far as their text tells."""
     given = [settings.upstream_base_url, *(each.base_url for each in settings.upstreams)]
     here = {settings.host}
-    if settings.host in LOOPBACK | ANY_ADDRESS:
-        here |= LOOPBACK | ANY_ADDRESS
+    if settings.host in LOOPBACK | _ANY_ADDRESS:
+        here |= LOOPBACK | _ANY_ADDRESS
     found = []
     for url in filter(None, given):
         parts = urlsplit(url)
-        if (parts.port or DEFAULT_PORTS[parts.scheme]) == settings.port and parts.hostname in here:
+        if (parts.port or _DEFAULT_PORTS[parts.scheme]) == settings.port and parts.hostname in here:
             found.append(url)
     return found
 

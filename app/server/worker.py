@@ -1,4 +1,4 @@
-"""What erases users: from the database, and wherever features keep something of them."""
+"""The worker process (`mneme worker`), wired: the jobs, and the schedule; and what erases users."""
 
 from __future__ import annotations
 
@@ -27,52 +27,6 @@ from app.store.retention import GB, Retention, RetentionLimits
 from app.store.tuning import check_parameters
 from app.tasks import CLOSING_S, Supervisor, until_orphaned
 from app.text_cache import forget
-
-
-def eraser_of(settings: Settings, features: Features, dsn: str, sql: Queries, clock: Clock) -> Eraser:
-    """Erases users from the database of `dsn` (a direct way), and from what features keep. What one has kept that is not there
-    any more is out of reach: then no erasure ends."""
-    connect = own_connection(dsn, ERASER_ROLE)
-    elsewhere = features.all(lambda each: each.elsewhere(dsn, sql, clock))
-    if "archive" in features.absent:
-        elsewhere.append(_archives_out_of_reach(connect, sql))
-    if "spool" in features.absent:
-        elsewhere.append(_spool_out_of_reach(settings.spool_folder))
-    return Eraser(connect, sql, clock, elsewhere=elsewhere, leave_to_spaces=settings.leave_to_spaces)
-
-
-def _archives_out_of_reach(connect: Connect, sql: Queries) -> Elsewhere:
-    """Refuses where months of history are in files that nothing here can erase from."""
-
-    async def refuse(_tenant: UUID, _user: UUID) -> Mapping[str, int]:
-        async with connected(connect) as connection:
-            if await connection.fetchval(sql["erasure.archived"]):
-                raise NotReady(
-                    "Months of history are archived, and this installation has no app.features.archive: nobody can be erased "
-                    "from them here."
-                )
-        return {}
-
-    return refuse
-
-
-def _spool_out_of_reach(folder: Path) -> Elsewhere:
-    """Refuses where a spool holds calls that nothing here can erase."""
-
-    def holds_calls() -> bool:
-        return any(each.is_file() for each in folder.glob("*/**/*"))  # beside them, the folder itself has a lock alone
-
-    async def refuse(_tenant: UUID, _user: UUID) -> Mapping[str, int]:
-        if await asyncio.to_thread(holds_calls):
-            raise NotReady(
-                f"Calls lie in {folder}, and this installation has no app.features.spool: nobody can be erased from them here."
-            )
-        return {}
-
-    return refuse
-
-
-# --- The composition root of the worker process (`mneme worker`): the jobs, and the schedule.
 
 log = logging.getLogger("mneme.work")
 
@@ -118,10 +72,8 @@ async def run_worker(settings: Settings) -> None:
                 core.tasks.spawn(feature.work(process, stop), name)
             collector.settle()
             core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
-            log.info(
-                "the worker runs",
-                extra={"extraction": "rules" if core.helper is None else f"rules, {settings.helper_model}"},
-            )
+            extraction = "rules" if core.helper is None else f"rules, {settings.helper_model}"
+            log.info("the worker runs", extra={"extraction": extraction})
             os.nice(NICE)
             await worker.run(stop)
         finally:
@@ -134,13 +86,7 @@ def schedule(settings: Settings, features: Features, dsn: str, sql: Queries, clo
     eraser = eraser_of(settings, features, direct, sql, clock)
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
-    own = [
-        *privacy,
-        *life_ticks(sql),
-        *index_ticks(sql),
-        *mark_ticks(sql),
-        *features.all(lambda each: each.ticks(sql)),
-    ]
+    own = [*privacy, *life_ticks(sql), *index_ticks(sql), *mark_ticks(sql), *features.all(lambda each: each.ticks(sql))]
     return Schedule(connect, sql, clock, further=own, graph_from=graph_from(settings.index_items))
 
 
@@ -170,3 +116,49 @@ async def _stop_when_orphaned(stop: asyncio.Event) -> None:
     """The jobs are left to the worker of the next server."""
     if await until_orphaned(stop):
         stop.set()
+
+
+# --- what erases users: from the database, and wherever features keep something of them ----------------------------------
+
+
+def eraser_of(settings: Settings, features: Features, dsn: str, sql: Queries, clock: Clock) -> Eraser:
+    """Erases users from the database of `dsn` (a direct way), and from what features keep. What one has kept that is not there
+    any more is out of reach: then no erasure ends."""
+    connect = own_connection(dsn, ERASER_ROLE)
+    elsewhere = features.all(lambda each: each.elsewhere(dsn, sql, clock))
+    if "archive" in features.absent:
+        elsewhere.append(_archives_out_of_reach(connect, sql))
+    if "spool" in features.absent:
+        elsewhere.append(_spool_out_of_reach(settings.spool_folder))
+    return Eraser(connect, sql, clock, elsewhere=elsewhere, leave_to_spaces=settings.leave_to_spaces)
+
+
+def _archives_out_of_reach(connect: Connect, sql: Queries) -> Elsewhere:
+    """Refuses where months of history are in files that nothing here can erase from."""
+
+    async def refuse(_tenant: UUID, _user: UUID) -> Mapping[str, int]:
+        async with connected(connect) as connection:
+            if await connection.fetchval(sql["erasure.archived"]):
+                raise NotReady(
+                    "Months of history are archived, and this installation has no app.features.archive: nobody can be erased "
+                    "from them here."
+                )
+        return {}
+
+    return refuse
+
+
+def _spool_out_of_reach(folder: Path) -> Elsewhere:
+    """Refuses where a spool holds calls that nothing here can erase."""
+
+    def holds_calls() -> bool:
+        return any(each.is_file() for each in folder.glob("*/**/*"))  # beside them, the folder itself has a lock alone
+
+    async def refuse(_tenant: UUID, _user: UUID) -> Mapping[str, int]:
+        if await asyncio.to_thread(holds_calls):
+            raise NotReady(
+                f"Calls lie in {folder}, and this installation has no app.features.spool: nobody can be erased from them here."
+            )
+        return {}
+
+    return refuse

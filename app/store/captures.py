@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
 from app.store import ids
@@ -203,18 +202,12 @@ class Captures:
             if kind == "request" and row["request_body"] is not None:
                 whole = row["request_sha256"] if not row["request_truncated"] else None
                 return RequestParts(row["request_body"], (), b"", whole, row["request_truncated"])
-            elements = await self._elements(connection, tenant, row["user_id"], row[f"{kind}_chain"])
-        return RequestParts(
-            row[f"{kind}_prefix"] or b"", elements, row[f"{kind}_suffix"] or b"", row[f"{kind}_sha256"], False
-        )
-
-    async def _elements(
-        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, chain: bytes | None
-    ) -> list[bytes]:
-        if chain is None:
-            return []
-        rows = await connection.fetch(self._sql["captures.elements"], tenant, user, chain)
-        return [row["body"] for row in rows]
+            prefix, suffix, chain = (row[f"{kind}_{part}"] for part in ("prefix", "suffix", "chain"))
+            found = []
+            if chain is not None:
+                found = await connection.fetch(self._sql["captures.elements"], tenant, row["user_id"], chain)
+        elements = [each["body"] for each in found]
+        return RequestParts(prefix or b"", elements, suffix or b"", row[f"{kind}_sha256"], False)
 
     async def body(self, tenant: UUID, call: UUID, user: UUID | None) -> tuple[bytes, bool] | None:
         """The bytes of the answer, and whether they were cut off at the capture's limit. None: nothing was captured."""

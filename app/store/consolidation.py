@@ -12,17 +12,17 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
+from msgspec.structs import astuple
 
 from app.store import ids
 from app.store.learning import Changes, Effect, HistoryEvent, MemoryRow, Superseded
 from app.store.memories import content_hmac
-from app.store.pools import Pool
+from app.store.pools import Pool, UserRows
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, tool_calls_of
 
-# --- with each exchange: an episode ------------------------------------------------------------------------------------
+# --- with each exchange: an episode --------------------------------------------------------------------------------------
 
 MAX_TOOLS = 32
 """Tools kept of one episode: longer loops repeat themselves."""
@@ -46,10 +46,7 @@ class Episode(Struct, frozen=True):
 
 
 async def note_episodes(
-    connection: PoolConnectionProxy[Any],
-    sql: Queries,
-    tenant: UUID,
-    user: UUID,
+    rows: UserRows,
     session: UUID,
     *,
     episodes: Sequence[Episode],
@@ -61,31 +58,23 @@ async def note_episodes(
 ) -> None:
     """Within the learner's transaction: add episodes, count the messages' tokens, and say that there is work to do. `since` and
     `until` bound the messages' months. `pooled`: what all sessions of this user say may be drawn together."""
-    await connection.execute(
-        sql["consolidation.note"],
-        tenant, user, session, [_row(each) for each in episodes], list(messages), since, until, now, pooled,
-    )  # fmt: skip
-
-
-async def more_tools(
-    connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID, tools: Sequence[str]
-) -> None:
-    """Tools that were called to the same question as before."""
-    await connection.execute(sql["consolidation.more_tools"], tenant, user, session, list(tools), MAX_TOOLS)
-
-
-def _row(each: Episode) -> dict[str, Any]:
     names = ("message_id", "at", "event_type", "entities", "topics", "tools", "measure")
-    return {name: getattr(each, name) for name in names}
+    made = [{name: getattr(each, name) for name in names} for each in episodes]
+    await rows.run("consolidation.note", session, made, list(messages), since, until, now, pooled)
 
 
-# --- with each turn: working memory ------------------------------------------------------------------------------------
+async def more_tools(rows: UserRows, session: UUID, tools: Sequence[str]) -> None:
+    """Tools that were called to the same question as before."""
+    await rows.run("consolidation.more_tools", session, list(tools), MAX_TOOLS)
+
+
+# --- with each turn: working memory --------------------------------------------------------------------------------------
 
 RESULT_CHARS = 500
 """Of a tool's result that is kept here; all of it stands in the history."""
-RECENT_MESSAGES = 80
+_RECENT_MESSAGES = 80
 """Messages read for it: twenty turns with a tool call and its result in each."""
-PREFERENCES = 10
+_PREFERENCES = 10
 """Preferences and instructions, the most important."""
 
 
@@ -111,58 +100,33 @@ class Working(Struct, frozen=True):
     tool_results_buffer: list[dict[str, Any]] = field(default_factory=list)
 
 
-async def read_recent(
-    connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID, now: datetime
-) -> tuple[list[RecentMessage], list[dict[str, Any]]]:
+async def read_recent(rows: UserRows, session: UUID, now: datetime) -> tuple[list[RecentMessage], list[dict[str, Any]]]:
     """The session's newest messages, oldest first, and the preferences that hold in it."""
-    rows = await connection.fetch(sql["consolidation.recent"], tenant, user, session, RECENT_MESSAGES, RESULT_CHARS)
-    messages = [
-        RecentMessage(
-            row["message_id"],
-            row["turn_index"],
-            ROLE_NAMES.get(row["role"], "other"),
-            row["content"],
-            row["name"],
-            tool_calls_of(row["tool_calls"]),
-            row["tool_call_id"],
-            row["created_at"],
-        )
-        for row in reversed(rows)
-    ]
-    confined = user == ids.nobody(tenant)
-    found = await connection.fetch(sql["consolidation.preferences"], tenant, user, session, confined, now, PREFERENCES)
-    preferences = [{"memory_id": str(row["memory_id"]), "kind": row["kind"], "text": row["text"]} for row in found]
-    return messages, preferences
+    messages = []
+    for row in reversed(await rows.rows("consolidation.recent", session, _RECENT_MESSAGES, RESULT_CHARS)):
+        role, calls = ROLE_NAMES.get(row["role"], "other"), tool_calls_of(row["tool_calls"])
+        messages.append(RecentMessage(**dict(row) | {"role": role, "tool_calls": calls}))
+    confined = rows.user == ids.nobody(rows.tenant)
+    found = await rows.rows("consolidation.preferences", session, confined, now, _PREFERENCES)
+    return messages, [dict(row) | {"memory_id": str(row["memory_id"])} for row in found]
 
 
-async def read_working(
-    connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, session: UUID
-) -> tuple[Working, datetime] | None:
+async def read_working(rows: UserRows, session: UUID) -> tuple[Working, datetime] | None:
     """What is kept, and since when; None: it is lost, or was never made."""
-    row = await connection.fetchrow(sql["consolidation.working"], tenant, user, session)
+    row = await rows.row("consolidation.working", session)
     if row is None:
         return None
-    kept = Working(row["active_preferences"], row["pending_confirmations"], row["tool_results_buffer"])
-    return kept, row["updated_at"]
+    return Working(row["active_preferences"], row["pending_confirmations"], row["tool_results_buffer"]), row[
+        "updated_at"
+    ]
 
 
-async def keep_working(
-    connection: PoolConnectionProxy[Any],
-    sql: Queries,
-    tenant: UUID,
-    user: UUID,
-    session: UUID,
-    working: Working,
-    now: datetime,
-) -> None:
+async def keep_working(rows: UserRows, session: UUID, working: Working, now: datetime) -> None:
     """Set it."""
-    await connection.execute(
-        sql["consolidation.keep_working"],
-        tenant, user, session, working.active_preferences, working.pending_confirmations, working.tool_results_buffer, now,
-    )  # fmt: skip
+    await rows.run("consolidation.keep_working", session, *astuple(working), now)
 
 
-# --- what is derived ----------------------------------------------------------------------------------------------------
+# --- what is derived -----------------------------------------------------------------------------------------------------
 
 
 class NewConsolidated(Struct, frozen=True):
@@ -201,62 +165,34 @@ class Derivation:
                 yield None
 
 
-class ConsolidationWrite(Struct, frozen=True):
+class ConsolidationWrite(Effect, frozen=True):
     """What a job writes for its user, within its transaction. `space`: of the vectors."""
 
-    connection: PoolConnectionProxy[Any]
-    sql: Queries
-    tenant: UUID
-    user: UUID
-    now: datetime
     space: int | None
-
-    @property
-    def effect(self) -> Effect:
-        """What may be done to the user's memories."""
-        return Effect(self.connection, self.sql, self.tenant, self.user, self.now)
 
     async def add(
         self, new: Sequence[NewConsolidated], key: bytes, space: int | None, *, scope: UUID = ids.NIL
     ) -> list[UUID]:
         """Write memories, but for those whose words are in force already, within `scope` (a session, for its summary: two
         sessions may come to the same words); which. `key`: of this database's keyed hashes."""
-        effect = self.effect
         hashes = [each.row.content_hash for each in new]
-        there = {
-            each.content_hash for each in await effect.members(scope, hashes, (), ()) if each.root == each.memory_id
-        }
-        there |= await effect.forgotten(key, hashes)
+        members = await self.members(scope, hashes, (), ())
+        there = {each.content_hash for each in members if each.root == each.memory_id}
+        there |= await self.forgotten(key, hashes)
         fresh = list({each.row.content_hash: each for each in new if each.row.content_hash not in there}.values())
         if not fresh:
             return []
         made = [each.row.memory_id for each in fresh]
-        await effect.change(
-            scope,
-            space,
-            Changes(
-                new=[each.row for each in fresh],
-                # What replaces a summary says the same of more: the old one is only another wording of it.
-                superseded=[
-                    Superseded(previous, each.row.memory_id, "merged", self.now)
-                    for each in fresh
-                    for previous in each.previous
-                ],
-                events=[HistoryEvent(each.row.memory_id, "created", None, {"kind": each.row.kind}) for each in fresh]
-                + [
-                    HistoryEvent(previous, "superseded", None, {"superseded_by": str(each.row.memory_id)})
-                    for each in fresh
-                    for previous in each.previous
-                ],
-            ),
-        )
+        replaced = [(previous, each.row.memory_id) for each in fresh for previous in each.previous]
+        events = [HistoryEvent(each.row.memory_id, "created", None, {"kind": each.row.kind}) for each in fresh]
+        events += [HistoryEvent(old, "superseded", None, {"superseded_by": str(heir)}) for old, heir in replaced]
+        # What replaces a summary says the same of more: the old one is only another wording of it.
+        superseded = [Superseded(old, heir, "merged", self.now) for old, heir in replaced]
+        await self.change(scope, space, Changes(new=[each.row for each in fresh], superseded=superseded, events=events))
         pairs = [(source, each.row.memory_id) for each in fresh for source in (*each.facts, *each.messages)]
-        await self._run("derive", [one for one, _ in pairs], [other for _, other in pairs])
-        await self._run("name_keys", [key_hmac(key, each.key) for each in fresh], made)
+        await self.run("consolidation.derive", [one for one, _ in pairs], [other for _, other in pairs])
+        await self.run("consolidation.name_keys", [key_hmac(key, each.key) for each in fresh], made)
         return made
-
-    async def _run(self, name: str, *arguments: object) -> None:
-        await self.connection.execute(self.sql[f"consolidation.{name}"], self.tenant, self.user, *arguments)
 
 
 def key_hmac(key: bytes, text: str) -> bytes:

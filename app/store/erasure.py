@@ -42,7 +42,7 @@ from app.store import ids
 from app.store.ids import mark_of
 from app.store.indexed import ERASED
 from app.store.memories import LockedMemory, content_hmac, forget, hold
-from app.store.pools import Pool, set_codecs
+from app.store.pools import Pool, UserRows, set_codecs
 from app.store.queries import Queries
 from app.store.sessions import SessionRef, line_of
 
@@ -54,11 +54,11 @@ log = logging.getLogger("mneme.index")
 
 ERASER_ROLE = "mneme_eraser"
 """The only role that may delete what was said; row-level security holds it to one tenant, too."""
-SPENT = ("spend_entries", "spend")
+_SPENT = ("spend_entries", "spend")
 """Where what was spent loses its user, in the order in which the schedule moves it: behind it nothing is left."""
 NOTE = "Backups, archives of replicas and logs of your own are not reached."
 """What every receipt says to whoever asked for it."""
-NOTE_OF_SPACES = (
+_NOTE_OF_SPACES = (
     f"{NOTE} Captured calls of a space's members, and answers that they were given, keep what they quote of it until their"
     " retention ends (MNEME_CAPTURE_DAYS), as with a message that is deleted."
 )
@@ -69,7 +69,7 @@ BATCH = 1000
 """Rows erased in one transaction: locks last milliseconds."""
 STATEMENT_S = 600.0
 """Longest statement, seconds; the longest hashes all messages of a user."""
-CONNECT_S = 5.0
+_CONNECT_S = 5.0
 """Seconds to connect."""
 MAX_PASSES = 50
 """Passes over all tables; each follows what was written during the one before. More says that somebody keeps writing."""
@@ -90,7 +90,7 @@ def own_connection(dsn: str, role: str) -> Connect:
     async def connect() -> asyncpg.Connection[Any]:
         return await asyncpg.connect(
             dsn,
-            timeout=CONNECT_S,
+            timeout=_CONNECT_S,
             server_settings={"role": role, "application_name": role, "search_path": "agent_data, public"},
         )
 
@@ -133,34 +133,23 @@ class Receipt(Struct, frozen=True):
     def note(self) -> str:
         """What was not reached."""
         shared = self.counts.keys() & {"spaces", SPACE_ITEMS, SPACE_BLOCKS}
-        return NOTE_OF_SPACES if shared else NOTE
+        return _NOTE_OF_SPACES if shared else NOTE
 
 
-class Eraser:
-    """Erases users."""
+class Eraser(Struct, frozen=True):
+    """Erases users. `leave_to_spaces`: what a user said in a shared space stays there, without saying whose it was."""
 
-    def __init__(
-        self,
-        connect: Connect,
-        sql: Queries,
-        clock: Clock,
-        *,
-        elsewhere: Sequence[Elsewhere] = (),
-        batch: int = BATCH,
-        leave_to_spaces: bool = False,
-    ) -> None:
-        """`leave_to_spaces`: what a user said in a shared space stays there, without saying whose it was."""
-        self._leave = leave_to_spaces
-        self._connect = connect
-        self._sql = sql
-        self._clock = clock
-        self._elsewhere = elsewhere
-        self._batch = batch
+    connect: Connect
+    sql: Queries
+    clock: Clock
+    elsewhere: Sequence[Elsewhere] = ()
+    batch: int = BATCH
+    leave_to_spaces: bool = False
 
     async def tenant(self, name: str) -> UUID:
         """The id of the tenant of that name. Raises NotFound, StoreUnavailable."""
-        async with connected(self._connect) as connection:
-            found: UUID | None = await connection.fetchval(self._sql["erasure.tenant"], name)
+        async with connected(self.connect) as connection:
+            found: UUID | None = await connection.fetchval(self.sql["erasure.tenant"], name)
         if found is None:
             raise NotFound(f"There is no tenant {name!r}.")
         return UUID(bytes=found.bytes)
@@ -180,59 +169,59 @@ class Eraser:
         is nothing gets a receipt all the same. Raises Conflict while the same user is being erased, StoreUnavailable; asked
         again, it goes on.
         """
-        async with connected(self._connect) as connection, self._alone(connection, user):
-            await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
-            run = _Erasing(connection, self._sql, tenant, user, self._batch, progress or (lambda _table, _rows: None))
-            key = bytes.fromhex(await connection.fetchval(self._sql["erasure.hmac_key"]))
-            await run.fence(key, external, self._clock.now(), tombstones=tombstones)
+        async with connected(self.connect) as connection, self._alone(connection, user):
+            await connection.execute(self.sql["erasure.set_tenant"], str(tenant))
+            run = _Erasing(UserRows(connection, self.sql, tenant, user), self.batch, progress)
+            key = bytes.fromhex(await connection.fetchval(self.sql["erasure.hmac_key"]))
+            await run.fence(key, external, self.clock.now(), tombstones=tombstones)
             if tombstones:
                 await run.mark(key)
             for _ in range(MAX_PASSES):
                 # Elsewhere may be at giving back rows: what came until then is seen by the second sweep.
                 taken = await self._out_of_spaces(run, key)
-                but = () if self._leave else ("space_sayings",)
+                but = () if self.leave_to_spaces else ("space_sayings",)
                 if (
                     not await run.sweep(but=but)
                     and not taken
                     and not await self._elsewhere_too(run)
                     and not await run.sweep(but=but)
                 ):
-                    return await run.finish(self._clock.now(), tombstones=tombstones)
+                    return await run.finish(self.clock.now(), tombstones=tombstones)
         raise Conflict("Somebody keeps writing for this user: stop that, and erase again.")
 
     @asynccontextmanager
     async def _alone(self, connection: asyncpg.Connection[Any], user: UUID) -> AsyncIterator[None]:
-        if not await connection.fetchval(self._sql["erasure.alone"], user):
+        if not await connection.fetchval(self.sql["erasure.alone"], user):
             raise Conflict("This user is being erased already.")
         try:
             yield
         finally:
             # Of a connection that was closed the server lets go later: who asks again at once would find the lock held.
             if not connection.is_closed():
-                await connection.execute(self._sql["erasure.alone_no_more"], user)
+                await connection.execute(self.sql["erasure.alone_no_more"], user)
 
     async def _out_of_spaces(self, run: _Erasing, key: bytes) -> int:
         """Take what the user said in shared spaces out of them, each item with what came from it and every block that quotes
         it; of a space, every block that quotes it. (No member any more, they say no more: the pass after the one that ends
         their membership has seen all.)"""
-        async with connected(self._connect) as connection:
+        async with connected(self.connect) as connection:
             await set_codecs(connection, None)
-            await connection.execute(self._sql["erasure.set_tenant"], str(run.tenant))
-            quoting = await connection.fetchval(self._sql["spaces.unquote"], run.tenant, run.user)
+            await connection.execute(self.sql["erasure.set_tenant"], str(run.tenant))
+            quoting = await connection.fetchval(self.sql["spaces.unquote"], run.tenant, run.user)
             await run.note({SPACE_BLOCKS: quoting})
-            said = [] if self._leave else await connection.fetch(self._sql["spaces.said"], run.tenant, run.user)
+            said = [] if self.leave_to_spaces else await connection.fetch(self.sql["spaces.said"], run.tenant, run.user)
             for row in said:
                 async with connection.transaction():
-                    gone = await _take_out(connection, self._sql, key, run.tenant, row, self._clock.now())
+                    gone = await _take_out(connection, self.sql, key, run.tenant, row, self.clock.now())
                     await connection.execute(
-                        self._sql["spaces.unsay"], run.tenant, run.user, row["space_id"], row["item_id"]
+                        self.sql["spaces.unsay"], run.tenant, run.user, row["space_id"], row["item_id"]
                     )
                 await run.note({SPACE_ITEMS: len(gone), "space_sayings": 1})
         return len(said)
 
     async def _elsewhere_too(self, run: _Erasing) -> int:
         total = 0
-        for each in self._elsewhere:
+        for each in self.elsewhere:
             total += await run.note(await each(run.tenant, run.user))
         return total
 
@@ -253,28 +242,19 @@ async def _take_out(
         return [item, *deletion.forgotten] if deletion is not None else []
     if row["shared"]:
         return []
-    held = await hold(connection, sql, tenant, space, [item])
+    rows = UserRows(connection, sql, tenant, space)
+    held = await hold(rows, [item])
     if held:
-        await forget(connection, sql, key, tenant, space, held, now)
+        await forget(rows, key, held, now)
     return [each.memory_id for each in held]
 
 
 class _Erasing:
     """One erasure, on its connection."""
 
-    def __init__(
-        self,
-        connection: asyncpg.Connection[Any],
-        sql: Queries,
-        tenant: UUID,
-        user: UUID,
-        batch: int,
-        progress: Progress,
-    ) -> None:
-        self.tenant = tenant
-        self.user = user
-        self._connection = connection
-        self._sql = sql
+    def __init__(self, rows: UserRows, batch: int, progress: Progress | None) -> None:
+        self.tenant, self.user = rows.tenant, rows.user
+        self._connection, self._sql = rows.connection, rows.sql
         self._batch = batch
         self._progress = progress
         self._id = ids.NIL
@@ -312,7 +292,7 @@ class _Erasing:
         for row in tables:
             while row["name"] not in but and (gone := await self._count(row["name"], "rows", row["name"], self._batch)):
                 total += gone
-        for name in SPENT:
+        for name in _SPENT:
             while gone := await self._count(name, name, self._batch):
                 total += gone
         total += await self._count("pgqueuer", "jobs")
@@ -342,6 +322,7 @@ class _Erasing:
         found = {name: n for name, n in counts.items() if n}
         if found:
             await self._connection.execute(self._sql["erasure.note"], self._id, orjson.dumps(found).decode())
+        if self._progress is not None:
             for name, n in found.items():
                 self._progress(name, n)
         return sum(found.values())
@@ -381,7 +362,7 @@ def hmac_pads(key: bytes) -> tuple[bytes, bytes]:
     return bytes(each ^ 0x36 for each in padded), bytes(each ^ 0x5C for each in padded)
 
 
-# --- hearing of erasures -----------------------------------------------------------------------------------------------
+# --- hearing of erasures -------------------------------------------------------------------------------------------------
 
 PAUSE_S = 1.0
 """Seconds between two attempts to connect."""
@@ -445,17 +426,17 @@ class Erasures:
             self._erased(UUID(str(payload)))
 
 
-# --- deleting a message ------------------------------------------------------------------------------------------------
+# --- deleting a message --------------------------------------------------------------------------------------------------
 
-DELETIONS_AT_ONCE = 2
+_DELETIONS_AT_ONCE = 2
 """Deletions of one process at a time: each has a connection of its own."""
 
-DELETION_S = 60.0
+_DELETION_S = 60.0
 """Seconds for a deletion; the longest look through the hundred thousands of memories of one user."""
 
-TOLD_TOGETHER = frozenset({"summary", "episode"})
+_TOLD_TOGETHER = frozenset({"summary", "episode"})
 """Kinds whose text tells of all their sources at once: without one of them it is not the same text."""
-SESSION_BATCH = 500
+_SESSION_BATCH = 500
 """Messages of a session that are looked up at once to be deleted."""
 
 _WORD = re.compile(r"\w+")
@@ -509,23 +490,30 @@ class Deleter:
         self._connect = connect
         self._sql = sql
         self._clock = clock
-        self._room = asyncio.Semaphore(DELETIONS_AT_ONCE)
+        self._room = asyncio.Semaphore(_DELETIONS_AT_ONCE)
+
+    @asynccontextmanager
+    async def _opened(self, tenant: UUID, limit_s: float | None, failed: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+        """A connection that sees a tenant's rows, for as long as that. Raises StoreUnavailable; `failed`: what it says where
+        others were in the way."""
+        try:
+            async with self._room, asyncio.timeout(limit_s), connected(self._connect) as connection:
+                await set_codecs(connection, None)
+                await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
+                yield connection
+        except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
+            raise StoreUnavailable(f"{failed}; try again.") from error
 
     async def delete(self, tenant: UUID, ref: SessionRef, message: UUID) -> Deletion | None:
         """Delete a message that the history of a session shows: its own, or one that a branch shares with its parent. None:
         there is none (any more). Raises StoreUnavailable: then nothing was changed."""
         user = ref.user_id
-        try:
-            async with self._room, asyncio.timeout(DELETION_S), connected(self._connect) as connection:
-                await set_codecs(connection, None)
-                await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
-                line = await line_of(connection, self._sql, tenant, ref)
-                place = (
-                    await connection.fetchrow(self._sql["history.find"], tenant, user, message, *line) if line else None
-                )
-                return await self._one(connection, tenant, user, message, place) if place is not None else None
-        except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
-            raise StoreUnavailable("Nothing was deleted: others write for this user; try again.") from error
+        async with self._opened(tenant, _DELETION_S, "Nothing was deleted: others write for this user") as connection:
+            line = await line_of(connection, self._sql, tenant, ref)
+            if line is None:
+                return None
+            place = await connection.fetchrow(self._sql["history.find"], tenant, user, message, *line)
+            return await self._one(connection, tenant, user, message, place) if place is not None else None
 
     async def delete_session(self, tenant: UUID, ref: SessionRef) -> SessionDeletion:
         """Delete all messages of a session, each as `delete`, the newest first, and end it. Its row stays, without its metadata
@@ -533,29 +521,24 @@ class Deleter:
         is the parent's. Raises Conflict where months of it are archived, StoreUnavailable: some may be gone, and asking again
         goes on."""
         user, gone = ref.user_id, SessionDeletion()
-        try:
-            async with self._room, connected(self._connect) as connection:
-                await set_codecs(connection, None)
-                await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
-                if months := await connection.fetchval(self._sql["deleting.archived"], tenant, user, ref.session_id):
-                    raise Conflict(
-                        f"Nothing was deleted: messages of this time are archived ({', '.join(months)}), and a restore would "
-                        "bring them back. Restore them first (mneme archive restore), or give them up (mneme archive drop)."
-                    )
-                for row in await connection.fetch(self._sql["deleting.dropped"], tenant, user, ref.session_id):
-                    async with asyncio.timeout(DELETION_S), self._alone(connection, tenant, ref):
-                        now = self._clock.now()
-                        run = _Deleting(connection, self._sql, tenant, user, row["message_id"], now, now)
-                        gone = gone.plus(await run.forget_dropped(ref.session_id, row["said"] or ""), messages=0)
-                # Ended before each look: it sees what was recorded before, and a turn that ends later is recorded as deleted.
-                while rows := await self._rest(connection, tenant, ref):
-                    for row in rows:
-                        async with asyncio.timeout(DELETION_S):
-                            one = await self._one(connection, tenant, user, row["message_id"], row)
-                        if one is not None:
-                            gone = gone.plus(one, messages=1)
-        except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
-            raise StoreUnavailable("Not all was deleted: others write for this user; try again.") from error
+        async with self._opened(tenant, None, "Not all was deleted: others write for this user") as connection:
+            if months := await connection.fetchval(self._sql["deleting.archived"], tenant, user, ref.session_id):
+                raise Conflict(
+                    f"Nothing was deleted: messages of this time are archived ({', '.join(months)}), and a restore would "
+                    "bring them back. Restore them first (mneme archive restore), or give them up (mneme archive drop)."
+                )
+            for row in await connection.fetch(self._sql["deleting.dropped"], tenant, user, ref.session_id):
+                async with asyncio.timeout(_DELETION_S), self._alone(connection, tenant, ref):
+                    now = self._clock.now()
+                    run = _Deleting(connection, self._sql, tenant, user, row["message_id"], now, now)
+                    gone = gone.plus(await run.forget_dropped(ref.session_id, row["said"] or ""), messages=0)
+            # Ended before each look: it sees what was recorded before, and a turn that ends later is recorded as deleted.
+            while rows := await self._rest(connection, tenant, ref):
+                for row in rows:
+                    async with asyncio.timeout(_DELETION_S):
+                        one = await self._one(connection, tenant, user, row["message_id"], row)
+                    if one is not None:
+                        gone = gone.plus(one, messages=1)
         return gone
 
     async def _rest(
@@ -564,7 +547,7 @@ class Deleter:
         """End a session, and say what of it is still to be deleted."""
         whose = (tenant, ref.user_id, ref.session_id)
         await connection.execute(self._sql["deleting.end_session"], *whose, self._clock.now())
-        return await connection.fetch(self._sql["deleting.of_session"], *whose, SESSION_BATCH)
+        return await connection.fetch(self._sql["deleting.of_session"], *whose, _SESSION_BATCH)
 
     async def _one(
         self, connection: asyncpg.Connection[Any], tenant: UUID, user: UUID, message: UUID, place: Any
@@ -587,86 +570,61 @@ class Deleter:
         """Take out of a shared space an item that this user said there (None: whoever's it is), with what came from it and all
         blocks that quote it. What others said, too, stays, and is theirs (`kept`). None: there is none, or it is others'.
         Raises Conflict for a memory that comes from others' words as well, StoreUnavailable: then nothing was changed."""
-        try:
-            async with self._room, asyncio.timeout(DELETION_S), connected(self._connect) as connection:
-                await set_codecs(connection, None)
-                await connection.execute(self._sql["erasure.set_tenant"], str(tenant))
-                key = bytes.fromhex(await connection.fetchval(self._sql["erasure.hmac_key"]))
-                async with connection.transaction():
-                    await connection.execute(self._sql["learning.lock"], space)
-                    row = await connection.fetchrow(self._sql["spaces.takeable"], tenant, user, space, item)
-                    if row is None:
-                        return None
-                    if not row["mine"]:
-                        raise Conflict("Others said it, too: take back the message of yours that it comes from.")
-                    gone = await _take_out(connection, self._sql, key, tenant, row, self._clock.now())
-                    if row["shared"]:
-                        await connection.execute(self._sql["spaces.unsay"], tenant, user, space, item)
-                    else:
-                        await connection.execute(self._sql["spaces.unsay_item"], tenant, space, item)
-                    return Deletion(tuple(gone), (item,) if row["shared"] else ())
-        except (TimeoutError, asyncpg.TransactionRollbackError, asyncpg.UniqueViolationError) as error:
-            raise StoreUnavailable("Nothing was taken back: others write to this space; try again.") from error
+        failed = "Nothing was taken back: others write to this space"
+        async with self._opened(tenant, _DELETION_S, failed) as connection:
+            key = bytes.fromhex(await connection.fetchval(self._sql["erasure.hmac_key"]))
+            async with connection.transaction():
+                await connection.execute(self._sql["learning.lock"], space)
+                row = await connection.fetchrow(self._sql["spaces.takeable"], tenant, user, space, item)
+                if row is None:
+                    return None
+                if not row["mine"]:
+                    raise Conflict("Others said it, too: take back the message of yours that it comes from.")
+                gone = await _take_out(connection, self._sql, key, tenant, row, self._clock.now())
+                if row["shared"]:
+                    await connection.execute(self._sql["spaces.unsay"], tenant, user, space, item)
+                else:
+                    await connection.execute(self._sql["spaces.unsay_item"], tenant, space, item)
+                return Deletion(tuple(gone), (item,) if row["shared"] else ())
 
 
-class _Deleting:
+class _Deleting(UserRows, frozen=True):
     """One deletion, within its transaction."""
 
-    def __init__(
-        self,
-        connection: asyncpg.Connection[Any],
-        sql: Queries,
-        tenant: UUID,
-        user: UUID,
-        message: UUID,
-        created_at: datetime,
-        now: datetime,
-    ) -> None:
-        self._connection = connection
-        self._sql = sql
-        self._tenant = tenant
-        self._user = user
-        self._message = message
-        self._at = created_at
-        self._now = now
+    message: UUID
+    created_at: datetime
+    now: datetime
 
     async def delete(self) -> Deletion | None:
-        rows = await self._rows("deleting.hold", self._message, self._at)
+        rows = await self.rows("deleting.hold", self.message, self.created_at)
         if not rows:
             return None
         row = rows[0]
-        key = bytes.fromhex(await self._connection.fetchval(self._sql["erasure.hmac_key"]))
+        key = bytes.fromhex(await self.connection.fetchval(self.sql["erasure.hmac_key"]))
         summary: UUID | None = row["compressed_summary_id"]
         gone = await self._learned(key, summary, row["said"])
         if summary is not None:
-            await self._run("deleting.uncompress", summary)
-        await self._quotes(row["session_id"], [self._message, *gone.forgotten])
+            await self.run("deleting.uncompress", summary)
+        await self._quotes(row["session_id"], [self.message, *gone.forgotten])
         await self._paged(row["session_id"], row["message_hash"])
         await self._words(key, row)
         return gone
 
     async def forget_dropped(self, session: UUID, said: str) -> Deletion:
         """Forget what was learned from a message that went with its month; `said`: what memories quote of it."""
-        key = bytes.fromhex(await self._connection.fetchval(self._sql["erasure.hmac_key"]))
+        key = bytes.fromhex(await self.connection.fetchval(self.sql["erasure.hmac_key"]))
         gone = await self._learned(key, None, said)
-        await self._quotes(session, [self._message, *gone.forgotten])
-        await self._run("memories.suppress", [self._message], "deleted", [None], self._now)
+        await self._quotes(session, [self.message, *gone.forgotten])
+        await self.run("memories.suppress", [self.message], "deleted", [None], self.now)
         return gone
 
     async def _learned(self, key: bytes, summary: UUID | None, said: str) -> Deletion:
         """Forget what was learned from the message alone, and the `summary` that stands for it; the rest loses it."""
-        found = await self._rows("deleting.learned", self._message, summary)
-        learned = [_learned(each) for each in found]
+        learned = [SourcedMemory(*each) for each in await self.rows("deleting.learned", self.message, summary)]
         kept = tuple(
-            each.memory_id for each in learned if each.memory_id != summary and outlives(each, self._message, said)
+            each.memory_id for each in learned if each.memory_id != summary and outlives(each, self.message, said)
         )
-        held = await hold(
-            self._connection,
-            self._sql,
-            self._tenant,
-            self._user,
-            [each.memory_id for each in learned if each.memory_id not in kept],
-        )
+        held = await hold(self, [each.memory_id for each in learned if each.memory_id not in kept])
         forgotten = tuple(each.memory_id for each in held)
         await self._memories(key, held, kept)
         return Deletion(forgotten, kept)
@@ -676,59 +634,49 @@ class _Deleting:
         forgotten = [each.memory_id for each in held]
         again = await self._part(forgotten) if forgotten else []
         if held:
-            await self._run("deleting.only_source", forgotten, self._message)
-            await forget(self._connection, self._sql, key, self._tenant, self._user, held, self._now)
+            await self.run("deleting.only_source", forgotten, self.message)
+            await forget(self, key, held, self.now)
         if kept:
-            await self._run("deleting.lose_source", list(kept), self._message, self._now)
+            await self.run("deleting.lose_source", list(kept), self.message, self.now)
             for memory in kept:
-                await self._tell(memory, "edited", {"message_id": self._message}, None)
+                await self.run("memories.event", memory, self.now, "edited", {"message_id": self.message}, None, "api")
         if again:
-            await self._run("deleting.restore", again, self._now)
+            await self.run("deleting.restore", again, self.now)
             for memory in again:
-                await self._tell(memory, "restored", {"status": "superseded"}, {"status": "active"})
+                before, after = {"status": "superseded"}, {"status": "active"}
+                await self.run("memories.event", memory, self.now, "restored", before, after, "api")
 
     async def _part(self, forgotten: Sequence[UUID]) -> list[UUID]:
         """Of what was merged into these memories: which are to come back, the one that says most for each. They and the other
         wordings are no longer theirs: what is forgotten takes all its wordings along."""
-        older = await self._rows("deleting.older", forgotten, self._now)
+        older = await self.rows("deleting.older", forgotten, self.now)
         best: dict[UUID, Any] = {}
         for each in older:
             held = best.get(each["heir"])
             if held is None or _says(each["content_text"]) > _says(held["content_text"]):
                 best[each["heir"]] = each
         heirs = [best[each["heir"]]["memory_id"] for each in older]
-        await self._run("deleting.part", [each["memory_id"] for each in older], heirs)
+        await self.run("deleting.part", [each["memory_id"] for each in older], heirs)
         return sorted(set(heirs))
 
     async def _quotes(self, session: UUID, gone: Sequence[UUID]) -> None:
-        rows = await self._rows("deleting.summaries", session)
-        await self._run("deleting.blocks", list(gone), [each["session_id"] for each in rows])
-        await self._run("deleting.working", session)
+        rows = await self.rows("deleting.summaries", session)
+        await self.run("deleting.blocks", list(gone), [each["session_id"] for each in rows])
+        await self.run("deleting.working", session)
 
     async def _paged(self, session: UUID, hashed: bytes | None) -> None:
         if hashed is None:
             return
-        (row,) = await self._rows("deleting.same", session, hashed)
-        await self._run("deleting.paged", session, [mark_of(hashed, times).hex() for times in range(row["many"])])
+        (row,) = await self.rows("deleting.same", session, hashed)
+        await self.run("deleting.paged", session, [mark_of(hashed, times).hex() for times in range(row["many"])])
 
     async def _words(self, key: bytes, row: Any) -> None:
-        await self._run("memories.drop_vectors", [self._message])
-        await self._run("deleting.cards", self._message)
+        await self.run("memories.drop_vectors", [self.message])
+        await self.run("deleting.cards", self.message)
         said: bytes | None = row["content_hash"]
         mark = content_hmac(key, said) if said is not None else None
-        await self._run("memories.suppress", [self._message], "deleted", [mark], self._now)
-        await self._run("deleting.blank", self._message, self._at)
-
-    async def _tell(
-        self, memory: UUID, event: str, before: dict[str, Any] | None, after: dict[str, Any] | None
-    ) -> None:
-        await self._run("memories.event", memory, self._now, event, before, after, "api")
-
-    async def _rows(self, name: str, *arguments: object) -> list[Any]:
-        return await self._connection.fetch(self._sql[name], self._tenant, self._user, *arguments)
-
-    async def _run(self, name: str, *arguments: object) -> None:
-        await self._connection.execute(self._sql[name], self._tenant, self._user, *arguments)
+        await self.run("memories.suppress", [self.message], "deleted", [mark], self.now)
+        await self.run("deleting.blank", self.message, self.created_at)
 
 
 def outlives(memory: SourcedMemory, message: UUID, said: str) -> bool:
@@ -737,7 +685,7 @@ def outlives(memory: SourcedMemory, message: UUID, said: str) -> bool:
     that said more took the place of those before it, with their sources: what only it said goes with it.)
     """
     others = [each for each in memory.source_message_ids if each != message]
-    if memory.kind in TOLD_TOGETHER:
+    if memory.kind in _TOLD_TOGETHER:
         return False
     if not others:
         return memory.stated
@@ -755,14 +703,3 @@ def _says(text: str) -> tuple[int, int]:
 
 def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))
-
-
-def _learned(row: Any) -> SourcedMemory:
-    return SourcedMemory(
-        row["memory_id"],
-        row["kind"],
-        row["content_text"],
-        row["sources"],
-        row["source_message_ids"],
-        row["stated"],
-    )

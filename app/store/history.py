@@ -14,7 +14,8 @@ from msgspec import Struct
 from app.clock import Clock
 from app.store import ids
 from app.store.erasure import hmac_pads
-from app.store.pools import Pool, halfvec
+from app.store.item_columns import MESSAGE_KIND
+from app.store.pools import Pool, UserRows, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, ROLE_OTHER, ROLES, JobRecord, MessageRecord, SessionRecord, Vector
 from app.store.sessions import NewSession, SessionRef, Sessions, line_of
@@ -22,12 +23,8 @@ from app.store.tenancy import UserRef
 
 LEARN_BATCH = 200
 """Most messages of one `learn` job: it must end well within its lease."""
-
 _RECENT = 64
 """Messages looked at for the hash of the last two answered turns; a longer turn is not recognised by its tail."""
-
-_ASSISTANT = ROLES["assistant"]
-
 FINISH_REASONS = {
     0: "stop", 1: "length", 2: "tool_calls", 3: "content_filter", 4: "function_call", 5: "abort", 8: "interrupted", 9: "other",
 }  # fmt: skip
@@ -38,8 +35,6 @@ _EVER = (datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC))
 Chain = Callable[[Sequence[bytes], bytes], list[bytes]]
 Within = Callable[["PoolConnectionProxy[Any]"], Awaitable[None]]
 Tail = Callable[[Sequence[bytes | None], Sequence[int], int], bytes | None]
-
-
 Attach: TypeAlias = "Callable[[PoolConnectionProxy[Any], SessionRef], Awaitable[None]]"
 """Stores what belongs to new messages of a session, within their transaction."""
 
@@ -97,52 +92,30 @@ class Appended(Struct, frozen=True):
     created: bool
 
 
-class _End(Struct, frozen=True):
-    """The end of a session, as the messages to come go on from it."""
+class History(Struct, frozen=True):
+    """The messages of sessions. `chain` and `tail`: how transcripts are hashed (`app.context.transcript`). `ttl`: see
+    `Sessions`. `space`: the embedding space of the vectors that come with messages."""
 
-    head: UUID | None
-    chain: bytes
-    turns: int
-    bounds: tuple[datetime, datetime]
-
-
-class History:
-    """The messages of sessions."""
-
-    def __init__(
-        self,
-        pool: Pool,
-        queries: Queries,
-        sessions: Sessions,
-        clock: Clock,
-        *,
-        chain: Chain,
-        tail: Tail,
-        ttl: timedelta,
-        space: int | None,
-    ) -> None:
-        """`chain` and `tail`: how transcripts are hashed (`app.context.transcript`). `ttl`: see `Sessions`. `space`: the
-        embedding space of the vectors that come with messages."""
-        self._pool = pool
-        self._sql = queries
-        self._sessions = sessions
-        self._clock = clock
-        self._chain = chain
-        self._tail = tail
-        self._ttl = ttl
-        self._space = space
+    pool: Pool
+    queries: Queries
+    sessions: Sessions
+    clock: Clock
+    chain: Chain
+    tail: Tail
+    ttl: timedelta
+    space: int | None
 
     async def read(
         self, tenant: UUID, ref: SessionRef, *, after: tuple[int, int, UUID] | None, limit: int
     ) -> list[HistoryMessage]:
         """Messages oldest first, after (turn_index, sibling, message_id). A branch begins with what it shares with its
         parent."""
-        async with self._pool.transaction(tenant) as connection:
-            line = await line_of(connection, self._sql, tenant, ref)
+        async with self.pool.transaction(tenant) as connection:
+            line = await line_of(connection, self.queries, tenant, ref)
             if line is None:
                 return []
             rows = await connection.fetch(
-                self._sql["history.messages"],
+                self.queries["history.messages"],
                 tenant, ref.user_id, line.sessions, line.lows, line.highs, line.first, line.last,
                 *(after or (None, None, None)), limit,
             )  # fmt: skip
@@ -150,12 +123,12 @@ class History:
 
     async def last(self, tenant: UUID, ref: SessionRef, n: int, *, before: int | None = None) -> list[HistoryMessage]:
         """The last `n` messages, oldest first (seed 003, get_session_history); `before`: of those before this turn_index."""
-        async with self._pool.transaction(tenant) as connection:
-            line = await line_of(connection, self._sql, tenant, ref)
+        async with self.pool.transaction(tenant) as connection:
+            line = await line_of(connection, self.queries, tenant, ref)
             if line is None:
                 return []
             line = line.upto(before - 1 if before is not None else None)
-            rows = await connection.fetch(self._sql["history.last"], tenant, ref.user_id, *line, n)
+            rows = await connection.fetch(self.queries["history.last"], tenant, ref.user_id, *line, n)
         return [_message(row) for row in reversed(rows)]
 
     async def times_of(
@@ -163,10 +136,10 @@ class History:
     ) -> dict[bytes, list[tuple[UUID, datetime]]]:
         """By content hash, the messages of a session with these words: (id, created_at), in their order."""
         found: dict[bytes, list[tuple[UUID, datetime]]] = {}
-        async with self._pool.transaction(tenant) as connection:
-            key = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
+        async with self.pool.transaction(tenant) as connection:
+            key = bytes.fromhex(await connection.fetchval(self.queries["memories.secret"]))
             rows = await connection.fetch(
-                self._sql["history.stored_times"],
+                self.queries["history.stored_times"],
                 tenant, ref.user_id, ref.session_id, list(content_hashes), *hmac_pads(key),
             )  # fmt: skip
         for row in rows:
@@ -187,120 +160,101 @@ class History:
         """Add messages at the end of a session, in one transaction with their vectors, jobs and what `attach` stores; those
         stored before are left out. A `NewSession` is made where it is missing. Without `learn` they are kept, but neither
         searched nor learned from. `within`: is done first, in that transaction; what it raises leaves nothing stored."""
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             if within is not None:
                 await within(connection)
             created = False
             if isinstance(session, NewSession):
-                session, created = await self._sessions.ensure(connection, tenant, user, session)
-            row = await connection.fetchrow(self._sql["history.lock"], tenant, user.id, session.session_id)
-            assert row is not None, "a session that was made or found does not go away"
-            end = _End(
-                row["head_message_id"],
-                row["head_chain"] or b"",
-                row["turn_count"],
-                (row["first_message_at"] or _EVER[0], row["last_message_at"] or _EVER[1]),
-            )
-            fresh = await self._fresh(connection, tenant, user.id, messages)
+                session, created = await self.sessions.ensure(connection, tenant, user, session)
+            rows = UserRows(connection, self.queries, tenant, user.id)
+            end = await rows.row("history.lock", session.session_id)
+            assert end is not None, "a session that was made or found does not go away"
+            fresh = await self._fresh(rows, messages)
             duplicates = len(messages) - len(fresh)
             if not fresh:
                 return Appended(session, (), duplicates, created)
-            placed = await self._write(connection, tenant, user, session, end, fresh, hidden=not learn)
+            placed = await self._write(rows, user.external, session.session_id, end, fresh, hidden=not learn)
             if attach is not None:
                 await attach(connection, session)
             if learn:
-                await self._add_vectors(connection, tenant, user.id, fresh)
-                external = await self._name(connection, tenant, session)
-                jobs = learn_jobs(tenant, user.id, session.session_id, external, fresh)
-                await connection.execute(self._sql["history.enqueue"], jobs)
+                await self._add_vectors(rows, fresh)
+                one = await connection.fetchrow(
+                    self.queries["sessions.one"], tenant, session.user_id, session.session_id
+                )
+                name = one["external_id"] if one is not None else None
+                jobs = _learn_jobs(tenant, user.id, session.session_id, name, fresh)
+                await connection.execute(self.queries["history.enqueue"], jobs)
         return Appended(session, placed, duplicates, created)
 
-    async def _name(self, connection: PoolConnectionProxy[Any], tenant: UUID, ref: SessionRef) -> str | None:
-        row = await connection.fetchrow(self._sql["sessions.one"], tenant, ref.user_id, ref.session_id)
-        return row["external_id"] if row is not None else None
-
-    async def _fresh(
-        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, messages: Sequence[NewMessage]
-    ) -> list[NewMessage]:
+    async def _fresh(self, rows: UserRows, messages: Sequence[NewMessage]) -> list[NewMessage]:
+        """Those that are not stored, each once."""
         if not messages:
             return []
         times = [each.created_at for each in messages]
-        rows = await connection.fetch(
-            self._sql["history.stored"], tenant, user, [m.message_id for m in messages], min(times), max(times)
-        )
-        seen = {row["message_id"] for row in rows}
-        fresh = []
+        found = await rows.rows("history.stored", [each.message_id for each in messages], min(times), max(times))
+        stored = {row["message_id"] for row in found}
+        fresh: dict[UUID, NewMessage] = {}
         for each in messages:
-            if each.message_id not in seen:
-                seen.add(each.message_id)
-                fresh.append(each)
-        return fresh
+            if each.message_id not in stored:
+                fresh.setdefault(each.message_id, each)
+        return list(fresh.values())
 
     async def _write(
-        self,
-        connection: PoolConnectionProxy[Any],
-        tenant: UUID,
-        user: UserRef,
-        session: SessionRef,
-        end: _End,
-        fresh: Sequence[NewMessage],
-        *,
-        hidden: bool,
+        self, rows: UserRows, external: str, session: UUID, end: Any, fresh: Sequence[NewMessage], *, hidden: bool
     ) -> tuple[tuple[UUID, int], ...]:
-        """The messages, the session's end, and what transcripts are recognised by."""
-        chains = _chains(self._chain, fresh, end.chain)
-        tail1, tail2 = await self._tails(connection, tenant, user.id, session.session_id, end, fresh)
-        record = _session_record(session.session_id, user.external, self._clock.now() + self._ttl)._replace(
-            head_message_id=fresh[-1].message_id, head_chain=chains[-1] or None, tail1=tail1, tail2=tail2
-        )
-        parents = [end.head, *(each.message_id for each in fresh)]
+        """The messages, the session's end, and what transcripts are recognised by. `end`: how it stands, as the messages go on
+        from it."""
+        chains = _chains(self.chain, fresh, end["head_chain"] or b"")
+        tail1, tail2 = await self._tails(rows, session, end, fresh)
+        told: dict[str, Any] = dict.fromkeys(SessionRecord._fields) | {  # None leaves what is stored
+            "session_id": session,
+            "user_external_id": external,
+            "expires_at": self.clock.now() + self.ttl,
+            "head_message_id": fresh[-1].message_id,
+            "head_chain": chains[-1] or None,
+            "tail1": tail1,
+            "tail2": tail2,
+        }
+        parents = [end["head_message_id"], *(each.message_id for each in fresh)]
         records = [_message_record(each, parent, hidden=hidden) for each, parent in zip(fresh, parents, strict=False)]
-        rows = await connection.fetch(self._sql["history.append"], tenant, user.id, record, records)
-        places = {row["placed_id"]: row["placed_index"] for row in rows}
-        heads = _heads(fresh, chains)
-        await connection.execute(
-            self._sql["history.heads"],
-            tenant, user.id, session.session_id, [chains[i] for i, _ in heads], [fresh[i].message_id for i, _ in heads],
-            [places[fresh[i].message_id] for i, _ in heads], [asked for _, asked in heads],
-        )  # fmt: skip
+        found = await rows.rows("history.append", SessionRecord(**told), records)
+        places = {row["placed_id"]: row["placed_index"] for row in found}
+        heads = [(fresh[i].message_id, chains[i], asked) for i, asked in _heads(fresh, chains)]
+        await rows.run(
+            "history.heads",
+            session,
+            [chain for _, chain, _ in heads],
+            [message for message, _, _ in heads],
+            [places[message] for message, _, _ in heads],
+            [asked for _, _, asked in heads],
+        )
         return tuple((each.message_id, places[each.message_id]) for each in fresh)
 
     async def _tails(
-        self,
-        connection: PoolConnectionProxy[Any],
-        tenant: UUID,
-        user: UUID,
-        session: UUID,
-        end: _End,
-        fresh: Sequence[NewMessage],
+        self, rows: UserRows, session: UUID, end: Any, fresh: Sequence[NewMessage]
     ) -> tuple[bytes | None, bytes | None]:
         """Hashes of the last one and two answered turns, where what is at hand reaches back far enough for them."""
         if not any(each.role == "assistant" for each in fresh):
             return None, None
         before: list[tuple[int, bytes | None]] = []
-        if end.head is not None and len(fresh) < _RECENT:
-            rows = await connection.fetch(self._sql["history.recent"], tenant, user, session, *end.bounds, _RECENT)
-            before = _path({row["message_id"]: row for row in rows}, end.head)
+        if end["head_message_id"] is not None and len(fresh) < _RECENT:
+            bounds = (end["first_message_at"] or _EVER[0], end["last_message_at"] or _EVER[1])
+            found = await rows.rows("history.recent", session, *bounds, _RECENT)
+            before = _path({row["message_id"]: row for row in found}, end["head_message_id"])
         path = before + [(ROLES.get(each.role, ROLE_OTHER), each.message_hash) for each in fresh]
         hashes = [hashed for _, hashed in path]
-        answered = [i for i, (role, _) in enumerate(path) if role == _ASSISTANT]
-        whole = len(path) == end.turns + len(fresh)
-        tails = [self._tail(hashes, answered, turns) if whole or len(answered) > turns else None for turns in (1, 2)]
+        answered = [i for i, (role, _) in enumerate(path) if role == ROLES["assistant"]]
+        whole = len(path) == end["turn_count"] + len(fresh)
+        tails = [self.tail(hashes, answered, turns) if whole or len(answered) > turns else None for turns in (1, 2)]
         return tails[0], tails[1]
 
-    async def _add_vectors(
-        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, fresh: Sequence[NewMessage]
-    ) -> None:
-        found = [(each.message_id, each.created_at, each.vector) for each in fresh if each.vector is not None]
-        if self._space is not None and found:
-            items, ats, vectors = zip(*found, strict=True)
-            await connection.execute(
-                self._sql["history.add_vectors"],
-                tenant, user, self._space, 0, list(items), list(ats), [halfvec(each) for each in vectors],
-            )  # fmt: skip
+    async def _add_vectors(self, rows: UserRows, fresh: Sequence[NewMessage]) -> None:
+        found = [(each.message_id, each.created_at, halfvec(each.vector)) for each in fresh if each.vector is not None]
+        if self.space is not None and found:
+            await rows.run("history.add_vectors", self.space, MESSAGE_KIND, *map(list, zip(*found, strict=True)))
 
 
-def learn_jobs(
+def _learn_jobs(
     tenant: UUID, user: UUID, session: UUID, session_name: str | None, messages: Sequence[NewMessage]
 ) -> list[JobRecord]:
     """Jobs that index messages and draw memories from them: `LEARN_BATCH` messages each."""
@@ -355,36 +309,24 @@ def _path(rows: dict[UUID, Any], head: UUID) -> list[tuple[int, bytes | None]]:
     return path[::-1]
 
 
-def _session_record(session: UUID, user_external: str, expires_at: datetime) -> SessionRecord:
-    nothing = dict.fromkeys(SessionRecord._fields)
-    return SessionRecord(
-        **nothing | {"session_id": session, "user_external_id": user_external, "expires_at": expires_at}  # type: ignore[arg-type]  # the rest is None, which leaves what is stored
-    )
-
-
 def _message_record(message: NewMessage, parent: UUID | None, *, hidden: bool) -> MessageRecord:
-    return MessageRecord(
-        message_id=message.message_id,
-        turn_index=None,
-        parent_message_id=parent,
-        role=ROLES.get(message.role, ROLE_OTHER),
-        content=message.content,
-        content_parts=_json(message.content_parts),
-        name=message.name,
-        tool_calls=_json(message.tool_calls),
-        tool_call_id=message.tool_call_id,
-        content_hash=message.content_hash,
-        message_hash=message.message_hash,
-        token_count=message.token_count,
-        model_id=None,
-        finish_reason=None,
-        prompt_tokens=None,
-        completion_tokens=None,
-        latency_ms=None,
-        created_at=message.created_at,
-        metadata=_json(message.metadata or {}),
-        hidden=hidden,
-    )
+    told: dict[str, Any] = dict.fromkeys(MessageRecord._fields) | {
+        "message_id": message.message_id,
+        "parent_message_id": parent,
+        "role": ROLES.get(message.role, ROLE_OTHER),
+        "content": message.content,
+        "content_parts": _json(message.content_parts),
+        "name": message.name,
+        "tool_calls": _json(message.tool_calls),
+        "tool_call_id": message.tool_call_id,
+        "content_hash": message.content_hash,
+        "message_hash": message.message_hash,
+        "token_count": message.token_count,
+        "created_at": message.created_at,
+        "metadata": _json(message.metadata or {}),
+        "hidden": hidden,
+    }
+    return MessageRecord(**told)
 
 
 def _json(value: Any) -> str | None:

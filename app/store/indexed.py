@@ -18,7 +18,7 @@ from app.store.queries import Queries
 
 AT_ONCE = 500
 """Rows that are decoded where requests are served (1.5 ms); more are in a thread, 3 ms for each 1,000."""
-HAS_VECTOR = 8
+_HAS_VECTOR = 8
 """In `hides` of `agent_data.index_columns`."""
 ERASED = "mneme_erased"
 """Where an erasure tells servers whose index they drop (NOTIFY): a user's id."""
@@ -120,7 +120,7 @@ def shared_of(row: Mapping[str, Any]) -> tuple[SharedRead, ...]:
     return tuple(found)
 
 
-KEPT_AT_ONCE = 500
+_KEPT_AT_ONCE = 500
 """Items whose terms are written at once: some five milliseconds."""
 
 
@@ -190,8 +190,8 @@ class IndexStore:
     async def keep(self, tenant: UUID, user: UUID, made: Sequence[tuple[UUID, int, bytes]]) -> None:
         """Keep terms that were made: item, revision of its text, terms; part by part, for requests wait while one is sent.
         Raises StoreUnavailable."""
-        for begin in range(0, len(made), KEPT_AT_ONCE):
-            columns: list[Any] = [list(each) for each in zip(*made[begin : begin + KEPT_AT_ONCE], strict=True)]
+        for begin in range(0, len(made), _KEPT_AT_ONCE):
+            columns: list[Any] = [list(each) for each in zip(*made[begin : begin + _KEPT_AT_ONCE], strict=True)]
             async with self._pool.acquire() as connection:
                 await connection.execute(self._sql["index.terms"], tenant, user, *columns)
 
@@ -203,7 +203,7 @@ def _rows(row: Mapping[str, Any]) -> Sequence[IndexRow]:
     places: bytes = row["places"]
     hides: bytes = row["hides"]
     flags = np.frombuffer(hides, np.uint8)
-    with_vector = int(np.count_nonzero(flags & HAS_VECTOR))
+    with_vector = int(np.count_nonzero(flags & _HAS_VECTOR))
     all_vectors: bytes = row["vectors"] or b""
     width = len(all_vectors) // with_vector if with_vector else 0
     vectors = (all_vectors[at : at + width] for at in range(0, len(all_vectors), width or 1))
@@ -218,9 +218,9 @@ def _rows(row: Mapping[str, Any]) -> Sequence[IndexRow]:
         rows.append(
             IndexRow(
                 places[n * PLACE.itemsize : (n + 1) * PLACE.itemsize],
-                flag & ~HAS_VECTOR,
+                flag & ~_HAS_VECTOR,
                 untils[n],
-                next(vectors) if flag & HAS_VECTOR else b"",
+                next(vectors) if flag & _HAS_VECTOR else b"",
                 all_terms[ends[n] - lengths[n] : ends[n]] if lengths[n] >= 0 else None,
                 text,
                 revision,

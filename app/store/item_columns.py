@@ -22,13 +22,14 @@ PLACE = np.dtype(
         ("turn", ">i4"),
         ("tokens", ">i4"),
         ("role", ">i2"),
-        ("kind", ">i2"),  # 0 message, 1 memory
+        ("kind", ">i2"),  # MESSAGE_KIND or MEMORY_KIND
         ("speaker", ">u4"),
     ]
 )
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 US_PER_DAY = 86_400_000_000
-MEMORY_KIND = 1
+MESSAGE_KIND, MEMORY_KIND = 0, 1
+"""`item_kind` of `enumerations`."""
 
 
 class Scan(NamedTuple):

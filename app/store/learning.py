@@ -13,19 +13,15 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 
 from app.errors import Conflict
 from app.store.erasure import hmac_pads
+from app.store.item_columns import MEMORY_KIND
 from app.store.memories import content_hmac
-from app.store.pools import Pool, halfvec
+from app.store.pools import Pool, UserRows, halfvec
 from app.store.queries import Queries
 from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of
-
-MESSAGE = 0
-MEMORY = 1
-"""`item_kind` of a vector."""
 
 MAX_SOURCES = 32
 """Sources kept with a memory: what is said for the hundredth time needs no hundredth witness, and rows stay small."""
@@ -326,18 +322,11 @@ class LearningStore:
                 yield None
 
 
-class Effect:
-    """What a job may do to the user's memories, within its transaction."""
+class Effect(UserRows, frozen=True):
+    """What a job may do to the user's memories, within its transaction; what else belongs to its effect is written there, too
+    (see `app/jobs/learn.py`)."""
 
-    def __init__(
-        self, connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, now: datetime
-    ) -> None:
-        self.connection = connection
-        """For what else belongs to the same effect, too (see `app/jobs/learn.py`)."""
-        self._sql = sql
-        self._tenant = tenant
-        self._user = user
-        self._now = now
+    now: datetime
 
     async def near(
         self, scope: UUID, space: int, vectors: Sequence[Vector], threshold: float
@@ -346,8 +335,8 @@ class Effect:
         a vector."""
         if not vectors:
             return []
-        asked = (self._tenant, self._user, scope, space, [halfvec(each) for each in vectors], threshold, NEAREST)
-        rows = await self.connection.fetch(self._sql["learning.near"], *asked)
+        packed = [halfvec(each) for each in vectors]
+        rows = await self.rows("learning.near", scope, space, packed, threshold, NEAREST)
         return [(row["n"] - 1, row["memory_id"], row["similarity"]) for row in rows]
 
     async def members(
@@ -361,20 +350,20 @@ class Effect:
         """Wordings of memories in force with one of these content hashes, (subject, predicate) pairs or ids, and memories in
         force about one of these subjects."""
         claimed, predicates = zip(*claims, strict=True) if claims else ((), ())
-        asked = (self._user, scope, list(hashes), list(claimed), list(predicates), list(near), list(subjects))
-        rows = await self.connection.fetch(self._sql["learning.members"], *asked)
+        asked = (self.user, scope, list(hashes), list(claimed), list(predicates), list(near), list(subjects))
+        rows = await self.connection.fetch(self.sql["learning.members"], *asked)
         return [Member(**dict(row)) for row in rows]
 
     async def known(self, scope: UUID, memories: Collection[UUID]) -> list[KnownMemory]:
         """Those of these memories that are in force, held as they are until the end of this transaction."""
         if not memories:
             return []
-        rows = await self.connection.fetch(self._sql["learning.known"], self._user, scope, list(memories))
+        rows = await self.connection.fetch(self.sql["learning.known"], self.user, scope, list(memories))
         return [KnownMemory(**dict(row)) for row in rows]
 
     async def logged(self, memories: Collection[UUID]) -> list[frozenset[UUID]]:
         """The memories of each contradiction that one of these took part in."""
-        rows = await self.connection.fetch(self._sql["learning.logged"], self._user, list(memories))
+        rows = await self.connection.fetch(self.sql["learning.logged"], self.user, list(memories))
         return [frozenset(row["memory_ids"]) for row in rows]
 
     async def forgotten(self, key: bytes | None, hashes: Sequence[bytes]) -> frozenset[bytes]:
@@ -382,80 +371,63 @@ class Effect:
         if key is None or not hashes:
             return frozenset()
         marks = {content_hmac(key, each): each for each in hashes}
-        rows = await self.connection.fetch(self._sql["learning.forgotten"], self._user, list(marks))
+        rows = await self.connection.fetch(self.sql["learning.forgotten"], self.user, list(marks))
         return frozenset(marks[row["content_hmac"]] for row in rows)
 
     async def lift(self, key: bytes | None, hashes: Sequence[bytes]) -> None:
         """What has one of these content hashes is forgotten by no chat any more; what was deleted or erased stays so."""
         if key is not None and hashes:
             marks = [content_hmac(key, each) for each in hashes]
-            await self.connection.fetch(self._sql["learning.lift"], self._tenant, self._user, marks)
+            await self.rows("learning.lift", marks)
 
     async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
         """Write new memories (with routes, vectors and words), what they replace and repeat, and what is told of it."""
         if changes.superseded:
-            await self._run("supersede", [each._asdict() for each in changes.superseded], self._now)
+            await self.run("learning.supersede", [each._asdict() for each in changes.superseded], self.now)
         if changes.new:
             rows = [_row(each) for each in changes.new]
-            await self._run("insert", rows, scope, self._now)
-            await self._run("route", [each.memory_id for each in changes.new])
+            await self.run("learning.insert", rows, scope, self.now)
+            await self.run("learning.route", [each.memory_id for each in changes.new])
             late = [each for each in changes.new if each.superseded_how in ("corrected", "conflict")]
             if late:
-                await self._run("close_earlier", [_claim(each) for each in late])
+                claims = ("memory_id", "subject", "predicate", "valid_from")
+                told = [{name: getattr(each, name) for name in claims} for each in late]
+                await self.run("learning.close_earlier", told)
             found = [(new.memory_id, new.created_at, new.vector) for new in changes.new if new.vector is not None]
             if space is not None and found:
-                await self.add_vectors(space, MEMORY, *zip(*found, strict=True))
+                await self.add_vectors(space, MEMORY_KIND, *zip(*found, strict=True))
         if changes.reinforced:
-            await self._run("reinforce", list(changes.reinforced), self._now, MAX_SOURCES)
+            await self.run("learning.reinforce", list(changes.reinforced), self.now, MAX_SOURCES)
         if changes.conflicts:
-            await self._run("log_conflicts", [each._asdict() for each in changes.conflicts], scope, self._now)
+            await self.run("learning.log_conflicts", [each._asdict() for each in changes.conflicts], scope, self.now)
         if changes.ended:
-            asked = (self._tenant, self._user, list(changes.ended), self._now, "ended")
-            await self.connection.fetch(self._sql["commands.drop_facts"], *asked)
+            await self.rows("commands.drop_facts", list(changes.ended), self.now, "ended")
         if changes.doubted:
-            await self._run("doubt", [each._asdict() for each in changes.doubted], self._now)
+            await self.run("learning.doubt", [each._asdict() for each in changes.doubted], self.now)
         if changes.events:
-            await self._run("tell", [each._asdict() for each in changes.events], self._now)
+            await self.run("learning.tell", [each._asdict() for each in changes.events], self.now)
 
     async def add_vectors(
         self, space: int, kind: int, items: Sequence[UUID], ats: Sequence[datetime], vectors: Sequence[Vector]
     ) -> None:
         """Vectors of messages or memories; those that are there already stay."""
-        await self._run("add_vectors", space, kind, list(items), list(ats), [halfvec(each) for each in vectors])
+        await self.run("learning.add_vectors", space, kind, list(items), list(ats), [halfvec(each) for each in vectors])
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
         """Further jobs, which come into being with this one's effect."""
-        await self.connection.execute(self._sql["queue.enqueue"], list(jobs))
-
-    async def _run(self, name: str, *arguments: object) -> None:
-        await self.connection.execute(self._sql[f"learning.{name}"], self._tenant, self._user, *arguments)
+        await self.connection.execute(self.sql["queue.enqueue"], list(jobs))
 
 
 def _message(row: Any) -> SourceMessage:
-    return SourceMessage(
-        row["message_id"],
-        row["turn_index"],
-        ROLE_NAMES.get(row["role"], "other"),
-        row["content"] or "",
-        tool_calls_of(row["tool_calls"]),
-        row["created_at"],
-        row["metadata"],
-    )
+    role, calls = ROLE_NAMES.get(row["role"], "other"), tool_calls_of(row["tool_calls"])
+    return SourceMessage(**dict(row) | {"role": role, "content": row["content"] or "", "tool_calls": calls})
 
 
 def _row(new: MemoryRow) -> dict[str, Any]:
     # asdict would copy the vector too, which is no JSON.
-    fields = {
-        name: getattr(new, name) for name in MemoryRow.__struct_fields__ if name not in ("vector", "content_hash")
-    }
-    gone = new.superseded_by is not None
-    return fields | {
+    names = set(MemoryRow.__struct_fields__) - {"vector"}
+    return {name: getattr(new, name) for name in names} | {
         "content_hash": new.content_hash.hex(),
-        "status": "superseded" if gone else "active",
+        "status": "superseded" if new.superseded_by is not None else "active",
         "details": new.details or {},
     }
-
-
-def _claim(each: MemoryRow) -> dict[str, Any]:
-    fields = ("memory_id", "subject", "predicate", "valid_from")
-    return {name: getattr(each, name) for name in fields}

@@ -14,7 +14,6 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple, get_args
 from uuid import UUID, uuid5
 
-from asyncpg import Connection
 from asyncpg.exceptions import UniqueViolationError
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
@@ -22,7 +21,8 @@ from msgspec import Struct, field
 from app.clock import Clock
 from app.errors import Conflict
 from app.store import ids
-from app.store.pools import Pool, halfvec
+from app.store.item_columns import MEMORY_KIND
+from app.store.pools import Pool, UserRows, halfvec
 from app.store.queries import Queries
 from app.store.records import Vector
 from app.store.tenancy import UserRef, ensure_user
@@ -32,14 +32,14 @@ Status = Literal["active", "aging", "superseded", "invalidated", "expired", "for
 STATUSES: tuple[str, ...] = get_args(Status)
 IN_FORCE = ("active", "aging")
 
-STATED_CONFIDENCE = 0.95
+_STATED_CONFIDENCE = 0.95
 """Of what a client says outright: the most that repetition alone can give."""
 
-_GLOBAL = 1
-_LOCAL = 0
+_LOCAL, _GLOBAL = 0, 1
 _PROVENANCE = {"correction": 2, "preference": 3, "instruction": 5}
 _USER_STATED = 0
-_MEMORY = 1  # item_kind
+_ACTOR = "api"
+"""Who changes memories here, in their history."""
 _HASH = "content_hash"
 """In the event of an edit: what the text hashed to before. Forgetting needs it, and nobody is shown it."""
 
@@ -153,8 +153,6 @@ class Memories:
         self._space = space
         self._secret: bytes | None = None
 
-    # --- reading --------------------------------------------------------------------------------------------------
-
     async def owner(self, tenant: UUID, memory: UUID) -> UUID | None:
         """Whose a memory is, by the routes."""
         async with self._pool.transaction(tenant) as connection:
@@ -164,7 +162,7 @@ class Memories:
     async def one(self, tenant: UUID, user: UUID, memory: UUID) -> Memory | None:
         """A memory; one that is forgotten, too, without its words."""
         async with self._pool.transaction(tenant) as connection:
-            return await self._one(connection, tenant, user, memory)
+            return await self._one(UserRows(connection, self._sql, tenant, user), memory)
 
     async def page(
         self,
@@ -212,8 +210,6 @@ class Memories:
             rows = await connection.fetch(self._sql["memories.events"], tenant, user, memory, after, limit)
         return [MemoryEvent(**dict(row)) for row in rows]
 
-    # --- adding ---------------------------------------------------------------------------------------------------
-
     async def add(
         self,
         tenant: UUID,
@@ -224,163 +220,127 @@ class Memories:
         """Add memories of one user, in one transaction. A text that is in force already is not added twice: the memory
         that says so is reinforced and returned, with False. `within`: of their ids, what is done last in that transaction."""
         now = self._clock.now()
-        fresh = [(ids.uuid7(now), each) for each in new]
+        fresh = {ids.uuid7(now): each for each in new}
+        results: list[tuple[UUID, bool]] = []
         async with self._pool.transaction(tenant) as connection:
             await ensure_user(connection, self._sql, tenant, user, now)
-            ttl = await lives(connection, self._sql)
-            payload = [_row(memory, each, _expiry(ttl, each.tier, now)) for memory, each in fresh]
-            rows = await connection.fetch(self._sql["memories.add"], tenant, user.id, payload, now)
-            added = {row["memory_id"] for row in rows}
-            results: list[tuple[UUID, bool]] = []
-            for memory, each in fresh:
+            rows, ttl = UserRows(connection, self._sql, tenant, user.id), await lives(connection, self._sql)
+            payload = [_row(memory, each, _expiry(ttl, each.tier, now)) for memory, each in fresh.items()]
+            added = {row["memory_id"] for row in await rows.rows("memories.add", payload, now)}
+            for memory, each in fresh.items():
                 if memory in added:
-                    results.append((memory, True))
                     after = {"text": each.text, "tier": each.tier, "kind": each.kind}
-                    await self._event(connection, tenant, user.id, memory, now, "created", None, after)
+                    await rows.run("memories.event", memory, now, "created", None, after, _ACTOR)
+                    results.append((memory, True))
                 else:
-                    results.append((await self._reinforce(connection, tenant, user.id, each, now), False))
-            await self._index(connection, tenant, user.id, [item for item in fresh if item[0] in added], now)
-            stored = {memory: await self._one(connection, tenant, user.id, memory) for memory, _ in results}
+                    results.append((await self._reinforce(rows, each, _expiry(ttl, each.tier, now), now), False))
+            if added:
+                await rows.run("memories.route", [memory for memory in fresh if memory in added])
+                await self._add_vectors(
+                    rows, {memory: fresh[memory].vector for memory in fresh if memory in added}, now
+                )
+            stored = {memory: await self._one(rows, memory) for memory, _ in results}
             if within is not None:
                 await within([memory for memory, _ in results])(connection)
         return [(found, made) for memory, made in results if (found := stored[memory]) is not None]
 
-    async def _reinforce(
-        self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, new: NewMemory, now: datetime
-    ) -> UUID:
-        expires = _expiry(await lives(connection, self._sql), new.tier, now)
-        memory: UUID | None = await connection.fetchval(
-            self._sql["memories.reinforce"],
-            tenant, user, new.content_hash, new.tier, _scope(new), STATED_CONFIDENCE, expires, now,
-        )  # fmt: skip
+    async def _reinforce(self, rows: UserRows, new: NewMemory, expires: datetime | None, now: datetime) -> UUID:
+        said = (new.content_hash, new.tier, _scope(new), _STATED_CONFIDENCE, expires, now)
+        memory: UUID | None = await rows.value("memories.reinforce", *said)
         if memory is None:
             raise Conflict("This memory was changed by somebody else at this very moment; try again.")
-        await self._event(connection, tenant, user, memory, now, "reinforced", None, {"tier": new.tier})
+        await rows.run("memories.event", memory, now, "reinforced", None, {"tier": new.tier}, _ACTOR)
         return memory
 
-    async def _index(
-        self,
-        connection: PoolConnectionProxy[Any],
-        tenant: UUID,
-        user: UUID,
-        added: Sequence[tuple[UUID, NewMemory]],
-        now: datetime,
-    ) -> None:
-        """Make new memories reachable: by id, by vector."""
-        if not added:
-            return
-        memories = [memory for memory, _ in added]
-        await connection.execute(self._sql["memories.route"], tenant, user, memories)
-        found = [(memory, each.vector) for memory, each in added if each.vector is not None]
-        await self._add_vectors(connection, tenant, user, found, now)
-
-    async def _add_vectors(
-        self,
-        connection: PoolConnectionProxy[Any],
-        tenant: UUID,
-        user: UUID,
-        found: Sequence[tuple[UUID, Vector]],
-        created_at: datetime,
-    ) -> None:
+    async def _add_vectors(self, rows: UserRows, texts: Mapping[UUID, Vector | None], created_at: datetime) -> None:
+        found = {memory: halfvec(vector) for memory, vector in texts.items() if vector is not None}
         if self._space is not None and found:
-            items, vectors = zip(*found, strict=True)
-            await connection.execute(
-                self._sql["history.add_vectors"],
-                tenant, user, self._space, _MEMORY, list(items), [created_at] * len(items),
-                [halfvec(each) for each in vectors],
-            )  # fmt: skip
-
-    # --- changing -------------------------------------------------------------------------------------------------
+            at = [created_at] * len(found)
+            await rows.run("history.add_vectors", self._space, MEMORY_KIND, list(found), at, list(found.values()))
 
     async def change(self, tenant: UUID, user: UUID, memory: UUID, change: MemoryChange) -> Memory | None:
         """Change a memory; None when there is none (or it is forgotten). Raises Conflict when another memory in force
         says the new text already."""
-        now = self._clock.now()
+        now, text = self._clock.now(), change.text
         async with self._pool.transaction(tenant) as connection:
-            held = await self._lock(connection, tenant, user, memory)
-            if held is None or held["status"] == "forgotten":
+            rows = UserRows(connection, self._sql, tenant, user)
+            held = await self._lock(rows, memory)
+            if held is None:
                 return None
-            text = change.text
             with _one_per_text():
-                await self._update(connection, tenant, user, memory, change, now)
+                await self._update(rows, memory, change, now)
             if text is not None:
-                await connection.execute(self._sql["memories.drop_vectors"], tenant, user, [memory])
-            found = await self._one(connection, tenant, user, memory)
+                await rows.run("memories.drop_vectors", [memory])
+            found = await self._one(rows, memory)
             assert found is not None, "it is held"
-            if text is not None and text.vector is not None:
-                await self._add_vectors(connection, tenant, user, [(memory, text.vector)], found.created_at)
             before, after = _difference(held, found)
             if text is not None:
+                await self._add_vectors(rows, {memory: text.vector}, found.created_at)
                 before[_HASH] = held["content_hash"].hex()
-            await self._event(connection, tenant, user, memory, now, "edited", before, after)
+            await rows.run("memories.event", memory, now, "edited", before, after, _ACTOR)
         return found
 
-    async def _update(
-        self,
-        connection: PoolConnectionProxy[Any],
-        tenant: UUID,
-        user: UUID,
-        memory: UUID,
-        change: MemoryChange,
-        now: datetime,
-    ) -> None:
+    async def _update(self, rows: UserRows, memory: UUID, change: MemoryChange, now: datetime) -> None:
         text = change.text
         scope = _GLOBAL if change.tier is not None and change.tier > 1 else None
         expires, set_expiry = change.expires_at, change.set_expiry
         if change.tier is not None and not set_expiry:
-            expires, set_expiry = _expiry(await lives(connection, self._sql), change.tier, now), True
-        await connection.execute(
-            self._sql["memories.update"],
-            tenant, user, memory,
-            text.text if text else None, text.content_hash if text else None, text.token_count if text else None,
-            change.kind, change.tier, scope, change.tags, change.metadata, change.importance, change.confidence,
-            set_expiry, expires, now,
-        )  # fmt: skip
+            expires, set_expiry = _expiry(await lives(rows.connection, self._sql), change.tier, now), True
+        await rows.run(
+            "memories.update",
+            memory,
+            *((text.text, text.content_hash, text.token_count) if text else (None, None, None)),
+            *(change.kind, change.tier, scope, change.tags, change.metadata, change.importance, change.confidence),
+            *(set_expiry, expires, now),
+        )
 
     async def invalidate(self, tenant: UUID, user: UUID, memory: UUID, reason: str | None) -> Memory | None:
         """Say that a memory is not true any more. None: there is none. Raises Conflict when it is not in force."""
         now = self._clock.now()
         async with self._pool.transaction(tenant) as connection:
-            held = await self._lock(connection, tenant, user, memory)
-            if held is None or held["status"] == "forgotten":
+            rows = UserRows(connection, self._sql, tenant, user)
+            held = await self._lock(rows, memory)
+            if held is None:
                 return None
             if held["status"] not in IN_FORCE:
                 raise Conflict(f"This memory is {held['status']} already.")
-            await connection.execute(self._sql["memories.set_status"], tenant, user, memory, "invalidated", now, now)
-            after = {"status": "invalidated"} | ({"reason": reason} if reason else {})
-            await self._event(connection, tenant, user, memory, now, "invalidated", {"status": held["status"]}, after)
-            return await self._one(connection, tenant, user, memory)
+            await rows.run("memories.set_status", memory, "invalidated", now, now)
+            before, after = (
+                {"status": held["status"]},
+                {"status": "invalidated"} | ({"reason": reason} if reason else {}),
+            )
+            await rows.run("memories.event", memory, now, "invalidated", before, after, _ACTOR)
+            return await self._one(rows, memory)
 
     async def restore(self, tenant: UUID, user: UUID, memory: UUID) -> Memory | None:
         """Bring a memory back into force. None: there is none. Raises Conflict when it is in force, or when another
         memory says the same by now."""
         now = self._clock.now()
         async with self._pool.transaction(tenant) as connection:
-            held = await self._lock(connection, tenant, user, memory)
-            if held is None or held["status"] == "forgotten":
+            rows = UserRows(connection, self._sql, tenant, user)
+            held = await self._lock(rows, memory)
+            if held is None:
                 return None
             over = held["expires_at"] is not None and held["expires_at"] <= now
             if held["is_active"] and not over:
                 raise Conflict("This memory is in force.")
             with _one_per_text():
-                await connection.execute(self._sql["memories.set_status"], tenant, user, memory, "active", None, now)
-            await connection.fetch(self._sql["commands.unforget"], tenant, user, [memory])
-            await self._event(
-                connection, tenant, user, memory, now, "restored", {"status": held["status"]}, {"status": "active"}
-            )
-            return await self._one(connection, tenant, user, memory)
+                await rows.run("memories.set_status", memory, "active", None, now)
+            await rows.rows("commands.unforget", [memory])
+            before = {"status": held["status"]}
+            await rows.run("memories.event", memory, now, "restored", before, {"status": "active"}, _ACTOR)
+            return await self._one(rows, memory)
 
     async def forget(self, tenant: UUID, user: UUID, memory: UUID) -> bool:
         """Take a memory's words away for good. False: there is none, or it was forgotten before."""
-        now = self._clock.now()
         key = await self._hmac_key(tenant)
         async with self._pool.transaction(tenant) as connection:
-            await self._alone(connection, user)
-            held = await hold(connection, self._sql, tenant, user, [memory])
-            if not held:
-                return False
-            await forget(connection, self._sql, key, tenant, user, held, now)
-        return True
+            rows = UserRows(connection, self._sql, tenant, user)
+            await self._alone(rows)
+            held = await hold(rows, [memory])
+            if held:
+                await forget(rows, key, held, self._clock.now())
+        return bool(held)
 
     async def _hmac_key(self, tenant: UUID) -> bytes:
         if self._secret is None:
@@ -388,31 +348,20 @@ class Memories:
                 self._secret = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
         return self._secret
 
-    async def _alone(self, connection: PoolConnectionProxy[Any], user: UUID) -> None:
+    async def _alone(self, rows: UserRows) -> None:
         """Not while a job writes for this user: what was drawn from a memory changes with it, and the two would take rows in
         another order."""
-        await connection.execute(self._sql["learning.lock"], user)
+        await rows.connection.execute(self._sql["learning.lock"], rows.user)
 
-    async def _lock(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID) -> Any:
-        await self._alone(connection, user)
-        return await connection.fetchrow(self._sql["memories.lock"], tenant, user, memory)
+    async def _lock(self, rows: UserRows, memory: UUID) -> Any:
+        """A memory that is not forgotten, held as it is."""
+        await self._alone(rows)
+        held = await rows.row("memories.lock", memory)
+        return held if held is not None and held["status"] != "forgotten" else None
 
-    async def _one(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID, memory: UUID) -> Memory | None:
-        row = await connection.fetchrow(self._sql["memories.one"], tenant, user, memory, self._clock.now())
+    async def _one(self, rows: UserRows, memory: UUID) -> Memory | None:
+        row = await rows.row("memories.one", memory, self._clock.now())
         return Memory(**dict(row)) if row is not None else None
-
-    async def _event(
-        self,
-        connection: PoolConnectionProxy[Any],
-        tenant: UUID,
-        user: UUID,
-        memory: UUID,
-        at: datetime,
-        event: str,
-        before: dict[str, Any] | None,
-        after: dict[str, Any] | None,
-    ) -> None:
-        await connection.execute(self._sql["memories.event"], tenant, user, memory, at, event, before, after, "api")
 
 
 @contextmanager
@@ -444,7 +393,7 @@ def _row(memory: UUID, new: NewMemory, expires: datetime | None) -> dict[str, An
         "text": new.text,
         "content_hash": new.content_hash.hex(),
         "provenance": _PROVENANCE.get(new.kind, _USER_STATED),
-        "confidence": STATED_CONFIDENCE,
+        "confidence": _STATED_CONFIDENCE,
         "importance": new.importance,
         "token_count": new.token_count,
         "tags": new.tags,
@@ -455,20 +404,13 @@ def _row(memory: UUID, new: NewMemory, expires: datetime | None) -> dict[str, An
 
 def _difference(held: Any, found: Memory) -> tuple[dict[str, Any], dict[str, Any]]:
     """What changed, before and after."""
+    named = {"content_text": "text", "memory_tier": "tier"}
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
-    for column, name in (
-        ("content_text", "text"),
-        ("memory_tier", "tier"),
-        ("kind", "kind"),
-        ("tags", "tags"),
-        ("metadata", "metadata"),
-        ("importance", "importance"),
-        ("confidence", "confidence"),
-        ("expires_at", "expires_at"),
-    ):
+    for column in (*named, "kind", "tags", "metadata", "importance", "confidence", "expires_at"):
         old, new = held[column], getattr(found, column)
         if old != new:
+            name = named.get(column, column)
             before[name], after[name] = old, new
     return before, after
 
@@ -482,44 +424,24 @@ class LockedMemory(NamedTuple):
     content_hash: bytes
 
 
-async def hold(
-    connection: PoolConnectionProxy[Any] | Connection[Any],
-    sql: Queries,
-    tenant: UUID,
-    user: UUID,
-    memories: Sequence[UUID],
-) -> list[LockedMemory]:
+async def hold(rows: UserRows, memories: Sequence[UUID]) -> list[LockedMemory]:
     """Those of these memories that are there and not forgotten."""
-    rows = await connection.fetch(sql["memories.hold"], tenant, user, list(memories))
-    return [LockedMemory(row["memory_id"], row["status"], row["content_hash"]) for row in rows]
+    found = await rows.rows("memories.hold", list(memories))
+    return [LockedMemory(row["memory_id"], row["status"], row["content_hash"]) for row in found]
 
 
-async def forget(
-    connection: PoolConnectionProxy[Any] | Connection[Any],
-    sql: Queries,
-    key: bytes,
-    tenant: UUID,
-    user: UUID,
-    held: Sequence[LockedMemory],
-    now: datetime,
-) -> None:
+async def forget(rows: UserRows, key: bytes, held: Sequence[LockedMemory], now: datetime) -> None:
     """Leave of memories that there were some, and keyed hashes (`key`) of what they said, so that it is not learned again."""
     memories = [each.memory_id for each in held]
-    earlier = await connection.fetch(sql["memories.hashes_before"], tenant, user, memories)
-    await connection.execute(sql["memories.void"], tenant, user, memories, now)
+    earlier = await rows.rows("memories.hashes_before", memories)
+    await rows.run("memories.void", memories, now)
     for each in held:
-        before = {"status": each.status}
-        await connection.execute(
-            sql["memories.event"], tenant, user, each.memory_id, now, "deleted", before, None, "api"
-        )
+        await rows.run("memories.event", each.memory_id, now, "deleted", {"status": each.status}, None, _ACTOR)
     # Under its own id what it said last; what it said before it was edited is what a transcript would bring back.
     marks = {each.memory_id: content_hmac(key, each.content_hash) for each in held}
-    marks |= {
-        uuid5(row["memory_id"], row["content_hash"].hex()): content_hmac(key, row["content_hash"]) for row in earlier
-    }
-    await connection.execute(
-        sql["memories.suppress"], tenant, user, list(marks), "forgotten", list(marks.values()), now
-    )
+    for row in earlier:
+        marks[uuid5(row["memory_id"], row["content_hash"].hex())] = content_hmac(key, row["content_hash"])
+    await rows.run("memories.suppress", list(marks), "forgotten", list(marks.values()), now)
 
 
 def content_hmac(key: bytes, content_hash: bytes) -> bytes:

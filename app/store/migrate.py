@@ -25,17 +25,18 @@ from msgspec import Struct
 from app.errors import NotReady
 from app.store.pools import AGAIN_S, AWAY, REFUSED, why
 from app.store.queries import SQL_DIR, Queries
+from app.tasks import pause
 
 OLDEST_POSTGRES = 15
 EXTENSIONS = {"vector": (0, 8), "pg_trgm": (), "btree_gin": ()}
 """What the schema needs, and the oldest version that will do."""
 ROLES = ("mneme_owner", "mneme_app", "mneme_definer", "mneme_eraser")
 
-BRING_OVER = (
+_BRING_OVER = (
     "with the version that made it run `mneme export --user NAME --messages --out FILE` for each user; then "
     "`mneme import FILE` with this version and an empty database (docs/how-to/operations.md, Upgrade)."
 )
-BEFORE_BASELINE = "001_foundation.sql"
+_BEFORE_BASELINE = "001_foundation.sql"
 """What the first file was called before the baseline: such a database cannot be brought up to date in place."""
 
 _FILE = re.compile(r"(\d{3})_[a-z0-9_]+\.sql")
@@ -80,7 +81,7 @@ async def pending(
         return migrations
     known = {migration.version: migration for migration in migrations}
     applied = await connection.fetch(queries["migrations.applied"])
-    refuse_old(row["name"] for row in applied)
+    _refuse_old(row["name"] for row in applied)
     newest = max((row["version"] for row in applied), default=0)
     for row in applied:
         migration = known.pop(row["version"], None)
@@ -94,7 +95,7 @@ async def pending(
         if migration.checksum != row["checksum"]:
             raise NotReady(
                 f"{migration.name} was changed after it was applied to the database. Whoever changed it puts it back, and "
-                f"makes the change in a new file. If a pre-release made the database, it is left as it was: {BRING_OVER}"
+                f"makes the change in a new file. If a pre-release made the database, it is left as it was: {_BRING_OVER}"
             )
     late = [migration.name for migration in known.values() if migration.version < newest]
     if late:
@@ -102,17 +103,17 @@ async def pending(
     return sorted(known.values(), key=lambda migration: migration.version)
 
 
-def refuse_old(applied: Iterable[str]) -> None:
+def _refuse_old(applied: Iterable[str]) -> None:
     """Raises NotReady where these names of applied files are those of before the baseline."""
-    if BEFORE_BASELINE in applied:
-        raise NotReady(f"This database is of a pre-release of Mneme, and was left as it is: {BRING_OVER}")
+    if _BEFORE_BASELINE in applied:
+        raise NotReady(f"This database is of a pre-release of Mneme, and was left as it is: {_BRING_OVER}")
 
 
 async def check_age(connection: asyncpg.Connection[Any]) -> None:
     """Raises NotReady for a database of before the baseline; of any other nothing is asked."""
     queries = Queries.load()
     if await connection.fetchval(queries["migrations.exists"]):
-        refuse_old(row["name"] for row in await connection.fetch(queries["migrations.applied"]))
+        _refuse_old(row["name"] for row in await connection.fetch(queries["migrations.applied"]))
 
 
 async def migrate(
@@ -137,11 +138,11 @@ async def migrate(
         await connection.fetch(queries["migrations.lock"])
         if not await connection.fetchval(queries["migrations.exists"]):
             if wanted := await administration(connection):
-                raise NotReady(told_to_administrator(wanted))
+                raise NotReady(_told_to_administrator(wanted))
             await _create_bookkeeping(connection, queries)
         todo = await pending(connection, directory=directory, queries=queries)
         if todo and (wanted := await administration(connection)):
-            raise NotReady(told_to_administrator(wanted))
+            raise NotReady(_told_to_administrator(wanted))
         for migration in todo:
             if progress is not None:
                 progress(migration.name)
@@ -208,7 +209,7 @@ async def administration(connection: asyncpg.Connection[Any]) -> list[str]:
     return found + ([f"GRANT {', '.join(granted)} TO {login}"] if granted else [])
 
 
-def told_to_administrator(statements: Sequence[str]) -> str:
+def _told_to_administrator(statements: Sequence[str]) -> str:
     """What to do, for people."""
     listed = "".join(f"\n  {each};" for each in statements)
     return f"This login may not do all that Mneme needs. An administrator runs once, in this database:{listed}\nThen try again."
@@ -273,7 +274,7 @@ async def _apply(connection: asyncpg.Connection[Any], migration: Migration, quer
         raise NotReady(f"{migration.name}{line}: {error}{detail}") from error
 
 
-# --- What a process waits for that started before its database: that it is there, and has all that this version needs.
+# --- what a process waits for that started before its database -----------------------------------------------------------
 
 log = logging.getLogger(__name__)
 
@@ -344,10 +345,3 @@ async def until_prepared(dsn: str, space: str | None, stop: asyncio.Event) -> bo
         told = missing
         await pause(stop, AGAIN_S)
     return False
-
-
-async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait so long, or until `stop`."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()

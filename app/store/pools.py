@@ -1,4 +1,8 @@
-"""Text as Postgres takes it, and JSON as the API can write it. Pure."""
+"""Postgres: what it takes of texts and JSON, connections to it, and the pools of a process, one for each kind of work.
+
+A connection is always waited for with a limit, and is of the application's role. Whatever keeps a statement from being answered
+is one kind of failure, StoreUnavailable; a statement that is wrong stays the error that asyncpg raises.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
     from asyncpg.transaction import Transaction
 
+
+# --- texts and JSON ------------------------------------------------------------------------------------------------------
 
 MAX_LEVELS = 200
 """Of arrays and objects within each other, in a message's parts, that the API writes: orjson and pydantic end at some 255, and
@@ -80,11 +86,7 @@ def content_of(text: str | None, parts: Any) -> str | list[Any] | None:
     return parts if isinstance(parts, list) and not nested(parts) else text
 
 
-# --- Connections to Postgres: always waited for with a limit, always of the application's role, and one kind of failure.
-#
-# Whatever keeps a statement from being answered (no connection in time, connection lost, server stopping, full, read-only
-# or too slow) is StoreUnavailable; a statement that is wrong stays the error that asyncpg raises.
-#
+# --- connections ---------------------------------------------------------------------------------------------------------
 # A connection keeps its session when it goes back: asyncpg's `RESET ALL` would cost a second round trip, half of what a
 # short query costs. So nothing here may change a session: settings are made local to a transaction, and LISTEN and
 # advisory locks of a session have connections of their own.
@@ -102,7 +104,7 @@ CONNECT_TIMEOUT_S = 10.0
 """Seconds to open one connection when the pool is made; later the pool's own timeout is shorter."""
 RELEASE_TIMEOUT_S = 0.25
 """Seconds for a backend to confirm a cancellation or a rollback, before its connection is dropped."""
-CLOSE_TIMEOUT_S = 5.0
+_CLOSE_TIMEOUT_S = 5.0
 """Seconds for connections in use to come back when the pool closes."""
 COMMAND_GRACE_S = 0.5
 """Seconds that we wait longer than the server's own statement timeout: then it is the server that hangs."""
@@ -353,7 +355,7 @@ class Pool:
         if not task.cancelled() and task.exception() is None and not isinstance(found := task.result(), Exception):
             self._opening.spawn(self._release(found), "connection to Postgres back")
 
-    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    async def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Close every connection; those still in use after `timeout_s` seconds are cut."""
         await self._opening.close(0)
         try:
@@ -371,6 +373,29 @@ class Pool:
         except _BROKEN as error:
             # What was asked for is done or has failed already; asyncpg has dropped the connection.
             logger.info("a connection was dropped: %r", error)
+
+
+class UserRows(Struct, frozen=True):
+    """The rows of one user, within the caller's transaction: statements by name, whose first arguments are tenant and user."""
+
+    connection: Any
+    """A pool's, or an asyncpg.Connection of the caller's own."""
+    sql: Queries
+    tenant: UUID
+    user: UUID
+
+    async def run(self, name: str, *arguments: object) -> None:
+        await self.connection.execute(self.sql[name], self.tenant, self.user, *arguments)
+
+    async def value(self, name: str, *arguments: object) -> Any:
+        return await self.connection.fetchval(self.sql[name], self.tenant, self.user, *arguments)
+
+    async def row(self, name: str, *arguments: object) -> Any:
+        return await self.connection.fetchrow(self.sql[name], self.tenant, self.user, *arguments)
+
+    async def rows(self, name: str, *arguments: object) -> list[Any]:
+        found: list[Any] = await self.connection.fetch(self.sql[name], self.tenant, self.user, *arguments)
+        return found
 
 
 class NoPool(Pool):
@@ -395,7 +420,7 @@ class NoPool(Pool):
     async def expire(self) -> None:
         pass
 
-    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+    async def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         pass
 
 
@@ -504,10 +529,8 @@ async def set_codecs(connection: asyncpg.Connection[asyncpg.Record], vector_sche
         await connection.set_type_codec(name, schema="pg_catalog", encoder=_json_text, decoder=orjson.loads)
     if vector_schema is None:
         return
-    for name, encoder, decoder in (
-        ("vector", _vector_bytes, _vector_from_bytes),
-        ("halfvec", _halfvec_bytes, _halfvec_from_bytes),
-    ):
+    for name, kind in (("vector", ">f4"), ("halfvec", ">f2")):
+        encoder, decoder = partial(_packed, kind=kind), partial(_unpacked, kind=kind)
         await connection.set_type_codec(name, schema=vector_schema, encoder=encoder, decoder=decoder, format="binary")
 
 
@@ -566,39 +589,28 @@ def _json_text(value: object) -> str:
     return value if isinstance(value, str) else orjson.dumps(value, default=plain).decode()
 
 
-def _pack(value: ArrayLike, kind: str) -> bytes:
+def halfvec(value: ArrayLike) -> bytes:
+    """A vector as it goes over the wire. Needed inside arrays, where asyncpg takes a numpy array for a nested array."""
+    return _packed(value, ">f2")
+
+
+def _packed(value: ArrayLike | bytes, kind: str) -> bytes:
+    if isinstance(value, bytes):
+        return value
     array = np.asarray(value, dtype=kind)
     if array.ndim != 1:
         raise ValueError(f"a vector has one dimension, not {array.ndim}")
     return _VECTOR_HEAD.pack(len(array), 0) + array.tobytes()
 
 
-def _vector_bytes(value: ArrayLike | bytes) -> bytes:
-    return value if isinstance(value, bytes) else _pack(value, ">f4")
+def _unpacked(value: bytes, kind: str) -> NDArray[np.float32]:
+    return np.frombuffer(value, dtype=kind, offset=_VECTOR_HEAD.size).astype(np.float32)
 
 
-def halfvec(value: ArrayLike) -> bytes:
-    """A vector as it goes over the wire. Needed inside arrays, where asyncpg takes a numpy array for a nested array."""
-    return _pack(value, ">f2")
-
-
-def _halfvec_bytes(value: ArrayLike | bytes) -> bytes:
-    return value if isinstance(value, bytes) else halfvec(value)
-
-
-def _vector_from_bytes(value: bytes) -> NDArray[np.float32]:
-    return np.frombuffer(value, dtype=">f4", offset=_VECTOR_HEAD.size).astype(np.float32)
-
-
-def _halfvec_from_bytes(value: bytes) -> NDArray[np.float32]:
-    return np.frombuffer(value, dtype=">f2", offset=_VECTOR_HEAD.size).astype(np.float32)
-
-
-# --- The pools, one for each kind of work (seed 000 §11.1), and reads of one user, which a standby may answer in place of the
-# primary (a feature, `replicas`).
-#
-# Pools do not wait for each other's connections: slow searches and imports cannot keep a turn from being recorded, and
-# recording cannot keep a prompt from being compiled.
+# --- the pools of a process (seed 000 §11.1), and reads of one user ------------------------------------------------------
+# A standby may answer reads in place of the primary (a feature, `replicas`). Pools do not wait for each other's
+# connections: slow searches and imports cannot keep a turn from being recorded, and recording cannot keep a prompt from
+# being compiled.
 
 Result = Literal["replica", "behind", "late", "failed", "suspended", "busy", "unmarked"]
 """What came of a read. `replica`: a standby answered; else the primary did. `behind`: the standby lacks a write of this user's,
@@ -698,10 +710,7 @@ class Pools(Struct, frozen=True):
     def warming(self) -> Iterator[None]:
         """`Pool.warming` of all of them."""
         with contextlib.ExitStack() as stack:
-            for pool in [
-                *self.by_name.values(),
-                *(each for some in self.replicas.values() for each in some.pools),
-            ]:
+            for pool in (*self.by_name.values(), *(each for some in self.replicas.values() for each in some.pools)):
                 stack.enter_context(pool.warming())
             yield
 

@@ -1,5 +1,6 @@
-"""What one call leaves behind, as the database takes it: each class is a type of `sql/schema/009_turns.sql`, and so is
-each row of `batch`.
+"""Rows as the database has them: what one call leaves behind, contradictions in the log, and what memories say of things.
+
+Each class of the first part is a type of `sql/schema/009_turns.sql`, and so is each row of `batch`.
 """
 
 from __future__ import annotations
@@ -258,15 +259,7 @@ def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
     """The arguments of `agent_data.record_turns`, in order. Rows that belong to a turn begin with its number, from 1. The turns
     are in the order of users and sessions; no two of them have a session or a repeat key in common. (asyncpg examines each
     element of an array: a row costs less than an array for each of its columns, and None costs nothing.)"""
-    streams: list[Any] = []
-    blobs: list[Any] = []
-    chains: list[Any] = []
-    compilations: list[Any] = []
-    sessions: list[Any] = []
-    messages: list[Any] = []
-    heads: list[Any] = []
-    blocks: list[Any] = []
-    jobs: list[Any] = []
+    streams, blobs, chains, compilations, sessions, messages, heads, blocks, jobs = (list[Any]() for _ in range(9))
     for n, turn in enumerate(turns, 1):
         if turn.stream is not None:
             streams.append((n, *turn.stream))
@@ -346,7 +339,7 @@ def _uses(turns: Sequence[TurnRecord]) -> list[tuple[UUID, list[UUID], list[int]
     ]
 
 
-# --- A contradiction in the log (seed 004, table 9).
+# --- a contradiction in the log (seed 004, table 9) ----------------------------------------------------------------------
 
 
 class LoggedConflict(Struct, frozen=True):
@@ -367,7 +360,7 @@ class LoggedConflict(Struct, frozen=True):
     entity_id: str | None
 
 
-# --- What a request asks of what is known of the things that it names: whether there is anything, and what memories say of it.
+# --- what is known of the things that a request names --------------------------------------------------------------------
 
 NOBODY = UUID(int=0)
 """Whose things those of the whole tenant are."""

@@ -44,10 +44,10 @@ LOCK_TRIES = 20
 LOCK_PAUSE_S = 0.5
 """Tries, and seconds between them; then the month waits for the next run."""
 
-ON_ITS_WAY = timedelta(days=1)
+_ON_ITS_WAY = timedelta(days=1)
 """Longest that a call may be on its way, or in a spool: what it knew at its beginning must still be there at its end."""
 
-KEY_LIFE = timedelta(days=7)
+_KEY_LIFE = timedelta(days=7)
 """An Idempotency-Key without a captured call is kept this long: nobody's retries take longer."""
 
 _MILLISECONDS = 80
@@ -164,7 +164,7 @@ class Retention:
         return False
 
     async def _collect(self, connection: Connection[Any], now: datetime) -> int:
-        settled = now - ON_ITS_WAY
+        settled = now - _ON_ITS_WAY
         while await self._ask(connection, "release", now) is not None:
             pass
         total, after = 0, ids.NIL
@@ -175,7 +175,7 @@ class Retention:
                     total += gone
                 if gone is not None:
                     await connection.execute(self._sql["retention.collected"], after, row["released_at"])
-        for name, before in (("purge_keys", now - KEY_LIFE), ("purge_prompts", settled)):
+        for name, before in (("purge_keys", now - _KEY_LIFE), ("purge_prompts", settled)):
             while gone := await self._ask(connection, name, before, BATCH):
                 total += gone
         while gone := await self._ask(connection, "purge_paging", settled, SESSIONS):

@@ -73,17 +73,15 @@ class NewSession(Struct, frozen=True):
     config: Mapping[str, Any] | None = None
 
 
-class Sessions:
-    """The sessions of a tenant's users."""
+class Sessions(Struct, frozen=True):
+    """The sessions of a tenant's users. `ttl`: life of a session that is not touched again (MNEME_SESSION_TTL_DAYS). `space`:
+    of the vectors that it is searched with."""
 
-    def __init__(self, pool: Pool, queries: Queries, clock: Clock, *, ttl: timedelta, space: int | None = None) -> None:
-        """`ttl`: life of a session that is not touched again (MNEME_SESSION_TTL_DAYS). `space`: of the vectors that it is
-        searched with."""
-        self._space = space
-        self._pool = pool
-        self._sql = queries
-        self._clock = clock
-        self._ttl = ttl
+    pool: Pool
+    queries: Queries
+    clock: Clock
+    ttl: timedelta
+    space: int | None = None
 
     async def resolve(self, tenant: UUID, text: str, user: UUID | None) -> list[SessionRef]:
         """The sessions that `text` may mean, of `user` if one is named: none, one, or one for each user who has a session
@@ -91,16 +89,16 @@ class Sessions:
         wanted = [ids.route_id(tenant, text)]
         if (issued := ids.issued(text)) is not None:
             wanted.append(issued)
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["sessions.resolve"], tenant, wanted, user)
+        async with self.pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self.queries["sessions.resolve"], tenant, wanted, user)
         if rows and rows[0]["issued"]:
             rows = rows[:1]
         return [SessionRef(row["user_id"], row["session_id"]) for row in rows]
 
     async def one(self, tenant: UUID, ref: SessionRef) -> Session | None:
         """A session."""
-        async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["sessions.one"], tenant, ref.user_id, ref.session_id)
+        async with self.pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self.queries["sessions.one"], tenant, ref.user_id, ref.session_id)
         return _session(tenant, row) if row is not None else None
 
     async def page(
@@ -117,12 +115,12 @@ class Sessions:
         one."""
         number = STATUSES[status] if status is not None else None
         at, last = after if after is not None else (None, None)
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             if user is None:
-                rows = await connection.fetch(self._sql["sessions.list_of_tenant"], tenant, number, at, last, limit)
+                rows = await connection.fetch(self.queries["sessions.list_of_tenant"], tenant, number, at, last, limit)
             else:
                 asked = (tenant, user, number, at, last, limit, parent)
-                rows = await connection.fetch(self._sql["sessions.list_of_user"], *asked)
+                rows = await connection.fetch(self.queries["sessions.list_of_user"], *asked)
         return [_session(tenant, row) for row in rows]
 
     async def search(
@@ -131,10 +129,10 @@ class Sessions:
         """Sessions of a user whose summaries answer best, with a score above 0. `vector`: None, by words alone."""
         number = STATUSES[status] if status is not None else None
         packed = halfvec(vector) if vector is not None else None
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             rows = await connection.fetch(
-                self._sql["sessions.search_of_user"],
-                tenant, user, number, query, packed, self._space if vector is not None else None, limit,
+                self.queries["sessions.search_of_user"],
+                tenant, user, number, query, packed, self.space if vector is not None else None, limit,
             )  # fmt: skip
         found = []
         for row in rows:
@@ -145,43 +143,43 @@ class Sessions:
 
     async def create(self, tenant: UUID, user: UserRef, new: NewSession) -> tuple[SessionRef, bool]:
         """Make a session; with a name that the user has used before, find that one. True: it is new."""
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             return await self.ensure(connection, tenant, user, new)
 
     async def ensure(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UserRef, new: NewSession
     ) -> tuple[SessionRef, bool]:
         """`create` inside the caller's transaction."""
-        now = self._clock.now()
-        await ensure_user(connection, self._sql, tenant, user, now)
+        now = self.clock.now()
+        await ensure_user(connection, self.queries, tenant, user, now)
         if new.external is None:
             session, names = ids.uuid7(now), []
         else:
             session = ids.session_id(tenant, user.id, new.external)
             names = [ids.route_id(tenant, new.external)]
         made = await connection.fetchval(
-            self._sql["sessions.make"],
-            tenant, user.id, session, new.external, new.began_at or now, now, now + self._ttl, new.kind,
+            self.queries["sessions.make"],
+            tenant, user.id, session, new.external, new.began_at or now, now, now + self.ttl, new.kind,
             new.metadata or {}, dict(new.config or {}),
         )  # fmt: skip
         if made is not None:
-            await connection.execute(self._sql["sessions.route"], tenant, user.id, session, [session, *names])
+            await connection.execute(self.queries["sessions.route"], tenant, user.id, session, [session, *names])
         return SessionRef(user.id, session), made is not None
 
     async def close(self, tenant: UUID, ref: SessionRef) -> None:
         """End a session; one that is ended stays as it is."""
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             await connection.execute(
-                self._sql["sessions.close"], tenant, ref.user_id, ref.session_id, self._clock.now()
+                self.queries["sessions.close"], tenant, ref.user_id, ref.session_id, self.clock.now()
             )
 
     async def change(self, tenant: UUID, ref: SessionRef, config: Mapping[str, Any], status: str | None) -> bool:
         """Choose for a session, where None takes a choice back; pause it (`paused`) or let it go on (`active`). False: it is
         over, and has no such status; nothing is changed then."""
         number = STATUSES[status] if status is not None else None
-        async with self._pool.transaction(tenant) as connection:
-            arguments = (tenant, ref.user_id, ref.session_id, dict(config), number, self._clock.now())
-            return bool(await connection.fetchval(self._sql["sessions.change"], *arguments))
+        async with self.pool.transaction(tenant) as connection:
+            arguments = (tenant, ref.user_id, ref.session_id, dict(config), number, self.clock.now())
+            return bool(await connection.fetchval(self.queries["sessions.change"], *arguments))
 
 
 def _session(tenant: UUID, row: Any) -> Session:
@@ -192,9 +190,9 @@ def _session(tenant: UUID, row: Any) -> Session:
     return Session(**fields)
 
 
-# A session with those that it branched off: the stretches of turns that one conversation is made of.
+# --- a session with those that it branched off: the stretches of turns that one conversation is made of ------------------
 
-MAX_LINEAGE = 100
+_MAX_LINEAGE = 100
 """Branches of branches followed; a conversation edited more often than this shows its newest hundred stretches."""
 
 
@@ -219,7 +217,7 @@ async def line_of(
     connection: PoolConnectionProxy[Any] | Connection[Any], sql: Queries, tenant: UUID, ref: SessionRef
 ) -> Ancestry | None:
     """The line of a session; None where nothing was said."""
-    rows = await connection.fetch(sql["history.lineage"], tenant, ref.user_id, ref.session_id, MAX_LINEAGE)
+    rows = await connection.fetch(sql["history.lineage"], tenant, ref.user_id, ref.session_id, _MAX_LINEAGE)
     times = [row["first_message_at"] for row in rows] + [row["last_message_at"] for row in rows]
     known = [each for each in times if each is not None]
     if not known:

@@ -97,90 +97,82 @@ def no_such_space(name: str, param: str | None = None) -> NotFound:
     )
 
 
-class SharedSpaces:
+class SharedSpaces(Struct, frozen=True):
     """The spaces of tenants."""
 
-    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
-        self._pool = pool
-        self._sql = sql
-        self._clock = clock
+    pool: Pool
+    sql: Queries
+    clock: Clock
 
     async def create(
         self, tenant: UUID, name: str, *, kind: SpaceKind, title: str = "", by_word: bool = False
     ) -> tuple[SharedSpace, bool]:
         """A space; False: there was one of this name, which stays as it is. A new one has no member."""
-        now, owner = self._clock.now(), owner_of(tenant, name)
-        async with self._pool.transaction(tenant) as connection:
-            await ensure_user(connection, self._sql, tenant, owner, now)
-            made = await connection.fetchval(self._sql["spaces.add"], tenant, owner.id, name, kind, title, by_word, now)
+        now, owner = self.clock.now(), owner_of(tenant, name)
+        async with self.pool.transaction(tenant) as connection:
+            await ensure_user(connection, self.sql, tenant, owner, now)
+            made = await connection.fetchval(self.sql["spaces.add"], tenant, owner.id, name, kind, title, by_word, now)
             if made is not None:
                 # Who came to one of this name while it was being erased has come to that one.
-                await connection.execute(self._sql["spaces.empty"], tenant, owner.id)
+                await connection.execute(self.sql["spaces.empty"], tenant, owner.id)
             found = await self._one(connection, tenant, None, owner.id)
         assert found is not None, "it was made or found in this transaction"
         return found, made is not None
 
     async def page(self, tenant: UUID, user: UUID | None, *, after: str, limit: int) -> list[SharedSpace]:
         """Spaces by name, after `after`; of a user those that they are a member of."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["spaces.page"], tenant, user, after, limit)
+        async with self.pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self.sql["spaces.page"], tenant, user, after, limit)
         return [SharedSpace(**dict(row)) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID | None, name: str) -> SharedSpace | None:
         """A space, if this user is a member of it; None as `user`: whoever asks."""
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             return await self._one(connection, tenant, user, ids.space_id(tenant, name))
 
     async def _one(
         self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID | None, space: UUID
     ) -> SharedSpace | None:
-        row = await connection.fetchrow(self._sql["spaces.one"], tenant, user, space)
+        row = await connection.fetchrow(self.sql["spaces.one"], tenant, user, space)
         return SharedSpace(**dict(row)) if row is not None else None
 
     async def of(self, tenant: UUID, user: UUID) -> list[Shared]:
         """The spaces that a user may read, by name."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["spaces.of"], tenant, user)
+        async with self.pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self.sql["spaces.of"], tenant, user)
         return [Shared(*row) for row in rows]
-
-    # --- members --------------------------------------------------------------------------------------------------
 
     async def members(self, tenant: UUID, space: UUID, *, after: str, limit: int) -> list[Membership]:
         """Members by name, after `after`."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["spaces.members"], tenant, space, after, limit)
+        async with self.pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self.sql["spaces.members"], tenant, space, after, limit)
         return [Membership(*row) for row in rows]
 
     async def join(self, tenant: UUID, name: str, user: UserRef) -> bool:
         """Make a user a member; False: they were. Raises NotFound, Conflict for a user of too many spaces."""
-        space, now = ids.space_id(tenant, name), self._clock.now()
-        async with self._pool.transaction(tenant) as connection:
-            if await connection.fetchval(self._sql["spaces.hold"], tenant, space) is None:
+        space, now = ids.space_id(tenant, name), self.clock.now()
+        async with self.pool.transaction(tenant) as connection:
+            if await connection.fetchval(self.sql["spaces.hold"], tenant, space) is None:
                 raise no_such_space(name)
-            await ensure_user(connection, self._sql, tenant, user, now)
-            await connection.fetchval(self._sql["spaces.hold_user"], tenant, user.id)
-            made = await connection.fetchval(self._sql["spaces.join"], tenant, user.id, space, now)
-            if (
-                made is not None
-                and await connection.fetchval(self._sql["spaces.joined"], tenant, user.id) > MOST_SPACES
-            ):
+            await ensure_user(connection, self.sql, tenant, user, now)
+            await connection.fetchval(self.sql["spaces.hold_user"], tenant, user.id)
+            made = await connection.fetchval(self.sql["spaces.join"], tenant, user.id, space, now)
+            if made is not None and await connection.fetchval(self.sql["spaces.joined"], tenant, user.id) > MOST_SPACES:
                 raise Conflict(f"A user is a member of at most {MOST_SPACES} spaces.", code="too_many_spaces")
         return made is not None
 
     async def leave(self, tenant: UUID, space: UUID, user: UUID) -> bool:
         """End a membership: from the next read on the user sees nothing of the space, and the blocks of their prompts that
         quote it go. False: there was none."""
-        async with self._pool.transaction(tenant) as connection:
-            gone: bool = await connection.fetchval(self._sql["spaces.leave"], tenant, user, space)
+        async with self.pool.transaction(tenant) as connection:
+            gone: bool = await connection.fetchval(self.sql["spaces.leave"], tenant, user, space)
         return gone
 
     async def empty(self, tenant: UUID, space: UUID) -> None:
         """End all membership: what is left of the space, nobody reads. (Then it is erased, as a user is.)"""
-        async with self._pool.transaction(tenant) as connection:
-            await connection.fetchval(self._sql["spaces.hold"], tenant, space)
-            await connection.execute(self._sql["spaces.empty"], tenant, space)
-
-    # --- what is said ---------------------------------------------------------------------------------------------
+        async with self.pool.transaction(tenant) as connection:
+            await connection.fetchval(self.sql["spaces.hold"], tenant, space)
+            await connection.execute(self.sql["spaces.empty"], tenant, space)
 
     def saying(
         self,
@@ -197,10 +189,10 @@ class SharedSpaces:
 
         async def note(connection: PoolConnectionProxy[Any]) -> None:
             space = ids.space_id(tenant, name)
-            if await connection.fetchval(self._sql["spaces.is_member"], tenant, user, space) is None:
+            if await connection.fetchval(self.sql["spaces.is_member"], tenant, user, space) is None:
                 raise no_such_space(name)
-            said_at = at or self._clock.now()
-            await connection.execute(self._sql["spaces.say"], tenant, user, space, list(items), kind, session, said_at)
+            said_at = at or self.clock.now()
+            await connection.execute(self.sql["spaces.say"], tenant, user, space, list(items), kind, session, said_at)
 
         return note
 
@@ -209,8 +201,8 @@ class SharedSpaces:
     ) -> list[SpaceItem]:
         """What is said and remembered in a space, oldest first, after (said_at, id): for one of its members; None as `user`:
         for whoever asks."""
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             rows = await connection.fetch(
-                self._sql["spaces.items"], tenant, space, user, *(after or (None, None)), limit
+                self.sql["spaces.items"], tenant, space, user, *(after or (None, None)), limit
             )
         return [SpaceItem(*row) for row in rows]

@@ -1,4 +1,4 @@
-"""What a key may use, as it is stored with it. What holds it to that is `features/limits`."""
+"""Tenants, what they tell in their own words, their users, and their keys with what each may use."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from app.store import ids
 from app.store.pools import Pool
 from app.store.queries import Queries
 
+# --- what a key may use; what holds it to that is `features/limits` ------------------------------------------------------
+
 Period = Literal["day", "month", "ever"]
 """Of a budget: a day or a month of the calendar in UTC, or for good."""
 PERIODS: tuple[str, ...] = get_args(Period)
@@ -33,9 +35,9 @@ MICROCENTS_PER_DOLLAR = 100_000_000
 """Seed 000 §2.1: cost is counted in 10⁻⁸ US dollars."""
 MAX_COUNT = 10**15
 """Largest number of a limit: beyond what anybody uses, and a sum of thousands of them still fits into Postgres' bigint."""
-MAX_DOLLARS = 10_000_000
+_MAX_DOLLARS = 10_000_000
 """Largest budget: `MAX_COUNT` in US dollars."""
-MAX_MODELS = 100
+_MAX_MODELS = 100
 MAX_PATTERN_CHARS = 200
 
 
@@ -71,11 +73,11 @@ class KeyLimits(Struct, frozen=True):
                 raise BadRequest(f"{name} is {', '.join(PERIODS[:-1])} or {PERIODS[-1]}.", param=name)
         if self.price not in (None, *PRICE_NAMES):
             raise BadRequest(f"price is {', '.join(PRICE_NAMES[:-1])} or {PRICE_NAMES[-1]}.", param="price")
-        if len(self.models) > MAX_MODELS or not all(
+        if len(self.models) > _MAX_MODELS or not all(
             isinstance(each, str) and 0 < len(each) <= MAX_PATTERN_CHARS and "\0" not in each for each in self.models
         ):
             raise BadRequest(
-                f"models are at most {MAX_MODELS} names or patterns of 1 to {MAX_PATTERN_CHARS} characters.",
+                f"models are at most {_MAX_MODELS} names or patterns of 1 to {MAX_PATTERN_CHARS} characters.",
                 param="models",
             )
 
@@ -129,17 +131,17 @@ NO_LIMITS = KeyLimits()
 
 
 def microcents(dollars: str | int | float | Decimal) -> int:
-    """US dollars as micro-cents, rounded down. Raises BadRequest for what is no amount of money from 0 to `MAX_DOLLARS`."""
+    """US dollars as micro-cents, rounded down. Raises BadRequest for what is no amount of money from 0 to `_MAX_DOLLARS`."""
     try:
         amount = Decimal(str(dollars))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if not amount.is_finite() or not 0 <= amount <= MAX_DOLLARS:
-        raise BadRequest(f"A budget is an amount of US dollars from 0 to {MAX_DOLLARS}.", param="money_budget")
+    if not amount.is_finite() or not 0 <= amount <= _MAX_DOLLARS:
+        raise BadRequest(f"A budget is an amount of US dollars from 0 to {_MAX_DOLLARS}.", param="money_budget")
     return int(amount * MICROCENTS_PER_DOLLAR)
 
 
-# --- Tenants, their instructions, keys and users.
+# --- keys and users ------------------------------------------------------------------------------------------------------
 
 KEY_PREFIX = "mneme_"
 _KEY_BYTES = 32
@@ -207,25 +209,22 @@ class UserChange(Struct, frozen=True):
     metadata: dict[str, Any] | None = None
 
 
-class Tenancy:
+class Tenancy(Struct, frozen=True):
     """Keys belong to tenants; users belong to one tenant each."""
 
-    def __init__(self, pool: Pool, queries: Queries, clock: Clock) -> None:
-        self._pool = pool
-        self._sql = queries
-        self._clock = clock
-
-    # --- keys -----------------------------------------------------------------------------------------------------
+    pool: Pool
+    queries: Queries
+    clock: Clock
 
     async def key(self, key_hash: bytes) -> KeyRow | None:
         """The key with this SHA-256. Raises StoreUnavailable."""
-        async with self._pool.acquire() as connection:
-            row = await connection.fetchrow(self._sql["tenancy.key"], key_hash)
+        async with self.pool.acquire() as connection:
+            row = await connection.fetchrow(self.queries["tenancy.key"], key_hash)
         return KeyRow(**{**dict(row), "limits": KeyLimits.of(row["limits"])}) if row is not None else None
 
     async def create_key(
         self,
-        tenant: str,
+        tenant: UUID | str,
         name: str,
         *,
         user: str | None = None,
@@ -233,52 +232,33 @@ class Tenancy:
         scopes: Collection[str] = (),
         limits: KeyLimits = NO_LIMITS,
     ) -> tuple[str, KeyInfo]:
-        """A new key, shown this once, and its row. The tenant is made where it is missing.
-
-        `user`: the one external user id that the key is confined to. Raises BadRequest for an unknown scope.
-        """
-        known_scopes(scopes)
-        async with self._pool.acquire() as connection:
-            now = self._clock.now()
-            tenant_id = await connection.fetchval(self._sql["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
-        return await self.create_key_of(
-            tenant_id, name, user=user, expires_at=expires_at, scopes=scopes, limits=limits, tenant_name=tenant
-        )
-
-    async def create_key_of(
-        self,
-        tenant: UUID,
-        name: str,
-        *,
-        user: str | None = None,
-        expires_at: datetime | None = None,
-        scopes: Collection[str] = (),
-        limits: KeyLimits = NO_LIMITS,
-        tenant_name: str = "",
-    ) -> tuple[str, KeyInfo]:
-        """The same for a tenant that is there."""
-        granted = known_scopes(scopes)
+        """A new key, shown this once, and its row. `tenant`: its id, or its name, by which it is made where it is missing.
+        `user`: the one external user id that the key is confined to. Raises BadRequest for an unknown scope."""
+        granted = _known_scopes(scopes)
         key = KEY_PREFIX + secrets.token_urlsafe(_KEY_BYTES)
-        now = self._clock.now()
+        now, named = self.clock.now(), tenant if isinstance(tenant, str) else ""
         key_id, hint = ids.uuid7(now), key[:_HINT_CHARS]
-        async with self._pool.acquire() as connection:
+        async with self.pool.acquire() as connection:
+            if isinstance(tenant, str):
+                tenant = await connection.fetchval(self.queries["tenancy.tenant_ensure"], ids.uuid7(now), tenant, now)
             await connection.execute(
-                self._sql["tenancy.key_add"],
+                self.queries["tenancy.key_add"],
                 sha256(key.encode("ascii")).digest(), key_id, tenant, name, hint, user, granted, now, expires_at,
                 limits.as_json(),
             )  # fmt: skip
-        return key, KeyInfo(key_id, tenant, tenant_name, name, hint, user, granted, now, expires_at, None, limits)
+        assert isinstance(tenant, UUID), "it was found or made"
+        return key, KeyInfo(key_id, tenant, named, name, hint, user, granted, now, expires_at, None, limits)
 
     async def list_keys(self, tenant: str | None = None) -> list[KeyInfo]:
         """The keys of a tenant, or all of them, newest first; ended ones too."""
-        async with self._pool.acquire() as connection:
-            rows = await connection.fetch(self._sql["tenancy.key_list"], tenant)
+        async with self.pool.acquire() as connection:
+            rows = await connection.fetch(self.queries["tenancy.key_list"], tenant)
         return [_key_info(row) for row in rows]
 
     async def keys_of(self, tenant: UUID, *, before: UUID | None = None, limit: int) -> list[KeyInfo]:
         """The keys of a tenant, newest first, older than the key `before`; ended ones too."""
-        async with self._pool.acquire() as connection:
-            rows = await connection.fetch(self._sql["tenancy.key_page"], tenant, before, limit)
+        async with self.pool.acquire() as connection:
+            rows = await connection.fetch(self.queries["tenancy.key_page"], tenant, before, limit)
         return [_key_info(row) for row in rows]
 
     async def change_key(
@@ -291,41 +271,39 @@ class Tenancy:
     ) -> KeyInfo | None:
         """Set what `limits` names, by the fields of `KeyLimits`, and the expiry where it is given; servers notice within
         MNEME_KEY_CACHE_S. None: there is no such key (of `tenant`, if given). Raises BadRequest."""
-        async with self._pool.transaction(None) as connection:
-            row = await connection.fetchrow(self._sql["tenancy.key_lock"], key_id, tenant)
+        async with self.pool.transaction(None) as connection:
+            row = await connection.fetchrow(self.queries["tenancy.key_lock"], key_id, tenant)
             if row is None:
                 return None
             found = _key_info(row)
             changed = found.limits.changed(limits)
             ends = expires_at or found.expires_at
-            await connection.execute(self._sql["tenancy.key_change"], key_id, changed.as_json(), ends)
-            await connection.execute(self._pool.naming(found.tenant_id))
-            await connection.execute(self._sql["tenancy.forget_periods"], key_id)
+            await connection.execute(self.queries["tenancy.key_change"], key_id, changed.as_json(), ends)
+            await connection.execute(self.pool.naming(found.tenant_id))
+            await connection.execute(self.queries["tenancy.forget_periods"], key_id)
         return replace(found, limits=changed, expires_at=ends)
 
     async def tenant(self, name: str) -> UUID | None:
         """The tenant of this name."""
-        async with self._pool.acquire() as connection:
-            found: UUID | None = await connection.fetchval(self._sql["tenancy.tenant"], name)
+        async with self.pool.acquire() as connection:
+            found: UUID | None = await connection.fetchval(self.queries["tenancy.tenant"], name)
         return found
 
     async def revoke_key(self, key_id: UUID, tenant: UUID | None = None) -> bool:
         """End a key (of `tenant`, if given); servers notice within MNEME_KEY_CACHE_S. False: there is none still good."""
-        async with self._pool.acquire() as connection:
-            now = self._clock.now()
-            return await connection.fetchval(self._sql["tenancy.key_revoke"], key_id, now, tenant) is not None
-
-    # --- users ----------------------------------------------------------------------------------------------------
+        async with self.pool.acquire() as connection:
+            now = self.clock.now()
+            return await connection.fetchval(self.queries["tenancy.key_revoke"], key_id, now, tenant) is not None
 
     async def user(self, tenant: UUID, user: UUID) -> User | None:
         """A user."""
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             return await self._user(connection, tenant, user)
 
     async def users(self, tenant: UUID, *, after: str, limit: int) -> list[User]:
         """Users by external id, after `after`."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["tenancy.user_list"], tenant, after, limit, ids.nobody(tenant))
+        async with self.pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self.queries["tenancy.user_list"], tenant, after, limit, ids.nobody(tenant))
         return [User(**dict(row)) for row in rows]
 
     async def put_user(self, tenant: UUID, user: UserRef, change: UserChange) -> tuple[User, bool]:
@@ -333,15 +311,15 @@ class Tenancy:
 
         Raises Conflict when the e-mail address belongs to another user of the tenant.
         """
-        async with self._pool.transaction(tenant) as connection:
-            created = await ensure_user(connection, self._sql, tenant, user, self._clock.now())
+        async with self.pool.transaction(tenant) as connection:
+            created = await ensure_user(connection, self.queries, tenant, user, self.clock.now())
             found = await self._change(connection, tenant, user.id, change)
         assert found is not None, "it was made or found in this transaction"
         return found, created
 
     async def change_user(self, tenant: UUID, user: UUID, change: UserChange) -> User | None:
         """Change a user; None when there is none. Raises Conflict as `put_user`."""
-        async with self._pool.transaction(tenant) as connection:
+        async with self.pool.transaction(tenant) as connection:
             return await self._change(connection, tenant, user, change)
 
     async def _change(
@@ -350,17 +328,17 @@ class Tenancy:
         if await self._user(connection, tenant, user) is None:
             return None
         if change.email is not None:
-            owner = await connection.fetchval(self._sql["tenancy.email_take"], tenant, user, change.email)
+            owner = await connection.fetchval(self.queries["tenancy.email_take"], tenant, user, change.email)
             if owner != user:
                 raise Conflict("Another user of this tenant has this e-mail address.", param="email")
-            await connection.execute(self._sql["tenancy.email_free"], tenant, user, change.email)
+            await connection.execute(self.queries["tenancy.email_free"], tenant, user, change.email)
         await connection.execute(
-            self._sql["tenancy.user_update"], tenant, user, change.name, change.email, change.metadata
+            self.queries["tenancy.user_update"], tenant, user, change.name, change.email, change.metadata
         )
         return await self._user(connection, tenant, user)
 
     async def _user(self, connection: PoolConnectionProxy[Any], tenant: UUID, user: UUID) -> User | None:
-        row = await connection.fetchrow(self._sql["tenancy.user_one"], tenant, user)
+        row = await connection.fetchrow(self.queries["tenancy.user_one"], tenant, user)
         return User(**dict(row)) if row is not None else None
 
 
@@ -372,7 +350,7 @@ async def ensure_user(
     return made is not None
 
 
-def known_scopes(scopes: Collection[str]) -> list[str]:
+def _known_scopes(scopes: Collection[str]) -> list[str]:
     """The scopes in order, each once. Raises BadRequest for one that is none."""
     if unknown := sorted(set(scopes) - SCOPES):
         raise BadRequest(f"There is no scope {unknown[0]!r}; there are {', '.join(sorted(SCOPES))}.", param="scopes")
@@ -383,39 +361,38 @@ def _key_info(row: Any) -> KeyInfo:
     return KeyInfo(**{**dict(row), "limits": KeyLimits.of(row["limits"]) or NO_LIMITS})
 
 
-# What a tenant tells in its own words: to extraction, and to every prompt.
+# --- what a tenant tells in its own words: to extraction, and to every prompt --------------------------------------------
 
 
-class Instructions:
+class Instructions(Struct, frozen=True):
     """The instructions and profiles of tenants."""
 
-    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
-        self._pool = pool
-        self._sql = sql
-        self._clock = clock
+    pool: Pool
+    sql: Queries
+    clock: Clock
 
     async def read(self, tenant: UUID) -> tuple[str | None, datetime | None]:
         """The instructions (None: none) and when they were last changed (None: never)."""
-        async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["instructions.read"], tenant)
+        async with self.pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self.sql["instructions.read"], tenant)
         return (row["instructions"], row["updated_at"]) if row is not None else (None, None)
 
     async def write(self, tenant: UUID, text: str | None) -> datetime:
         """Change them (None: there are none any more); when. Jobs that begin later read them."""
-        now = self._clock.now()
-        async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["instructions.write"], tenant, text or "", now)
+        now = self.clock.now()
+        async with self.pool.transaction(tenant) as connection:
+            await connection.execute(self.sql["instructions.write"], tenant, text or "", now)
         return now
 
     async def read_profile(self, tenant: UUID) -> tuple[str | None, datetime | None]:
         """The profile (None: none) and when either was last changed (None: never)."""
-        async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["instructions.read_profile"], tenant)
+        async with self.pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self.sql["instructions.read_profile"], tenant)
         return (row["profile"], row["updated_at"]) if row is not None else (None, None)
 
     async def write_profile(self, tenant: UUID, text: str | None) -> datetime:
         """Change it (None: there is none any more); when. Prompts that are compiled from now on have it."""
-        now = self._clock.now()
-        async with self._pool.transaction(tenant) as connection:
-            await connection.execute(self._sql["instructions.write_profile"], tenant, text or "", now)
+        now = self.clock.now()
+        async with self.pool.transaction(tenant) as connection:
+            await connection.execute(self.sql["instructions.write_profile"], tenant, text or "", now)
         return now

@@ -39,38 +39,43 @@ class Number(Struct, frozen=True):
 
 
 SHARE = Number(most=1)
-AMOUNT = Number()
-POSITIVE = Number(above=True)
+_AMOUNT = Number()
+_POSITIVE = Number(above=True)
 COUNT = Number(whole=True)
-ONE_OR_MORE = Number(least=1, whole=True)
+_ONE_OR_MORE = Number(least=1, whole=True)
 
-_PROMOTION: Mapping[str, Number] = {"discount": AMOUNT, "threshold": AMOUNT, "min_access": COUNT}
-_FLOOR: Mapping[str, Number] = {"uses": AMOUNT, "days": POSITIVE}
+_PROMOTION: Mapping[str, Number] = {"discount": _AMOUNT, "threshold": _AMOUNT, "min_access": COUNT}
+_FLOOR: Mapping[str, Number] = {"uses": _AMOUNT, "days": _POSITIVE}
 PARAMETERS: Mapping[str, Number | Mapping[str, Number]] = {
     "dedup_threshold": SHARE,
-    "l1_ttl_hours": POSITIVE,
-    "l2_ttl_days": POSITIVE,
+    "l1_ttl_hours": _POSITIVE,
+    "l2_ttl_days": _POSITIVE,
     "promotion_l1_l2": _PROMOTION,
     "promotion_l2_l3": _PROMOTION,
     "promotion_l2_l4": _PROMOTION,
-    "promotion_sources": ONE_OR_MORE,
+    "promotion_sources": _ONE_OR_MORE,
     "activity_floor_l2": _FLOOR,
     "activity_floor_l3": _FLOOR,
     "activity_floor_l4": _FLOOR,
-    "demotion_grace_days": AMOUNT,
-    "decay_parameters": {"default_rate_per_day": AMOUNT, "validation_threshold_days": AMOUNT},
-    "aging": {"below": SHARE, "statements": ONE_OR_MORE},
-    "validation": {"gain": SHARE, "cap": SHARE, "correction": SHARE, "ask_again_days": POSITIVE},
-    "importance_decay": {"rate": AMOUNT, "hours": POSITIVE, "after_days": AMOUNT, "step": Number(most=1, above=True)},
-    "prune": {"below": SHARE, "idle_days": AMOUNT},
-    "removal_days": AMOUNT,
+    "demotion_grace_days": _AMOUNT,
+    "decay_parameters": {"default_rate_per_day": _AMOUNT, "validation_threshold_days": _AMOUNT},
+    "aging": {"below": SHARE, "statements": _ONE_OR_MORE},
+    "validation": {"gain": SHARE, "cap": SHARE, "correction": SHARE, "ask_again_days": _POSITIVE},
+    "importance_decay": {
+        "rate": _AMOUNT,
+        "hours": _POSITIVE,
+        "after_days": _AMOUNT,
+        "step": Number(most=1, above=True),
+    },
+    "prune": {"below": SHARE, "idle_days": _AMOUNT},
+    "removal_days": _AMOUNT,
     "confidence": dict.fromkeys(
         ("fact", "preference", "correction", "boost_1", "boost_2", "boost_3", "boost_more", "most"), SHARE
     ),
     "consolidation": {
-        "sessions": ONE_OR_MORE,
-        "episodes": ONE_OR_MORE,
-        "facts": ONE_OR_MORE,
+        "sessions": _ONE_OR_MORE,
+        "episodes": _ONE_OR_MORE,
+        "facts": _ONE_OR_MORE,
         "gain": SHARE,
         "most": SHARE,
     },

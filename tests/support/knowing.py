@@ -154,7 +154,7 @@ def knowing(
         extract=by_rules,
         count=lambda text: len(text.split()),
         clock=clock,
-        note=Notes(SQL, clock),
+        note=Notes(clock),
         answers=ValidationAnswers(
             Validation(pool, SQL, clock, space=space, actor="user"),
             embedder=embedder,

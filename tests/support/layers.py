@@ -15,7 +15,7 @@ from statistics import quantiles
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
 from app.store.consolidation import Working, keep_working, read_working
-from app.store.pools import open_pool
+from app.store.pools import UserRows, open_pool
 from app.store.turns import TurnStore
 from tests.support.database import connected, fresh_database, make_template, shared_server
 from tests.support.half_year import HalfYear
@@ -58,12 +58,12 @@ async def main() -> None:
             user, session = live.user, ids.session_id(TENANT, live.user, "chat-40")
             async with pool.transaction(TENANT) as connection:
                 kept = Working(tool_results_buffer=[{"result": RESULT}] * 5)
-                await keep_working(connection, SQL, TENANT, user, session, kept, live.clock.now())
+                await keep_working(UserRows(connection, SQL, TENANT, user), session, kept, live.clock.now())
             turns = TurnStore(pool, SQL)
 
             async def working() -> object:
                 async with pool.transaction(TENANT) as connection:
-                    return await read_working(connection, SQL, TENANT, user, session)
+                    return await read_working(UserRows(connection, SQL, TENANT, user), session)
 
             async def episodic() -> object:
                 return await turns.session_messages(TENANT, user, [(session, 99)], limit=40)

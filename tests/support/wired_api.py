@@ -24,12 +24,12 @@ from starlette.types import Receive, Scope, Send
 from app.api.auth import Authenticator
 from app.api.common import ApiMiddleware, add_routes, install_errors
 from app.api.intake import IntakeCheck, IntakePreparer
-from app.api.memories import memories_router
+from app.api.memories import MemoryRoutes, memories_router
 from app.api.ops import ops_router, queue_router, storage_router
 from app.api.probes import Probes
 from app.api.scope import Gate
-from app.api.search import Filtering, search_router
-from app.api.sessions import history_router, sessions_router, working_router
+from app.api.search import Filtering, SearchRoutes, search_router
+from app.api.sessions import SessionRoutes, history_router, sessions_router, working_router
 from app.api.spaces import spaces_router
 from app.api.tenant import keys_router, tenant_router
 from app.api.users import me_router, users_router
@@ -335,12 +335,14 @@ async def build_api(
         made_of,
         lambda: memories_router(
             gate,
-            memories,
-            sessions,
-            Validation(pool, queries, clock, space=space),
-            SharedSpaces(pool, queries, clock),
-            preparer,
-            intake_check,
+            MemoryRoutes(
+                memories,
+                sessions,
+                Validation(pool, queries, clock, space=space),
+                SharedSpaces(pool, queries, clock),
+                preparer,
+                intake_check,
+            ),
         ),
         lambda: spaces_router(
             gate,
@@ -351,11 +353,13 @@ async def build_api(
         ),
         lambda: search_router(
             gate,
-            sessions,
-            cast("Compiler", searcher),
-            clock,
-            Filtering(memories, 1500),
-            SharedSpaces(pool, queries, clock),
+            SearchRoutes(
+                sessions,
+                cast("Compiler", searcher),
+                clock,
+                Filtering(memories, 1500),
+                SharedSpaces(pool, queries, clock),
+            ),
         ),
         lambda: context_router(gate, cast("Previewer", previewer)),
         lambda: chat_router(
@@ -371,8 +375,8 @@ async def build_api(
         lambda: users_router(
             gate, tenancy, clock, Eraser(own_connection(dsn, ERASER_ROLE), queries, clock), Supervisor()
         ),
-        lambda: sessions_router(gate, sessions, history, keeper, preparer, deleter),
-        lambda: history_router(gate, sessions, history, keeper, preparer, deleter),
+        lambda: sessions_router(gate, SessionRoutes(sessions, history, keeper, preparer, deleter)),
+        lambda: history_router(gate, SessionRoutes(sessions, history, keeper, preparer, deleter)),
         lambda: cards_router(gate, sessions, cards, keeper),
         lambda: objects_router(
             gate,

@@ -40,7 +40,7 @@ def learn(pool: Pool) -> Learner:
         extract=by_rules,
         count=count,
         clock=FakeClock(NOW),
-        note=Notes(SQL, FakeClock(NOW), CardExtractor(SQL, TOOLS, count, FakeClock(NOW))),
+        note=Notes(FakeClock(NOW), CardExtractor(SQL, TOOLS, count, FakeClock(NOW))),
     )
 
 

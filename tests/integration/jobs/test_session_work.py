@@ -47,7 +47,7 @@ def build_learner(pool: Pool, clock: FakeClock) -> Learner:
         extract=by_rules,
         count=count,
         clock=clock,
-        note=Notes(SQL, clock),
+        note=Notes(clock),
     )
 
 

@@ -56,7 +56,7 @@ async def tell(pool: Pool, talk: Talk, *texts: str) -> None:
         extract=by_rules,
         count=count,
         clock=clock,
-        note=Notes(SQL, clock),
+        note=Notes(clock),
     )
     for text in texts:
         said = await talk.say(pool, text)

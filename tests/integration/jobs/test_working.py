@@ -23,7 +23,7 @@ def learn(pool: Pool) -> Learner:
     clock = FakeClock(NOW)
     return Learner(
         LearningStore(pool, SQL), embedder=NoEmbedder(), space=None, extract=by_rules, count=len, clock=clock,
-        note=Notes(SQL, clock),
+        note=Notes(clock),
     )  # fmt: skip
 
 

@@ -33,7 +33,7 @@ async def test_a_topic_s_summary_is_in_a_prompt_that_asks_about_it_and_in_no_oth
     clock = FakeClock(NOW)
     learn = Learner(
         LearningStore(pool, SQL), embedder=words, space=space, extract=by_rules, count=count, clock=clock,
-        note=Notes(SQL, clock),
+        note=Notes(clock),
     )  # fmt: skip
     for n, text in enumerate(GARDEN):
         talk = Talk(name=f"chat-{n % 3}")

@@ -69,8 +69,8 @@ async def _state(api: httpx.AsyncClient) -> list[Any]:
 
 
 async def test_a_key_of_one_user_reaches_nothing_of_another(locked: Page, pool: Pool) -> None:
-    whole, _ = await locked.api.tenancy.create_key_of(LOCAL_TENANT, "whole")
-    own, _ = await locked.api.tenancy.create_key_of(LOCAL_TENANT, "own", user="bruno")
+    whole, _ = await locked.api.tenancy.create_key(LOCAL_TENANT, "whole")
+    own, _ = await locked.api.tenancy.create_key(LOCAL_TENANT, "own", user="bruno")
     async with locked.api.client(whole) as api, locked.browser() as client:
         values = await _of_ana(locked, api, pool)
         await sign_in(client, own)
