@@ -1,4 +1,5 @@
-"""A request's messages with some objects shown shorter: what that costs, and the bytes of it. Pure but for caches of counts.
+"""A request's messages with some objects shown shorter: what is decided on them, what that costs, and the bytes of it. Pure but
+for caches of counts.
 
 Tokens of messages are exact, by the session's own counter, before and after. Those of objects are stored as o200k counts them
 (as all that is stored), so they are scaled to the counter by what the two say of the same results.
@@ -41,7 +42,6 @@ from app.features.paging.values import (
     Trigger,
     Zone,
     explained,
-    handle_of,
     overlap,
     render,
     render_rest,
@@ -50,17 +50,15 @@ from app.features.paging.values import (
 )
 from app.providers.tokens import HASHED, CountCache, TokenCounter
 
-# Ranges of a message's text, as `context.transcript.text_of` gives it, changed in the client's own bytes.
+# --- changes in the client's own bytes -----------------------------------------------------------------------------------
 #
-# A text may stand there as a string or as several text parts, and with any escapes (`\n`, `\u00e9`, a surrogate pair for one
-# character). Every byte outside the ranges stays as it was. Pure, and linear: between two escapes the bytes are the text's own
-# UTF-8, so only escapes are walked.
+# A message's text (`context.transcript.text_of`) may stand there as a string or as several text parts, with any escapes. Every
+# byte outside the changed ranges stays as it was. Between two escapes the bytes are the text's own UTF-8, so only escapes are
+# walked.
 
 KEPT = "…"
 """What is left of a text part whose text is shown in an earlier one: some upstreams refuse an empty one."""
-_ESCAPE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.",
-)
+_ESCAPE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.")
 """One character that is written as an escape."""
 
 
@@ -157,6 +155,8 @@ def _runs(body: bytes, piece: MessagePart) -> Iterator[tuple[int, int, int]]:
     yield text, pos, len(piece.text) - text
 
 
+# --- what objects look like, and what they cost --------------------------------------------------------------------------
+
 RENDERED_CHARS = 8_000_000
 """Characters of rendered objects that a process remembers: those shown in some hundred sessions with a window of 32,000
 tokens."""
@@ -193,9 +193,9 @@ class Renderings:
             if kept is not None and kept[0] == depends:
                 self._kept.move_to_end(key)
                 return kept[1]
-        shown = render(made, level, handle_of(made.id), nonce, counter.count, (names.query, names.restore))
-        data = escape(shown.text)
-        found = Rendering(data, shown.tokens, blake2b(data, digest_size=HASH_BYTES).digest())
+        shown = render(made, level, nonce, names)
+        data = escape(shown)
+        found = Rendering(data, counter.count(shown), blake2b(data, digest_size=HASH_BYTES).digest())
         with self._lock:
             if (old := self._kept.pop(key, None)) is not None:
                 self._chars -= _chars(*old)
@@ -340,7 +340,7 @@ def draw(
         changes.setdefault(at, []).append(TextChange(part.start, part.stop, looks.data))
         known[at] = looks.digest
         if others:
-            rest = escape(render_rest(handle_of(each.id), nonce, counter.count).text)
+            rest = escape(render_rest(each.id, nonce))
             for at, part in others:
                 changes.setdefault(at, []).append(TextChange(part.start, part.stop, rest))
     form = FORMS[chat.dialect.name]
@@ -399,7 +399,7 @@ def _scale(
     return exact / stored if stored else 1.0 + counter.margin
 
 
-# --- what the last messages say of objects ---------------------------------------------------------------------------------
+# --- what the last messages say of objects -------------------------------------------------------------------------------
 
 
 class Focus(Struct, frozen=True):
@@ -492,7 +492,7 @@ def _leaves(chat: ChatRequest, question: str) -> bool:
     return changes_subject(frozenset(terms(question)), frozenset(before))
 
 
-# --- The decision on one prompt, from what is stored and said to what is recorded of it. Pure.
+# --- the decision on one prompt ------------------------------------------------------------------------------------------
 
 LEFT_OUT = "left_out"
 """In a row of the ledger: the exchange is not shown any more."""
