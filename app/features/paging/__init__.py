@@ -1,7 +1,7 @@
 """Paging: old tool results of a long session shown shorter, and what its model asks of them (docs/explanation/paging.md).
 
-`addon` takes part in chats by `pager` (`segment`, `shrink*`, `fidelity`, `plan`, `prompt`) and `tool_loop` (`tools`, `stream`,
-`body`, `ledger`, `faults`); the worker's jobs are in `shrink_job` and `object_memories`; `store` has what is kept of it.
+`addon` takes part in chats by `pager` (`segment`, `shrink`, `fidelity`, `prompt`) and `tool_loop` (`tools`, `stream`, `body`,
+`forms`, `faults`); the worker's jobs are in `summaries` and `persistent_objects`; `store` has what is kept of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class PagingFeature(Feature):
         yield
 
     def addon(self, process: Process, pool: Pool) -> PagingAddon:
-        from app.features.paging.addon import PagingAddon, RecordedPager
+        from app.features.paging.addon import PagingAddon
         from app.features.paging.faults import FaultAnswers
         from app.features.paging.pager import Pager
         from app.features.paging.store import PagingStore
@@ -62,9 +62,8 @@ class PagingFeature(Feature):
             memory_cap=self.settings.memory_budget_tokens,
             deadline_s=self.settings.paging_deadline_ms / 1000,
         )
-        then = RecordedPager(store, process.tokenizers, process.counts, nonce_key=lambda: self._secret)
         return PagingAddon(
-            pager, answers, then, settings=self.settings, metrics=process.metrics, clock=clock, tasks=process.tasks
+            pager, answers, settings=self.settings, metrics=process.metrics, clock=clock, tasks=process.tasks
         )
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
@@ -80,9 +79,9 @@ class PagingFeature(Feature):
         return (objects_router(gate, sessions, objects, keeper, writer, clock, process.metrics),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.paging.persistent_objects import ObjectRememberer, PersistenceReads
+        from app.features.paging.persistent_objects import REMEMBER_OBJECTS, ObjectRememberer, PersistenceReads
         from app.features.paging.store import PagingStore
-        from app.features.paging.summaries import Shrinker
+        from app.features.paging.summaries import SHRINK, Shrinker
         from app.memory.secrets import unwelcome
         from app.store.learning import LearningStore
 
@@ -101,7 +100,7 @@ class PagingFeature(Feature):
             count=count,
             unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
         )
-        return shrinker.handlers() | rememberer.handlers()
+        return {SHRINK: shrinker.shrink, REMEMBER_OBJECTS: rememberer.remember}
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
         from app.features.paging.persistent_objects import object_ticks

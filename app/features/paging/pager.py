@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -47,7 +47,8 @@ from app.features.paging.segment import Segmentation, segment
 from app.features.paging.state import Paging
 from app.features.paging.store import PagingStore
 from app.features.paging.tools import PAGED, Names, ToolInsertion, offer
-from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject, handle_of
+from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject, handle_of, read
+from app.gateway.addon import PartAgain
 from app.gateway.call import Parsed
 from app.gateway.prepare import live_blocks
 from app.gateway.reconcile import Place
@@ -166,25 +167,53 @@ class Pager:
         paging.record = replace(paging.record, tokens=spent, shown_tokens=spent, decided=False)
         return paging
 
+    async def again(
+        self, tenant: UUID, user: UUID, session: UUID, chat: ChatRequest, model: str, part: Mapping[str, Any]
+    ) -> PartAgain:
+        """The paging of a captured call, done again: what was decided then (`part`: its explanation), on the objects of now.
+        Raises StoreUnavailable."""
+        then = read(part)
+        counter = self._tokenizers.for_model(model)
+        wanted = {key: at for key, at in keys_of(chat.transcript).items() if at in then.exchanges}
+        state = await self._store.read(tenant, user, session, chains=list(wanted))
+        objects = [replace(each, fidelity=then.shown[each.id]) for each in state.objects if each.id in then.shown]
+        objects = await with_texts(self._store, tenant, user, objects)
+        hidden = {wanted[key]: HiddenLegs.of_json(row) for key, row in state.hidden.items()}
+        # Calls beside the client's own may have been answered since.
+        hidden = {at: each if then.exchanges[at] else replace(each, told=None) for at, each in hidden.items()}
+        where = places(messages_at(chat.transcript), objects)
+        costs = costs_of(chat, counter, self._counts)
+        page = sheet(chat, costs, objects, where, hidden, 0, counter, self._counts)
+        nonce = session_nonce(self._nonce_key(), session)
+        drawn = draw(page, page.objects, nonce, self._renderings, counter, self._counts)
+        insertions, schemas = list(drawn.insertions), list[object]()
+        if then.tools and isinstance(made := offer(chat), ToolInsertion):
+            insertions += made.insertions
+            schemas = [made.tools]
+        lost, gone = len(then.shown) - len(page.objects), len(then.exchanges) - len(hidden)
+        told = [f"Of the objects that were shown shorter {lost} are not stored any more."] if lost > 0 else []
+        told += [f"Of its exchanges with the memory tools {gone} are not stored any more."] if gone > 0 else []
+        return PartAgain(insertions, drawn.costs, schemas, told)
+
     async def _page(self, run: _Run) -> Paging:
         place, chat = run.place, run.chat
         keys = keys_of(chat.transcript)
         if not place.new:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id, chains=list(keys))
-        read = await self._beside(run, lambda: self._read(run))
+        taken = await self._beside(run, lambda: self._read(run))
         hidden = {
             keys[key]: HiddenLegs.of_json(row)
             for key, row in run.state.hidden.items()
             if key in keys and not row.get(LEFT_OUT)
         }
-        paging = self._begun(run, read.objects, read.where)
+        paging = self._begun(run, taken.objects, taken.where)
         if any(each.pending and _is_answered(chat, at) for at, each in hidden.items()):
             hidden = await self._answered(run, paging, hidden)
         page = await self._beside(
             run,
-            lambda: sheet(chat, read.costs, read.objects, read.where, hidden, run.first, run.counter, self._counts),
+            lambda: sheet(chat, taken.costs, taken.objects, taken.where, hidden, run.first, run.counter, self._counts),
         )
-        await self._decided(run, paging, page, read)
+        await self._decided(run, paging, page, taken)
         return paging
 
     def _read(self, run: _Run) -> TranscriptObjects:

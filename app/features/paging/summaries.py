@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Self
 from uuid import UUID
 
 import numpy as np
-import orjson
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode
 from pydantic import AfterValidator, BaseModel
 
 from app.errors import BadBody, HelperError
@@ -231,7 +231,7 @@ PIECES = 8
 """Pieces of a longer content, spread evenly over it: the vector of a content is the mean of theirs."""
 
 
-class ShrinkJob(Struct, frozen=True):
+class SessionJob(Struct, frozen=True):
     """The payload of `shrink`."""
 
     tenant: UUID
@@ -239,12 +239,11 @@ class ShrinkJob(Struct, frozen=True):
     session: UUID
 
     @classmethod
-    def parse(cls, payload: bytes) -> ShrinkJob:
+    def parse(cls, payload: bytes) -> Self:
         """Raises `BadBody`: what cannot be read now cannot be read later."""
         try:
-            fields: dict[str, Any] = orjson.loads(payload)
-            return cls(UUID(fields["tenant"]), UUID(fields["user"]), UUID(fields["session"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return decode(payload, type=cls)
+        except (MsgspecError, ValueError) as error:
             raise BadBody("This job's payload cannot be read.") from error
 
 
@@ -268,14 +267,10 @@ class Shrinker:
         self._count = count
         self._helper = helper
 
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {SHRINK: self.shrink}
-
     async def shrink(self, payload: bytes) -> None:
         """Make what the objects of a session lack. Raises `BadBody`, `Unavailable` (of the embedder), `StoreUnavailable`; not
         for a helper that fails."""
-        job = ShrinkJob.parse(payload)
+        job = SessionJob.parse(payload)
         asking = _HelperUse(self._helper)
         seen: set[UUID] = set()
         while made := await self._shelf.unshrunk(job.tenant, job.user, job.session, AT_ONCE):

@@ -45,7 +45,7 @@ from app.tasks import FailOpen, Supervisor
 
 log = logging.getLogger("mneme.legs")
 
-# One leg of an answer while it comes in.
+# --- one leg of an answer while it comes in ------------------------------------------------------------------------------
 
 
 class Arriving:
@@ -112,6 +112,8 @@ class Arriving:
         tape.finish()
         return tape
 
+
+# --- the legs of an answer -----------------------------------------------------------------------------------------------
 
 ANSWER_S = 30.0
 """Seconds for what the calls of one leg ask. It is searched for in some 20 ms; a helper LLM that answers from it takes seconds,
@@ -399,7 +401,7 @@ class _Stream(_Joint):
             if isinstance(out, Send):
                 self._ready.append(out.data)
             elif isinstance(out, PendingCalls):
-                self._paging.hidden = self._paging.hidden.with_pending(out)
+                self._paging.hidden = replace(self._paging.hidden, beside=out.calls)
             else:
                 self._need = out
 
@@ -440,7 +442,7 @@ class _Body(_Joint):
             if (await self._next(made)).status != 200:
                 return self._as_it_is()
         if made.pending is not None:
-            self._paging.hidden = self._paging.hidden.with_pending(made.pending)
+            self._paging.hidden = replace(self._paging.hidden, beside=made.pending.calls)
         self._faults = self._number > 1 or made.data is not said
         if not self._faults:
             return replace(self._now.head, chunks=self._again(None), close=self.aclose)

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.dialects.base import ChatRequest
 from app.dialects.splice import splice
@@ -422,7 +423,7 @@ def test_calls_beside_the_clients_own_stand_where_they_stood() -> None:
     body, _, hidden, content = conversation([[text("Let me see."), asks("which?", "q")], blocks])
     _, _, pending = whole_of(whole(blocks))
     assert pending is not None
-    hidden = hidden.with_pending(pending)
+    hidden = replace(hidden, beside=pending.calls)
     back = user([result("toolu_w", "sunny", **MARK), text("Go on.")])
     waiting = later(body, content, hidden, back)
     assert waiting["messages"][3:] == [{"content": [thinking("Both."), WEATHER], "role": "assistant"}, back]
