@@ -67,7 +67,7 @@ class PagingAddon:
         paging = call.part
         if not isinstance(paging, Paging) or paging.names is None:
             return call
-        legs = Legs(forwarder, finalizer, self._answers, metrics=self._metrics, clock=self._clock, tasks=self._tasks)
+        legs = Legs(forwarder, finalizer, self._answers, self._metrics, self._clock, self._tasks)
         return await legs.joined(call, paging, paging.names)
 
     def thawed(self, frozen: Mapping[str, Any], tenant: UUID, user: UUID) -> Paging:

@@ -72,11 +72,10 @@ class _Run(Struct):
     call: Parsed
     chat: ChatRequest
     place: Place
-    model: str
     counter: TokenCounter
     budget: int
     window: int
-    long: bool
+    long: bool = False
     """Its text is looked at in a thread."""
     state: Paged = NOTHING_PAGED
     first: int = 0
@@ -88,6 +87,15 @@ class _Run(Struct):
     @property
     def tenant(self) -> UUID:
         return self.call.identity.tenant_id
+
+    @property
+    def turn(self) -> int:
+        return self.first + len(self.chat.transcript.answered)
+
+    def record(self, **of: Any) -> PagingRecord:
+        return PagingRecord(
+            self.place.session_id, self.turn, self.state.zone, self.budget, 0, 0, self.state.offered, **of
+        )
 
 
 class Pager:
@@ -122,12 +130,8 @@ class Pager:
     async def page(self, call: Parsed, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
         """What is shown of a prompt of at most `budget` tokens (None: as much as the window has beside the answer). Raises
         TimeoutError and StoreUnavailable; what was segmented by then, or is later, is kept for the next request."""
-        model = call.target.model_alias or chat.model
-        reserve = self._models.response_reserve(model, chat.answer_limit)
-        room = max(0, self._models.window(model) - reserve)
-        most = min(room, budget) if budget is not None else room
-        long = sum(len(text_of(each)) for each in chat.messages) > LONG_TEXT
-        run = _Run(call, chat, place, model, self._tokenizers.for_model(model), most, most + reserve, long)
+        run = self._run(call, chat, chat, place, budget)
+        run.long = sum(len(text_of(each)) for each in chat.messages) > LONG_TEXT
         done = False
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -150,10 +154,7 @@ class Pager:
         chat = own.dialect.read(sent, document)
         if chat is None or not all(each in document.get("tools", ()) for each in made.tools):
             return None
-        model = call.target.model_alias or chat.model
-        room = max(0, self._models.window(model) - self._models.response_reserve(model, chat.answer_limit))
-        budget = min(room, most) if most is not None else room
-        run = _Run(call, own, place, model, self._tokenizers.for_model(model), budget, 0, False)
+        run = self._run(call, own, chat, place, most)
         try:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id)
         except StoreUnavailable as error:  # its tools stand in it: what is called is answered as well as can be
@@ -163,7 +164,7 @@ class Pager:
         run.first = first_turn(own.transcript, state.objects, where)
         paging = self._begun(run, state.objects, where)
         spent = sum(costs_of(chat, run.counter, self._counts))
-        paging.names, paging.room, paging.scale = made.names, max(0, budget - spent), 1.0 + run.counter.margin
+        paging.names, paging.room, paging.scale = made.names, max(0, run.budget - spent), 1.0 + run.counter.margin
         paging.record = replace(paging.record, tokens=spent, shown_tokens=spent, decided=False)
         return paging
 
@@ -194,6 +195,14 @@ class Pager:
         told = [f"Of the objects that were shown shorter {lost} are not stored any more."] if lost > 0 else []
         told += [f"Of its exchanges with the memory tools {gone} are not stored any more."] if gone > 0 else []
         return PartAgain(insertions, drawn.costs, schemas, told)
+
+    def _run(self, call: Parsed, chat: ChatRequest, sent: ChatRequest, place: Place, most: int | None) -> _Run:
+        """`sent`: by whose model and answer the room is; `most`: see `page`."""
+        model = call.target.model_alias or sent.model
+        reserve = self._models.response_reserve(model, sent.answer_limit)
+        room = max(0, self._models.window(model) - reserve)
+        budget = min(room, most) if most is not None else room
+        return _Run(call, chat, place, self._tokenizers.for_model(model), budget, budget + reserve)
 
     async def _page(self, run: _Run) -> Paging:
         place, chat = run.place, run.chat
@@ -240,16 +249,14 @@ class Pager:
 
     def _begun(self, run: _Run, objects: Sequence[SemanticObject], where: Where) -> Paging:
         """The paging of a call of which nothing is decided yet: all is shown as it was."""
-        turn = run.first + len(run.chat.transcript.answered)
-        record = PagingRecord(run.place.session_id, turn, run.state.zone, run.budget, 0, 0, run.state.offered)
         return Paging(
             run.tenant,
             run.place.user_id,
             run.place.session_id,
-            turn,
+            run.turn,
             run.budget,
             run.state,
-            record,
+            run.record(),
             objects=[each for each in objects if each.id in where],
             handles={handle_of(each.id): each.id for each in objects},  # of two with one handle the newer
         )
@@ -287,9 +294,7 @@ class Pager:
         nonce = session_nonce(self._nonce_key(), run.place.session_id)
         made = await self._beside(
             run,
-            lambda: plan(
-                page, run.state, taken, paging.faults, run.budget, beside, self._measured(page, nonce, counter)
-            ),
+            lambda: plan(self._measured(page, nonce, counter), run.state, taken, paging.faults, run.budget, beside),
         )
         for again in reversed(range(ROUNDS)):
             shown = applied(made.page.objects, made.decision, made.moment)
@@ -304,13 +309,14 @@ class Pager:
     ) -> PagedRequest:
         return await self._beside(run, lambda: draw(page, shown, nonce, self._renderings, run.counter, self._counts))
 
-    def _measured(self, page: ReceivedRequest, nonce: str, counter: TokenCounter) -> dict[UUID, int]:
-        """Tokens of the objects that are shown in short already."""
-        return {
+    def _measured(self, page: ReceivedRequest, nonce: str, counter: TokenCounter) -> ReceivedRequest:
+        """With the tokens of the objects that are shown in short already."""
+        measured = {
             each.id: self._renderings.of(each, each.fidelity, nonce, counter, page.names).tokens
             for each in page.objects
             if each.fidelity > Fidelity.FULL and len(each.parts) == 1
         }
+        return replace(page, measured=measured)
 
     def _memory(self, run: _Run) -> int:
         """Tokens that memory may add: the blocks that stay in the prompt, and one as large as the cap allows. It is the same
@@ -338,23 +344,10 @@ class Pager:
         if run.kept or run.made is None:
             return
         run.kept = True
-        made, state = run.made, run.state
-        turn = run.first + len(run.chat.transcript.answered)
-        record = PagingRecord(
-            run.place.session_id,
-            turn,
-            state.zone,
-            run.budget,
-            0,
-            0,
-            state.offered,
-            marks=made.marks,
-            objects=made.objects,
-            relationships=made.relationships,
-            admissions=made.admissions,
-        )
+        made = run.made
+        new = {"objects": made.objects, "relationships": made.relationships, "admissions": made.admissions}
         try:
-            await self._store.keep(run.tenant, run.place.user_id, run.call.id, record)
+            await self._store.keep(run.tenant, run.place.user_id, run.call.id, run.record(marks=made.marks, **new))
         except StoreUnavailable as error:
             log.info("objects are not kept", extra={"call_id": str(run.call.id)}, exc_info=error)
 

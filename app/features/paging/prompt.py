@@ -214,8 +214,8 @@ def _chars(depends: tuple[str, ...], made: Rendering) -> int:
 class ReceivedRequest(Struct, frozen=True):
     """A request as it came. `costs`: tokens of each message; `where`: of the objects that can be shown shorter in it: all of
     whose parts it has. `hidden`: exchanges of the ledger, by the index of their answer; `added`: tokens that they add, by it.
-    `turn`: which request of the session it is, `first_turn`: of its first message. `scale`: of the stored counts to the
-    model's. `names`: of the phantom tools in it."""
+    `first_turn`: of its first message. `scale`: of the stored counts to the model's. `names`: of the phantom tools in it.
+    `measured`: tokens of objects as they are shown now."""
 
     chat: ChatRequest
     costs: Sequence[int]
@@ -226,22 +226,19 @@ class ReceivedRequest(Struct, frozen=True):
     first_turn: int
     scale: float
     names: Names
+    measured: Mapping[UUID, int] = {}
 
     @property
     def turn(self) -> int:
+        """Which request of the session it is."""
         return self.first_turn + len(self.chat.transcript.answered)
 
     def size(self, made: SemanticObject, level: Fidelity) -> int:
-        """Tokens of an object at a level, by the model's counter; below full an upper bound."""
+        """Tokens of an object at a level, by the model's counter: as it is shown now they are known, else below full an upper
+        bound."""
+        if level == made.fidelity and level != Fidelity.FULL and (known := self.measured.get(made.id)) is not None:
+            return known
         return math.ceil(shown_tokens(made, level) * self.scale)
-
-    def without(self, exchanges: Collection[int]) -> ReceivedRequest:
-        """The same with these exchanges left out."""
-        return replace(
-            self,
-            hidden={at: each for at, each in self.hidden.items() if at not in exchanges},
-            added={at: each for at, each in self.added.items() if at not in exchanges},
-        )
 
     def to_go(self, tokens: int, budget: int, before: Zone, decision: Decision) -> list[int]:
         """Exchanges that are not shown any more, by the index of their answer: in a prompt that is critically full all but
@@ -518,18 +515,13 @@ class FixedTokens(NamedTuple):
 
 
 class Plan(Struct):
-    """A decision under way. `measured`: tokens of objects as they are shown now; `left`: exchanges that are left out from now
-    on, by the index of their answer."""
+    """A decision under way. `left`: exchanges that are left out from now on, by the index of their answer."""
 
     page: ReceivedRequest
     relations: Sequence[Relationship]
     moment: Moment
-    measured: Mapping[UUID, int]
     decision: Decision
-    left: Mapping[int, Mapping[str, Any]]
-
-    def size(self, made: SemanticObject, level: Fidelity) -> int:
-        return _size(self.page, self.measured, made, level)
+    left: Mapping[int, Mapping[str, Any]] = {}
 
     def dearer(self, tokens: int) -> bool:
         """Decide once more, now that it is known what the prompt came to. False: there is nothing more to gain."""
@@ -537,7 +529,7 @@ class Plan(Struct):
         if tokens <= self.moment.budget or more <= 0 or not self.decision.transitions:
             return False
         self.moment = replace(self.moment, other_tokens=self.moment.other_tokens + more)
-        self.decision = decide(self.page.objects, self.relations, self.moment, self.size)
+        self.decision = decide(self.page.objects, self.relations, self.moment, self.page.size)
         return True
 
 
@@ -548,7 +540,6 @@ def plan(
     faults: Sequence[Fault],
     budget: int,
     beside: FixedTokens,
-    measured: Mapping[UUID, int],
 ) -> Plan:
     """The first decision. `faults`: of calls that were answered just now."""
     relations = [*state.relationships, *taken.made.relationships]
@@ -573,13 +564,14 @@ def plan(
         released=state.released,
         goal_changed=said.goal_changed,
     )
-    made = Plan(page, relations, moment, measured, _decide(page, relations, moment, measured), {})
-    before = other + sum(made.size(each, each.fidelity) for each in page.objects)
+    made = Plan(page, relations, moment, decide(page.objects, relations, moment, page.size))
+    before = other + sum(page.size(each, each.fidelity) for each in page.objects)
     if left := page.to_go(before, budget, state.zone, made.decision):
         made.left = {at: {**page.hidden[at].as_json(), LEFT_OUT: True} for at in left}
         made.moment = replace(moment, other_tokens=other - sum(page.added[at] for at in left))
-        made.page = page.without(left)
-        made.decision = _decide(made.page, relations, made.moment, measured)
+        hidden = {at: each for at, each in page.hidden.items() if at not in left}
+        made.page = replace(page, hidden=hidden, added={at: page.added[at] for at in hidden})
+        made.decision = decide(page.objects, relations, made.moment, page.size)
     return made
 
 
@@ -632,16 +624,3 @@ def fill(
     paging.room = max(0, paging.budget - paging.record.shown_tokens)
     exchanges = [(at, each.told is not None) for at, each in sorted(page.hidden.items())]
     paging.explained = explained(paging.record, shown, exchanges, paging.names, paging.declined)
-
-
-def _decide(
-    page: ReceivedRequest, relations: Sequence[Relationship], moment: Moment, measured: Mapping[UUID, int]
-) -> Decision:
-    return decide(page.objects, relations, moment, lambda made, level: _size(page, measured, made, level))
-
-
-def _size(page: ReceivedRequest, measured: Mapping[UUID, int], made: SemanticObject, level: Fidelity) -> int:
-    """Tokens of an object: as it is shown now they are known, else estimated."""
-    if level == made.fidelity and level != Fidelity.FULL and (known := measured.get(made.id)) is not None:
-        return known
-    return page.size(made, level)

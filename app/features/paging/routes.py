@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
+from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
@@ -51,7 +52,7 @@ from app.metrics import Metrics
 from app.store import ids
 from app.store.sessions import SessionRef, Sessions
 
-# What /api/v1/objects takes and gives.
+# --- what is taken and given ---------------------------------------------------------------------------------------------
 
 
 class FaultIn(Model):
@@ -354,6 +355,8 @@ def shown_pressure(session: UUID, row: StoredPressure | None) -> PressureOut:
     )
 
 
+# --- the routes ----------------------------------------------------------------------------------------------------------
+
 SEARCHED = 100
 """Objects that a search ranks, with their texts; the filters leave some of these out."""
 MAX_KEY_CHARS = 2048
@@ -387,22 +390,13 @@ def objects_router(
     return router
 
 
-class _Routes:
-    def __init__(
-        self,
-        sessions: Sessions,
-        objects: ObjectStore,
-        keeper: PagingStore,
-        writer: Writer,
-        clock: Clock,
-        meter: Metrics | None,
-    ) -> None:
-        self._sessions = sessions
-        self._objects = objects
-        self._keeper = keeper
-        self._writer = writer
-        self._clock = clock
-        self._meter = meter
+class _Routes(Struct, frozen=True):
+    sessions: Sessions
+    objects: ObjectStore
+    keeper: PagingStore
+    writer: Writer
+    clock: Clock
+    meter: Metrics | None
 
     async def listing(
         self,
@@ -436,25 +430,23 @@ class _Routes:
             if ref is None:
                 raise BadRequest("Say in which session: objects are searched within one.", param="session")
             return await self._search(scope, user, ref.session_id, wanted, q, limit)
-        rows = await self._objects.page(
-            scope.tenant, user, wanted, after=after and (after[0], after[1], after[2]), limit=limit + 1
-        )
+        rows = await self.objects.page(scope.tenant, user, wanted, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.ordinal, row.object_id))
         return ObjectPage(objects=[shown_object(each) for each in page], next=following)
 
     async def _search(
         self, scope: CallerScope, user: UUID, session: UUID, wanted: ObjectFilter, words: str, limit: int
     ) -> ObjectPage:
-        hits = await self._keeper.search(scope.tenant, user, session, words, None, None, SEARCHED)
+        hits = await self.keeper.search(scope.tenant, user, session, words, None, None, SEARCHED)
         place = {each.object.id: n for n, each in enumerate(hits) if each.text > 0}
-        rows = await self._objects.page(scope.tenant, user, wanted, after=None, limit=SEARCHED, among=list(place))
+        rows = await self.objects.page(scope.tenant, user, wanted, after=None, limit=SEARCHED, among=list(place))
         best = sorted(rows, key=lambda row: place[row.object_id])[:limit]
         return ObjectPage(objects=[shown_object(each) for each in best], next=None)
 
     async def get(self, scope: Admitted, object_id: str, session: Session = None) -> ObjectWhole:
         """Read an object: its content, what L1 and L2 say and leave out, and what it has to do with others."""
         user, row = await self._one(scope, object_id, session)
-        return shown_whole(row, await self._objects.relationships(scope.tenant, user, row.object_id))
+        return shown_whole(row, await self.objects.relationships(scope.tenant, user, row.object_id))
 
     async def history(
         self,
@@ -468,11 +460,9 @@ class _Routes:
         after = decode_cursor(cursor, (datetime, UUID))
         user, row = await self._one(scope, object_id, session)
         of = (scope.tenant, user, row.session_id)
-        faults = await self._objects.faults(
-            *of, object_id=row.object_id, after=after and (after[0], after[1]), limit=limit + 1
-        )
-        moves = await self._objects.transitions(
-            *of, object_id=row.object_id, after=after and (after[0], after[1], row.object_id), limit=limit + 1
+        faults = await self.objects.faults(*of, object_id=row.object_id, after=after, limit=limit + 1)
+        moves = await self.objects.transitions(
+            *of, object_id=row.object_id, after=after and (*after, row.object_id), limit=limit + 1
         )
         events: list[tuple[datetime, UUID, FaultOut | TransitionOut]] = [
             *((each.created_at, each.fault_id, shown_fault(each)) for each in faults),
@@ -490,16 +480,16 @@ class _Routes:
         found = None
         if body.question is not None:
             found = await self._written(body.question, row)
-            before = await self._objects.asked(scope.tenant, user, row.object_id, row.turn - WINDOW_TURNS)
+            before = await self.objects.asked(scope.tenant, user, row.object_id, row.turn - WINDOW_TURNS)
             fault = self._answered(row, body.question, found, began)
             if found.quotes:
                 asked = [FaultRecord(turn, question) for turn, question in before]
                 fault = judged(fault, asked, row.current_fidelity > Fidelity.FULL)
         else:
             fault = replace(self._fault(row, FaultType.FULL_RESTORE, began), answer_tokens=row.tokens_l0, pin=True)
-        if self._meter is not None:
-            self._meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
-        await self._keeper.keep(
+        if self.meter is not None:
+            self.meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
+        await self.keeper.keep(
             scope.tenant,
             user,
             None,
@@ -527,8 +517,8 @@ class _Routes:
 
     async def pressure(self, scope: Admitted, session_id: Segment, user: Owner = None) -> PressureOut:
         """Read how full the session's prompt was at its last paged call, and at which levels its objects are."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        return shown_pressure(ref.session_id, await self._objects.pressure(scope.tenant, ref.user_id, ref.session_id))
+        ref = await find_session(self.sessions, scope, session_id, user)
+        return shown_pressure(ref.session_id, await self.objects.pressure(scope.tenant, ref.user_id, ref.session_id))
 
     async def faults(
         self,
@@ -541,13 +531,13 @@ class _Routes:
     ) -> FaultPage:
         """List what was asked of a session's objects, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
-        ref = await find_session(self._sessions, scope, session_id, user)
-        rows = await self._objects.faults(
+        ref = await find_session(self.sessions, scope, session_id, user)
+        rows = await self.objects.faults(
             scope.tenant,
             ref.user_id,
             ref.session_id,
             kind=type,
-            after=after and (after[0], after[1]),
+            after=after,
             limit=limit + 1,
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.fault_id))
@@ -564,13 +554,13 @@ class _Routes:
     ) -> TransitionPage:
         """List the changes of fidelity in a session, newest first."""
         after = decode_cursor(cursor, (datetime, UUID, UUID))
-        ref = await find_session(self._sessions, scope, session_id, user)
-        rows = await self._objects.transitions(
+        ref = await find_session(self.sessions, scope, session_id, user)
+        rows = await self.objects.transitions(
             scope.tenant,
             ref.user_id,
             ref.session_id,
             trigger=trigger,
-            after=after and (after[0], after[1], after[2]),
+            after=after,
             limit=limit + 1,
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.call_id, row.object_id))
@@ -580,21 +570,21 @@ class _Routes:
         """The user whose objects are meant: a session's, else the one who is named."""
         if session is None:
             return scope.user().id, None
-        ref = await find_session(self._sessions, scope, session)
+        ref = await find_session(self.sessions, scope, session)
         return ref.user_id, ref
 
     async def _one(self, scope: CallerScope, text: str, session: str | None) -> tuple[UUID, WholeObject]:
         """An object and its user. Raises NotFound in the same words for another user's and for nobody's."""
         key = ids.issued(text)
         user, ref = await self._whose(scope, session)
-        row = await self._objects.one(scope.tenant, user, key) if key is not None else None
+        row = await self.objects.one(scope.tenant, user, key) if key is not None else None
         if row is None or (ref is not None and row.session_id != ref.session_id):
             raise NotFound("There is no such object.")
         return user, row
 
     async def _wish(self, scope: CallerScope, text: str, session: str | None, wish: Wish) -> ObjectOut:
         user, row = await self._one(scope, text, session)
-        await self._objects.wish(scope.tenant, user, row.object_id, wish)
+        await self.objects.wish(scope.tenant, user, row.object_id, wish)
         _, row = await self._one(scope, text, session)
         return shown_object(row)
 
@@ -604,7 +594,7 @@ class _Routes:
             row.object_id, name, ContentKind(row.kind), row.content_full, vector=1.0, key=row.source_key
         )
         try:
-            return await self._writer.write(question, [source], ANSWER_TOKENS)
+            return await self.writer.write(question, [source], ANSWER_TOKENS)
         except TimeoutError as error:
             raise Unavailable("The object could not be searched in time; try again.") from error
 
@@ -622,6 +612,6 @@ class _Routes:
         )
 
     def _fault(self, row: WholeObject, kind: FaultType, began: int) -> Fault:
-        now = self._clock.now()
+        now = self.clock.now()
         spent = (time.perf_counter_ns() - began) // 1_000_000
         return Fault(ids.uuid7(now), kind, row.turn, now, row.object_id, row.content_hash, latency_ms=spent)

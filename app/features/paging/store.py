@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from app.clock import Clock
 from app.features.paging.values import (
@@ -28,6 +28,7 @@ from app.features.paging.values import (
     FaultRecord,
     Fidelity,
     Levels,
+    ObjectAdmission,
     ObjectSpan,
     ObjectType,
     Paged,
@@ -71,7 +72,7 @@ class PagingStore:
 
     async def read(self, tenant: UUID, user: UUID, session: UUID, *, chains: Sequence[bytes] = ()) -> Paged:
         """What is stored of a session, in one round trip. `chains`: of the answers that its transcript holds
-        (`ledger.keys_of`)."""
+        (`body.keys_of`)."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["paging.read"], tenant, user, session, list(chains), WINDOW_TURNS)
         assert row is not None, "a function with OUT arguments returns one row"
@@ -171,7 +172,7 @@ async def write(
     )  # fmt: skip
 
 
-# --- out --------------------------------------------------------------------------------------------------------------------
+# --- what goes in --------------------------------------------------------------------------------------------------------
 
 
 def _record(record: PagingRecord) -> dict[str, Any]:
@@ -189,43 +190,27 @@ def _record(record: PagingRecord) -> dict[str, Any]:
         "offered": record.offered,
         "objects": [_new(each) for each in record.objects],
         "relationships": [[each.source, each.target, each.relation] for each in record.relationships],
-        "admissions": [
-            {
-                "object_id": each.object_id,
-                "admitted": each.admitted,
-                "total": each.total,
-                "type": each.type,
-                "novelty": each.novelty,
-                "utility": each.utility,
-                "recency": each.recency,
-                "threshold": each.threshold,
-                "preview": storable(each.content_preview),
-            }
-            for each in record.admissions
-        ],
+        "admissions": [_admission(each) for each in record.admissions],
         "levels": levels,
         **names,
         "touched": sorted({*levels, *asked, *(name for each in names.values() for name in each)}),
         "transitions": record.transitions,
         "faults": [
-            {
-                "fault_id": each.fault_id,
-                "object_id": each.object_id,
-                "fault_type": each.fault_type,
-                "turn": each.turn,
-                "created_at": each.created_at,
+            asdict(each)
+            | {
                 "content_hash": each.content_hash.hex() if each.content_hash is not None else None,
                 "question": _text(each.question),
                 "answer": _text(each.answer),
-                "answer_tokens": each.answer_tokens,
-                "avoided_tokens": each.avoided_tokens,
-                "latency_ms": each.latency_ms,
-                "pin": each.pin,
-                "raises": each.raises,
             }
             for each in record.faults
         ],
     }
+
+
+def _admission(made: ObjectAdmission) -> dict[str, Any]:
+    fields = asdict(made)
+    preview = storable(fields.pop("content_preview"))
+    return fields | {"preview": preview}
 
 
 def _new(made: SemanticObject) -> dict[str, Any]:
@@ -277,7 +262,7 @@ def _list(texts: Sequence[str]) -> str:
     return orjson.dumps([_shown(each) for each in texts]).decode()
 
 
-# --- in ---------------------------------------------------------------------------------------------------------------------
+# --- what comes out ------------------------------------------------------------------------------------------------------
 
 
 def _paged(row: Any) -> Paged:
@@ -398,8 +383,7 @@ def _parts(parts: Sequence[Sequence[Any]]) -> tuple[ObjectSpan, ...]:
     return tuple(ObjectSpan(bytes.fromhex(mark), start, stop) for mark, start, stop in parts)
 
 
-# --- Semantic objects as they are looked at from outside, and what people say of them (seed 002). What requests read and
-# write is in `store.py`.
+# --- objects as they are looked at from outside, and what people say of them ---------------------------------------------
 
 Wish = Literal["pin", "unpin", "release"]
 
@@ -512,7 +496,7 @@ class StoredPressure(Struct, frozen=True):
     objects_pinned: int
 
 
-class ObjectFilter(Struct, frozen=True):
+class ObjectFilter(NamedTuple):
     """Which objects; None is any."""
 
     session: UUID | None = None
@@ -536,15 +520,14 @@ class ObjectStore:
         user: UUID,
         wanted: ObjectFilter,
         *,
-        after: tuple[datetime, int, UUID] | None,
+        after: tuple[Any, ...] | None,
         limit: int,
         among: Sequence[UUID] | None = None,
     ) -> list[StoredObject]:
         """Objects, newest first, after (created_at, ordinal, object_id); only those `among` these, if any are named."""
         rows = await self._fetch(
             "objects.list",
-            tenant, user, wanted.session, wanted.type, wanted.fidelity, wanted.tag, wanted.key, wanted.pinned,
-            *(after or (None, None, None)), limit, None if among is None else list(among),
+            tenant, user, *wanted, *(after or (None, None, None)), limit, None if among is None else list(among),
         )  # fmt: skip
         return [StoredObject(**dict(row)) for row in rows]
 
@@ -570,7 +553,7 @@ class ObjectStore:
         *,
         object_id: UUID | None = None,
         kind: str | None = None,
-        after: tuple[datetime, UUID] | None,
+        after: tuple[Any, ...] | None,
         limit: int,
     ) -> list[StoredFault]:
         """What was asked of a session's objects, newest first, after (created_at, fault_id)."""
@@ -585,7 +568,7 @@ class ObjectStore:
         *,
         object_id: UUID | None = None,
         trigger: str | None = None,
-        after: tuple[datetime, UUID, UUID] | None,
+        after: tuple[Any, ...] | None,
         limit: int,
     ) -> list[StoredTransition]:
         """Changes of fidelity in a session, newest first, after (created_at, call_id, object_id)."""

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import Leg
@@ -122,25 +123,15 @@ NOT_LOOKED_UP = "The look-up failed. Answer with what you have, and say what you
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
-class Legs:
+class Legs(Struct, frozen=True):
     """Joins legs."""
 
-    def __init__(
-        self,
-        forwarder: Forwarder,
-        finalizer: Finalizer,
-        answers: FaultAnswers,
-        *,
-        metrics: Metrics,
-        clock: Clock,
-        tasks: Supervisor,
-    ) -> None:
-        self.forwarder = forwarder
-        self.finalizer = finalizer
-        self.answers = answers
-        self.metrics = metrics
-        self.clock = clock
-        self.tasks = tasks
+    forwarder: Forwarder
+    finalizer: Finalizer
+    answers: FaultAnswers
+    metrics: Metrics
+    clock: Clock
+    tasks: Supervisor
 
     async def joined(self, call: Forwarded, paging: Paging, names: Names) -> Forwarded:
         """The answer that the client gets, of which the call's own is the first leg; as soon as its head is known. Raises
