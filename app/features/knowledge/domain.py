@@ -1,8 +1,10 @@
-"""One business's own database: connections that only read, what its catalog says, and when it is left alone.
+"""The businesses' own databases: connections that only read, what a catalog says, when one is left alone; things found by key
+or name, rows to compare memories with, plans that are run.
 
 Every statement runs in a transaction of its own that is READ ONLY and has a statement timeout, both said in the transaction
 itself: so it holds behind PgBouncer too, which hands sessions around. No statement is prepared under a name, for the same
-reason. Whatever goes wrong is a `DomainAway`, with nothing of the DSN in it.
+reason. Whatever goes wrong is a `DomainAway`, with nothing of the DSN in it. A tenant's ontology is only ever used with the
+domains that the settings give to that tenant. What does not answer in time is left out and said so.
 """
 
 from __future__ import annotations
@@ -56,6 +58,8 @@ from app.patience import Breaker
 from app.sources import DomainSource
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
 from app.store.queries import Queries
+
+# --- one domain ----------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger("mneme.domain")
 
@@ -252,14 +256,7 @@ async def _nothing_to_reset(_: asyncpg.Connection[asyncpg.Record]) -> None:
     """Nothing here changes a session."""
 
 
-# --- The businesses' own databases, by tenant: things found by key or name, rows to compare memories with, plans that are run.
-#
-# A tenant's ontology is only ever used with the domains that the settings give to that tenant. What does not answer in time is
-# left out and said so; nothing here keeps a request from its answer.
-
-# Runs a plan of asks against the domains within a deadline: those of one level at the same time, those below with its keys.
-
-_MS = 1000.0
+# --- a plan: what is asked of one level at the same time, what is below with its keys ------------------------------------
 
 
 class StatementRows(NamedTuple):
@@ -381,7 +378,7 @@ class Run:
                 error = f"changed ({kind.table} has no column {', '.join(part.gone)})"
         except DomainAway as away:
             error = f"{away.reason} ({away.detail})" if away.detail else away.reason
-        took = round((time.monotonic() - began) * _MS, 1)
+        took = round((time.monotonic() - began) * 1000, 1)
         wrong = findings(ask, part.rows, tuple(part.families))
         query = DomainQuery(
             kind.domain, kind.name, ask.entity.id, kind.table, filters, len(part.rows), took, error, wrong
@@ -402,6 +399,8 @@ def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str
     values = {each: shown(found[f"c{n}"], families[each]) for n, each in enumerate(columns)}
     return FactRow(found["key"], found["parent"], values)
 
+
+# --- all domains ---------------------------------------------------------------------------------------------------------
 
 TENANT_S = 60.0
 """Seconds that a tenant's id is believed to be that of its name."""
@@ -555,8 +554,8 @@ class Domains:
     async def ask(
         self, tenant: UUID, plan: Sequence[TraversalQuery], ontology: Ontology, *, deadline_s: float
     ) -> PlanResult:
-        """Run a plan (`walk.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is left
-        out. Raises nothing."""
+        """Run a plan (`domain_sql.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is
+        left out. Raises nothing."""
         if not plan:
             return PlanResult()
         until = time.monotonic() + deadline_s

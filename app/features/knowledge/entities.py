@@ -5,7 +5,6 @@ The nil user stands for the whole tenant. A user sees the tenant's things and th
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -27,10 +26,6 @@ NEAR = 6
 """Rows of each way for each mention that is searched for by trigrams: one more than seed 004's `LIMIT 5`."""
 REFERRED_EVERY = timedelta(minutes=1)
 """How often it is noted at most that a thing was spoken of."""
-ANY_S = 5.0
-"""Seconds for which it is remembered whether a tenant has any thing: the first one is seen so much later."""
-ANY_TENANTS = 10_000
-"""Tenants of whom that is remembered."""
 RECENT_CHARS = 1200
 """Of each earlier message: half of what is looked at of a new one."""
 
@@ -157,7 +152,6 @@ class EntityStore:
         self._pool = pool
         self._sql = sql
         self._clock = clock
-        self._any: OrderedDict[UUID, tuple[bool, datetime]] = OrderedDict()
         self._confidences: Confidences | None = None
 
     async def confidences(self, connection: PoolConnectionProxy[Any] | None = None) -> Confidences:
@@ -172,20 +166,6 @@ class EntityStore:
         return self._confidences
 
     # --- the way of a request ----------------------------------------------------------------------------------------
-
-    async def any(self, tenant: UUID) -> bool:
-        """Whether the tenant has any thing, of anybody; remembered for `ANY_S` seconds."""
-        now = self._clock.now()
-        known = self._any.get(tenant)
-        if known is not None and timedelta(0) <= now - known[1] < timedelta(seconds=ANY_S):
-            return known[0]
-        async with self._pool.transaction(tenant) as connection:
-            found = bool(await connection.fetchval(self._sql["entities.any"], tenant))
-        self._any[tenant] = (found, now)
-        self._any.move_to_end(tenant)
-        if len(self._any) > ANY_TENANTS:
-            self._any.popitem(last=False)
-        return found
 
     async def look_up(self, tenant: UUID, user: UUID | None, grams: Sequence[str], spans: Sequence[str]) -> list[Match]:
         """What these may mean, in one round trip: `grams` exactly, by name and alias; `spans` also nearly. All as
@@ -301,7 +281,6 @@ class EntityStore:
             )
         if made is None:
             raise Conflict(f"There is a thing {entity!r} already.", param="id")
-        self._any.pop(tenant, None)
         return StoredEntity(entity, owner, kind, name, {}, dict(properties), None, now, now)
 
     async def change(
@@ -330,7 +309,7 @@ class EntityStore:
         return True
 
     async def aliases(
-        self, tenant: UUID, user: UUID | None, entity: str, *, after: tuple[str, UUID] | None = None, limit: int
+        self, tenant: UUID, user: UUID | None, entity: str, *, after: tuple[Any, ...] | None = None, limit: int
     ) -> list[StoredAlias]:
         """What a thing is called: by the tenant, and by a user."""
         async with self._pool.transaction(tenant) as connection:

@@ -1,4 +1,5 @@
-"""The ontologies of tenants' domains: loaded whole, read whole."""
+"""The ontologies of tenants' domains: loaded whole, read whole, and kept at hand: every question needs one, and it changes a
+few times a year."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ class OntologyStore:
             return await connection.fetchval(self._sql["ontology.remove"], tenant, domain) is not None
 
 
-# --- A tenant's ontology, kept at hand: every question needs it, and it changes a few times a year.
+# --- kept at hand --------------------------------------------------------------------------------------------------------
 
 FRESH_S = 5.0
 """Seconds that it is not asked whether there is a newer one: what was loaded counts everywhere so much later."""
