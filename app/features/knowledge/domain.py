@@ -149,7 +149,6 @@ class DomainPool:
         self._tables.clear()
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._pool is not None:
             await self._pool.close()
 
@@ -305,8 +304,6 @@ def key_of(entity: Entity) -> str:
 
 
 class Run:
-    """One plan."""
-
     def __init__(self, pools: Mapping[str, DomainPool], ontology: Ontology, until: float) -> None:
         """`pools`: the tenant's own. `until`: monotonic seconds."""
         self._pools = pools
@@ -429,8 +426,6 @@ class PlanResult(NamedTuple):
 
 
 class Domains:
-    """All domains of the settings."""
-
     def __init__(
         self,
         sources: Mapping[str, DomainSource],
@@ -452,7 +447,6 @@ class Domains:
         self._tenants: dict[str, tuple[float, UUID]] = {}
 
     async def close(self) -> None:
-        """Close every connection."""
         for each in self._pools.values():
             await each.close()
 

@@ -77,8 +77,6 @@ class Edge(NamedTuple):
 
 
 class _Node(Struct):
-    """A part of the tree as it grows."""
-
     type: str
     edge: Edge | None = None
     listed: bool = True
@@ -475,7 +473,6 @@ def escape_like(text: str) -> str:
 
 
 def _there(kind: EntityType, table: Table) -> tuple[str, ...]:
-    """What is wanted and still there."""
     return tuple(each for each in wanted_columns(kind) if each in table.columns)
 
 

@@ -146,8 +146,6 @@ class StoredAlias(Struct, frozen=True):
 
 
 class EntityStore:
-    """The things of tenants and of their users."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -255,7 +253,6 @@ class EntityStore:
         return [_entity(row) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID | None, entity: str) -> StoredEntity | None:
-        """The thing of that id that a user sees."""
         async with self._pool.transaction(tenant) as connection:
             row = await connection.fetchrow(self._sql["entities.one"], tenant, user or NIL, entity)
         return _entity(row) if row is not None else None

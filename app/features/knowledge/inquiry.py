@@ -219,8 +219,6 @@ class Knower:
 
 
 class _Inquiry:
-    """One request's."""
-
     def __init__(
         self,
         knower: Knower,

@@ -81,7 +81,6 @@ class CheckStore:
         return {row["thing"]: row["predicate"] for row in rows if found.count(row["thing"]) == 1}
 
     async def claimed(self, tenant: UUID, user: UUID, job_key: str) -> bool:
-        """Whether a job had its effect."""
         async with self._pool.transaction(tenant) as connection:
             return bool(await connection.fetchval(self._sql["checking.claimed"], user, job_key))
 
@@ -234,7 +233,6 @@ class NamedThings(Struct, frozen=True):
     def about(
         self, exchange: SourceExchange, asked: SourceMessage, found: Sequence[MemoryCandidate]
     ) -> Sequence[MemoryCandidate]:
-        """See `app/features/knowledge/claims.py`."""
         study = self.studies.get(asked.message_id)
         named = study.resolutions if study is not None else ()
         return about_things(exchange.user_text, exchange.now, found, named, self.ontology, self.day_of)
@@ -361,7 +359,6 @@ class CheckJob(Struct, frozen=True):
             raise BadBody("This job's payload cannot be read.") from error
 
     def record(self, delay_s: float) -> JobRecord:
-        """As it is enqueued."""
         return JobRecord(CHECK, encode(self), f"check:{self.message}:{self.tries}", delay_s)
 
 

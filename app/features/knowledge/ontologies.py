@@ -52,8 +52,6 @@ class OntologyRows(NamedTuple):
 
 
 class OntologyStore:
-    """Ontologies by tenant."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -73,7 +71,6 @@ class OntologyStore:
         return OntologyRows(version, [row["spec"] for row in types], [RelationRow(**dict(row)) for row in relations])
 
     async def sources(self, tenant: UUID) -> list[SourceRow]:
-        """The files, by domain."""
         async with self._pool.transaction(tenant) as connection:
             return [SourceRow(**dict(row)) for row in await connection.fetch(self._sql["ontology.sources"], tenant)]
 
@@ -118,8 +115,6 @@ TENANTS = 1000
 
 
 class Ontologies:
-    """The ontologies of tenants, by their version."""
-
     def __init__(self, store: OntologyStore, *, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: seconds on a clock that only goes forward."""
         self._store = store
@@ -152,7 +147,6 @@ class Ontologies:
 
 
 def assembled(rows: OntologyRows) -> Ontology:
-    """The ontology of these rows."""
     types = {each["name"]: entity_type(each) for each in rows.types}
     return Ontology(types, tuple(_relation(each) for each in rows.relations), rows.version)
 

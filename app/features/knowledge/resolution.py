@@ -114,7 +114,6 @@ class TextSpan(NamedTuple):
     norm: str
 
     def overlaps(self, other: TextSpan) -> bool:
-        """Whether they share a character."""
         return self.start < other.end and other.start < self.end
 
 
@@ -483,8 +482,6 @@ class Meaning(NamedTuple):
 
 
 class Occurrence(NamedTuple):
-    """What stands in a text, and what it may mean."""
-
     piece: TextSpan
     outcome: Meaning
 

@@ -95,7 +95,6 @@ class Removed(BaseModel):
 
 
 def ontology_router(gate: Gate, store: OntologyStore) -> APIRouter:
-    """The routes of /api/v1/ontology."""
     routes = _OntologyRoutes(store)
     router = gate.router("knowledge")
     router.add_api_route("/ontology", routes.get, methods=["GET"], response_model=OntologyOut)
@@ -308,7 +307,6 @@ def entities_router(
     intake_check: IntakeCheck,
     ontology_of: OntologyOf,
 ) -> APIRouter:
-    """The routes of /api/v1/entities."""
     routes = _EntityRoutes(entities, resolver, sessions, clock, intake_check, ontology_of)
     router = gate.router("entities")
     one, aliases = "/entities/{entity_id}", "/entities/{entity_id}/aliases"

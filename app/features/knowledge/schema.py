@@ -53,7 +53,6 @@ class ForeignKey(NamedTuple):
 
 
 def draft(domain: str, tables: Sequence[CatalogTable], keys: Sequence[ForeignKey]) -> str:
-    """An ontology's YAML."""
     used = [each for each in tables if len(each.key) == 1 and _sayable(each)]
     names = _type_names(used)
     by_table = {(each.schema, each.name): each for each in used}
@@ -79,7 +78,6 @@ def draft(domain: str, tables: Sequence[CatalogTable], keys: Sequence[ForeignKey
 
 
 def _column_type(name: str, table: CatalogTable, foreign: set[str], last: Counter[str]) -> Iterator[str]:
-    """The lines of one type."""
     columns = {column.name: column for column, _ in table.columns}
     key = table.key[0]
     title = next(

@@ -27,8 +27,6 @@ from app.tasks import Supervisor
 
 
 class PagingAddon:
-    """See `Addon`."""
-
     name = Paging.name
 
     def __init__(

@@ -281,8 +281,6 @@ def as_body(stream: bytes) -> bytes | None:
 
 
 class WholeBody(NamedTuple):
-    """The body for the client."""
-
     data: bytes
     pending: PendingCalls | None = None
 

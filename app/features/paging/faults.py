@@ -289,7 +289,6 @@ class Writer:
 
 
 def result_of(fault: Fault) -> Literal["answered", "restored", "nothing"]:
-    """What came of a fault."""
     if fault.object_id is None:
         return "nothing"
     return "restored" if fault.fault_type == FaultType.FULL_RESTORE else "answered"
@@ -329,8 +328,6 @@ _BEGINNING = re.compile(
 
 
 class FaultAnswers:
-    """Runs what a model calls."""
-
     def __init__(
         self,
         store: PagingStore,
@@ -378,7 +375,6 @@ class FaultAnswers:
         return [_remembered(each, self._count) for each in texts]
 
     def _take(self, paging: Paging, texts: Iterable[str]) -> None:
-        """Room for these texts is gone."""
         self._spend(paging, sum(map(self._count, texts)))
 
     def _spend(self, paging: Paging, tokens: int) -> None:

@@ -67,8 +67,6 @@ T = TypeVar("T")
 
 
 class _Run(Struct):
-    """One request on its way through the pager."""
-
     call: Parsed
     chat: ChatRequest
     place: Place
@@ -99,8 +97,6 @@ class _Run(Struct):
 
 
 class Pager:
-    """Pages calls."""
-
     def __init__(
         self,
         store: PagingStore,
@@ -384,7 +380,6 @@ def _is_answered(chat: ChatRequest, at: int) -> bool:
 
 
 def _with_text(made: SemanticObject, texts: Mapping[UUID, str]) -> SemanticObject:
-    """The object with the text of the level that it is shown at."""
     if made.fidelity == Fidelity.DETAILED and made.detailed is not None:
         return replace(made, detailed=replace(made.detailed, text=texts.get(made.id, "")))
     if made.fidelity == Fidelity.COMPACT and made.compact is not None:

@@ -342,8 +342,6 @@ class WordedObject(Struct, frozen=True):
 
 
 class ObjectRememberer:
-    """Does `remember_objects` jobs."""
-
     def __init__(
         self,
         learning: LearningStore,

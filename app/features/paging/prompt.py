@@ -29,7 +29,7 @@ from app.features.paging.forms import FORMS
 from app.features.paging.keys import base_key, understand
 from app.features.paging.segment import PHASE_TURNS, Segmentation, changes_subject, is_phase, marks, turns
 from app.features.paging.state import Paging
-from app.features.paging.tools import Declined, Names, ToolInsertion, names_in
+from app.features.paging.tools import Names, ToolInsertion, names_in
 from app.features.paging.values import (
     Fault,
     FaultType,
@@ -262,13 +262,11 @@ class PagedRequest(Struct, frozen=True):
 
 
 def costs_of(chat: ChatRequest, counter: TokenCounter, counts: CountCache) -> list[int]:
-    """Tokens of each message as it came."""
     hashes = chat.transcript.hashes
     return [counts.message(each, counter, hashed) for each, hashed in zip(chat.messages, hashes, strict=True)]
 
 
 def messages_at(transcript: Transcript) -> dict[bytes, int]:
-    """The index of each message by its mark."""
     return {mark: at for at, mark in enumerate(marks(transcript)) if mark is not None}
 
 
@@ -375,7 +373,6 @@ def _cost(
 
 
 def _has_text(message: Mapping[str, Any]) -> bool:
-    """Whether its text lies in its content, and not in a refusal."""
     content = message.get("content")
     return (isinstance(content, str) and content != "") or (isinstance(content, list) and bool(content))
 
@@ -581,7 +578,7 @@ def fill(
     taken: TranscriptObjects,
     shown: Sequence[SemanticObject],
     drawn: PagedRequest,
-    offered: ToolInsertion | Declined,
+    offered: ToolInsertion | str,
     beside: FixedTokens,
     window: int,
 ) -> None:
@@ -592,8 +589,8 @@ def fill(
     if isinstance(offered, ToolInsertion) and needed:
         insertions += offered.insertions
         paging.names, paging.schemas, ours = offered.names, [offered.tools], beside.tools
-    elif isinstance(offered, Declined) and needed:
-        paging.declined = offered.reason
+    elif isinstance(offered, str) and needed:
+        paging.declined = offered
     now = {each.id: each for each in shown}
     paging.objects = [
         now.get(each.id) or replace(each, fidelity=Fidelity.FULL) for each in taken.objects if each.id in taken.where

@@ -242,7 +242,6 @@ class PressureOut(BaseModel):
 
 
 def shown_object(row: StoredObject) -> ObjectOut:
-    """An object as it is shown."""
     return ObjectOut(
         id=row.object_id,
         handle=handle_of(row.object_id),
@@ -310,7 +309,6 @@ def shown_fault(row: StoredFault | Fault) -> FaultOut:
 
 
 def shown_transition(row: StoredTransition) -> TransitionOut:
-    """A change of fidelity as it is shown."""
     return TransitionOut(
         object_id=row.object_id,
         call_id=row.call_id,

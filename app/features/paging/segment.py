@@ -90,7 +90,6 @@ class Fragment(NamedTuple):
 
 
 def of_result(text: str, call: UnderstoodCall) -> ObjectType:
-    """The type of a tool's result."""
     if call.family == Family.PLAN:
         return ObjectType.PLAN
     if call.family == Family.READ:
@@ -130,7 +129,6 @@ def pastes(text: str, count: Counter) -> list[Fragment]:
 
 
 def of_paste(text: str) -> ObjectType:
-    """The type of what a user pasted."""
     if failed(text):
         return ObjectType.ERROR_CONTEXT
     if kind_of(text) in (ContentKind.CODE, ContentKind.DIFF):
@@ -308,7 +306,6 @@ NAME_CHARS = 8
 
 
 def family(made: SemanticObject) -> Family:
-    """The family of tools that an object comes from: its first tag."""
     return Family(made.tags[0]) if made.tags else Family.OTHER
 
 
@@ -347,7 +344,6 @@ class Index:
         return [each for key, each in found.items() if whole or key == made.source_key]
 
     def read(self, key: str) -> SemanticObject | None:
-        """The newest reading of a file."""
         return self._keys.get((Family.READ, base_key(key)))
 
     def named(self, name: str) -> SemanticObject | None:

@@ -63,8 +63,6 @@ class ObjectHit(NamedTuple):
 
 
 class PagingStore:
-    """The paging of sessions."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -176,7 +174,6 @@ async def write(
 
 
 def _record(record: PagingRecord) -> dict[str, Any]:
-    """What `agent_data.record_paging` takes as JSON."""
     levels = {str(each.object_id): int(each.after) for each in record.transitions}
     names = {"pinned": _names(record.pinned), "uses": _names(record.uses), "heard": _names(record.heard)}
     asked = [str(each.object_id) for each in record.faults if each.object_id is not None]
@@ -247,8 +244,6 @@ def _text(text: str | None) -> str | None:
 
 
 def _columns(levels: Sequence[Levels]) -> tuple[list[Any], ...]:
-    """As `paging.shrink` takes them."""
-
     def level(made: Shrunk | None) -> list[Any]:
         if made is None:
             return [None, None, "[]", "[]"]
@@ -437,8 +432,6 @@ class WholeObject(StoredObject, frozen=True):
 
 
 class ObjectEdge(NamedTuple):
-    """A relationship of an object."""
-
     source_id: UUID
     target_id: UUID
     relationship: str
@@ -508,8 +501,6 @@ class ObjectFilter(NamedTuple):
 
 
 class ObjectStore:
-    """The objects of a tenant's users."""
-
     def __init__(self, pool: Pool, sql: Queries) -> None:
         self._pool = pool
         self._sql = sql
@@ -532,12 +523,10 @@ class ObjectStore:
         return [StoredObject(**dict(row)) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID, object_id: UUID) -> WholeObject | None:
-        """An object of this user."""
         rows = await self._fetch("objects.one", tenant, user, object_id)
         return WholeObject(**dict(rows[0])) if rows else None
 
     async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[ObjectEdge]:
-        """From and to an object."""
         return [ObjectEdge(*row) for row in await self._fetch("objects.relationships", tenant, user, object_id)]
 
     async def asked(self, tenant: UUID, user: UUID, object_id: UUID, since: int) -> list[tuple[int, str]]:

@@ -248,8 +248,6 @@ class SessionJob(Struct, frozen=True):
 
 
 class Shrinker:
-    """Does `shrink` jobs."""
-
     def __init__(
         self,
         shelf: PagingStore,

@@ -31,7 +31,7 @@ from app.features.paging.body import BLOCKS
 from app.features.paging.faults import FaultAnswers
 from app.features.paging.forms import FORMS, PagedForm
 from app.features.paging.state import Paging
-from app.features.paging.stream import Out, Send
+from app.features.paging.stream import Out
 from app.features.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCalls
 from app.gateway.call import Forwarded, LegOf, grown, nobody
 from app.gateway.finalize import Finalizer, Sealed
@@ -124,8 +124,6 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
 class Legs(Struct, frozen=True):
-    """Joins legs."""
-
     forwarder: Forwarder
     finalizer: Finalizer
     answers: FaultAnswers
@@ -298,7 +296,6 @@ class _Joint(ABC):
         return UpstreamResponse(head.status, head.reason, [*headers, *more], chunks, self.aclose)
 
     def _as_it_is(self) -> UpstreamResponse:
-        """The leg that is coming in, for the client."""
         return replace(self._now.head, chunks=self._now, close=self.aclose)
 
 
@@ -389,8 +386,8 @@ class _Stream(_Joint):
 
     def _take(self, outs: Sequence[Out]) -> None:
         for out in outs:
-            if isinstance(out, Send):
-                self._ready.append(out.data)
+            if isinstance(out, bytes):
+                self._ready.append(out)
             elif isinstance(out, PendingCalls):
                 self._paging.hidden = replace(self._paging.hidden, beside=out.calls)
             else:
@@ -452,7 +449,6 @@ class _Body(_Joint):
 
 
 async def _pieces(chunks: Sequence[bytes], error: UpstreamError | None = None) -> AsyncIterator[bytes]:
-    """What has come already."""
     for chunk in chunks:
         yield chunk
     if error is not None:

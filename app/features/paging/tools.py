@@ -1,7 +1,7 @@
 """The two tools by which a model asks for what was moved out of its window: offered in the client's own bytes, and read.
 
 `memory_query(question)` is answered from the full content of the conversation's objects, `memory_restore(object_id)` shows one
-of them in full. The client never sees them: `paging.stream` and `paging.body` keep their calls back, `paging.ledger` puts
+of them in full. The client never sees them: `stream`, `body` and `forms` keep their calls back, and put
 them into later requests (docs/explanation/paging-streams.md).
 """
 
@@ -40,7 +40,7 @@ LIMIT_REACHED = (
 )
 
 PAGED = frozenset({"chat", "messages"})
-"""The dialects that are paged (`paging.forms`)."""
+"""The dialects that are paged (`forms`)."""
 
 Reason = Literal[
     "dialect",
@@ -74,21 +74,15 @@ class ToolInsertion(NamedTuple):
     tools: list[dict[str, Any]]
 
 
-class Declined(NamedTuple):
-    """Why a request gets no phantom tools."""
-
-    reason: Reason
-
-
-def offer(chat: ChatRequest) -> ToolInsertion | Declined:
-    """Add the tools behind the client's own, so that these keep their place in the upstream's prefix; nothing else changes.
+def offer(chat: ChatRequest) -> ToolInsertion | Reason:
+    """Add the tools behind the client's own, so that these keep their place in the upstream's prefix; nothing else changes. Or
+    why the request gets none.
 
     `required` stays satisfiable by the client's tools alone, because it stands in every leg: a call of ours only puts off the
     call of its own that the client gets.
     """
-    reason = _declined(chat)
-    if reason is not None:
-        return Declined(reason)
+    if (reason := _declined(chat)) is not None:
+        return reason
     tools: Sequence[Mapping[str, Any]] = chat.document.get("tools") or ()
     names = names_in(chat)
     made_tools = definitions(names)
@@ -183,7 +177,6 @@ def _longer(name: str, taken: frozenset[str]) -> str:
 
 
 def definitions(names: Names) -> list[dict[str, Any]]:
-    """The tools as a request names them."""
     return [
         _function(
             names.query,
@@ -211,7 +204,7 @@ def _function(name: str, description: str, parameter: str, meaning: str) -> dict
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-# --- what a model calls -----------------------------------------------------------------------------------------------
+# --- what a model calls --------------------------------------------------------------------------------------------------
 
 
 class PhantomCall(Struct, frozen=True):
@@ -260,9 +253,9 @@ class InvalidCall(NamedTuple):
 
 def read_call(call: PhantomCall, names: Names) -> Query | Restore | InvalidCall:
     """What a call asks for. Never raises: a model may write anything."""
-    parameter, limit = ("question", MAX_QUESTION_CHARS)
+    parameter, limit = "question", MAX_QUESTION_CHARS
     if call.name == names.restore:
-        parameter, limit = ("object_id", MAX_OBJECT_ID_CHARS)
+        parameter, limit = "object_id", MAX_OBJECT_ID_CHARS
     example = f'Call {call.name} with {{"{parameter}": "…"}}.'
     if call.cut:
         return InvalidCall(f"The arguments are longer than {MAX_ARGUMENTS_CHARS} characters. {example}")
@@ -297,7 +290,7 @@ def _quoted(text: str) -> str:
     return f'"{shown}…"' if len(text) > QUOTED_CHARS else f'"{shown}"'
 
 
-# --- what goes back to the upstream -----------------------------------------------------------------------------------
+# --- what goes back to the upstream --------------------------------------------------------------------------------------
 
 
 class NeedsLeg(Struct, frozen=True):
@@ -314,7 +307,7 @@ class NeedsLeg(Struct, frozen=True):
 
 class PendingCalls(Struct, frozen=True):
     """An answer has ended in phantom calls beside the client's own. The client has its calls; these are answered when it comes
-    back with their results (`paging.ledger`)."""
+    back with their results (`body.insertions`)."""
 
     calls: tuple[PhantomCall, ...]
 

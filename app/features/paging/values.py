@@ -222,8 +222,6 @@ class ObjectAdmission(Struct, frozen=True):
 
 
 class FaultRecord(NamedTuple):
-    """A micro-fault on one object."""
-
     turn: int
     question: str
 

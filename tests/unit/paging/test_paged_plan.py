@@ -24,7 +24,7 @@ from app.features.paging.prompt import (
 )
 from app.features.paging.segment import segment
 from app.features.paging.state import Paging
-from app.features.paging.tools import Declined, ToolInsertion, offer
+from app.features.paging.tools import ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, FaultType, Fidelity, Paged, PagingRecord, Trigger, Zone
 from app.providers.tokens import CountCache, prompt_tokens
 from tests.support.paging import COUNTER, NOW, SESSION, TENANT, USER, Message, chat_of
@@ -130,11 +130,11 @@ def test_tools_are_offered_where_something_is_short_or_they_were_before() -> Non
     read, made = planned(100_000)
     shown = applied(made.page.objects, made.decision, made.moment)
     record = PagingRecord(SESSION, 0, Zone.NORMAL, 100_000, 0, 0)
-    offers: list[tuple[Paged, ToolInsertion | Declined, bool, str | None]] = [
+    offers: list[tuple[Paged, ToolInsertion | str, bool, str | None]] = [
         (NOTHING_PAGED, offer(made.page.chat), False, None),
         (Paged(offered=True), offer(made.page.chat), True, None),
-        (NOTHING_PAGED, Declined("tool-choice-none"), False, None),
-        (Paged(offered=True), Declined("tool-choice-none"), False, "tool-choice-none"),
+        (NOTHING_PAGED, "tool-choice-none", False, None),
+        (Paged(offered=True), "tool-choice-none", False, "tool-choice-none"),
     ]
     for state, offered, named, declined in offers:
         paging = Paging(TENANT, USER, SESSION, 6, 100_000, state, record)
