@@ -24,7 +24,7 @@ from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.features.limits import KeysHeld
 from app.features.limits.limiter import Limiter
-from app.features.paging.addon import PagingAddon
+from app.features.paging.pager import PagingAddon
 from app.features.spool import CallsKept
 from app.features.spool.keeper import SpoolKeeper
 from app.features.spool.spool import open_spool

@@ -15,8 +15,7 @@ from app.context.score import PROFILES, Profile
 from app.features.cards.keeper import CardReader
 from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
-from app.features.paging.addon import PagingAddon
-from app.features.paging.pager import Pager
+from app.features.paging.pager import Pager, PagingAddon
 from app.features.paging.store import PagingStore
 from app.features.replay.recompile import Mode, Recompiled, Recompiler, ReplayStore
 from app.gateway.upstream import Router

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import Counter
 
@@ -144,10 +145,6 @@ class DomainPool:
             await self._pool.open(AT_ONCE)
         await self.catalog(names, WARM_S)
 
-    def forget(self) -> None:
-        """Look everything up again."""
-        self._tables.clear()
-
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
@@ -229,7 +226,7 @@ class DomainPool:
             reason = "changed"
         if isinstance(cause, _CHANGED):
             self._breaker.succeeded()  # it is there
-            self.forget()
+            self._tables.clear()  # looked up again
         elif burst == self._bursts:
             self._bursts += 1
             self._breaker.failed(self._now())
@@ -303,24 +300,21 @@ def key_of(entity: Entity) -> str:
     return entity.id.partition(":")[2]
 
 
-class Run:
-    def __init__(self, pools: Mapping[str, DomainPool], ontology: Ontology, until: float) -> None:
-        """`pools`: the tenant's own. `until`: monotonic seconds."""
-        self._pools = pools
-        self._ontology = ontology
-        self._until = until
+class Run(Struct, frozen=True):
+    """`pools`: the tenant's own. `until`: monotonic seconds."""
+
+    pools: Mapping[str, DomainPool]
+    ontology: Ontology
+    until: float
 
     async def one(self, ask: TraversalQuery) -> QueryOutcome:
         """A thing's own row, and what is asked for from it: at the same time, since its key is known."""
-        key = key_of(ask.entity)
+        key, kind = key_of(ask.entity), ask.type
         own, *below = await asyncio.gather(
-            self._own(ask, key), *(self._below(ask.type, each, [key]) for each in ask.onward)
+            self._asked(ask, {kind.key: key}, lambda tables: by_key(kind, tables[kind.table], [key])),
+            *(self._below(kind, each, [key]) for each in ask.onward),
         )
         return replace(own, onward=tuple(below))
-
-    async def _own(self, ask: TraversalQuery, key: str) -> QueryOutcome:
-        kind = ask.type
-        return await self._asked(ask, {kind.key: key}, lambda tables: by_key(kind, tables[kind.table], [key]))
 
     async def _below(self, source: EntityType, ask: TraversalQuery, keys: Sequence[str]) -> QueryOutcome:
         """What a relation leads to from these rows, and onward from there."""
@@ -337,7 +331,7 @@ class Run:
         if ask.span is not None and kind.time:
             filters["date_range"] = days(ask.span)
         filters |= dict(ask.where)
-        pool = self._pools.get(kind.domain)
+        pool = self.pools.get(kind.domain)
         limit = min(ask.limit, pool.source.rows) if pool is not None and ask.listed else ask.limit
         told = await self._asked(
             ask,
@@ -366,11 +360,11 @@ class Run:
         error: str | None = None
         part = StatementRows((), {}, 0, ())
         try:
-            if (pool := self._pools.get(kind.domain)) is None:
+            if (pool := self.pools.get(kind.domain)) is None:
                 raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
-            if self._until <= began:
+            if self.until <= began:
                 raise DomainAway(kind.domain, "timeout", "the deadline had passed")
-            part = await read(pool, kind, self._ontology, make, min(self._until - began, pool.patience_s), needed)
+            part = await read(pool, kind, self.ontology, make, min(self.until - began, pool.patience_s), needed)
             if part.gone:
                 error = f"changed ({kind.table} has no column {', '.join(part.gone)})"
         except DomainAway as away:
@@ -595,13 +589,5 @@ class Domains:
 def _found(mention: str, kind: EntityType, row: FactRow) -> FoundRow:
     properties = {each: value for each in kind.show if (value := row.values.get(each)) is not None}
     entity = Entity(entity_id(kind, row.key), kind.name, name_of(kind, row))
-    return FoundRow(
-        mention,
-        entity,
-        kind.table,
-        kind.key,
-        row.key,
-        kind.domain,
-        properties,
-        row.key.casefold() == mention.casefold(),
-    )
+    exact = row.key.casefold() == mention.casefold()
+    return FoundRow(mention, entity, kind.table, kind.key, row.key, kind.domain, properties, exact)

@@ -143,12 +143,11 @@ class Ontologies:
         version = await self._store.version(tenant)
         if known is not None and version == known.version:
             return known
-        return assembled(await self._store.read(tenant)) if version else NO_ONTOLOGY
-
-
-def assembled(rows: OntologyRows) -> Ontology:
-    types = {each["name"]: entity_type(each) for each in rows.types}
-    return Ontology(types, tuple(_relation(each) for each in rows.relations), rows.version)
+        if not version:
+            return NO_ONTOLOGY
+        rows = await self._store.read(tenant)
+        types = {each["name"]: entity_type(each) for each in rows.types}
+        return Ontology(types, tuple(_relation(each) for each in rows.relations), rows.version)
 
 
 def rows_of(draft: OntologyDraft) -> tuple[list[dict[str, Any]], list[RelationRow]]:

@@ -698,13 +698,11 @@ def _by_id(text: str, options: Sequence[Alternative]) -> _Picked | None:
         for name in (option.entity.id, option.entity.id.partition(":")[2]):
             # A key may be a single digit, which is a place first.
             at = low.find(name.casefold()) if len(name) > 2 else -1
-            if at >= 0 and len(low) == len(text) and _stands_alone(low, at, at + len(name)):
-                return option, _cut(text, at, at + len(name))
+            end = at + len(name)
+            alone = at >= 0 and not (low[at - 1 : at].isalnum() or low[end : end + 1].isalnum())
+            if alone and len(low) == len(text):
+                return option, _cut(text, at, end)
     return None
-
-
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    return not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum())
 
 
 def _by_name(text: str, options: Sequence[Alternative]) -> _Picked | None:

@@ -25,7 +25,7 @@ from app.errors import BadRequest, Forbidden, NotFound
 from app.features.knowledge.entities import EntityStore, StoredAlias, StoredEntity, UsedAlias
 from app.features.knowledge.ontologies import OntologyStore, rows_of
 from app.features.knowledge.ontology import Ontology
-from app.features.knowledge.ontology_yaml import MAX_BYTES, MAX_NAME_BYTES, YamlFinding, read
+from app.features.knowledge.ontology_yaml import MAX_BYTES, MAX_NAME_BYTES, read
 from app.features.knowledge.resolution import MAX_MENTION_CHARS, WINDOW, chosen, normalise, stated
 from app.features.knowledge.resolve import Resolver
 from app.store.ids import NIL, issued
@@ -140,7 +140,7 @@ class _OntologyRoutes(Struct, frozen=True):
             raise BadRequest(f"The file is of the domain {draft.domain}, not of {domain}.", param="source")
         types, relations = rows_of(draft)
         version = await self.store.load(scope.tenant, domain, body.source, types, relations)
-        findings = [_finding(each) for each in reading.findings]
+        findings = [FindingOut(**each._asdict()) for each in reading.findings]
         return LoadedOut(domain=domain, version=version, types=len(types), relations=len(relations), findings=findings)
 
     async def delete(self, scope: Admitted, domain: _Domain) -> Removed:
@@ -149,10 +149,6 @@ class _OntologyRoutes(Struct, frozen=True):
         if not await self.store.remove(scope.tenant, domain):
             raise NotFound("There is no ontology of this domain.")
         return Removed(domain=domain, removed=True)
-
-
-def _finding(finding: YamlFinding) -> FindingOut:
-    return FindingOut(**finding._asdict())
 
 
 # --- /api/v1/entities ----------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Paging: old tool results of a long session shown shorter, and what its model asks of them (docs/explanation/paging.md).
 
-`addon` takes part in chats by `pager` (`segment`, `shrink`, `fidelity`, `prompt`) and `tool_loop` (`tools`, `stream`, `body`,
+`pager` takes part in chats (`segment`, `shrink`, `fidelity`, `prompt`), and `tool_loop` in their answers (`tools`, `stream`, `body`,
 `forms`, `faults`); the worker's jobs are in `summaries` and `persistent_objects`; `store` has what is kept of it.
 """
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
-    from app.features.paging.addon import PagingAddon
+    from app.features.paging.pager import PagingAddon
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.settings import Settings
@@ -42,9 +42,8 @@ class PagingFeature(Feature):
         yield
 
     def addon(self, process: Process, pool: Pool) -> PagingAddon:
-        from app.features.paging.addon import PagingAddon
         from app.features.paging.faults import FaultAnswers
-        from app.features.paging.pager import Pager
+        from app.features.paging.pager import Pager, PagingAddon
         from app.features.paging.store import PagingStore
 
         assert process.metrics is not None, "a server's"

@@ -22,7 +22,6 @@ from app.errors import BadRequest, NotFound, Unavailable
 from app.features.paging.faults import Writer, judged, result_of
 from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer
 from app.features.paging.store import (
-    ObjectEdge,
     ObjectFilter,
     ObjectStore,
     PagingStore,
@@ -43,6 +42,7 @@ from app.features.paging.values import (
     Fidelity,
     ObjectType,
     PagingRecord,
+    Relationship,
     RelationType,
     Trigger,
     Zone,
@@ -270,7 +270,7 @@ def shown_object(row: StoredObject) -> ObjectOut:
     )
 
 
-def shown_whole(row: WholeObject, edges: Sequence[ObjectEdge]) -> ObjectWhole:
+def shown_whole(row: WholeObject, edges: Sequence[Relationship]) -> ObjectWhole:
     """The same with its texts."""
 
     def level(text: str | None, losses: list[str], can_answer: list[str]) -> Level | None:
@@ -282,10 +282,7 @@ def shown_whole(row: WholeObject, edges: Sequence[ObjectEdge]) -> ObjectWhole:
         detailed=level(row.summary_detailed, row.losses_l1, row.can_answer_l1),
         compact=level(row.summary_compact, row.losses_l2, row.can_answer_l2),
         fault_when=row.fault_when,
-        relationships=[
-            Related(source=each.source_id, target=each.target_id, relationship=RelationType(each.relationship))
-            for each in edges
-        ],
+        relationships=[Related(source=each.source, target=each.target, relationship=each.relation) for each in edges],
     )
 
 

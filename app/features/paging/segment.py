@@ -349,6 +349,10 @@ class Index:
     def named(self, name: str) -> SemanticObject | None:
         return self._named.get(name)
 
+    def of_file(self, key: str) -> Iterator[SemanticObject]:
+        """Its newest reading, and what is known by its name."""
+        yield from (each for each in (self.read(key), self.named(base_key(key))) if each is not None)
+
 
 def of(made: SemanticObject, index: Index) -> list[Relationship]:
     """What a new object supersedes, depends on and references, among those of the index (it is not in it yet)."""
@@ -365,15 +369,6 @@ def of(made: SemanticObject, index: Index) -> list[Relationship]:
             referred.setdefault(other.id)
     found += [Relationship(made.id, each, RelationType.REFERENCES) for each in list(referred)[:MOST_REFERENCES]]
     return found
-
-
-def causes(error: SemanticObject, edited: Iterable[str], index: Index) -> list[Relationship]:
-    """The object of the file that was edited last before an error, where there is one."""
-    for key in edited:
-        for other in (index.read(key), index.named(base_key(key))):
-            if other is not None and other.id != error.id:
-                return [Relationship(error.id, other.id, RelationType.CAUSED_BY)]
-    return []
 
 
 # --- a transcript --------------------------------------------------------------------------------------------------------
@@ -488,7 +483,9 @@ class _Work(Struct):
         call = understand(name, arguments)
         made = self._admit(position, text, Fragment(0, len(text), of_result(text, call), call))
         if made is not None and made.object_type == ObjectType.ERROR_CONTEXT:
-            self.relations += causes(made, self._edits_before(position), self.index)
+            edited = (each for key in self._edits_before(position) for each in self.index.of_file(key))
+            cause = next((each for each in edited if each.id != made.id), None)
+            self.relations += [Relationship(made.id, cause.id, RelationType.CAUSED_BY)] if cause else []
 
     def pastes(self, position: int) -> None:
         text = text_of(self.messages[position])

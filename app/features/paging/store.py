@@ -431,12 +431,6 @@ class WholeObject(StoredObject, frozen=True):
     turn: int
 
 
-class ObjectEdge(NamedTuple):
-    source_id: UUID
-    target_id: UUID
-    relationship: str
-
-
 class StoredFault(Struct, frozen=True):
     """A row of `fault_history`. `call_id` None: asked through the API."""
 
@@ -526,8 +520,9 @@ class ObjectStore:
         rows = await self._fetch("objects.one", tenant, user, object_id)
         return WholeObject(**dict(rows[0])) if rows else None
 
-    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[ObjectEdge]:
-        return [ObjectEdge(*row) for row in await self._fetch("objects.relationships", tenant, user, object_id)]
+    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[Relationship]:
+        rows = await self._fetch("objects.relationships", tenant, user, object_id)
+        return [Relationship(source, target, _RELATIONS[relation]) for source, target, relation in rows]
 
     async def asked(self, tenant: UUID, user: UUID, object_id: UUID, since: int) -> list[tuple[int, str]]:
         """The questions about an object from a turn on, each with its turn."""

@@ -377,7 +377,10 @@ class PhantomStream:
         else:
             leg.held_size += len(chunk)
         if leg.unread or leg.held_size > MAX_EVENT_BYTES:
-            self._let_go(leg)
+            leg.unread = True
+            held, leg.held, leg.held_size = leg.held, [], 0
+            if held:
+                self._unreadable(b"".join(held))
         return self._taken()
 
     def end(self) -> list[Out]:
@@ -464,12 +467,6 @@ class PhantomStream:
         ours = any(call.ours for call in self._now.calls.values())
         if not ours and not any(name.encode() in event for name in self._names):
             self._send(event)
-
-    def _let_go(self, leg: LegStream) -> None:
-        leg.unread = True
-        held, leg.held, leg.held_size = leg.held, [], 0
-        if held:
-            self._unreadable(b"".join(held))
 
     def _name(self, chunk: ChatChunk) -> None:
         """Find out whose calls the chunk speaks of. While a name may still become one of ours, its chunk waits, and those

@@ -423,7 +423,10 @@ class _Body(_Joint):
                     raise
                 return replace(self._now.head, chunks=self._again(error), close=self.aclose)
             as_stream = self._number > 1 and self._now.is_stream
-            made = engine.feed(self._whole_of(said) if as_stream else said)
+            whole = self._form.as_body(said) if as_stream else said
+            if whole is None:
+                raise UpstreamError("The upstream gave no whole answer when it was asked on.")
+            made = engine.feed(whole)
             if not isinstance(made, NeedsLeg):
                 break
             self._faults = True
@@ -437,12 +440,6 @@ class _Body(_Joint):
         framing = [(b"content-length", b"%d" % len(made.data))]
         framing += [(b"content-type", b"application/json")] if as_stream else []
         return self._made(_pieces([made.data]), *framing)
-
-    def _whole_of(self, stream: bytes) -> bytes:
-        body = self._form.as_body(stream)
-        if body is None:
-            raise UpstreamError("The upstream gave no whole answer when it was asked on.")
-        return body
 
     def _again(self, error: UpstreamError | None) -> AsyncIterator[bytes]:
         return _pieces([chunk for _, chunk in self._now.pieces], error)

@@ -7,7 +7,7 @@ them into later requests (docs/explanation/paging-streams.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -135,24 +135,13 @@ def _tool_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": given["name"], "description": given["description"], "input_schema": given["parameters"]}
 
 
-def _names_of(tools: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    found = set()
-    for each in tools:
-        for kind in ("function", "custom"):
-            body = each.get(kind)
-            if isinstance(body, Mapping) and isinstance(body.get("name"), str):
-                found.add(body["name"])
-        if isinstance(each.get("name"), str):
-            found.add(each["name"])
-    return frozenset(found)
-
-
 def names_in(chat: ChatRequest) -> Names:
     """What the tools are called in a request, whether it gets them or not: what is shown shorter tells how to ask."""
     tools = chat.document.get("tools")
-    return choose_names(
-        _names_of(each for each in tools if isinstance(each, dict)) if isinstance(tools, list) else frozenset()
-    )
+    found = [each for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
+    bodies = [body for each in found for body in (each.get("function"), each.get("custom"), each)]
+    names = [each.get("name") for each in bodies if isinstance(each, Mapping)]
+    return choose_names(frozenset(each for each in names if isinstance(each, str)))
 
 
 def choose_names(taken: frozenset[str]) -> Names:
@@ -166,14 +155,9 @@ def _free(name: str, taken: frozenset[str]) -> str:
     for each in candidates:
         if not any(own.startswith(each) or each.startswith(own) for own in taken):
             return each
-    unused = [each for each in candidates if each not in taken]
-    return unused[0] if unused else _longer(candidates[-1], taken)
-
-
-def _longer(name: str, taken: frozenset[str]) -> str:
-    while name in taken and len(name) < MAX_NAME_CHARS:
-        name += "_"
-    return name
+    longer = (candidates[-1] + "_" * n for n in range(MAX_NAME_CHARS - len(candidates[-1])))
+    last = candidates[-1].ljust(MAX_NAME_CHARS, "_")
+    return next((each for each in (*candidates, *longer) if each not in taken), last)
 
 
 def definitions(names: Names) -> list[dict[str, Any]]:

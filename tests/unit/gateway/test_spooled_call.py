@@ -16,8 +16,8 @@ from app.context.assemble import Block
 from app.context.request import Compilation
 from app.dialects.chat import CHAT
 from app.errors import UpstreamError
-from app.features.paging.addon import PagingAddon
 from app.features.paging.body import HiddenLegs
+from app.features.paging.pager import PagingAddon
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
 from app.features.responses import DIALECT as RESPONSES
