@@ -15,11 +15,21 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from prometheus_client import Counter
 
 from app.context.question import understand
-from app.context.resolution import Clash, EarlierMessage, Entity, Inquiry, Known, Resolution, RowValue, Who
+from app.context.resolution import (
+    NOTHING_KNOWN,
+    Clash,
+    EarlierMessage,
+    Entity,
+    Inquiry,
+    Known,
+    Resolution,
+    RowValue,
+    Who,
+)
 from app.features import Process
 from app.features.knowledge.claims import Stands, against_rows
 from app.features.knowledge.domain import Domains, PlanResult
@@ -159,16 +169,15 @@ class Sources(Struct, frozen=True):
     plan: Callable[..., Sequence[TraversalQuery]] = plan
 
 
-class Knower:
-    """Begins inquiries: a `Knows`."""
+class Knower(Struct, eq=False):
+    """Begins inquiries: a `Knows`. `domain_deadline_s`: most seconds that the business's own database may take, whatever time
+    the request has."""
 
-    def __init__(self, sources: Sources, tasks: Supervisor, metrics: Metrics, *, domain_deadline_s: float) -> None:
-        """`domain_deadline_s`: most seconds that the business's own database may take, whatever time the request has."""
-        self.sources = sources
-        self.tasks = tasks
-        self.metrics = metrics
-        self.domain_deadline_s = domain_deadline_s
-        self._nothing: dict[Who, float] = {}
+    sources: Sources
+    tasks: Supervisor
+    metrics: Metrics
+    domain_deadline_s: float
+    _nothing: dict[Who, float] = field(default_factory=dict)
 
     def idle(self, who: Who) -> bool:
         """Whether it is known that there is nothing to know: then nobody need be asked."""
@@ -218,32 +227,22 @@ class Knower:
         self._nothing[who] = time.monotonic() + NOTHING_FOR_S
 
 
-class _Inquiry:
-    def __init__(
-        self,
-        knower: Knower,
-        who: Who,
-        text: str,
-        now: datetime,
-        until: float,
-        ontology: Ontology,
-        resolutions: tuple[Resolution, ...],
-        reason: str | None,
-    ) -> None:
-        """`until`: when its time is over, by the monotonic clock."""
-        self._knower = knower
-        self._who = who
-        self._text = text
-        self._now = now
-        self._until = until
-        self._ontology = ontology
-        self.resolutions = resolutions
-        self._reason = reason
-        self._domain: asyncio.Task[PlanResult | None] | None = None
-        self._log: asyncio.Task[list[Clash]] | None = None
-        self._closed = False
-        self._domain_until = 0.0
-        self._known = Known(resolutions, reason=reason)
+class _Inquiry(Struct, eq=False):
+    """`_until`: when its time is over, by the monotonic clock."""
+
+    _knower: Knower
+    _who: Who
+    _text: str
+    _now: datetime
+    _until: float
+    _ontology: Ontology
+    resolutions: tuple[Resolution, ...]
+    _reason: str | None
+    _domain: asyncio.Task[PlanResult | None] | None = None
+    _log: asyncio.Task[list[Clash]] | None = None
+    _closed: bool = False
+    _domain_until: float = 0.0
+    _known: Known = NOTHING_KNOWN
 
     @property
     def entities(self) -> Mapping[str, Entity]:
@@ -294,15 +293,11 @@ class _Inquiry:
         if waiting and not self._closed:
             await asyncio.wait(waiting, timeout=self._waits_s)
         self.close()
-        answer, clashes, reason = _result(self._domain), _result(self._log), self._reason
-        if answer is not None:
-            reason = reason or ("domain" if answer.reason is not None else None)
-            self._known = Known(
-                self.resolutions, answer.related, answer.rows, answer.facts, answer.queries, reason=reason
-            )
-        if _failed(self._domain) or _failed(self._log):
+        answer, clashes, reason = _result(self._domain), tuple(_result(self._log) or ()), self._reason
+        if _failed(self._domain) or _failed(self._log) or (answer is not None and answer.reason is not None):
             reason = reason or "domain"
-        self._known = self._known._replace(clashes=tuple(clashes or ()), reason=reason)
+        told = (answer.related, answer.rows, answer.facts, answer.queries) if answer is not None else ()
+        self._known = Known(self.resolutions, *told)._replace(clashes=clashes, reason=reason)
         return self._known
 
     async def against(self, user: UUID, memories: Sequence[UUID]) -> Sequence[Clash]:
@@ -363,11 +358,7 @@ def resolver(domains: Domains, process: Process, pool: Pool) -> Resolver:
 def knower(things: KnownThings, process: Process, pool: Pool, domain_deadline_s: float) -> Knower:
     """Finds out what is known of the things that requests name. `pool`: what it reads with."""
     assert process.metrics is not None, "a server's"
-    sources = Sources(
-        resolver=resolver(things.domains, process, pool),
-        ontologies=things.ontologies,
-        store=ResolutionStore(pool, process.queries),
-        conflicts=ConflictLog(pool, process.queries),
-        domains=things.domains,
-    )
+    store, conflicts = ResolutionStore(pool, process.queries), ConflictLog(pool, process.queries)
+    names = resolver(things.domains, process, pool)
+    sources = Sources(names, things.ontologies, store, conflicts, things.domains)
     return Knower(sources, process.tasks, process.metrics, domain_deadline_s=domain_deadline_s)

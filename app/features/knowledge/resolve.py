@@ -172,7 +172,7 @@ class Resolver:
     ) -> Resolution:
         """What `mention`, as a whole, means; without an entity: nothing that is known, or one of the alternatives. What it
         teaches is written."""
-        study = await self._study(who, mention, whole(mention, ontology), recent, ontology, now)
+        study = await self.study(who, mention, recent, ontology, now=now, mentions=whole(mention, ontology))
         await self._store.teach(who.tenant, who.user, study.lessons, now)
         return study.resolutions[0] if study.resolutions else Resolution(plain(mention), 0, None)
 
@@ -185,12 +185,34 @@ class Resolver:
         *,
         now: datetime,
         until: float | None = None,
+        mentions: Mentions | None = None,
     ) -> ResolvedText:
         """What the things are that `text` names, in its order, each once; ambiguous mentions with their alternatives, and none
         that is unknown; and what the text teaches, for `teach`. `recent`: the messages before it, oldest first. `until`:
         monotonic seconds, how long the business's own database may be waited for; what is known without it is told all the
-        same. Raises StoreUnavailable."""
-        return await self._study(who, text, find(text, ontology), recent, ontology, now, until)
+        same. `mentions`: what of the text is looked at; None: all that may name a thing. Raises StoreUnavailable."""
+        new = _Text(text, mentions or find(text, ontology))
+        earlier = _earlier(new, recent, ontology)
+        texts = [new, *earlier]
+        sure = await self._store.confidences()
+        await self._look_up(who, texts, now, sure)
+        away = await self._discover(who, texts, ontology, until, sure)
+        choice = _chosen(new, earlier, sure)
+        if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in new.clear()]:
+            new.hits = [each for each in new.hits if not each.piece.overlaps(choice.piece)] + [
+                Occurrence(choice.piece, Meaning("disambiguation", (choice.option,), True))
+            ]
+        direct = _once(sorted(new.hits, key=lambda each: each.piece.start))
+        named = {each.outcome.best.entity.id for each in direct if each.outcome.clear}
+        pointing = [
+            each for each in _pointing(new, earlier, ontology, sure) if each.entity and each.entity.id not in named
+        ]
+        resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
+        return ResolvedText(
+            tuple(sorted(resolutions, key=lambda each: each.start)),
+            lessons_of(new.hits, choice, [each.entity.id for each in pointing if each.entity], now, sure),
+            away,
+        )
 
     async def teach(
         self,
@@ -203,39 +225,6 @@ class Resolver:
         """Write what a text teaches in the caller's transaction: once, if that is done once. `session`: where it was said."""
         told = lessons if session is None else lessons.learned_from(session)
         await self._store.teach_in(connection, who.tenant, who.user, told, now)
-
-    async def _study(
-        self,
-        who: Who,
-        said: str,
-        mentions: Mentions,
-        recent: Sequence[EarlierMessage],
-        ontology: Ontology,
-        now: datetime,
-        until: float | None = None,
-    ) -> ResolvedText:
-        text = _Text(said, mentions)
-        earlier = _earlier(text, recent, ontology)
-        texts = [text, *earlier]
-        sure = await self._store.confidences()
-        await self._look_up(who, texts, now, sure)
-        away = await self._discover(who, texts, ontology, until, sure)
-        choice = _chosen(text, earlier, sure)
-        if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in text.clear()]:
-            text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
-                Occurrence(choice.piece, Meaning("disambiguation", (choice.option,), True))
-            ]
-        direct = _once(sorted(text.hits, key=lambda each: each.piece.start))
-        named = {each.outcome.best.entity.id for each in direct if each.outcome.clear}
-        pointing = [
-            each for each in _pointing(text, earlier, ontology, sure) if each.entity and each.entity.id not in named
-        ]
-        resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
-        return ResolvedText(
-            tuple(sorted(resolutions, key=lambda each: each.start)),
-            lessons_of(text.hits, choice, [each.entity.id for each in pointing if each.entity], now, sure),
-            away,
-        )
 
     async def _look_up(self, who: Who, texts: Sequence[_Text], now: datetime, sure: Confidences) -> None:
         grams, spans, most = set[str](), list[str](), MAX_EARLIER_GRAMS

@@ -1,7 +1,7 @@
 """Paging: old tool results of a long session shown shorter, and what its model asks of them (docs/explanation/paging.md).
 
-`pager` takes part in chats (`segment`, `shrink`, `fidelity`, `prompt`), and `tool_loop` in their answers (`tools`, `stream`, `body`,
-`forms`, `faults`); the worker's jobs are in `summaries` and `persistent_objects`; `store` has what is kept of it.
+`pager` takes part in chats (`segment`, `shrink`, `fidelity`, `prompt`), and `tool_loop` in their answers (`tools`, `stream`,
+`body`, `forms`, `faults`); the worker's jobs are in `summaries` and `persistent_objects`; `store` has what is kept of it.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PagingFeature(Feature):
         return (objects_router(gate, sessions, objects, keeper, writer, clock, process.metrics),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.paging.persistent_objects import REMEMBER_OBJECTS, ObjectRememberer, PersistenceReads
+        from app.features.paging.persistent_objects import REMEMBER_OBJECTS, ObjectRememberer
         from app.features.paging.store import PagingStore
         from app.features.paging.summaries import SHRINK, Shrinker
         from app.memory.secrets import unwelcome
@@ -91,7 +91,7 @@ class PagingFeature(Feature):
         )
         rememberer = ObjectRememberer(
             LearningStore(pool, sql),
-            PersistenceReads(pool, sql),
+            pool,
             sql,
             clock,
             embedder=embedder,

@@ -235,7 +235,7 @@ def _name(tool: bytes) -> object:
 # has no bytes yet and the first leg has said in which form it gets its answer.
 
 
-def as_events(body: bytes, *, usage: bool) -> bytes | None:
+def as_events(body: bytes, usage: bool) -> bytes | None:
     """A chat completion as the events of a stream; None where the body is none. `usage`: the client wants it told."""
     document = parse_object(body)
     choices = document.get("choices") if document is not None else None
@@ -354,26 +354,26 @@ class PhantomBody:
         made: list[Insertion] = []
         if not any(self._said.values()):
             return made
-        for message in _messages(body, at):
-            if self._said.get("content"):
-                text = insert_text(body, message, self._said["content"])
-                made += [text] if text is not None else []
-            spans = dict(entries(body, message.start))
-            for name in THOUGHTS:
-                if not (thought := self._said.get(name)):
-                    continue
-                span = spans.get(name)
-                if span is None:
-                    made.append(Insertion(message.start + 1, b'"%s":"%s",' % (name.encode(), escape(thought))))
-                elif body[span.start : span.start + 1] == b'"':
-                    made.append(Insertion(span.start + 1, escape(thought)))
-                else:
-                    made.append(Insertion(span.start, b'"' + escape(thought) + b'"', span.end - span.start))
+        message = _message(body, at)
+        if self._said.get("content"):
+            text = insert_text(body, message, self._said["content"])
+            made += [text] if text is not None else []
+        spans = dict(entries(body, message.start))
+        for name in THOUGHTS:
+            if not (thought := self._said.get(name)):
+                continue
+            span = spans.get(name)
+            if span is None:
+                made.append(Insertion(message.start + 1, b'"%s":"%s",' % (name.encode(), escape(thought))))
+            elif body[span.start : span.start + 1] == b'"':
+                made.append(Insertion(span.start + 1, escape(thought)))
+            else:
+                made.append(Insertion(span.start, b'"' + escape(thought) + b'"', span.end - span.start))
         return made
 
 
-def _messages(body: bytes, at: int) -> list[MessageSpan]:
-    """Where the message of the choice at position `at` lies."""
+def _message(body: bytes, at: int) -> MessageSpan:
+    """Where the message of the choice at position `at` lies, which has one."""
     top = dict(entries(body, body.index(b"{")))
     choice = dict(entries(body, top["choices"].start))[at]
-    return [MessageSpan(*span) for name, span in entries(body, choice.start) if name == "message"][-1:]
+    return MessageSpan(*dict(entries(body, choice.start))["message"])

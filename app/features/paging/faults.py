@@ -19,6 +19,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import BaseModel
 
@@ -268,23 +269,22 @@ class FaultTimeouts(NamedTuple):
 LIMITS = FaultTimeouts()
 
 
-class Writer:
+class Writer(Struct, frozen=True):
     """Answers a question from sources: by the helper LLM where there is one, else, and where it fails, in quotations."""
 
-    def __init__(self, count: Counter, helper: Helper | None = None, limits: FaultTimeouts = LIMITS) -> None:
-        self.count = count
-        self._helper = helper
-        self._limits = limits
+    count: Counter
+    helper: Helper | None = None
+    limits: FaultTimeouts = LIMITS
 
     async def write(self, question: str, sources: Sequence[AnswerSource], budget: int) -> QuotedAnswer:
         """Within `budget` tokens; empty where nothing answers. Raises TimeoutError."""
-        if self._helper is not None and sources:
+        if self.helper is not None and sources:
             try:
-                async with asyncio.timeout(self._limits.write):
-                    return await answer_with_helper(self._helper, question, sources, self.count, budget)
+                async with asyncio.timeout(self.limits.write):
+                    return await answer_with_helper(self.helper, question, sources, self.count, budget)
             except (MnemeError, TimeoutError) as error:
                 log.info("a micro-fault was not answered by the helper LLM", extra={"reason": str(error)})
-        async with asyncio.timeout(self._limits.quote):
+        async with asyncio.timeout(self.limits.quote):
             return await asyncio.to_thread(answer, question, sources, self.count, budget)
 
 

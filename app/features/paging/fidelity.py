@@ -272,9 +272,11 @@ class _Work:
         is left."""
         border = BORDERS[Zone.CRITICAL] * self.moment.budget
         newest = max((each.last_accessed for each in self.objects.values()), default=0)
-        spared = [each for each in self._order(self.objects) if each not in set(self._candidates())]
+        free = set(self._candidates())
         groups: list[list[UUID]] = [[], [], []]
-        for key in spared:
+        for key in self._order(self.objects):
+            if key in free:
+                continue
             made = self.objects[key]
             pinned = made.pinned or key in self.moment.restored
             last = made.last_accessed == newest or key in self.moment.restored
@@ -297,8 +299,8 @@ class _Work:
 
     def _asked_back(self, key: UUID) -> bool:
         """Whether the model wanted just this one lately, though there is a newer reading of it."""
-        made = self.objects.get(key)
-        recent = made is not None and made.pinned and self.moment.turn - made.last_accessed < RECENT_TURNS
+        made = self.objects[key]
+        recent = made.pinned and self.moment.turn - made.last_accessed < RECENT_TURNS
         return recent or key in self.moment.restored
 
     def _order(self, keys: Iterable[UUID]) -> list[UUID]:

@@ -527,7 +527,7 @@ FORMS: Mapping[str, PagedForm] = {
         body=body.PhantomBody,
         following=body.following,
         at_the_limit=body.without_tools,
-        as_events=lambda answer, usage: body.as_events(answer, usage=usage),
+        as_events=body.as_events,
         as_body=body.as_body,
         refusal=stream.refusal,
     ),

@@ -408,46 +408,35 @@ def _with_text(made: SemanticObject, texts: Mapping[UUID, str]) -> SemanticObjec
 # --- the addon of a server: which calls are paged, and within what -------------------------------------------------------
 
 
-class PagingAddon:
-    name = Paging.name
-
-    def __init__(
-        self,
-        pager: Pager,
-        answers: FaultAnswers,
-        *,
-        settings: Settings,
-        metrics: Metrics,
-        clock: Clock,
-        tasks: Supervisor,
-    ) -> None:
-        self._pager = pager
-        self._answers = answers
-        self._settings = settings
-        self._metrics = metrics
-        self._clock = clock
-        self._tasks = tasks
+class PagingAddon(Struct):
+    pager: Pager
+    answers: FaultAnswers
+    settings: Settings
+    metrics: Metrics
+    clock: Clock
+    tasks: Supervisor
+    name: str = Paging.name
 
     async def compile(self, call: Parsed, chat: ChatRequest, place: Place) -> Paging | str | None:
         asked, limits = call.switches.paging, call.principal.limits
-        if not is_paged(asked, place.config, limits, self._settings.paging):
+        if not is_paged(asked, place.config, limits, self.settings.paging):
             return None
         if (why := unpaged(chat, place)) is not None:
             return why
         began = time.perf_counter_ns()
         try:
-            return await self._pager.page(call, chat, place, self._budget(place))
+            return await self.pager.page(call, chat, place, self._budget(place))
         finally:
-            self._metrics.stage("page", (time.perf_counter_ns() - began) / 1e9, began)
+            self.metrics.stage("page", (time.perf_counter_ns() - began) / 1e9, began)
 
     async def repeated(self, call: Parsed, sent: bytes, place: Place) -> Paging | None:
-        return await self._pager.repeated(call, sent, place, self._budget(place))
+        return await self.pager.repeated(call, sent, place, self._budget(place))
 
     async def answered(self, call: Forwarded, forwarder: Forwarder, finalizer: Finalizer) -> Forwarded:
         paging = call.part
         if not isinstance(paging, Paging) or paging.names is None:
             return call
-        legs = Legs(forwarder, finalizer, self._answers, self._metrics, self._clock, self._tasks)
+        legs = Legs(forwarder, finalizer, self.answers, self.metrics, self.clock, self.tasks)
         return await legs.joined(call, paging, paging.names)
 
     def thawed(self, frozen: Mapping[str, Any], tenant: UUID, user: UUID) -> Paging:
@@ -461,10 +450,10 @@ class PagingAddon:
     ) -> PartAgain | None:
         if "shown" not in explained:
             return None  # not paged: it says why
-        return await self._pager.again(tenant, user, session, chat, model, explained)
+        return await self.pager.again(tenant, user, session, chat, model, explained)
 
     def _budget(self, place: Place) -> int | None:
-        return paging_budget(place.config, self._settings.paging_budget_tokens)
+        return paging_budget(place.config, self.settings.paging_budget_tokens)
 
 
 def is_paged(asked: OnOff | None, config: Mapping[str, Any], limits: KeyLimits | None, setting: OnOff) -> bool:

@@ -129,42 +129,6 @@ class KnownObject(Struct, frozen=True):
     forgotten: bool
 
 
-class PersistenceReads:
-    """Reads what there is to remember of a session's objects."""
-
-    def __init__(self, pool: Pool, sql: Queries) -> None:
-        self._pool = pool
-        self._sql = sql
-
-    async def read(self, tenant: UUID, user: UUID, session: UUID) -> PersistenceState | None:
-        """None: there is no such session, or it has no objects."""
-        sql = self._sql
-        async with self._pool.transaction(tenant) as connection:
-            owner = await connection.fetchrow(sql["consolidation.user"], user)
-            assert owner is not None, "a query without FROM has one row"
-            row = await connection.fetchrow(sql["lasting.session"], tenant, user, session)
-            if row is None:
-                return None
-            key = bytes.fromhex(await connection.fetchval(sql["memories.secret"]))
-            readings = await connection.fetch(sql["lasting.readings"], tenant, user, session)
-            line = await line_of(connection, sql, tenant, SessionRef(user, session)) if readings else None
-            origins = await connection.fetch(sql["lasting.messages"], tenant, user, *line) if line else []
-        return PersistenceState(
-            owner["epoch"],
-            key,
-            row["external_id"] or str(session),
-            row["remembered_at"],
-            row["updated_at"],
-            tuple(_reading(each) for each in readings),
-            tuple(Origin(*each) for each in origins),
-        )
-
-    async def content(self, tenant: UUID, user: UUID, object_id: UUID) -> Content | None:
-        async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["lasting.contents"], tenant, user, [object_id], QUESTIONS)
-        return Content(row["content_full"], row["summary_compact"], tuple(row["questions"])) if row else None
-
-
 def _reading(row: Any) -> ObjectEvidence:
     fields = dict(row)
     marks = tuple(bytes.fromhex(mark) for mark, _, _ in fields.pop("parts"))
@@ -341,29 +305,22 @@ class WordedObject(Struct, frozen=True):
     vector: Vector | None = None
 
 
-class ObjectRememberer:
-    def __init__(
-        self,
-        learning: LearningStore,
-        store: PersistenceReads,
-        sql: Queries,
-        clock: Clock,
-        *,
-        embedder: Embedder,
-        space: int | None,
-        count: Counter,
-        unwelcome: Callable[[str], bool],
-    ) -> None:
-        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `unwelcome`: says of a
-        text that it is not to be remembered (secrets, what says who somebody is)."""
-        self._learning = learning
-        self._store = store
-        self._sql = sql
-        self._clock = clock
-        self._embedder = embedder
-        self._space = space if embedder.dimensions else None
-        self._count = count
-        self._unwelcome = unwelcome
+class ObjectRememberer(Struct, frozen=True):
+    """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `unwelcome`: says of a text
+    that it is not to be remembered (secrets, what says who somebody is)."""
+
+    learning: LearningStore
+    pool: Pool
+    sql: Queries
+    clock: Clock
+    embedder: Embedder
+    space: int | None
+    count: Counter
+    unwelcome: Callable[[str], bool]
+
+    @property
+    def _space(self) -> int | None:
+        return self.space if self.embedder.dimensions else None
 
     async def remember(self, payload: bytes) -> None:
         """Look through a session's objects. Raises `BadBody`, `Unavailable` (of the embedder), `StoreUnavailable`."""
@@ -373,15 +330,15 @@ class ObjectRememberer:
 
     async def _attempt(self, job: RememberJob) -> bool:
         """False: something that was read is gone by now, and nothing was written."""
-        state = await self._store.read(job.tenant, job.user, job.session)
+        state = await self._read(job.tenant, job.user, job.session)
         if state is None:
             return True
         # What is nobody's is found in its own session alone, which has it already.
         found = [] if job.user == ids.nobody(job.tenant) else lasting(state.readings)
         worded = await self._worded(job, state, found)
-        now = self._clock.now()
+        now = self.clock.now()
         try:
-            async with self._learning.effect(
+            async with self.learning.effect(
                 job.tenant,
                 job.user,
                 f"{REMEMBER_OBJECTS}:{job.id}",
@@ -391,8 +348,8 @@ class ObjectRememberer:
                 now=now,
             ) as effect:
                 if effect is not None:
-                    life = (await lives(effect.connection, self._sql))[EPISODIC]
-                    await _Taking(job, state, effect, self._sql, self._space, now, life).take(worded, found)
+                    life = (await lives(effect.connection, self.sql))[EPISODIC]
+                    await _Taking(job, state, effect, self.sql, self._space, now, life).take(worded, found)
         except Conflict:
             return False
         return True
@@ -406,21 +363,49 @@ class ObjectRememberer:
         made: dict[bytes, WordedObject] = {}
         for each in usable:  # one at a time: a content may have 10 MB
             reading = each.reading
-            content = await self._store.content(job.tenant, job.user, reading.object_id)
+            content = await self._content(job.tenant, job.user, reading.object_id)
             if content is None:
                 continue
-            text = await asyncio.to_thread(text_of, reading, content, self._count)
+            text = await asyncio.to_thread(text_of, reading, content, self.count)
             # What is planted in one session is not carried into the next.
-            if text and not steers(text) and not self._unwelcome(text):
+            if text and not steers(text) and not self.unwelcome(text):
                 hashed = content_hash(text)
-                made.setdefault(hashed, WordedObject(each, origins[reading.object_id], text, hashed, self._count(text)))
+                made.setdefault(hashed, WordedObject(each, origins[reading.object_id], text, hashed, self.count(text)))
         if not made or self._space is None:
             return list(made.values())
-        vectors = await self._embedder.embed([each.text for each in made.values()])
+        vectors = await self.embedder.embed([each.text for each in made.values()])
         return [
             replace(each, vector=vector if vector.any() else None)
             for each, vector in zip(made.values(), vectors, strict=True)
         ]
+
+    async def _read(self, tenant: UUID, user: UUID, session: UUID) -> PersistenceState | None:
+        """None: there is no such session, or it has no objects."""
+        sql = self.sql
+        async with self.pool.transaction(tenant) as connection:
+            owner = await connection.fetchrow(sql["consolidation.user"], user)
+            assert owner is not None, "a query without FROM has one row"
+            row = await connection.fetchrow(sql["lasting.session"], tenant, user, session)
+            if row is None:
+                return None
+            key = bytes.fromhex(await connection.fetchval(sql["memories.secret"]))
+            readings = await connection.fetch(sql["lasting.readings"], tenant, user, session)
+            line = await line_of(connection, sql, tenant, SessionRef(user, session)) if readings else None
+            origins = await connection.fetch(sql["lasting.messages"], tenant, user, *line) if line else []
+        return PersistenceState(
+            owner["epoch"],
+            key,
+            row["external_id"] or str(session),
+            row["remembered_at"],
+            row["updated_at"],
+            tuple(_reading(each) for each in readings),
+            tuple(Origin(*each) for each in origins),
+        )
+
+    async def _content(self, tenant: UUID, user: UUID, object_id: UUID) -> Content | None:
+        async with self.pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self.sql["lasting.contents"], tenant, user, [object_id], QUESTIONS)
+        return Content(row["content_full"], row["summary_compact"], tuple(row["questions"])) if row else None
 
 
 class _Taking(Struct, frozen=True):

@@ -28,7 +28,6 @@ from app.features.paging.store import (
     StoredFault,
     StoredObject,
     StoredPressure,
-    StoredTransition,
     WholeObject,
     Wish,
 )
@@ -286,35 +285,20 @@ def shown_whole(row: WholeObject, edges: Sequence[Relationship]) -> ObjectWhole:
     )
 
 
-def shown_fault(row: StoredFault | Fault) -> FaultOut:
+def shown_fault(row: StoredFault | Fault, call_id: UUID | None) -> FaultOut:
     """A fault as it is shown: a stored one, or one that was made just now through the API."""
-    call_id, turn = (row.call_id, row.turn_number) if isinstance(row, StoredFault) else (None, row.turn)
     return FaultOut(
         id=row.fault_id,
         call_id=call_id,
         object_id=row.object_id,
         type=FaultType(row.fault_type),
-        turn=turn,
+        turn=row.turn,
         question=row.question,
         answer=row.answer,
         answer_tokens=row.answer_tokens,
         avoided_tokens=row.avoided_tokens,
         latency_ms=row.latency_ms,
         content_hash=row.content_hash.hex() if row.content_hash is not None else None,
-        created_at=row.created_at,
-    )
-
-
-def shown_transition(row: StoredTransition) -> TransitionOut:
-    return TransitionOut(
-        object_id=row.object_id,
-        call_id=row.call_id,
-        before=row.from_fidelity,
-        after=row.to_fidelity,
-        trigger=Trigger(row.trigger),
-        turn=row.turn_number,
-        zone=Zone(row.pressure_zone),
-        token_count=row.token_count,
         created_at=row.created_at,
     )
 
@@ -460,8 +444,8 @@ class _Routes(Struct, frozen=True):
             *of, object_id=row.object_id, after=after and (*after, row.object_id), limit=limit + 1
         )
         events: list[tuple[datetime, UUID, FaultOut | TransitionOut]] = [
-            *((each.created_at, each.fault_id, shown_fault(each)) for each in faults),
-            *((each.created_at, each.call_id, shown_transition(each)) for each in moves),
+            *((each.created_at, each.fault_id, shown_fault(each, each.call_id)) for each in faults),
+            *((each.created_at, each.call_id, TransitionOut.model_validate(each._asdict())) for each in moves),
         ]
         events.sort(key=lambda each: each[:2], reverse=True)
         page, following = paged(events, limit, lambda each: each[:2])
@@ -492,7 +476,7 @@ class _Routes(Struct, frozen=True):
         )
         quotes = found.quotes if found is not None else ()
         return Faulted(
-            fault=shown_fault(fault),
+            fault=shown_fault(fault, None),
             answer=fault.answer,
             quotes=[QuoteOut(place=each.place, text=each.text) for each in quotes],
             content=row.content_full if found is None else None,
@@ -536,7 +520,7 @@ class _Routes(Struct, frozen=True):
             limit=limit + 1,
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.fault_id))
-        return FaultPage(faults=[shown_fault(each) for each in page], next=following)
+        return FaultPage(faults=[shown_fault(each, each.call_id) for each in page], next=following)
 
     async def transitions(
         self,
@@ -559,7 +543,9 @@ class _Routes(Struct, frozen=True):
             limit=limit + 1,
         )
         page, following = paged(rows, limit, lambda row: (row.created_at, row.call_id, row.object_id))
-        return TransitionPage(transitions=[shown_transition(each) for each in page], next=following)
+        return TransitionPage(
+            transitions=[TransitionOut.model_validate(each._asdict()) for each in page], next=following
+        )
 
     async def _whose(self, scope: CallerScope, session: str | None) -> tuple[UUID, SessionRef | None]:
         """The user whose objects are meant: a session's, else the one who is named."""

@@ -162,12 +162,8 @@ def _middle(text: str) -> tuple[int, int]:
         start = max(text.rfind("\n", 0, QUESTION_CHARS), text.rfind(" ", 0, QUESTION_CHARS), 0)
     stop = text.rfind("\n\n", len(text) - QUESTION_CHARS)
     if stop < 0:
-        ends = [
-            at
-            for at in (text.find("\n", len(text) - QUESTION_CHARS), text.find(" ", len(text) - QUESTION_CHARS))
-            if at >= 0
-        ]
-        stop = min(ends, default=len(text))
+        ends = (text.find(end, len(text) - QUESTION_CHARS) for end in "\n ")
+        stop = min((at for at in ends if at >= 0), default=len(text))
     while start < stop and text[start].isspace():
         start += 1
     return start, stop

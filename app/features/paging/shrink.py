@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from app.features.paging.keys import DEFINED, Family, base_key, defined, family_of
+from app.features.paging.keys import DEFINED, LOOKED_AT_CHARS, Family, base_key, defined, family_of
 from app.features.paging.outline import (
     MAX_CHARS,
     Group,
@@ -719,9 +719,6 @@ STUB_TOKENS = 48
 """Most tokens of a stub."""
 STUB_NAMES = 6
 """Names in a stub."""
-
-LOOKED_AT_CHARS = 65_536
-"""Characters by which a kind is told."""
 
 _TEXTS = frozenset(["md", "txt", "rst", "adoc", "markdown", "org"])
 _TABLES = frozenset(["csv", "tsv"])

@@ -431,14 +431,14 @@ class WholeObject(StoredObject, frozen=True):
     turn: int
 
 
-class StoredFault(Struct, frozen=True):
+class StoredFault(NamedTuple):
     """A row of `fault_history`. `call_id` None: asked through the API."""
 
     fault_id: UUID
     call_id: UUID | None
     object_id: UUID | None
     fault_type: str
-    turn_number: int
+    turn: int
     content_hash: bytes | None
     question: str | None
     answer: str | None
@@ -448,16 +448,16 @@ class StoredFault(Struct, frozen=True):
     created_at: datetime
 
 
-class StoredTransition(Struct, frozen=True):
+class StoredTransition(NamedTuple):
     """A row of `fidelity_transitions`. `token_count`: of the whole prompt before the changes of that turn."""
 
     object_id: UUID
     call_id: UUID
-    from_fidelity: int
-    to_fidelity: int
+    before: int
+    after: int
     trigger: str
-    turn_number: int
-    pressure_zone: str
+    turn: int
+    zone: str
     token_count: int
     created_at: datetime
 
@@ -542,7 +542,7 @@ class ObjectStore:
     ) -> list[StoredFault]:
         """What was asked of a session's objects, newest first, after (created_at, fault_id)."""
         bound = (tenant, user, session, object_id, kind, *(after or (None, None)), limit)
-        return [StoredFault(**dict(row)) for row in await self._fetch("objects.faults", *bound)]
+        return [StoredFault(*row) for row in await self._fetch("objects.faults", *bound)]
 
     async def transitions(
         self,
@@ -557,7 +557,7 @@ class ObjectStore:
     ) -> list[StoredTransition]:
         """Changes of fidelity in a session, newest first, after (created_at, call_id, object_id)."""
         bound = (tenant, user, session, object_id, trigger, *(after or (None, None, None)), limit)
-        return [StoredTransition(**dict(row)) for row in await self._fetch("objects.transitions", *bound)]
+        return [StoredTransition(*row) for row in await self._fetch("objects.transitions", *bound)]
 
     async def pressure(self, tenant: UUID, user: UUID, session: UUID) -> StoredPressure | None:
         """Of a session; None where it was never paged."""

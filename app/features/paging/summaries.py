@@ -247,31 +247,23 @@ class SessionJob(Struct, frozen=True):
             raise BadBody("This job's payload cannot be read.") from error
 
 
-class Shrinker:
-    def __init__(
-        self,
-        shelf: PagingStore,
-        *,
-        embedder: Embedder,
-        space: int | None,
-        count: Counter,
-        helper: Helper | None = None,
-    ) -> None:
-        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `helper`: None: by
-        structure alone."""
-        self._shelf = shelf
-        self._embedder = embedder
-        self._space = space if embedder.dimensions else None
-        self._count = count
-        self._helper = helper
+class Shrinker(Struct, frozen=True):
+    """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `helper`: None: by structure
+    alone."""
+
+    shelf: PagingStore
+    embedder: Embedder
+    space: int | None
+    count: Counter
+    helper: Helper | None = None
 
     async def shrink(self, payload: bytes) -> None:
         """Make what the objects of a session lack. Raises `BadBody`, `Unavailable` (of the embedder), `StoreUnavailable`; not
         for a helper that fails."""
         job = SessionJob.parse(payload)
-        asking = _HelperUse(self._helper)
+        asking = _HelperUse(self.helper)
         seen: set[UUID] = set()
-        while made := await self._shelf.unshrunk(job.tenant, job.user, job.session, AT_ONCE):
+        while made := await self.shelf.unshrunk(job.tenant, job.user, job.session, AT_ONCE):
             if seen.issuperset(each.id for each in made):
                 log.warning("objects stay as they are: their levels were not kept", extra={"session": str(job.session)})
                 return
@@ -279,20 +271,21 @@ class Shrinker:
             # First what may have to be tried again: a helper's answers would be lost with it.
             vectors = await self._vectors(made)
             levels = await asyncio.gather(*(self._levels(each, asking) for each in made))
-            await self._shelf.store_levels(job.tenant, job.user, levels, vectors, self._space)
+            space = self.space if vectors else None
+            await self.shelf.store_levels(job.tenant, job.user, levels, vectors, space)
 
     async def _levels(self, made: SemanticObject, asking: _HelperUse) -> Levels:
         told = await asking.ask(made)
         # Some 10 ms for 10,000 tokens: other jobs go on meanwhile.
-        if told is not None and (held := await asyncio.to_thread(checked, told, made, self._count)) is not None:
+        if told is not None and (held := await asyncio.to_thread(checked, told, made, self.count)) is not None:
             return held
-        return await asyncio.to_thread(by_structure, made, self._count)
+        return await asyncio.to_thread(by_structure, made, self.count)
 
     async def _vectors(self, made: Sequence[SemanticObject]) -> dict[UUID, Vector]:
-        if self._space is None:
+        if self.space is None or not self.embedder.dimensions:
             return {}
         cuts = [pieces(each) for each in made]
-        found = await self._embedder.embed([piece for cut in cuts for piece in cut])
+        found = await self.embedder.embed([piece for cut in cuts for piece in cut])
         vectors: dict[UUID, Vector] = {}
         at = 0
         for each, cut in zip(made, cuts, strict=True):
