@@ -286,9 +286,13 @@ async def read(
     statement = make(tables)
     found = tables[kind.table].columns
     families = {each: found[each].family for each in statement.columns}
-    rows = await pool.read(statement, until - time.monotonic())
+    rows, columns = await pool.read(statement, until - time.monotonic()), list(enumerate(statement.columns))
     return StatementRows(
-        tuple(_row(each, statement.columns, families) for each in rows if _names(each["key"])),
+        tuple(
+            FactRow(each["key"], each["parent"], {name: shown(each[f"c{n}"], families[name]) for n, name in columns})
+            for each in rows
+            if _names(each["key"])
+        ),
         families,
         max((each["total"] for each in rows), default=0),
         tuple(each for each in wanted_columns(kind) if each not in found),
@@ -384,11 +388,6 @@ class Run(Struct, frozen=True):
 def _names(key: str | None) -> bool:
     """Whether a row can be spoken of by its key: in a view it may be NULL, and a text may be anything."""
     return key is not None and 0 < len(key) <= MAX_KEY_CHARS and key.isprintable()
-
-
-def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str, Family]) -> FactRow:
-    values = {each: shown(found[f"c{n}"], families[each]) for n, each in enumerate(columns)}
-    return FactRow(found["key"], found["parent"], values)
 
 
 # --- all domains ---------------------------------------------------------------------------------------------------------

@@ -185,10 +185,7 @@ class EntityStore:
 
     async def recent(self, tenant: UUID, user: UUID, session: UUID, count: int) -> list[tuple[str, str]]:
         """The last messages of user and assistant in a session, (role, text), oldest first."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
-                self._sql["consolidation.recent"], tenant, user, session, 2 * count, RECENT_CHARS
-            )
+        rows = await self._fetch("consolidation.recent", tenant, user, session, 2 * count, RECENT_CHARS)
         said = [(ROLE_NAMES.get(row["role"], "other"), row["content"]) for row in reversed(rows)]
         return [each for each in said if each[0] in ("user", "assistant")][-count:]
 
@@ -248,14 +245,12 @@ class EntityStore:
         self, tenant: UUID, user: UUID | None, *, kind: str | None, words: str | None, after: str | None, limit: int
     ) -> list[StoredEntity]:
         """What a user sees, by id; None: what is the tenant's."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["entities.page"], tenant, user or NIL, kind, words, after, limit)
+        rows = await self._fetch("entities.page", tenant, user or NIL, kind, words, after, limit)
         return [_entity(row) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID | None, entity: str) -> StoredEntity | None:
-        async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["entities.one"], tenant, user or NIL, entity)
-        return _entity(row) if row is not None else None
+        rows = await self._fetch("entities.one", tenant, user or NIL, entity)
+        return _entity(rows[0]) if rows else None
 
     async def create(
         self,
@@ -291,11 +286,8 @@ class EntityStore:
     ) -> bool:
         """Give a thing of `owner` (nil: the tenant's) another name, other properties. False: there is none."""
         given = dict(properties) if properties is not None else None
-        async with self._pool.transaction(tenant) as connection:
-            changed = await connection.fetchval(
-                self._sql["entities.change"], tenant, owner, entity, name, norm, given, self._clock.now()
-            )
-        return changed is not None
+        now = self._clock.now()
+        return bool(await self._fetch("entities.change", tenant, owner, entity, name, norm, given, now))
 
     async def delete(self, tenant: UUID, owner: UUID, entity: str) -> bool:
         """Take a thing and what it was called away. False: there is none."""
@@ -309,10 +301,7 @@ class EntityStore:
         self, tenant: UUID, user: UUID | None, entity: str, *, after: tuple[Any, ...] | None = None, limit: int
     ) -> list[StoredAlias]:
         """What a thing is called: by the tenant, and by a user."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
-                self._sql["entities.aliases"], tenant, user or NIL, entity, *(after or (None, None)), limit
-            )
+        rows = await self._fetch("entities.aliases", tenant, user or NIL, entity, *(after or (None, None)), limit)
         return [StoredAlias(**dict(row)) for row in rows]
 
     async def state(self, tenant: UUID, user: UserRef | None, alias: UsedAlias) -> StoredAlias | None:
@@ -330,17 +319,17 @@ class EntityStore:
 
     async def owner_of_alias(self, tenant: UUID, user: UUID | None, entity: str, alias: UUID | None) -> UUID | None:
         """Whose an alias is that a user sees (nil: the tenant's). None: there is none."""
-        async with self._pool.transaction(tenant) as connection:
-            owner: UUID | None = await connection.fetchval(
-                self._sql["entities.owner_of_alias"], tenant, user or NIL, entity, alias
-            )
-        return owner
+        rows = await self._fetch("entities.owner_of_alias", tenant, user or NIL, entity, alias)
+        return rows[0][0] if rows else None
 
     async def delete_alias(self, tenant: UUID, owner: UUID, entity: str, alias: UUID) -> bool:
         """Take an alias of `owner` (nil: the tenant's) away. False: there is none."""
+        return bool(await self._fetch("entities.delete_alias", tenant, owner, entity, alias))
+
+    async def _fetch(self, name: str, tenant: UUID, *bound: object) -> Sequence[Any]:
         async with self._pool.transaction(tenant) as connection:
-            gone = await connection.fetchval(self._sql["entities.delete_alias"], tenant, owner, entity, alias)
-        return gone is not None
+            rows: Sequence[Any] = await connection.fetch(self._sql[name], tenant, *bound)
+        return rows
 
 
 def _entity(row: Any) -> StoredEntity:

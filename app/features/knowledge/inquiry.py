@@ -320,9 +320,7 @@ class _Inquiry(Struct, eq=False):
 
 def _result(task: asyncio.Task[T] | None) -> T | None:
     """What came of it, if anything did."""
-    if task is None or not task.done() or task.cancelled() or task.exception() is not None:
-        return None
-    return task.result()
+    return None if task is None or _failed(task) else task.result()
 
 
 def _failed(task: asyncio.Task[Any] | None) -> bool:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from app.context.question import TimeSpan
 from app.context.resolution import DomainFact, DomainQuery, RowValue
 from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family, TraversalQuery, plural, to_one
-from app.features.knowledge.ontology import EntityType, Strategy, label_columns
+from app.features.knowledge.ontology import LABEL_FIELD, EntityType, Strategy
 
 # --- rows that are not as the ontology says ------------------------------------------------------------------------------
 #
@@ -143,14 +143,9 @@ def shown(value: str | None, family: Family) -> str | None:
 
 def name_of(kind: EntityType, row: FactRow) -> str:
     """What a row is called: its type's label, filled in; a column that is empty leaves a gap, and an empty name the key."""
-    name = kind.label
-    for column in label_columns(kind.label):
-        name = name.replace("{" + column + "}", row.values.get(column) or "")
-    name = " ".join(name.split())
-    bare = kind.label
-    for column in label_columns(kind.label):
-        bare = bare.replace("{" + column + "}", "")
-    return name if name and name != " ".join(bare.split()) else row.key
+    name = " ".join(LABEL_FIELD.sub(lambda found: row.values.get(found[1]) or "", kind.label).split())
+    bare = " ".join(LABEL_FIELD.sub("", kind.label).split())
+    return name if name and name != bare else row.key
 
 
 def entity_id(kind: EntityType, key: str) -> str:

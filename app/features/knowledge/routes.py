@@ -392,13 +392,8 @@ class _EntityRoutes(Struct, frozen=True):
         after = decode_cursor(cursor, (str, UUID))
         named = scope.named()
         await self._one(scope, entity_id, named)
-        rows = await self.entities.aliases(
-            scope.tenant,
-            named.id if named else None,
-            entity_id,
-            after=after,
-            limit=limit + 1,
-        )
+        user = named.id if named else None
+        rows = await self.entities.aliases(scope.tenant, user, entity_id, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.alias_norm, row.user_id))
         return AliasPage(aliases=[_alias(row, named) for row in page], next=following)
 

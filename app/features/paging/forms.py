@@ -227,15 +227,12 @@ def _is_blank(block: object) -> bool:
 # --- a body in one piece -------------------------------------------------------------------------------------------------
 
 
-class MessagesBody:
-    """The engine for bodies, see `body.PhantomBody`."""
+class MessagesBody(body.PhantomBody):
+    """The engine for bodies."""
 
     def __init__(self, names: Names, *, rounds: int = MAX_ROUNDS) -> None:
-        self.leg = 0
-        self._names = names
-        self._rounds = rounds
+        super().__init__(names, rounds=rounds)
         self._id: object = None
-        self._before: dict[str, Any] | None = None
         self._shown: list[bytes] = []
         """The blocks of the legs before, but for our calls."""
 
@@ -510,7 +507,7 @@ class PagedForm(Struct, frozen=True):
     after: Callable[[ChatRequest, int, Sequence[Insertion]], Mapping[str, Any]]
     exchanges: Callable[[ChatRequest, Mapping[int, HiddenLegs]], list[Insertion]]
     stream: Callable[[Names], stream.PhantomStream]
-    body: Callable[[Names], body.PhantomBody | MessagesBody]
+    body: Callable[[Names], body.PhantomBody]
     following: Callable[[bytes, NeedsLeg, Sequence[str]], bytes]
     at_the_limit: Callable[[bytes, Names], bytes]
     as_events: Callable[[bytes, bool], bytes | None]

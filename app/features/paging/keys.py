@@ -97,14 +97,14 @@ def family_of(tool: str) -> Family:
 def understand(tool: str, arguments: object) -> UnderstoodCall:
     """A call by its tool's name and its arguments (JSON text, or a mapping; anything else has no key)."""
     family = family_of(tool)
+    if family == Family.PLAN:
+        return UnderstoodCall(tool, family, "plan")
     if isinstance(arguments, str):
         given = _parsed(arguments)
         if given is None:
             return _by_text(tool, family, arguments)
     else:
         given = arguments if isinstance(arguments, Mapping) else {}
-    if family == Family.PLAN:
-        return UnderstoodCall(tool, family, "plan")
     key = _named(given, _ARGUMENTS.get(family, "")) or _by_shape(given, family)
     if key is None:
         return UnderstoodCall(tool, family, None)
@@ -148,8 +148,6 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
 
 def _by_text(tool: str, family: Family, text: str) -> UnderstoodCall:
     """Arguments that are no JSON: a custom tool's text, or broken."""
-    if family == Family.PLAN:
-        return UnderstoodCall(tool, family, "plan")
     if patched := _PATCHED.search(text[:MAX_ARGUMENT_CHARS]):
         return UnderstoodCall(tool, family, _path(patched[1] or patched[2]))
     return UnderstoodCall(tool, family, _clean(text) or None)

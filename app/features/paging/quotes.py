@@ -154,12 +154,6 @@ class _Page:
         self.taken: set[int] = set()
         self.words: dict[int, frozenset[str]] = {}
 
-    def look(self, pattern: re.Pattern[str]) -> None:
-        """Take the words of the lines that have any of the question's: the others are passed over."""
-        for i, line in enumerate(self.lines):
-            if pattern.search(line.text[: LINE_CHARS * 8]):
-                self.words[i] = frozenset(terms(line.text))
-
     def scores(self, weights: dict[str, float], figure: bool) -> list[tuple[int, float]]:
         """How well each line answers, 0 to some 1: the share of the question's weight that it and its neighbours have."""
         total = sum(weights.values()) or 1.0
@@ -210,7 +204,9 @@ def _weights(question: str, pages: Sequence[_Page]) -> dict[str, float]:
     pattern = re.compile("|".join(re.escape(each) for each in words), re.IGNORECASE)
     holding: Tally[str] = Tally()
     for page in pages:
-        page.look(pattern)
+        # Lines that have none of the question's words are passed over.
+        having = ((i, line.text) for i, line in enumerate(page.lines) if pattern.search(line.text[: LINE_CHARS * 8]))
+        page.words = {i: frozenset(terms(text)) for i, text in having}
         for each in page.words.values():
             holding.update(each.intersection(words))
     total = sum(len(page.lines) for page in pages)

@@ -6,12 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
 from msgspec import Struct
-from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, clean, decode_cursor, paged
@@ -456,24 +455,23 @@ class _Routes(Struct, frozen=True):
         pinned, three different questions raise the object in the session's next prompt, `restore` shows it there in full."""
         began = time.perf_counter_ns()
         user, row = await self._one(scope, object_id, session)
-        found = None
-        if body.question is not None:
-            found = await self._written(body.question, row)
-            before = await self.objects.asked(scope.tenant, user, row.object_id, row.turn - WINDOW_TURNS)
-            fault = self._answered(row, body.question, found, began)
-            if found.quotes:
-                asked = [FaultRecord(turn, question) for turn, question in before]
-                fault = judged(fault, asked, row.current_fidelity > Fidelity.FULL)
+        key: dict[str, Any] = {"object_id": row.object_id, "content_hash": row.content_hash}
+        found = await self._written(body.question, row) if body.question is not None else None
+        if found is None:
+            fault = self._fault(row, FaultType.FULL_RESTORE, began, **key, answer_tokens=row.tokens_l0, pin=True)
+        elif not found.quotes:
+            fault = self._fault(row, FaultType.MICRO_FAULT, began, question=body.question)
         else:
-            fault = replace(self._fault(row, FaultType.FULL_RESTORE, began), answer_tokens=row.tokens_l0, pin=True)
+            before = await self.objects.asked(scope.tenant, user, row.object_id, row.turn - WINDOW_TURNS)
+            shown_less = row.current_fidelity > Fidelity.FULL
+            avoided = max(0, row.tokens_l0 - found.tokens) if shown_less else 0
+            key |= {"question": body.question, "answer": found.text, "answer_tokens": found.tokens}
+            fault = self._fault(row, FaultType.MICRO_FAULT, began, **key, avoided_tokens=avoided)
+            fault = judged(fault, [FaultRecord(*each) for each in before], shown_less)
         if self.meter is not None:
             self.meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
-        await self.keeper.keep(
-            scope.tenant,
-            user,
-            None,
-            PagingRecord(row.session_id, row.turn, Zone.NORMAL, 0, 0, 0, faults=(fault,)),
-        )
+        record = PagingRecord(row.session_id, row.turn, Zone.NORMAL, 0, 0, 0, faults=(fault,))
+        await self.keeper.keep(scope.tenant, user, None, record)
         quotes = found.quotes if found is not None else ()
         return Faulted(
             fault=shown_fault(fault, None),
@@ -511,14 +509,8 @@ class _Routes(Struct, frozen=True):
         """List what was asked of a session's objects, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
         ref = await find_session(self.sessions, scope, session_id, user)
-        rows = await self.objects.faults(
-            scope.tenant,
-            ref.user_id,
-            ref.session_id,
-            kind=type,
-            after=after,
-            limit=limit + 1,
-        )
+        of = (scope.tenant, ref.user_id, ref.session_id)
+        rows = await self.objects.faults(*of, kind=type, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.fault_id))
         return FaultPage(faults=[shown_fault(each, each.call_id) for each in page], next=following)
 
@@ -534,14 +526,8 @@ class _Routes(Struct, frozen=True):
         """List the changes of fidelity in a session, newest first."""
         after = decode_cursor(cursor, (datetime, UUID, UUID))
         ref = await find_session(self.sessions, scope, session_id, user)
-        rows = await self.objects.transitions(
-            scope.tenant,
-            ref.user_id,
-            ref.session_id,
-            trigger=trigger,
-            after=after,
-            limit=limit + 1,
-        )
+        of = (scope.tenant, ref.user_id, ref.session_id)
+        rows = await self.objects.transitions(*of, trigger=trigger, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.call_id, row.object_id))
         return TransitionPage(
             transitions=[TransitionOut.model_validate(each._asdict()) for each in page], next=following
@@ -579,20 +565,7 @@ class _Routes(Struct, frozen=True):
         except TimeoutError as error:
             raise Unavailable("The object could not be searched in time; try again.") from error
 
-    def _answered(self, row: WholeObject, question: str, found: QuotedAnswer, began: int) -> Fault:
-        fault = self._fault(row, FaultType.MICRO_FAULT, began)
-        if not found.quotes:
-            return replace(fault, object_id=None, content_hash=None, question=question)
-        shown_less = row.current_fidelity > Fidelity.FULL
-        return replace(
-            fault,
-            question=question,
-            answer=found.text,
-            answer_tokens=found.tokens,
-            avoided_tokens=max(0, row.tokens_l0 - found.tokens) if shown_less else 0,
-        )
-
-    def _fault(self, row: WholeObject, kind: FaultType, began: int) -> Fault:
+    def _fault(self, row: WholeObject, kind: FaultType, began: int, **of: Any) -> Fault:
         now = self.clock.now()
         spent = (time.perf_counter_ns() - began) // 1_000_000
-        return Fault(ids.uuid7(now), kind, row.turn, now, row.object_id, row.content_hash, latency_ms=spent)
+        return Fault(ids.uuid7(now), kind, row.turn, now, latency_ms=spent, **of)
