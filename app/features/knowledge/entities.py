@@ -167,7 +167,7 @@ class EntityStore:
 
     async def look_up(self, tenant: UUID, user: UUID | None, grams: Sequence[str], spans: Sequence[str]) -> list[Match]:
         """What these may mean, in one round trip: `grams` exactly, by name and alias; `spans` also nearly. All as
-        `mentions.normalise` writes them. `user` None: only what the whole tenant knows."""
+        `resolution.normalise` writes them. `user` None: only what the whole tenant knows."""
         if not grams and not spans:
             return []
         async with self._pool.acquire() as connection:

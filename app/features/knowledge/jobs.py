@@ -409,14 +409,9 @@ class Checker(Struct, frozen=True):
                 extra={"domain": kind.domain, "error": type(error).__name__, "tries": job.tries},
             )
             return False
+        alone, now = job.session if job.confined else job.user, self.clock.now()
         async with self.learning.effect(
-            job.tenant,
-            job.user,
-            key,
-            alone=job.session if job.confined else job.user,
-            epoch=job.epoch,
-            read=[],
-            now=self.clock.now(),
+            job.tenant, job.user, key, alone=alone, epoch=job.epoch, read=[], now=now
         ) as effect:
             if effect is None:
                 return True

@@ -431,24 +431,16 @@ class _EntityRoutes(Struct, frozen=True):
             recent = [EarlierMessage(*each) for each in said]
         if body.text is not None:
             recent.append(EarlierMessage("user", body.text))
-        found = await self.resolver.resolve_mention(
-            Who(scope.tenant, user.id),
-            body.mention,
-            recent,
-            await self.ontology_of(scope.tenant),
-            now=self.clock.now(),
-        )
+        who, ontology = Who(scope.tenant, user.id), await self.ontology_of(scope.tenant)
+        found = await self.resolver.resolve_mention(who, body.mention, recent, ontology, now=self.clock.now())
         return _resolved(found)
 
     async def choose(self, scope: Admitted, body: ChooseIn) -> AliasOut:
         """Say which thing a user means by a mention: it means that from now on."""
         self.intake_check.check(body.mention, param="mention")
-        return await self._state(
-            scope,
-            scope.user(body.user),
-            chosen(body.mention, body.entity, [], self.clock.now(), await self.entities.confidences()),
-            param="entity",
-        )
+        sure = await self.entities.confidences()
+        taught = chosen(body.mention, body.entity, [], self.clock.now(), sure)
+        return await self._state(scope, scope.user(body.user), taught, param="entity")
 
     async def _state(
         self, scope: CallerScope, user: UserRef | None, taught: UsedAlias, param: str | None = None

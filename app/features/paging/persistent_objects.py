@@ -29,7 +29,7 @@ from app.features.paging.outline import fitting
 from app.features.paging.quotes import AnswerSource, answer
 from app.features.paging.segment import PASTED, SAID
 from app.features.paging.shrink import shrink
-from app.features.paging.summaries import SessionJob, steers
+from app.features.paging.summaries import ShrinkJob, steers
 from app.features.paging.values import ContentKind, Counter
 from app.jobs.schedule import IDLE, STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
@@ -288,7 +288,7 @@ TAG = "object"
 CHANGED = "what it tells of was read or edited since, and is another"
 
 
-class RememberJob(SessionJob, frozen=True):
+class RememberJob(ShrinkJob, frozen=True):
     """The payload of `remember_objects`."""
 
     id: str
@@ -338,14 +338,9 @@ class ObjectRememberer(Struct, frozen=True):
         worded = await self._worded(job, state, found)
         now = self.clock.now()
         try:
+            key, read = f"{REMEMBER_OBJECTS}:{job.id}", [each.origin.message_id for each in worded]
             async with self.learning.effect(
-                job.tenant,
-                job.user,
-                f"{REMEMBER_OBJECTS}:{job.id}",
-                alone=job.user,
-                epoch=state.epoch,
-                read=[each.origin.message_id for each in worded],
-                now=now,
+                job.tenant, job.user, key, alone=job.user, epoch=state.epoch, read=read, now=now
             ) as effect:
                 if effect is not None:
                     life = (await lives(effect.connection, self.sql))[EPISODIC]

@@ -231,8 +231,8 @@ PIECES = 8
 """Pieces of a longer content, spread evenly over it: the vector of a content is the mean of theirs."""
 
 
-class SessionJob(Struct, frozen=True):
-    """The payload of `shrink`."""
+class ShrinkJob(Struct, frozen=True):
+    """The payload of `shrink`: a session."""
 
     tenant: UUID
     user: UUID
@@ -260,7 +260,7 @@ class Shrinker(Struct, frozen=True):
     async def shrink(self, payload: bytes) -> None:
         """Make what the objects of a session lack. Raises `BadBody`, `Unavailable` (of the embedder), `StoreUnavailable`; not
         for a helper that fails."""
-        job = SessionJob.parse(payload)
+        job = ShrinkJob.parse(payload)
         asking = _HelperUse(self.helper)
         seen: set[UUID] = set()
         while made := await self.shelf.unshrunk(job.tenant, job.user, job.session, AT_ONCE):

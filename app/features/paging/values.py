@@ -84,7 +84,7 @@ class FaultType(StrEnum):
 
 
 class Zone(StrEnum):
-    """How full the prompt is (seed 002 §1.5); `fidelity.BORDERS` has where each begins."""
+    """How full the prompt is (seed 002 §1.5); `pressure` has the borders."""
 
     NORMAL = "normal"
     CAUTION = "caution"
