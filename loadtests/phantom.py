@@ -18,7 +18,7 @@ import orjson
 from rich.table import Table
 
 from app.dialects.sse import EndGuard
-from app.features.paging.stream import PhantomStream, Send
+from app.features.paging.stream import PhantomStream
 from app.features.paging.tools import Names
 from app.gateway.relay import Tape
 from loadtests.terminal import console
@@ -83,8 +83,8 @@ def engaged(chunks: Sequence[bytes], engine: PhantomStream) -> int:
     for each in chunks:
         tape.add(each)
         for out in engine.feed(each):
-            if isinstance(out, Send):
-                size += len(guard.feed(out.data))
+            if isinstance(out, bytes):
+                size += len(guard.feed(out))
     return size + len(guard.rest())
 
 

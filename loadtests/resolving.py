@@ -144,7 +144,7 @@ async def stages(
         return lambda: entities.look_up(who.tenant, who.user, grams, spans)
 
     def whole(text: str, recent: Sequence[EarlierMessage] = ()) -> Callable[[], Awaitable[object]]:
-        return lambda: resolver.resolve_text(who, text, recent, ONTOLOGY, now=now)
+        return lambda: resolver.study(who, text, recent, ONTOLOGY, now=now)
 
     asked = "What did {} order last month, and has it been paid?"
     kinds: dict[str, list[Callable[[], Awaitable[object]]]] = {

@@ -378,7 +378,7 @@ def resolving(document: Document) -> list[str]:
             "as right if its words, its thing and its stage are the labelled ones.",
             "`tuning` was in view when the rules were written. `heldout` came afterwards, and added one.",
             "Stages are asked through `EntityStore.look_up`, one round trip, one at a time; whole texts through "
-            "`Resolver.resolve_text`. The database of the business's own is a list in memory.",
+            "`Resolver.study`. The database of the business's own is a list in memory.",
         ),
     ]
 

@@ -86,7 +86,7 @@ async def measure(resolver: Resolver, who: Who, cases: Sequence[Labelled], now: 
     """Resolve every sentence, and compare."""
     figures = Figures(Counter(), Counter(), Counter(), [])
     for case in cases:
-        found = await resolver.resolve_text(who, case.text, case.recent, ONTOLOGY, now=now)
+        found = (await resolver.study(who, case.text, case.recent, ONTOLOGY, now=now)).resolutions
         got: Counter[tuple[str, frozenset[str], str]] = Counter(
             (each.mention, _things(each), each.method or "") for each in found
         )

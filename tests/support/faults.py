@@ -36,7 +36,7 @@ class StubPager:
         if isinstance(made, ToolInsertion):
             paging.insertions = made.insertions
         else:
-            paging.declined = made.reason
+            paging.declined = made
         return paging
 
     async def repeated(self, call: Parsed, sent: bytes, place: Place, most: int | None = None) -> Paging:

@@ -24,7 +24,7 @@ from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
 from app.features.limits import KeysHeld
 from app.features.limits.limiter import Limiter
-from app.features.paging.addon import PagingAddon
+from app.features.paging.pager import PagingAddon
 from app.features.spool import CallsKept
 from app.features.spool.keeper import SpoolKeeper
 from app.features.spool.spool import open_spool
@@ -378,10 +378,9 @@ def build_journey(
         opened = open_spool(spool, settings.spool_max_bytes)
         size, own = settings.spool_segment_bytes, CallsKept(settings).own_metrics(registry)
         keeper = SpoolKeeper(opened, *own, segment_bytes=size, tasks=tasks, redactor=redactor)
-    unused: Any = None
     addon = None
     if pager is not None:
-        addon = PagingAddon(pager, answers, unused, settings=settings, metrics=metrics, clock=clock, tasks=tasks)
+        addon = PagingAddon(pager, answers, settings=settings, metrics=metrics, clock=clock, tasks=tasks)
     gateway = Gateway(
         authenticator=authenticator or caller,
         router=Router.from_settings(settings),

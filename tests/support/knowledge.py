@@ -73,25 +73,6 @@ def clash(number: int = 5, **given: Any) -> Clash:
     return Clash(**plain | given)
 
 
-def against(
-    claims: Sequence[Claim], rows: Mapping[str, Mapping[str, RowValue]], names: Mapping[str, str]
-) -> list[Clash]:
-    """What `conflicts.against_rows` is for: those that say otherwise."""
-    found = []
-    for each in claims:
-        row = rows.get(each.entity_id, {}).get(each.predicate)
-        if row is not None and row.value != each.value:
-            found.append(
-                clash(
-                    memory_id=each.memory_id, entity_id=each.entity_id, entity_name=names[each.entity_id],
-                    predicate=each.predicate, memory_value=each.value, memory_at=each.stated_at,
-                    memory_confidence=each.confidence, row=row, strategy=row.strategy,
-                    stands="domain" if row.strategy == "trust_db" else None,
-                )
-            )  # fmt: skip
-    return found
-
-
 @dataclass
 class Answer:
     queries: tuple[DomainQuery, ...] = ()
@@ -188,7 +169,7 @@ class Business:
     def knower(self, tasks: Supervisor, domain_deadline_s: float = 5.0) -> Knower:
         parts = cast(Any, self)
         return Knower(
-            Sources(parts, parts, parts, parts, against, self.plan, parts),
+            Sources(parts, parts, parts, parts, parts, self.plan),
             tasks,
             Metrics(CollectorRegistry()),
             domain_deadline_s=domain_deadline_s,

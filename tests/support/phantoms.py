@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from app.features.paging.stream import Out, PhantomStream, Send
+from app.features.paging.stream import Out, PhantomStream
 from app.features.paging.tools import Names, NeedsLeg, PendingCalls
 from tests.support.replies import CAPTURES, captured_cases
 
@@ -235,7 +235,7 @@ def chunks_of(body: bytes, rng: random.Random, most: int = 40) -> list[bytes]:
 
 
 def sent(outs: Sequence[Out]) -> bytes:
-    return b"".join(each.data for each in outs if isinstance(each, Send))
+    return b"".join(each for each in outs if isinstance(each, bytes))
 
 
 def asked(outs: Sequence[Out]) -> NeedsLeg | None:

@@ -15,8 +15,7 @@ from app.context.score import PROFILES, Profile
 from app.features.cards.keeper import CardReader
 from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
-from app.features.paging.addon import PagingAddon, RecordedPager
-from app.features.paging.pager import Pager
+from app.features.paging.pager import Pager, PagingAddon
 from app.features.paging.store import PagingStore
 from app.features.replay.recompile import Mode, Recompiled, Recompiler, ReplayStore
 from app.gateway.upstream import Router
@@ -117,10 +116,18 @@ class ReplayStage:
     def _addon(self, counts: CountCache) -> PagingAddon:
         unused: Any = None
         store = PagingStore(self.pool, self.sql, self.clock)
-        then = RecordedPager(store, TOKENIZERS, counts, nonce_key=lambda: b"a test's secret")
-        return PagingAddon(
-            unused, unused, then, settings=self.settings, metrics=unused, clock=self.clock, tasks=self.tasks
+        pager = Pager(
+            store,
+            unused,
+            ModelRegistry(),
+            TOKENIZERS,
+            counts,
+            self.tasks,
+            nonce_key=lambda: b"a test's secret",
+            memory_cap=0,
+            deadline_s=30.0,
         )
+        return PagingAddon(pager, unused, settings=self.settings, metrics=unused, clock=self.clock, tasks=self.tasks)
 
     async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Recompiled:
         call = UUID(answer.headers["x-mneme-call-id"])

@@ -55,10 +55,10 @@ from app.features.insights.engine import InsightStore
 from app.features.insights.routes import insights_router
 from app.features.knowledge.entities import EntityStore
 from app.features.knowledge.ontologies import OntologyStore
-from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
 from app.features.knowledge.resolution import Finder
 from app.features.knowledge.resolve import Resolver
-from app.features.knowledge.routes import entities_router, ontology_router, without_ontology
+from app.features.knowledge.routes import entities_router, ontology_router
 from app.features.limits.limiter import LimitStore, SpendStore, spend_router
 from app.features.outcomes import Outcomes, outcomes_router
 from app.features.overview import OverviewStore, overview_router
@@ -282,7 +282,7 @@ async def build_api(
     business's own database. `given`: settings."""
 
     async def ontology_of(tenant: UUID) -> Ontology:
-        return ontology if ontology is not None else await without_ontology(tenant)
+        return ontology or NO_ONTOLOGY
 
     queries, clock = Queries.load(), FakeClock(datetime.now(UTC))
     settings = Settings(auth=auth, **given)

@@ -96,14 +96,15 @@ class Knowledge(Feature):
         )
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.knowledge.jobs import Checker, CheckStore
+        from app.features.knowledge.jobs import CHECK, Checker, CheckStore
         from app.store.learning import LearningStore
 
         pool, sql, things = process.pool, process.queries, self.things(process)
         checks = CheckStore(pool, sql)
-        return Checker(
+        checker = Checker(
             LearningStore(pool, sql), checks, sql, process.clock, ontologies=things.ontologies, rows=things.domains
-        ).handlers()
+        )
+        return {CHECK: checker.check}
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
         from app.features.knowledge.jobs import alias_ticks

@@ -1,4 +1,5 @@
-"""Where a memory and a row differ, and which of them stands (seed 004, table 9). Pure.
+"""What memories and messages say of things: where a memory and a row differ and which of them stands (seed 004, table 9), and
+what a message claims, by the ontology's predicates. Pure.
 
     trust_db       the row stands
     trust_recent   the row, for it is read now; but the memory where the row says that it was last changed before that was said
@@ -27,6 +28,8 @@ from app.memory.extract_dates import find_date
 from app.memory.text import normalise, slug
 from app.store.kinds import LearnedKind
 from app.store.records import Claim
+
+# --- a memory and a row --------------------------------------------------------------------------------------------------
 
 Rows = Mapping[str, Mapping[str, RowValue]]
 """What rows say, by thing and predicate."""
@@ -75,7 +78,7 @@ def _row(claim: Claim, rows: Rows) -> RowValue | None:
     return rows.get(claim.entity_id, {}).get(claim.predicate)
 
 
-# --- as the log has it ------------------------------------------------------------------------------------------------
+# --- as the log has it ---------------------------------------------------------------------------------------------------
 
 
 def logged_data(clash: Clash) -> dict[str, Any]:
@@ -120,7 +123,7 @@ def logged_outcome(clash: Clash) -> dict[str, Any] | None:
     return None
 
 
-# --- What a message says of things: whose id is the subject, and which of the ontology's predicates it speaks of. Pure.
+# --- what a message says of things ---------------------------------------------------------------------------------------
 #
 # "Gai Media's payment terms are NET30" is, once "Gai Media" was resolved and the ontology knows the predicate `payment_terms`,
 # (customer:gai_123, payment_terms, NET30). A statement that extraction found already keeps its words and gets that triple; one
@@ -202,7 +205,7 @@ def about_things(
     return out
 
 
-# --- what extraction found --------------------------------------------------------------------------------------------
+# --- what extraction found -----------------------------------------------------------------------------------------------
 
 
 def _tied(
@@ -264,7 +267,7 @@ def _singular(word: str) -> str:
     return word[:-3] + "y" if word.endswith("ies") else word.removesuffix("s")
 
 
-# --- what the ontology's predicates say -------------------------------------------------------------------------------
+# --- what the ontology's predicates say ----------------------------------------------------------------------------------
 
 
 def _claims(

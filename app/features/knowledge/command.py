@@ -1,4 +1,4 @@
-"""`mneme ontology …`: what a business's own tables mean, drafted, checked and loaded."""
+"""`mneme ontology …`: what a business's own tables mean, drafted, checked and loaded; what `mneme doctor` says of them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ from app.settings import Settings
 from app.store.pools import command_pool
 from app.store.queries import Queries
 from app.store.tenancy import Tenancy
-
-# What the commands `mneme ontology …` do: read a domain's catalog, hold a file against it, load it.
 
 PATIENCE_S = 30.0
 """Seconds for a look at a catalog: nobody's request waits."""
@@ -199,7 +197,7 @@ def _tell(file: Path, findings: Sequence[YamlFinding], as_json: bool) -> None:
     show(told, as_json, text)
 
 
-# --- What `mneme doctor` says of the business's own databases, and of their ontologies.
+# --- what `mneme doctor` says --------------------------------------------------------------------------------------------
 
 ASK_S = 5.0
 """Seconds that a domain has to answer."""

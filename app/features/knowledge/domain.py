@@ -1,8 +1,10 @@
-"""One business's own database: connections that only read, what its catalog says, and when it is left alone.
+"""The businesses' own databases: connections that only read, what a catalog says, when one is left alone; things found by key
+or name, rows to compare memories with, plans that are run.
 
 Every statement runs in a transaction of its own that is READ ONLY and has a statement timeout, both said in the transaction
 itself: so it holds behind PgBouncer too, which hands sessions around. No statement is prepared under a name, for the same
-reason. Whatever goes wrong is a `DomainAway`, with nothing of the DSN in it.
+reason. Whatever goes wrong is a `DomainAway`, with nothing of the DSN in it. A tenant's ontology is only ever used with the
+domains that the settings give to that tenant. What does not answer in time is left out and said so.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 import asyncpg
+from msgspec import Struct
 from msgspec.structs import replace
 from prometheus_client import Counter
 
@@ -56,6 +59,8 @@ from app.patience import Breaker
 from app.sources import DomainSource
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
 from app.store.queries import Queries
+
+# --- one domain ----------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger("mneme.domain")
 
@@ -140,12 +145,7 @@ class DomainPool:
             await self._pool.open(AT_ONCE)
         await self.catalog(names, WARM_S)
 
-    def forget(self) -> None:
-        """Look everything up again."""
-        self._tables.clear()
-
     async def close(self) -> None:
-        """Close every connection."""
         if self._pool is not None:
             await self._pool.close()
 
@@ -226,7 +226,7 @@ class DomainPool:
             reason = "changed"
         if isinstance(cause, _CHANGED):
             self._breaker.succeeded()  # it is there
-            self.forget()
+            self._tables.clear()  # looked up again
         elif burst == self._bursts:
             self._bursts += 1
             self._breaker.failed(self._now())
@@ -252,14 +252,7 @@ async def _nothing_to_reset(_: asyncpg.Connection[asyncpg.Record]) -> None:
     """Nothing here changes a session."""
 
 
-# --- The businesses' own databases, by tenant: things found by key or name, rows to compare memories with, plans that are run.
-#
-# A tenant's ontology is only ever used with the domains that the settings give to that tenant. What does not answer in time is
-# left out and said so; nothing here keeps a request from its answer.
-
-# Runs a plan of asks against the domains within a deadline: those of one level at the same time, those below with its keys.
-
-_MS = 1000.0
+# --- a plan: what is asked of one level at the same time, what is below with its keys ------------------------------------
 
 
 class StatementRows(NamedTuple):
@@ -293,9 +286,13 @@ async def read(
     statement = make(tables)
     found = tables[kind.table].columns
     families = {each: found[each].family for each in statement.columns}
-    rows = await pool.read(statement, until - time.monotonic())
+    rows, columns = await pool.read(statement, until - time.monotonic()), list(enumerate(statement.columns))
     return StatementRows(
-        tuple(_row(each, statement.columns, families) for each in rows if _names(each["key"])),
+        tuple(
+            FactRow(each["key"], each["parent"], {name: shown(each[f"c{n}"], families[name]) for n, name in columns})
+            for each in rows
+            if _names(each["key"])
+        ),
         families,
         max((each["total"] for each in rows), default=0),
         tuple(each for each in wanted_columns(kind) if each not in found),
@@ -307,26 +304,21 @@ def key_of(entity: Entity) -> str:
     return entity.id.partition(":")[2]
 
 
-class Run:
-    """One plan."""
+class Run(Struct, frozen=True):
+    """`pools`: the tenant's own. `until`: monotonic seconds."""
 
-    def __init__(self, pools: Mapping[str, DomainPool], ontology: Ontology, until: float) -> None:
-        """`pools`: the tenant's own. `until`: monotonic seconds."""
-        self._pools = pools
-        self._ontology = ontology
-        self._until = until
+    pools: Mapping[str, DomainPool]
+    ontology: Ontology
+    until: float
 
     async def one(self, ask: TraversalQuery) -> QueryOutcome:
         """A thing's own row, and what is asked for from it: at the same time, since its key is known."""
-        key = key_of(ask.entity)
+        key, kind = key_of(ask.entity), ask.type
         own, *below = await asyncio.gather(
-            self._own(ask, key), *(self._below(ask.type, each, [key]) for each in ask.onward)
+            self._asked(ask, {kind.key: key}, lambda tables: by_key(kind, tables[kind.table], [key])),
+            *(self._below(kind, each, [key]) for each in ask.onward),
         )
         return replace(own, onward=tuple(below))
-
-    async def _own(self, ask: TraversalQuery, key: str) -> QueryOutcome:
-        kind = ask.type
-        return await self._asked(ask, {kind.key: key}, lambda tables: by_key(kind, tables[kind.table], [key]))
 
     async def _below(self, source: EntityType, ask: TraversalQuery, keys: Sequence[str]) -> QueryOutcome:
         """What a relation leads to from these rows, and onward from there."""
@@ -343,7 +335,7 @@ class Run:
         if ask.span is not None and kind.time:
             filters["date_range"] = days(ask.span)
         filters |= dict(ask.where)
-        pool = self._pools.get(kind.domain)
+        pool = self.pools.get(kind.domain)
         limit = min(ask.limit, pool.source.rows) if pool is not None and ask.listed else ask.limit
         told = await self._asked(
             ask,
@@ -372,16 +364,16 @@ class Run:
         error: str | None = None
         part = StatementRows((), {}, 0, ())
         try:
-            if (pool := self._pools.get(kind.domain)) is None:
+            if (pool := self.pools.get(kind.domain)) is None:
                 raise DomainAway(kind.domain, "refused", "it is no domain of this tenant's")
-            if self._until <= began:
+            if self.until <= began:
                 raise DomainAway(kind.domain, "timeout", "the deadline had passed")
-            part = await read(pool, kind, self._ontology, make, min(self._until - began, pool.patience_s), needed)
+            part = await read(pool, kind, self.ontology, make, min(self.until - began, pool.patience_s), needed)
             if part.gone:
                 error = f"changed ({kind.table} has no column {', '.join(part.gone)})"
         except DomainAway as away:
             error = f"{away.reason} ({away.detail})" if away.detail else away.reason
-        took = round((time.monotonic() - began) * _MS, 1)
+        took = round((time.monotonic() - began) * 1000, 1)
         wrong = findings(ask, part.rows, tuple(part.families))
         query = DomainQuery(
             kind.domain, kind.name, ask.entity.id, kind.table, filters, len(part.rows), took, error, wrong
@@ -398,10 +390,7 @@ def _names(key: str | None) -> bool:
     return key is not None and 0 < len(key) <= MAX_KEY_CHARS and key.isprintable()
 
 
-def _row(found: Mapping[str, Any], columns: Sequence[str], families: Mapping[str, Family]) -> FactRow:
-    values = {each: shown(found[f"c{n}"], families[each]) for n, each in enumerate(columns)}
-    return FactRow(found["key"], found["parent"], values)
-
+# --- all domains ---------------------------------------------------------------------------------------------------------
 
 TENANT_S = 60.0
 """Seconds that a tenant's id is believed to be that of its name."""
@@ -430,8 +419,6 @@ class PlanResult(NamedTuple):
 
 
 class Domains:
-    """All domains of the settings."""
-
     def __init__(
         self,
         sources: Mapping[str, DomainSource],
@@ -453,7 +440,6 @@ class Domains:
         self._tenants: dict[str, tuple[float, UUID]] = {}
 
     async def close(self) -> None:
-        """Close every connection."""
         for each in self._pools.values():
             await each.close()
 
@@ -555,8 +541,8 @@ class Domains:
     async def ask(
         self, tenant: UUID, plan: Sequence[TraversalQuery], ontology: Ontology, *, deadline_s: float
     ) -> PlanResult:
-        """Run a plan (`walk.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is left
-        out. Raises nothing."""
+        """Run a plan (`domain_sql.plan`), all that can be at the same time. What has not come within `deadline_s` seconds is
+        left out. Raises nothing."""
         if not plan:
             return PlanResult()
         until = time.monotonic() + deadline_s
@@ -602,13 +588,5 @@ class Domains:
 def _found(mention: str, kind: EntityType, row: FactRow) -> FoundRow:
     properties = {each: value for each in kind.show if (value := row.values.get(each)) is not None}
     entity = Entity(entity_id(kind, row.key), kind.name, name_of(kind, row))
-    return FoundRow(
-        mention,
-        entity,
-        kind.table,
-        kind.key,
-        row.key,
-        kind.domain,
-        properties,
-        row.key.casefold() == mention.casefold(),
-    )
+    exact = row.key.casefold() == mention.casefold()
+    return FoundRow(mention, entity, kind.table, kind.key, row.key, kind.domain, properties, exact)

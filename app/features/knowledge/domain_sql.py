@@ -1,4 +1,5 @@
-"""Which rows a question needs, from what it names along the ontology's relations (seed 004, "ontology expansion"). Pure.
+"""Which rows of a business's own database a question needs, from what it names along the ontology's relations (seed 004,
+"ontology expansion"), and the SQL that reads them. Pure.
 
     the thing's own row
     what the question has a word for ("orders"), within its span, newest first, by the shortest way
@@ -76,8 +77,6 @@ class Edge(NamedTuple):
 
 
 class _Node(Struct):
-    """A part of the tree as it grows."""
-
     type: str
     edge: Edge | None = None
     listed: bool = True
@@ -229,7 +228,7 @@ def _ask(
     )
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- words ---------------------------------------------------------------------------------------------------------------
 
 
 def _without(question: str, resolutions: Sequence[Resolution]) -> str:
@@ -275,11 +274,11 @@ def plural(noun: str) -> str:
     return noun if noun.endswith("s") else noun + "s"
 
 
-# --- The SQL for a business's own database, made from the ontology and nothing else: the one file that writes SQL outside
-# `sql/`.
+# --- SQL -----------------------------------------------------------------------------------------------------------------
 #
-# Names are quoted, values are always bound (as text, and cast by the server to the column's own type, so that its index is
-# used), and every statement is one SELECT. What a model or a user said is never more than a bound value. Pure.
+# It is made from the ontology and nothing else; no other file writes SQL outside `sql/`. Names are quoted, values are always
+# bound (as text, and cast by the server to the column's own type, so that its index is used); every statement is one SELECT.
+# What a model or a user said is never more than a bound value.
 #
 # A row comes back as text, ready to be shown: `total` rows there are (up to `COUNTED` + 1), `parent` the key of the row it
 # was reached from, `key` its own, then `c0`, `c1` … the columns that were asked for.
@@ -335,13 +334,6 @@ class SelectStatement(NamedTuple):
     sql: str
     args: tuple[object, ...]
     columns: tuple[str, ...]
-
-
-class Moments(NamedTuple):
-    """The bounds of a span in the column's own terms, as text; None: open."""
-
-    begin: str | None
-    end: str | None
 
 
 def split_table(table: str) -> tuple[str | None, str]:
@@ -437,13 +429,12 @@ def related(
         test, one = _equals(f"t.{quoted(column)}", table.columns[column], [value], len(args) + 1)
         where, args = f"{where} AND {test}", [*args, one]
     key = f"t.{quoted(kind.key)}"
-    order = f"{key}"
+    order = key
     moment = table.columns.get(kind.time) if kind.time else None
     if moment is not None and moment.family in ("date", "timestamp", "timestamptz"):
         at = f"t.{quoted(moment.name)}"
         order = f"{at} DESC NULLS LAST, {key}"
-        bounds = moments(span, moment.family)
-        for sign, bound in ((">=", bounds.begin), ("<", bounds.end)):
+        for sign, bound in zip((">=", "<"), moments(span, moment.family), strict=True):
             if bound is not None:
                 args.append(bound)
                 where += f" AND {at} {sign} ${len(args)}::text::{moment.family}"
@@ -457,15 +448,16 @@ def related(
     return SelectStatement(sql, tuple(args), columns)
 
 
-def moments(span: TimeSpan | None, family: Family) -> Moments:
-    """A span's bounds for a column of this family: days of the span's own zone where the column knows none."""
+def moments(span: TimeSpan | None, family: Family) -> tuple[str | None, str | None]:
+    """A span's bounds in the terms of a column of this family, as text (None: open): days of the span's own zone where the
+    column knows none."""
     if span is None:
-        return Moments(None, None)
+        return None, None
     if family == "date":
-        return Moments(_day(span.begin), _day(span.end, up=True))
+        return _day(span.begin), _day(span.end, up=True)
     naive = family == "timestamp"
     begin, end = (each.replace(tzinfo=None) if each is not None and naive else each for each in span)
-    return Moments(begin.isoformat() if begin else None, end.isoformat() if end else None)
+    return begin.isoformat() if begin else None, end.isoformat() if end else None
 
 
 def _day(at: datetime | None, *, up: bool = False) -> str | None:
@@ -481,7 +473,6 @@ def escape_like(text: str) -> str:
 
 
 def _there(kind: EntityType, table: Table) -> tuple[str, ...]:
-    """What is wanted and still there."""
     return tuple(each for each in wanted_columns(kind) if each in table.columns)
 
 

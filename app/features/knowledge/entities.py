@@ -5,7 +5,6 @@ The nil user stands for the whole tenant. A user sees the tenant's things and th
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
@@ -27,10 +26,6 @@ NEAR = 6
 """Rows of each way for each mention that is searched for by trigrams: one more than seed 004's `LIMIT 5`."""
 REFERRED_EVERY = timedelta(minutes=1)
 """How often it is noted at most that a thing was spoken of."""
-ANY_S = 5.0
-"""Seconds for which it is remembered whether a tenant has any thing: the first one is seen so much later."""
-ANY_TENANTS = 10_000
-"""Tenants of whom that is remembered."""
 RECENT_CHARS = 1200
 """Of each earlier message: half of what is looked at of a new one."""
 
@@ -151,13 +146,10 @@ class StoredAlias(Struct, frozen=True):
 
 
 class EntityStore:
-    """The things of tenants and of their users."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
         self._clock = clock
-        self._any: OrderedDict[UUID, tuple[bool, datetime]] = OrderedDict()
         self._confidences: Confidences | None = None
 
     async def confidences(self, connection: PoolConnectionProxy[Any] | None = None) -> Confidences:
@@ -173,23 +165,9 @@ class EntityStore:
 
     # --- the way of a request ----------------------------------------------------------------------------------------
 
-    async def any(self, tenant: UUID) -> bool:
-        """Whether the tenant has any thing, of anybody; remembered for `ANY_S` seconds."""
-        now = self._clock.now()
-        known = self._any.get(tenant)
-        if known is not None and timedelta(0) <= now - known[1] < timedelta(seconds=ANY_S):
-            return known[0]
-        async with self._pool.transaction(tenant) as connection:
-            found = bool(await connection.fetchval(self._sql["entities.any"], tenant))
-        self._any[tenant] = (found, now)
-        self._any.move_to_end(tenant)
-        if len(self._any) > ANY_TENANTS:
-            self._any.popitem(last=False)
-        return found
-
     async def look_up(self, tenant: UUID, user: UUID | None, grams: Sequence[str], spans: Sequence[str]) -> list[Match]:
         """What these may mean, in one round trip: `grams` exactly, by name and alias; `spans` also nearly. All as
-        `mentions.normalise` writes them. `user` None: only what the whole tenant knows."""
+        `resolution.normalise` writes them. `user` None: only what the whole tenant knows."""
         if not grams and not spans:
             return []
         async with self._pool.acquire() as connection:
@@ -207,10 +185,7 @@ class EntityStore:
 
     async def recent(self, tenant: UUID, user: UUID, session: UUID, count: int) -> list[tuple[str, str]]:
         """The last messages of user and assistant in a session, (role, text), oldest first."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
-                self._sql["consolidation.recent"], tenant, user, session, 2 * count, RECENT_CHARS
-            )
+        rows = await self._fetch("consolidation.recent", tenant, user, session, 2 * count, RECENT_CHARS)
         said = [(ROLE_NAMES.get(row["role"], "other"), row["content"]) for row in reversed(rows)]
         return [each for each in said if each[0] in ("user", "assistant")][-count:]
 
@@ -270,15 +245,12 @@ class EntityStore:
         self, tenant: UUID, user: UUID | None, *, kind: str | None, words: str | None, after: str | None, limit: int
     ) -> list[StoredEntity]:
         """What a user sees, by id; None: what is the tenant's."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["entities.page"], tenant, user or NIL, kind, words, after, limit)
+        rows = await self._fetch("entities.page", tenant, user or NIL, kind, words, after, limit)
         return [_entity(row) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID | None, entity: str) -> StoredEntity | None:
-        """The thing of that id that a user sees."""
-        async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["entities.one"], tenant, user or NIL, entity)
-        return _entity(row) if row is not None else None
+        rows = await self._fetch("entities.one", tenant, user or NIL, entity)
+        return _entity(rows[0]) if rows else None
 
     async def create(
         self,
@@ -301,7 +273,6 @@ class EntityStore:
             )
         if made is None:
             raise Conflict(f"There is a thing {entity!r} already.", param="id")
-        self._any.pop(tenant, None)
         return StoredEntity(entity, owner, kind, name, {}, dict(properties), None, now, now)
 
     async def change(
@@ -315,11 +286,8 @@ class EntityStore:
     ) -> bool:
         """Give a thing of `owner` (nil: the tenant's) another name, other properties. False: there is none."""
         given = dict(properties) if properties is not None else None
-        async with self._pool.transaction(tenant) as connection:
-            changed = await connection.fetchval(
-                self._sql["entities.change"], tenant, owner, entity, name, norm, given, self._clock.now()
-            )
-        return changed is not None
+        now = self._clock.now()
+        return bool(await self._fetch("entities.change", tenant, owner, entity, name, norm, given, now))
 
     async def delete(self, tenant: UUID, owner: UUID, entity: str) -> bool:
         """Take a thing and what it was called away. False: there is none."""
@@ -330,13 +298,10 @@ class EntityStore:
         return True
 
     async def aliases(
-        self, tenant: UUID, user: UUID | None, entity: str, *, after: tuple[str, UUID] | None = None, limit: int
+        self, tenant: UUID, user: UUID | None, entity: str, *, after: tuple[Any, ...] | None = None, limit: int
     ) -> list[StoredAlias]:
         """What a thing is called: by the tenant, and by a user."""
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
-                self._sql["entities.aliases"], tenant, user or NIL, entity, *(after or (None, None)), limit
-            )
+        rows = await self._fetch("entities.aliases", tenant, user or NIL, entity, *(after or (None, None)), limit)
         return [StoredAlias(**dict(row)) for row in rows]
 
     async def state(self, tenant: UUID, user: UserRef | None, alias: UsedAlias) -> StoredAlias | None:
@@ -354,17 +319,17 @@ class EntityStore:
 
     async def owner_of_alias(self, tenant: UUID, user: UUID | None, entity: str, alias: UUID | None) -> UUID | None:
         """Whose an alias is that a user sees (nil: the tenant's). None: there is none."""
-        async with self._pool.transaction(tenant) as connection:
-            owner: UUID | None = await connection.fetchval(
-                self._sql["entities.owner_of_alias"], tenant, user or NIL, entity, alias
-            )
-        return owner
+        rows = await self._fetch("entities.owner_of_alias", tenant, user or NIL, entity, alias)
+        return rows[0][0] if rows else None
 
     async def delete_alias(self, tenant: UUID, owner: UUID, entity: str, alias: UUID) -> bool:
         """Take an alias of `owner` (nil: the tenant's) away. False: there is none."""
+        return bool(await self._fetch("entities.delete_alias", tenant, owner, entity, alias))
+
+    async def _fetch(self, name: str, tenant: UUID, *bound: object) -> Sequence[Any]:
         async with self._pool.transaction(tenant) as connection:
-            gone = await connection.fetchval(self._sql["entities.delete_alias"], tenant, owner, entity, alias)
-        return gone is not None
+            rows: Sequence[Any] = await connection.fetch(self._sql[name], tenant, *bound)
+        return rows
 
 
 def _entity(row: Any) -> StoredEntity:

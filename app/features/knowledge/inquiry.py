@@ -1,4 +1,9 @@
-"""Contradictions in the log, as a prompt is told them."""
+"""What is known of the things that a request names, found out beside the search of memory, within the request's time.
+
+Resolving is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
+conflicts are asked at once, and waited for only where the prompt is put together. Whatever fails or comes late is left out,
+and said so; a tenant of whom nothing is known pays nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +15,25 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, field
 from prometheus_client import Counter
 
-from app.context.question import TimeSpan, understand
-from app.context.resolution import Clash, EarlierMessage, Entity, Inquiry, Known, Resolution, RowValue, Who
+from app.context.question import understand
+from app.context.resolution import (
+    NOTHING_KNOWN,
+    Clash,
+    EarlierMessage,
+    Entity,
+    Inquiry,
+    Known,
+    Resolution,
+    RowValue,
+    Who,
+)
 from app.features import Process
 from app.features.knowledge.claims import Stands, against_rows
 from app.features.knowledge.domain import Domains, PlanResult
-from app.features.knowledge.domain_sql import plan
+from app.features.knowledge.domain_sql import TraversalQuery, plan
 from app.features.knowledge.entities import EntityStore
 from app.features.knowledge.ontologies import Ontologies, OntologyStore
 from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
@@ -31,6 +46,8 @@ from app.store.queries import Queries
 from app.store.records import LoggedConflict, ResolutionStore
 from app.store.tenancy import Tenancy
 from app.tasks import FailOpen, Supervisor
+
+# --- contradictions in the log -------------------------------------------------------------------------------------------
 
 MAX_TOLD = 32
 """Contradictions about the things of one request: a prompt has room for few of them."""
@@ -116,11 +133,7 @@ def _moment(value: object) -> datetime | None:
     return datetime.fromisoformat(str(value)) if value else None
 
 
-# --- What is known of the things that a request names, found out beside the search of memory, within the request's time.
-#
-# Resolving is one round trip, before the search, which wants the things' ids. Then the business's own database and the log of
-# conflicts are asked at once, and waited for only where the prompt is put together. Whatever fails or comes late is left out,
-# and said so; a tenant of whom nothing is known pays nothing.
+# --- inquiries -----------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger("mneme.knowledge")
 
@@ -145,14 +158,6 @@ MOST_KEPT = 10_000
 T = TypeVar("T")
 
 
-Plan = Callable[
-    [Sequence[Resolution], str, TimeSpan | None, Ontology, Sequence[str], Sequence[SoughtRows]], Sequence[Any]
-]
-"""`walk.plan` with its limits: resolutions, the question, the time that it speaks of, the ontology, what habits add."""
-Against = Callable[[Sequence[Any], Mapping[str, Mapping[str, RowValue]], Mapping[str, str]], Sequence[Clash]]
-"""`conflicts.against_rows`: claims, rows by entity and predicate, names of the things."""
-
-
 class Sources(Struct, frozen=True):
     """Whom a Knower asks. `domains` None: no domain is configured."""
 
@@ -160,21 +165,19 @@ class Sources(Struct, frozen=True):
     ontologies: Ontologies
     store: ResolutionStore
     conflicts: ConflictLog
-    against: Against
-    plan: Plan
     domains: Domains | None = None
+    plan: Callable[..., Sequence[TraversalQuery]] = plan
 
 
-class Knower:
-    """Begins inquiries: a `Knows`."""
+class Knower(Struct, eq=False):
+    """Begins inquiries: a `Knows`. `domain_deadline_s`: most seconds that the business's own database may take, whatever time
+    the request has."""
 
-    def __init__(self, sources: Sources, tasks: Supervisor, metrics: Metrics, *, domain_deadline_s: float) -> None:
-        """`domain_deadline_s`: most seconds that the business's own database may take, whatever time the request has."""
-        self._sources = sources
-        self._tasks = tasks
-        self._metrics = metrics
-        self._domain_deadline_s = domain_deadline_s
-        self._nothing: dict[Who, float] = {}
+    sources: Sources
+    tasks: Supervisor
+    metrics: Metrics
+    domain_deadline_s: float
+    _nothing: dict[Who, float] = field(default_factory=dict)
 
     def idle(self, who: Who) -> bool:
         """Whether it is known that there is nothing to know: then nobody need be asked."""
@@ -183,7 +186,7 @@ class Knower:
     async def warm(self) -> None:
         """Ask what questions ask, of nobody, so that it is planned: that takes longer than a request waits. Raises
         StoreUnavailable."""
-        sources, nobody, now = self._sources, UUID(int=0), datetime.now(UTC)
+        sources, nobody, now = self.sources, UUID(int=0), datetime.now(UTC)
         await sources.resolver.study(Who(nobody, nobody), "Warm Works", (), NO_ONTOLOGY, now=now)
         await sources.store.claims(nobody, nobody, [nobody])
         await sources.conflicts.of_entities(nobody, nobody, ["warm"], since=now)
@@ -192,7 +195,7 @@ class Knower:
         self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
     ) -> asyncio.Task[Inquiry | None]:
         """`inquire` beside other work; whoever begins it waits for it, or cancels it."""
-        return self._tasks.spawn(self.inquire(who, text, recent, now, deadline_s), "inquire")
+        return self.tasks.spawn(self.inquire(who, text, recent, now, deadline_s), "inquire")
 
     async def inquire(
         self, who: Who, text: str, recent: Sequence[EarlierMessage], now: datetime, deadline_s: float | None = None
@@ -202,21 +205,21 @@ class Knower:
         if self.idle(who):
             return None
         began = time.monotonic()
-        deadline_s = self._domain_deadline_s / RESOLVING_SHARE if deadline_s is None else deadline_s
-        open_ = _Open(self._sources, self._tasks, self._metrics, who, text, now, began + deadline_s)
+        deadline_s = self.domain_deadline_s / RESOLVING_SHARE if deadline_s is None else deadline_s
+        until = began + deadline_s
         with FailOpen(log.warning, "mentions were not resolved"):
             async with asyncio.timeout(RESOLVING_SHARE * deadline_s):
-                ontology = await self._sources.ontologies.of(who.tenant)
-                if not ontology and not await self._sources.store.has_things(who.tenant, who.user):
+                ontology = await self.sources.ontologies.of(who.tenant)
+                if not ontology and not await self.sources.store.has_things(who.tenant, who.user):
                     self._note_nothing(who)
                     return None
-                study = await self._sources.resolver.study(
+                study = await self.sources.resolver.study(
                     who, text, recent, ontology, now=now, until=began + DISCOVERING_SHARE * deadline_s
                 )
-            self._metrics.stage("resolve", time.monotonic() - began)
+            self.metrics.stage("resolve", time.monotonic() - began)
             reason = "domain" if study.away else None
-            return _Inquiry(open_, ontology, study.resolutions, self._domain_deadline_s, reason)
-        return _Inquiry(open_, NO_ONTOLOGY, (), self._domain_deadline_s, "entities")
+            return _Inquiry(self, who, text, now, until, ontology, study.resolutions, reason)
+        return _Inquiry(self, who, text, now, until, NO_ONTOLOGY, (), "entities")
 
     def _note_nothing(self, who: Who) -> None:
         if len(self._nothing) >= MOST_KEPT:
@@ -224,52 +227,27 @@ class Knower:
         self._nothing[who] = time.monotonic() + NOTHING_FOR_S
 
 
-class _Open(Struct, frozen=True):
-    """What an inquiry stands on. `until`: when its time is over, by the monotonic clock."""
+class _Inquiry(Struct, eq=False):
+    """`_until`: when its time is over, by the monotonic clock."""
 
-    sources: Sources
-    tasks: Supervisor
-    metrics: Metrics
-    who: Who
-    text: str
-    now: datetime
-    until: float
-
-    @property
-    def left_s(self) -> float:
-        return self.until - time.monotonic()
-
-
-class _Inquiry:
-    """One request's."""
-
-    def __init__(
-        self,
-        open_: _Open,
-        ontology: Ontology,
-        resolutions: tuple[Resolution, ...],
-        domain_deadline_s: float,
-        reason: str | None = None,
-    ) -> None:
-        self._open = open_
-        self._ontology = ontology
-        self._resolutions = resolutions
-        self._domain_deadline_s = domain_deadline_s
-        self._reason = reason
-        self._domain: asyncio.Task[PlanResult | None] | None = None
-        self._log: asyncio.Task[list[Clash]] | None = None
-        self._closed = False
-        self._domain_until = 0.0
-        self._known = Known(resolutions, reason=reason)
-
-    @property
-    def resolutions(self) -> Sequence[Resolution]:
-        return self._resolutions
+    _knower: Knower
+    _who: Who
+    _text: str
+    _now: datetime
+    _until: float
+    _ontology: Ontology
+    resolutions: tuple[Resolution, ...]
+    _reason: str | None
+    _domain: asyncio.Task[PlanResult | None] | None = None
+    _log: asyncio.Task[list[Clash]] | None = None
+    _closed: bool = False
+    _domain_until: float = 0.0
+    _known: Known = NOTHING_KNOWN
 
     @property
     def entities(self) -> Mapping[str, Entity]:
         """The things that the request names, by their ids."""
-        return {each.entity.id: each.entity for each in self._resolutions if each.entity is not None}
+        return {each.entity.id: each.entity for each in self.resolutions if each.entity is not None}
 
     @property
     def related(self) -> frozenset[str]:
@@ -279,35 +257,35 @@ class _Inquiry:
     def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         if self._closed or self._log is not None or not self.entities:
             return
-        sources = self._open.sources
-        self._domain_until = min(time.monotonic() + self._domain_deadline_s, self._open.until - AGAINST_S)
-        if sources.domains is not None and self._ontology:
-            self._domain = self._open.tasks.spawn(self._ask(sources.domains, widened, rows), "domain")
-        self._log = self._open.tasks.spawn(self._logged(), "conflicts")
+        domains, tasks = self._knower.sources.domains, self._knower.tasks
+        self._domain_until = min(time.monotonic() + self._knower.domain_deadline_s, self._until - AGAINST_S)
+        if domains is not None and self._ontology:
+            self._domain = tasks.spawn(self._ask(domains, widened, rows), "domain")
+        self._log = tasks.spawn(self._logged(), "conflicts")
 
     @property
     def _waits_s(self) -> float:
         return max(0.0, self._domain_until - time.monotonic())
 
     async def _ask(self, domains: Domains, widened: Sequence[str], rows: Sequence[SoughtRows]) -> PlanResult | None:
-        open_, began = self._open, time.monotonic()
-        span = understand(open_.text, open_.now).span
-        plan = open_.sources.plan(self._resolutions, open_.text, span, self._ontology, widened, rows)
+        knower, began = self._knower, time.monotonic()
+        span = understand(self._text, self._now).span
+        plan = knower.sources.plan(self.resolutions, self._text, span, self._ontology, widened=widened, rows=rows)
         if not plan:
             return None
         try:
             asking_s = ASKING_SHARE * self._waits_s
-            return await domains.ask(open_.who.tenant, plan, self._ontology, deadline_s=asking_s)
+            return await domains.ask(self._who.tenant, plan, self._ontology, deadline_s=asking_s)
         finally:
-            open_.metrics.stage("domain", time.monotonic() - began)
+            knower.metrics.stage("domain", time.monotonic() - began)
 
     async def _logged(self) -> list[Clash]:
-        who = self._open.who
+        who = self._who
         if who.user is None:
             return []
-        since = self._open.now - TOLD_AGAIN
+        since = self._now - TOLD_AGAIN
         things = self.entities
-        found = await self._open.sources.conflicts.of_entities(who.tenant, who.user, list(things), since=since)
+        found = await self._knower.sources.conflicts.of_entities(who.tenant, who.user, list(things), since=since)
         return [each._replace(entity_name=things[each.entity_id].name) for each in found]  # a log knows ids alone
 
     async def known(self) -> Known:
@@ -315,26 +293,22 @@ class _Inquiry:
         if waiting and not self._closed:
             await asyncio.wait(waiting, timeout=self._waits_s)
         self.close()
-        answer, clashes, reason = _result(self._domain), _result(self._log), self._reason
-        if answer is not None:
-            reason = reason or ("domain" if answer.reason is not None else None)
-            self._known = Known(
-                self._resolutions, answer.related, answer.rows, answer.facts, answer.queries, reason=reason
-            )
-        if _failed(self._domain) or _failed(self._log):
+        answer, clashes, reason = _result(self._domain), tuple(_result(self._log) or ()), self._reason
+        if _failed(self._domain) or _failed(self._log) or (answer is not None and answer.reason is not None):
             reason = reason or "domain"
-        self._known = self._known._replace(clashes=tuple(clashes or ()), reason=reason)
+        told = (answer.related, answer.rows, answer.facts, answer.queries) if answer is not None else ()
+        self._known = Known(self.resolutions, *told)._replace(clashes=clashes, reason=reason)
         return self._known
 
     async def against(self, user: UUID, memories: Sequence[UUID]) -> Sequence[Clash]:
-        open_, rows = self._open, self._known.rows
+        rows = self._known.rows
         if not rows or not memories:
             return ()
         names = {each: thing.name for each, thing in self.entities.items()}
         with FailOpen(log.warning, "memories were not compared with rows"):
-            async with asyncio.timeout(max(AGAINST_S, open_.left_s)):
-                claims = await open_.sources.store.claims(open_.who.tenant, user, memories)
-            return open_.sources.against(claims, rows, names)
+            async with asyncio.timeout(max(AGAINST_S, self._until - time.monotonic())):
+                claims = await self._knower.sources.store.claims(self._who.tenant, user, memories)
+            return against_rows(claims, rows, names)
         return ()
 
     def close(self) -> None:
@@ -346,9 +320,7 @@ class _Inquiry:
 
 def _result(task: asyncio.Task[T] | None) -> T | None:
     """What came of it, if anything did."""
-    if task is None or not task.done() or task.cancelled() or task.exception() is not None:
-        return None
-    return task.result()
+    return None if task is None or _failed(task) else task.result()
 
 
 def _failed(task: asyncio.Task[Any] | None) -> bool:
@@ -356,7 +328,7 @@ def _failed(task: asyncio.Task[Any] | None) -> bool:
     return task is not None and (not task.done() or task.cancelled() or task.exception() is not None)
 
 
-# --- What is true, wired: the tenants' ontologies, the businesses' own databases, and who finds out what a request names.
+# --- what a process knows of things --------------------------------------------------------------------------------------
 
 
 class KnownThings(Struct, frozen=True):
@@ -384,15 +356,7 @@ def resolver(domains: Domains, process: Process, pool: Pool) -> Resolver:
 def knower(things: KnownThings, process: Process, pool: Pool, domain_deadline_s: float) -> Knower:
     """Finds out what is known of the things that requests name. `pool`: what it reads with."""
     assert process.metrics is not None, "a server's"
-    sources = Sources(
-        resolver=resolver(things.domains, process, pool),
-        ontologies=things.ontologies,
-        store=ResolutionStore(pool, process.queries),
-        conflicts=ConflictLog(pool, process.queries),
-        against=against_rows,
-        plan=lambda named, question, span, ontology, widened, rows: plan(
-            named, question, span, ontology, widened=widened, rows=rows
-        ),
-        domains=things.domains,
-    )
+    store, conflicts = ResolutionStore(pool, process.queries), ConflictLog(pool, process.queries)
+    names = resolver(things.domains, process, pool)
+    sources = Sources(names, things.ontologies, store, conflicts, things.domains)
     return Knower(sources, process.tasks, process.metrics, domain_deadline_s=domain_deadline_s)

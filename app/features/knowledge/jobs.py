@@ -1,21 +1,29 @@
-"""What there is to tie to things and to check, as the worker reads and writes it."""
+"""What the worker does about the things that a turn names: their ids go with what is learned, what the turn teaches about names
+is kept, and what is remembered of them is held against their rows.
+
+    learn ── the things that the turn names, nothing held ──> triples with their ids
+          ── within its effect: aliases, choices and new things; episodes name their things; a `check` job
+    check ── for each thing that has a row: ask its domain, holding nothing; then, in one transaction that notes it as done:
+             log what differs, end or doubt or confirm memories
+             └── the domain is away: the job again, after a minute, five, …; then when the thing is spoken of next
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
-import orjson
 from asyncpg.pool import PoolConnectionProxy
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from app.clock import Clock
-from app.context.resolution import RECENT, EarlierMessage, Entity, Resolution, RowValue, Who
+from app.context.resolution import RECENT, Clash, EarlierMessage, Entity, Resolution, RowValue, Who
 from app.errors import BadBody, Unavailable
 from app.features.knowledge.claims import about_things, against_rows, agreeing, logged_data, logged_outcome
 from app.features.knowledge.domain import Domains
@@ -35,27 +43,12 @@ from app.store.records import ROLE_NAMES, Claim, JobRecord
 
 
 class RowClash(Struct, frozen=True):
-    """A memory that a row contradicts, ready for the log. `stands`: the side that does (domain, memory, both), None: the user
-    is asked. `outcome` None: it stays open."""
+    """A memory that a row contradicts, ready for the log."""
 
     conflict_id: UUID
     claim: Claim
-    field: str
-    row_value: str
-    data: dict[str, Any]
-    strategy: str
-    stands: str | None
-    outcome: dict[str, Any] | None
-
-
-class CheckedMemories(NamedTuple):
-    """What came of a check: memories by what became of them."""
-
-    logged: int = 0
-    invalidated: int = 0
-    doubted: int = 0
-    confirmed: int = 0
-    revived: int = 0
+    row: RowValue
+    clash: Clash
 
 
 class CheckStore:
@@ -68,8 +61,7 @@ class CheckStore:
     async def things_known(self, tenant: UUID, user: UUID) -> bool:
         """Whether the tenant, or this user, has spoken of things at all."""
         async with self._pool.transaction(tenant) as connection:
-            found: bool = await connection.fetchval(self._sql["checking.things_known"], tenant, user)
-        return found
+            return bool(await connection.fetchval(self._sql["checking.things_known"], tenant, user))
 
     async def said_before(
         self, tenant: UUID, user: UUID, session: UUID, turn: int, limit: int
@@ -89,10 +81,8 @@ class CheckStore:
         return {row["thing"]: row["predicate"] for row in rows if found.count(row["thing"]) == 1}
 
     async def claimed(self, tenant: UUID, user: UUID, job_key: str) -> bool:
-        """Whether a job had its effect."""
         async with self._pool.transaction(tenant) as connection:
-            had: bool = await connection.fetchval(self._sql["checking.claimed"], user, job_key)
-        return had
+            return bool(await connection.fetchval(self._sql["checking.claimed"], user, job_key))
 
     async def claims(
         self, tenant: UUID, user: UUID, scope: UUID, thing: str, predicates: Collection[str], now: datetime
@@ -119,14 +109,11 @@ class Checking(Struct, frozen=True):
     scope: UUID
     now: datetime
 
-    async def name_things(self, named: Sequence[Mapping[str, Any]]) -> None:
-        """Episodes name their things: [{message_id, ids, things}]."""
-        await self._run("name_things", list(named))
-
-    async def tie(self, named: Mapping[str, str]) -> None:
-        """Memories whose subject is a name (lower case) have the thing of that name for their subject."""
-        names, things = list(named), list(named.values())
-        await self._run("tie", names, things, self.now, self.scope)
+    async def name_things(self, named: Sequence[Mapping[str, Any]], names: Mapping[str, str]) -> None:
+        """Episodes name their things: [{message_id, ids, things}]; memories whose subject is one of `names` (lower case) get
+        the thing of that name for it."""
+        await self._run("checking.name_things", list(named))
+        await self._run("checking.tie", list(names), list(names.values()), self.now, self.scope)
 
     async def settle(
         self,
@@ -136,111 +123,81 @@ class Checking(Struct, frozen=True):
         clashes: Sequence[RowClash],
         agreeing: Sequence[Claim],
         same: Callable[[str, str], bool],
-    ) -> CheckedMemories:
+    ) -> dict[str, int]:
         """Log what a row contradicts and do what follows; confirm what it agrees with; what had lost to a memory that the row
-        ends, and says what the row says (`same`), comes back. Twice is as good as once."""
+        ends, and says what the row says (`same`), comes back. Twice is as good as once. How
+        many memories had which end."""
         held = await self._held([each.claim for each in clashes] + list(agreeing))
-        counts = dict.fromkeys(CheckedMemories._fields, 0)
+        counts = dict.fromkeys(("logged", "invalidated", "doubted", "confirmed", "revived"), 0)
         for each in clashes:
-            status = held.get(each.claim.memory_id)
-            if status is None or await self._known(thing, each):
+            memory = each.claim.memory_id
+            status = held.get(memory)
+            told = (thing, memory, each.claim.value, each.row.field, each.row.value)
+            if status is None or (await self._run("checking.known_clash", *told))[0][0]:
                 continue
-            await self._end_open(thing, each.claim.memory_id, {"action": "row_changed"})
+            await self._run("checking.end_clashes", thing, memory, self.now, {"action": "row_changed"})
             await self._log(thing, message, session, each)
             counts["logged"] += 1
-            if each.stands == "domain":
-                await self._invalidate(each, status)
+            if each.clash.stands == "domain":
+                await self._run("checking.invalidate", memory, self.now)
+                after = {"status": "invalidated", "reason": "domain", "conflict": each.conflict_id}
+                await self._tell(memory, "invalidated", {"status": status}, after)
                 counts["invalidated"] += 1
                 counts["revived"] += await self._revive(each, same)
-            elif each.stands is None:
-                await self._run("doubt", each.claim.memory_id, each.conflict_id, self.now)
-                await self._tell(each.claim.memory_id, "aging", {"status": status}, {"status": "aging"})
+            elif each.clash.stands is None:
+                await self._run("checking.doubt", memory, each.conflict_id, self.now)
+                await self._tell(memory, "aging", {"status": status}, {"status": "aging"})
                 counts["doubted"] += 1
         for claim in agreeing:
             if claim.memory_id in held:
                 await self._agree(thing, claim)
                 counts["confirmed"] += 1
-        return CheckedMemories(**counts)
+        return counts
 
     async def _held(self, claims: Sequence[Claim]) -> dict[UUID, str]:
-        values = [each.value for each in claims]
-        rows = await self.connection.fetch(
-            self.sql["checking.hold_claims"], self.tenant, self.user, [each.memory_id for each in claims], values
-        )
+        memories, values = [each.memory_id for each in claims], [each.value for each in claims]
+        rows = await self._run("checking.hold_claims", memories, values)
         return {row["memory_id"]: row["status"] for row in rows}
-
-    async def _known(self, thing: str, clash: RowClash) -> bool:
-        claim = clash.claim
-        known: bool = await self.connection.fetchval(
-            self.sql["checking.known_clash"],
-            self.tenant, self.user, thing, claim.memory_id, claim.value, clash.field, clash.row_value,
-        )  # fmt: skip
-        return known
 
     async def _log(self, thing: str, message: UUID, session: UUID, clash: RowClash) -> None:
         row = {
             "conflict_id": clash.conflict_id,
             "detected_at_message": message,
             "conflict_type": "memory_vs_db",
-            "conflict_data": clash.data,
-            "resolution_strategy": clash.strategy,
-            "resolution_outcome": clash.outcome,
+            "conflict_data": logged_data(clash.clash),
+            "resolution_strategy": clash.clash.strategy,
+            "resolution_outcome": logged_outcome(clash.clash),
             "memory_ids": [clash.claim.memory_id],
             "session_id": session,
             "entity_id": thing,
         }
-        await self.connection.execute(
-            self.sql["learning.log_conflicts"], self.tenant, self.user, [row], self.scope, self.now
-        )
-
-    async def _end_open(self, thing: str, memory: UUID, outcome: dict[str, Any]) -> None:
-        await self._run("end_clashes", thing, memory, self.now, outcome)
-
-    async def _invalidate(self, clash: RowClash, status: str) -> None:
-        memory = clash.claim.memory_id
-        await self._run("invalidate", memory, self.now)
-        after = {"status": "invalidated", "reason": "domain", "conflict": clash.conflict_id}
-        await self._tell(memory, "invalidated", {"status": status}, after)
+        await self._run("learning.log_conflicts", [row], self.scope, self.now)
 
     async def _revive(self, clash: RowClash, same: Callable[[str, str], bool]) -> int:
-        sql = self.sql
-        rows = await self.connection.fetch(sql["checking.beaten"], self.tenant, self.user, clash.claim.memory_id)
-        memory = next((row["memory_id"] for row in rows if same(row["value"], clash.row_value)), None)
+        rows = await self._run("checking.beaten", clash.claim.memory_id)
+        memory = next((row["memory_id"] for row in rows if same(row["value"], clash.row.value)), None)
         if memory is None:
             return 0
-        await self.connection.execute(
-            sql["memories.set_status"], self.tenant, self.user, memory, "active", None, self.now
-        )
-        await self.connection.fetchrow(sql["checking.agree"], self.tenant, self.user, memory, self.now)
+        await self._run("memories.set_status", memory, "active", None, self.now)
+        await self._run("checking.agree", memory, self.now)
         await self._tell(memory, "restored", {"status": "superseded"}, {"status": "active", "reason": "domain"})
         return 1
 
     async def _agree(self, thing: str, claim: Claim) -> None:
-        await self._end_open(thing, claim.memory_id, {"action": "row_agrees"})
-        row = await self.connection.fetchrow(
-            self.sql["checking.agree"], self.tenant, self.user, claim.memory_id, self.now
-        )
-        if row is not None and (row["status"] != "active" or row["validated_by"] != "domain"):
+        await self._run("checking.end_clashes", thing, claim.memory_id, self.now, {"action": "row_agrees"})
+        for row in await self._run("checking.agree", claim.memory_id, self.now):
+            if row["status"] == "active" and row["validated_by"] == "domain":
+                continue
             before = {"status": row["status"], "validated_by": row["validated_by"]}
             await self._tell(claim.memory_id, "confirmed", before, {"status": "active", "validated_by": "domain"})
 
     async def _tell(self, memory: UUID, event: str, before: dict[str, Any], after: dict[str, Any]) -> None:
-        await self.connection.execute(
-            self.sql["memories.event"], self.tenant, self.user, memory, self.now, event, before, after, "system"
-        )
+        await self._run("memories.event", memory, self.now, event, before, after, "system")
 
-    async def _run(self, name: str, *arguments: object) -> None:
-        await self.connection.execute(self.sql[f"checking.{name}"], self.tenant, self.user, *arguments)
+    async def _run(self, name: str, *arguments: object) -> Sequence[Any]:
+        rows: Sequence[Any] = await self.connection.fetch(self.sql[name], self.tenant, self.user, *arguments)
+        return rows
 
-
-# --- What the worker does about the things that a turn names: their ids go with what is learned, what the turn teaches about
-# names is kept, and what is remembered of them is held against their rows.
-#
-#     learn ── the things that the turn names, nothing held ──> triples with their ids
-#           ── within its effect: aliases, choices and new things; episodes name their things; a `check` job
-#     check ── for each thing that has a row: ask its domain, holding nothing; then, in one transaction that notes it as done:
-#              log what differs, end or doubt or confirm memories
-#              └── the domain is away: the job again, after a minute, five, …; then when the thing is spoken of next
 
 log = logging.getLogger(__name__)
 
@@ -259,7 +216,7 @@ ALIAS_FLOOR = 0.3
 """Faded confidence below which an idle alias goes: one of 0.85 after 105 days, one of 0.98 after 119."""
 
 
-# --- while a turn is learned from -------------------------------------------------------------------------------------
+# --- while a turn is learned from ----------------------------------------------------------------------------------------
 
 
 class NamedThings(Struct, frozen=True):
@@ -276,7 +233,6 @@ class NamedThings(Struct, frozen=True):
     def about(
         self, exchange: SourceExchange, asked: SourceMessage, found: Sequence[MemoryCandidate]
     ) -> Sequence[MemoryCandidate]:
-        """See `app/features/knowledge/claims.py`."""
         study = self.studies.get(asked.message_id)
         named = study.resolutions if study is not None else ()
         return about_things(exchange.user_text, exchange.now, found, named, self.ontology, self.day_of)
@@ -290,12 +246,13 @@ class NamedThings(Struct, frozen=True):
         named = {message: each.resolutions for message, each in self.studies.items() if things_of(each.resolutions)}
         if not named:
             return
-        await checking.name_things([_named(message, found) for message, found in named.items()])
-        await checking.tie(_names([each for found in named.values() for each in found]))
+        names = _names([each for found in named.values() for each in found])
+        await checking.name_things([_named(message, found) for message, found in named.items()], names)
         last = {each: message for message, found in named.items() for each in things_of(found)}
         rowed: dict[UUID, list[Entity]] = {}
         for each, message in last.items():
-            if _has_row(each, self.ontology):
+            kind = self.ontology.types.get(each.type)
+            if kind is not None and kind.predicates:
                 rowed.setdefault(message, []).append(each)
         jobs = [
             CheckJob(job.tenant, job.user, job.session, message, tuple(things), self.epoch, job.confined)
@@ -304,37 +261,34 @@ class NamedThings(Struct, frozen=True):
         await effect.enqueue([each.record(0.0) for each in jobs])
 
 
-class ResolutionHearing:
+class ResolutionHearing(Struct, frozen=True):
     """The learner's `hearing`."""
 
-    def __init__(
-        self, store: CheckStore, sql: Queries, clock: Clock, *, ontologies: Ontologies, resolver: Resolver
-    ) -> None:
-        self._store = store
-        self._sql = sql
-        self._clock = clock
-        self._ontologies = ontologies
-        self._resolver = resolver
+    store: CheckStore
+    sql: Queries
+    clock: Clock
+    ontologies: Ontologies
+    resolver: Resolver
 
     async def hear(
         self, job: LearnJob, setting: Setting, exchanges: Sequence[tuple[SourceExchange, Sequence[SourceMessage]]]
     ) -> NamedThings | None:
         """What the exchanges name; None for a tenant without an ontology and without things. Raises StoreUnavailable."""
-        ontology = await self._ontologies.of(job.tenant)
-        if not ontology and not await self._store.things_known(job.tenant, job.user):
+        ontology = await self.ontologies.of(job.tenant)
+        if not ontology and not await self.store.things_known(job.tenant, job.user):
             return None
         turn = exchanges[0][1][0].turn_index
-        before = await self._store.said_before(job.tenant, job.user, job.session, turn, RECENT)
+        before = await self.store.said_before(job.tenant, job.user, job.session, turn, RECENT)
         recent = [EarlierMessage(*each) for each in before]
         studies: dict[UUID, ResolvedText] = {}
         for exchange, own in exchanges:
-            studies[own[0].message_id] = await self._resolver.study(
+            studies[own[0].message_id] = await self.resolver.study(
                 _who(job), exchange.user_text, recent[-RECENT:], ontology, now=exchange.now
             )
             recent += [EarlierMessage(each.role, each.content) for each in own if each.content]
         named = {each.id for study in studies.values() for each in things_of(study.resolutions)}
-        days = await self._store.preferred_days(job.tenant, job.user, _scope(job), named)
-        return NamedThings(self._resolver, self._sql, self._clock, ontology, setting.epoch, studies, days)
+        days = await self.store.preferred_days(job.tenant, job.user, _scope(job), named)
+        return NamedThings(self.resolver, self.sql, self.clock, ontology, setting.epoch, studies, days)
 
 
 def _who(job: LearnJob) -> Who:
@@ -343,11 +297,6 @@ def _who(job: LearnJob) -> Who:
 
 def _scope(job: LearnJob | CheckJob) -> UUID:
     return job.session if job.confined else ids.NIL
-
-
-def _has_row(entity: Entity, ontology: Ontology) -> bool:
-    kind = ontology.types.get(entity.type)
-    return kind is not None and bool(kind.predicates)
 
 
 def things_of(found: Sequence[Resolution]) -> list[Entity]:
@@ -385,7 +334,7 @@ def _names(found: Sequence[Resolution]) -> dict[str, str]:
     }
 
 
-# --- after it was learned from ----------------------------------------------------------------------------------------
+# --- after it was learned from -------------------------------------------------------------------------------------------
 
 
 class CheckJob(Struct, frozen=True):
@@ -405,65 +354,36 @@ class CheckJob(Struct, frozen=True):
     def parse(cls, payload: bytes) -> CheckJob:
         """Raises `BadBody`: what cannot be read now cannot be read later."""
         try:
-            fields: dict[str, Any] = orjson.loads(payload)
-            return cls(
-                UUID(fields["tenant"]),
-                UUID(fields["user"]),
-                UUID(fields["session"]),
-                UUID(fields["message"]),
-                tuple(Entity(*map(str, each)) for each in fields["things"]),
-                fields["epoch"],
-                bool(fields["confined"]),
-                int(fields["tries"]),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            return decode(payload, type=CheckJob)
+        except (MsgspecError, ValueError) as error:
             raise BadBody("This job's payload cannot be read.") from error
 
     def record(self, delay_s: float) -> JobRecord:
-        """As it is enqueued."""
-        payload = {name: getattr(self, name) for name in CheckJob.__struct_fields__}
-        data = orjson.dumps(payload | {"things": [list(each) for each in self.things]}, default=str)
-        return JobRecord(CHECK, data, f"check:{self.message}:{self.tries}", delay_s)
+        return JobRecord(CHECK, encode(self), f"check:{self.message}:{self.tries}", delay_s)
 
 
-class Checker:
-    """Does `check` jobs."""
+class Checker(Struct, frozen=True):
+    """Does `check` jobs. `ask_s`: seconds that a domain has to answer."""
 
-    def __init__(
-        self,
-        learning: LearningStore,
-        store: CheckStore,
-        sql: Queries,
-        clock: Clock,
-        *,
-        ontologies: Ontologies,
-        rows: Domains,
-        ask_s: float = ASK_S,
-    ) -> None:
-        """`ask_s`: seconds that a domain has to answer."""
-        self._learning = learning
-        self._store = store
-        self._sql = sql
-        self._clock = clock
-        self._ontologies = ontologies
-        self._rows = rows
-        self._ask_s = ask_s
-
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {CHECK: self.check}
+    learning: LearningStore
+    store: CheckStore
+    sql: Queries
+    clock: Clock
+    ontologies: Ontologies
+    rows: Domains
+    ask_s: float = ASK_S
 
     async def check(self, payload: bytes) -> None:
         """Hold what is remembered of things against their rows. Raises `BadBody`, `StoreUnavailable`; a domain that is away is
         asked again later."""
         job = CheckJob.parse(payload)
-        ontology = await self._ontologies.of(job.tenant)
+        ontology = await self.ontologies.of(job.tenant)
         away = tuple([each for each in job.things if not await self._checked(job, each, ontology)])
         if not away:
             return
         if job.tries < len(LATER_S):
             again = replace(job, things=away, tries=job.tries + 1)
-            await self._store.enqueue(job.tenant, job.user, job.epoch, [again.record(LATER_S[job.tries])])
+            await self.store.enqueue(job.tenant, job.user, job.epoch, [again.record(LATER_S[job.tries])])
         else:
             log.error(
                 "a domain stayed away: what is remembered is checked when its thing is spoken of again",
@@ -474,37 +394,32 @@ class Checker:
         """Whether it is done; False: its domain is away."""
         kind = ontology.types.get(entity.type)
         key = f"checked:{job.message}:{entity.id}"
-        if kind is None or not kind.predicates or await self._store.claimed(job.tenant, job.user, key):
+        if kind is None or not kind.predicates or await self.store.claimed(job.tenant, job.user, key):
             return True
-        asked = (job.tenant, job.user, _scope(job), entity.id, list(kind.predicates), self._clock.now())
-        claims = await self._store.claims(*asked)
+        asked = (job.tenant, job.user, _scope(job), entity.id, list(kind.predicates), self.clock.now())
+        claims = await self.store.claims(*asked)
         if not claims:
             return True
         try:
-            async with asyncio.timeout(self._ask_s):
-                row = await self._rows.rows(job.tenant, entity, ontology)
+            async with asyncio.timeout(self.ask_s):
+                row = await self.rows.rows(job.tenant, entity, ontology)
         except (TimeoutError, Unavailable) as error:
             log.warning(
                 "a domain is away: what is remembered is checked later",
                 extra={"domain": kind.domain, "error": type(error).__name__, "tries": job.tries},
             )
             return False
-        async with self._learning.effect(
-            job.tenant,
-            job.user,
-            key,
-            alone=job.session if job.confined else job.user,
-            epoch=job.epoch,
-            read=[],
-            now=self._clock.now(),
+        alone, now = job.session if job.confined else job.user, self.clock.now()
+        async with self.learning.effect(
+            job.tenant, job.user, key, alone=alone, epoch=job.epoch, read=[], now=now
         ) as effect:
             if effect is None:
                 return True
-            checking = Checking(effect.connection, self._sql, job.tenant, job.user, _scope(job), self._clock.now())
+            checking = Checking(effect.connection, self.sql, job.tenant, job.user, _scope(job), self.clock.now())
             clashes, confirmed = self._judged(entity, claims, row)
             settled = await checking.settle(entity.id, job.message, job.session, clashes, confirmed, same_value)
-        if settled.logged:
-            log.info("memories and a row differ", extra={"domain": kind.domain} | settled._asdict())
+        if settled["logged"]:
+            log.info("memories and a row differ", extra={"domain": kind.domain, **settled})
         return True
 
     def _judged(
@@ -512,18 +427,9 @@ class Checker:
     ) -> tuple[list[RowClash], list[Claim]]:
         rows = {entity.id: row}
         stored = {each.memory_id: each for each in claims}
-        now = self._clock.now()
+        now = self.clock.now()
         clashes = [
-            RowClash(
-                ids.uuid7(now),
-                stored[clash.memory_id],
-                clash.row.field,
-                clash.row.value,
-                logged_data(clash),
-                clash.strategy,
-                clash.stands,
-                logged_outcome(clash),
-            )
+            RowClash(ids.uuid7(now), stored[clash.memory_id], clash.row, clash)
             for clash in against_rows(claims, rows, {entity.id: entity.name})
             if clash.memory_id is not None and clash.row is not None
         ]

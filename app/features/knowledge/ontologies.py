@@ -1,4 +1,5 @@
-"""The ontologies of tenants' domains: loaded whole, read whole."""
+"""The ontologies of tenants' domains: loaded whole, read whole, and kept at hand: every question needs one, and it changes a
+few times a year."""
 
 from __future__ import annotations
 
@@ -51,8 +52,6 @@ class OntologyRows(NamedTuple):
 
 
 class OntologyStore:
-    """Ontologies by tenant."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -72,7 +71,6 @@ class OntologyStore:
         return OntologyRows(version, [row["spec"] for row in types], [RelationRow(**dict(row)) for row in relations])
 
     async def sources(self, tenant: UUID) -> list[SourceRow]:
-        """The files, by domain."""
         async with self._pool.transaction(tenant) as connection:
             return [SourceRow(**dict(row)) for row in await connection.fetch(self._sql["ontology.sources"], tenant)]
 
@@ -108,7 +106,7 @@ class OntologyStore:
             return await connection.fetchval(self._sql["ontology.remove"], tenant, domain) is not None
 
 
-# --- A tenant's ontology, kept at hand: every question needs it, and it changes a few times a year.
+# --- kept at hand --------------------------------------------------------------------------------------------------------
 
 FRESH_S = 5.0
 """Seconds that it is not asked whether there is a newer one: what was loaded counts everywhere so much later."""
@@ -117,8 +115,6 @@ TENANTS = 1000
 
 
 class Ontologies:
-    """The ontologies of tenants, by their version."""
-
     def __init__(self, store: OntologyStore, *, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: seconds on a clock that only goes forward."""
         self._store = store
@@ -147,13 +143,11 @@ class Ontologies:
         version = await self._store.version(tenant)
         if known is not None and version == known.version:
             return known
-        return assembled(await self._store.read(tenant)) if version else NO_ONTOLOGY
-
-
-def assembled(rows: OntologyRows) -> Ontology:
-    """The ontology of these rows."""
-    types = {each["name"]: entity_type(each) for each in rows.types}
-    return Ontology(types, tuple(_relation(each) for each in rows.relations), rows.version)
+        if not version:
+            return NO_ONTOLOGY
+        rows = await self._store.read(tenant)
+        types = {each["name"]: entity_type(each) for each in rows.types}
+        return Ontology(types, tuple(_relation(each) for each in rows.relations), rows.version)
 
 
 def rows_of(draft: OntologyDraft) -> tuple[list[dict[str, Any]], list[RelationRow]]:

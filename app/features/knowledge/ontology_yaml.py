@@ -1,4 +1,9 @@
-"""YAML read strictly, part by part, with the line and column of whatever is wrong. Pure."""
+"""The YAML that an ontology is loaded from: read strictly, and whatever is wrong is said with its line and what to do. Pure.
+
+Relations are walked both ways, and no walk visits a type twice (`domain_sql`), so graphs that lead back to where they began are
+harmless. Two relations that say the same from both ends are one too many: an error. A round of one_to_many relations is a
+warning, since it says that each thing has many of itself.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +18,8 @@ from msgspec import Struct
 
 from app.features.knowledge.ontology import LABEL_FIELD, Cardinality, EntityType, Relation, Strategy
 from app.features.knowledge.render_facts import decimal
+
+# --- YAML, part by part --------------------------------------------------------------------------------------------------
 
 MAX_DEPTH = 8
 """Deepest nesting; a type's `predicates` are at 4, `constraints` may be anything."""
@@ -46,34 +53,34 @@ def in_order(findings: Sequence[YamlFinding]) -> tuple[YamlFinding, ...]:
     return tuple(sorted(findings, key=lambda each: (each.line, each.column)))
 
 
-LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class YamlMismatch(Exception):
+class _Mismatch(Exception):
     """Line, column, message."""
 
 
-def check_shape(text: str) -> None:
+def _check_shape(text: str) -> None:
     """No aliases (a short file could stand for a huge one), one document, no depth."""
     depth = documents = 0
-    for event in yaml.parse(text, Loader=LOADER):
+    for event in yaml.parse(text, Loader=_LOADER):
         mark = event.start_mark
         place = (mark.line + 1, mark.column + 1) if mark is not None else (1, 1)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise YamlMismatch(*place, "anchors and aliases (& and *) are not taken: write it out")
+            raise _Mismatch(*place, "anchors and aliases (& and *) are not taken: write it out")
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                raise YamlMismatch(*place, "a second document begins here: one file has one domain")
+                raise _Mismatch(*place, "a second document begins here: one file has one domain")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise YamlMismatch(*place, f"this is nested deeper than {MAX_DEPTH}")
+                raise _Mismatch(*place, f"this is nested deeper than {MAX_DEPTH}")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
-class NodeReader:
+class _NodeReader:
     """Reads nodes, noting where each stands (`places`) and what is wrong (`findings`)."""
 
     def __init__(self) -> None:
@@ -241,17 +248,11 @@ def kind(node: yaml.Node) -> str:
     )
 
 
-# --- The YAML that an ontology is loaded from: read strictly, and whatever is wrong is said with its line and what to do. Pure.
+# --- regular expressions that tell keys apart ----------------------------------------------------------------------------
 #
-# Relations are walked both ways, and no walk visits a type twice (`graph_traversal.py`),
-# so that graphs which lead back to where they began
-# are harmless. Two relations that say the same from both ends are one too many: an error. A round of one_to_many relations is
-# reported as a warning, since it says that each thing has many of itself.
-
-# Regular expressions that tell keys apart, written by an operator: only such as end in a short time, whatever they are given.
-#
+# An operator writes them: only such are taken as end in a short time, whatever they are given.
 # Python's matcher goes back and forth: a repetition within a repetition, or a choice within one, may take a time that doubles
-# with each character. Such patterns, and those that look around or back, are refused: no key of a table needs them. Pure.
+# with each character. Such patterns, and those that look around or back, are refused: no key of a table needs them.
 
 MAX_PATTERN_CHARS = 200
 MAX_REPEATS = 3
@@ -326,6 +327,8 @@ def _slow(pattern: str) -> str | None:
     return None
 
 
+# --- an ontology ---------------------------------------------------------------------------------------------------------
+
 MAX_BYTES = 256 * 1024
 """Largest file, bytes: some 500 types."""
 MAX_TYPES, MAX_RELATIONS = 500, 2000
@@ -372,9 +375,9 @@ def read(text: str) -> ParsedOntology:
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         return _one(1, 1, f"the file is larger than {MAX_BYTES // 1024} KiB: split it into several domains")
     try:
-        check_shape(text)
-        root = yaml.compose(text, Loader=LOADER)
-    except YamlMismatch as error:
+        _check_shape(text)
+        root = yaml.compose(text, Loader=_LOADER)
+    except _Mismatch as error:
         return _one(*error.args)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -389,7 +392,7 @@ def _one(line: int, column: int, message: str) -> ParsedOntology:
     return ParsedOntology(None, (YamlFinding("error", line, column, message),))
 
 
-class _Reader(NodeReader):
+class _Reader(_NodeReader):
     """Reads an ontology. A part that is wrong is left out, so that the rest is looked at as well."""
 
     def read(self, root: yaml.Node | None) -> ParsedOntology:
@@ -565,7 +568,7 @@ class _Reader(NodeReader):
                 onward.setdefault(relation.source, []).append(relation.target)
 
 
-# --- what a text must be: None, or what is wrong with it --------------------------------------------------------------
+# --- what a text must be: None, or what is wrong with it -----------------------------------------------------------------
 
 
 def _is_domain(value: str) -> str | None:

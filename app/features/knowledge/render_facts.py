@@ -1,5 +1,11 @@
-"""Rows of a business's own database that are not as the ontology says: a value out of range, one that is missing, a second row
-where there may be one. They are told as findings, and decide nothing by themselves. Pure.
+"""What the rows of a business's own database say, as lines of a prompt (seed 004, "Domain Database Facts"), and which of them
+are not as the ontology says. Pure.
+
+    Customer Gai Media Entertainment (customer:gai_123): industry: Entertainment; status: Active; payment_terms: NET15
+    Sales orders of Gai Media Entertainment, September 2024: SO-1052 (2024-09-22): status: in_fulfillment, total_amount: 2200
+    — work orders: 1 in_progress; SO-1045 (2024-09-15): … — work orders: 2 done; 2 in all, total_amount 5700
+
+A fact is one line, whatever stands in the rows. Sums are only told of rows that are all there.
 """
 
 from __future__ import annotations
@@ -15,7 +21,12 @@ from msgspec import Struct
 from app.context.question import TimeSpan
 from app.context.resolution import DomainFact, DomainQuery, RowValue
 from app.features.knowledge.domain_sql import COUNTED, VALUE_CHARS, Family, TraversalQuery, plural, to_one
-from app.features.knowledge.ontology import EntityType, Strategy, label_columns
+from app.features.knowledge.ontology import LABEL_FIELD, EntityType, Strategy
+
+# --- rows that are not as the ontology says ------------------------------------------------------------------------------
+#
+# A value out of range, one that is missing, a second row where there may be one: they are told as findings, and decide nothing
+# by themselves.
 
 MAX_FINDINGS = 10
 """Told of one query: a rule that does not fit breaks in every row."""
@@ -40,19 +51,13 @@ def breach(rule: Mapping[str, Any], value: str | None) -> str | None:
     return None
 
 
-def decimal(value: str) -> Decimal | None:
+def decimal(value: object) -> Decimal | None:
     """The number that a text is."""
     try:
-        number = Decimal(value)
+        number = Decimal(str(value))
     except InvalidOperation:
         return None
     return number if number.is_finite() else None
-
-
-def breached(kind: EntityType, row: FactRow, column: str) -> bool:
-    """Whether what a row says in a column is not to be believed."""
-    rule = kind.rules.get(column)
-    return rule is not None and breach(rule, row.values.get(column)) is not None
 
 
 def findings(ask: TraversalQuery, rows: Sequence[FactRow], read: Sequence[str]) -> tuple[str, ...]:
@@ -76,13 +81,7 @@ def findings(ask: TraversalQuery, rows: Sequence[FactRow], read: Sequence[str]) 
     return tuple(found[:MAX_FINDINGS])
 
 
-# --- What the rows of a business's own database say, as lines of a prompt (seed 004, "Domain Database Facts"). Pure.
-#
-#     Customer Gai Media Entertainment (customer:gai_123): industry: Entertainment; status: Active; payment_terms: NET15
-#     Sales orders of Gai Media Entertainment, September 2024: SO-1052 (2024-09-22): status: in_fulfillment, total_amount: 2200
-#     — work orders: 1 in_progress; SO-1045 (2024-09-15): … — work orders: 2 done; 2 in all, total_amount 5700
-#
-# A fact is one line, whatever stands in the rows. Sums are only told of rows that are all there.
+# --- facts ---------------------------------------------------------------------------------------------------------------
 
 GROUPS = 5
 """Different values that rows are counted by; the others are counted together."""
@@ -130,7 +129,7 @@ def shown(value: str | None, family: Family) -> str | None:
     if value is None or not value.strip():
         return None
     if family == "number":
-        number = _decimal(value)
+        number = decimal(value)
         if number is not None and number == number.to_integral_value() and abs(number) < Decimal(10) ** 18:
             return f"{number:.0f}"
         return value
@@ -144,14 +143,9 @@ def shown(value: str | None, family: Family) -> str | None:
 
 def name_of(kind: EntityType, row: FactRow) -> str:
     """What a row is called: its type's label, filled in; a column that is empty leaves a gap, and an empty name the key."""
-    name = kind.label
-    for column in label_columns(kind.label):
-        name = name.replace("{" + column + "}", row.values.get(column) or "")
-    name = " ".join(name.split())
-    bare = kind.label
-    for column in label_columns(kind.label):
-        bare = bare.replace("{" + column + "}", "")
-    return name if name and name != " ".join(bare.split()) else row.key
+    name = " ".join(LABEL_FIELD.sub(lambda found: row.values.get(found[1]) or "", kind.label).split())
+    bare = " ".join(LABEL_FIELD.sub("", kind.label).split())
+    return name if name and name != bare else row.key
 
 
 def entity_id(kind: EntityType, key: str) -> str:
@@ -174,7 +168,7 @@ def row_values(told: Sequence[QueryOutcome], queried_at: datetime) -> dict[str, 
             changed = changed_at(row.values.get(kind.changed or ""), (part.families or {}).get(kind.changed or ""))
             for predicate, column in kind.predicates.items():
                 if (value := row.values.get(column)) is not None:
-                    doubtful = breached(kind, row, column)
+                    doubtful = breach(kind.rules.get(column, {}), value) is not None
                     strategy: Strategy = "ask_user" if doubtful else kind.conflicts.get(predicate, "trust_db")
                     said = RowValue(kind.domain, kind.table, column, value, strategy, queried_at, changed)
                     found.setdefault(entity_id(kind, row.key), {})[predicate] = said
@@ -277,7 +271,7 @@ def _sums(told: QueryOutcome, rows: Sequence[FactRow]) -> str:
             or column.endswith("_id")
         ):
             continue
-        numbers = [_decimal(each.values.get(column)) for each in rows]
+        numbers = [decimal(each.values.get(column)) for each in rows]
         if len(numbers) > 1 and None not in numbers:
             total = sum((each for each in numbers if each is not None), Decimal(0))
             found.append(f", {column} {shown(str(total), 'number')}")
@@ -286,14 +280,6 @@ def _sums(told: QueryOutcome, rows: Sequence[FactRow]) -> str:
 
 def _said(row: FactRow, columns: Sequence[str]) -> Iterator[str]:
     return (f"{each}: {row.values[each]}" for each in columns if row.values.get(each) is not None)
-
-
-def _decimal(value: Any) -> Decimal | None:
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        return None
-    return number if number.is_finite() else None
 
 
 def when(span: TimeSpan) -> str:

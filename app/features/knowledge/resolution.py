@@ -1,7 +1,8 @@
-"""Where a text may name a thing: stretches of words to be looked up, keys, names, and words that point back. Pure; no model.
+"""Where a text may name a thing, what a mention most likely means, and what a text teaches: stages 1 to 5 of seed 004 as plain
+functions, which `resolve` puts together. Pure; no model.
 
-What is found here is only what may be meant; what it means is said by `resolve`. All of it is bounded, whatever the text holds,
-so that ten thousand names cost what a few hundred words cost.
+A mention is a stretch of words to be looked up, a key, a name, or a word that points back. All of it is bounded, whatever the
+text holds, so that ten thousand names cost what a few hundred words cost.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from app.context.resolution import Alternative, Entity, Method
 from app.features.knowledge.entities import SHIPPED, Confidences, LearnedNames, Match, Thing, UsedAlias
 from app.features.knowledge.ontology import NO_ONTOLOGY, EntityType, Ontology
 
-# Words by which names are told from other words. English.
+# --- words by which names are told from other words: English -------------------------------------------------------------
 
 _STOP_TEXT = """
 a about above after again all already also am an and any anybody anyone anything are as ask at back be because been before
@@ -62,6 +63,8 @@ wrote
 VERBS = frozenset(_VERBS_TEXT.split())
 """What one who has a name does: before these a sentence's first word is one, too."""
 
+
+# --- mentions ------------------------------------------------------------------------------------------------------------
 
 MAX_CHARS = 2400
 """Characters of a text that are looked at: half at its beginning, half at its end, where a question stands after
@@ -111,7 +114,6 @@ class TextSpan(NamedTuple):
     norm: str
 
     def overlaps(self, other: TextSpan) -> bool:
-        """Whether they share a character."""
         return self.start < other.end and other.start < self.end
 
 
@@ -193,11 +195,6 @@ def whole(text: str, ontology: Ontology = NO_ONTOLOGY) -> Mentions:
     types = list(ontology.types.values())
     pointers = [each for each in _pointers(text, _words(text), _nouns(types)) if each.piece.norm == piece.norm]
     return Mentions((piece,), tuple(_keys((piece,), types)), () if pointers else (piece,), tuple(pointers[:1]))
-
-
-def count_words(text: str) -> int:
-    """Words of a text, as far as it is looked at."""
-    return len(_words(text))
 
 
 def _words(text: str) -> list[_Word]:
@@ -412,9 +409,7 @@ def _names_it(word: _Word) -> bool:
     return (_is_capital(word) and not _is_common(word)) or any(map(str.isdigit, word.text))
 
 
-# --- What a mention most likely means, as plain functions: stages 1 to 5 of seed 004, and what a text teaches. Pure.
-
-# What the resolution of mentions is told, and what it asks a business's own database. Pure.
+# --- what a business's own database is asked -----------------------------------------------------------------------------
 
 
 class RowQuery(NamedTuple):
@@ -451,7 +446,7 @@ class Finder(Protocol):
     async def find(self, tenant: UUID, mentions: Sequence[RowQuery]) -> FoundEntities: ...
 
 
-# What a mention most likely means, by what was looked up: stages 1 to 3 of seed 004 and what the domain found. Pure.
+# --- what a mention means, by what was looked up: stages 1 to 3, and what the domain found -------------------------------
 
 USES = 0.1
 """What ln(1 + uses) adds to an alias's rank (stage 2, "ORDER BY")."""
@@ -487,8 +482,6 @@ class Meaning(NamedTuple):
 
 
 class Occurrence(NamedTuple):
-    """What stands in a text, and what it may mean."""
-
     piece: TextSpan
     outcome: Meaning
 
@@ -611,7 +604,7 @@ def _distinct(rated: Iterable[tuple[Entity, float]]) -> tuple[Alternative, ...]:
     return tuple(found.values())[:MAX_ALTERNATIVES]
 
 
-# What words that point back mean (stage 4 of seed 004), and which alternative a user picks (stage 5). Pure.
+# --- what words that point back mean (stage 4), and which alternative a user picks (stage 5) -----------------------------
 
 WINDOW = 10
 """Messages before this one that count (seed 004: "last 10 messages")."""
@@ -659,13 +652,6 @@ class Antecedent(NamedTuple):
     here: bool = False
 
 
-class PickedAlternative(NamedTuple):
-    """An alternative that a message picks, by these of its words."""
-
-    choice: Alternative
-    piece: TextSpan
-
-
 def refer(pointer: Pointer, antecedents: Sequence[Antecedent], ontology: Ontology) -> tuple[Antecedent, ...]:
     """Whom a pointer may mean, the likeliest first: those named last, first. "The customer" is a customer; "they" are
     rather people or organisations, "it" is rather neither; "she" is a person."""
@@ -690,48 +676,52 @@ def _is(entity: Entity, ontology: Ontology, nouns: frozenset[str]) -> bool:
 
 def may_pick(text: str) -> bool:
     """Whether a text is short enough to be an answer to "which one?"."""
-    return len(text) <= PICK_CHARS and count_words(text) <= PICK_WORDS
+    return len(text) <= PICK_CHARS and len(_words(text)) <= PICK_WORDS
 
 
-def pick(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
-    """The one of `options` that a text picks: by id, by its name or words of it that no other has, or by its place."""
+def pick(text: str, asked: Occurrence) -> ChosenAlternative | None:
+    """The alternative of an earlier mention that a text picks: by id, by its name or words of it that no other has, or by its
+    place."""
+    options = asked.outcome.options
     if not may_pick(text) or len(options) < 2:
         return None
-    return _by_id(text, options) or _by_name(text, options) or _by_place(text, options)
+    picked = _by_id(text, options) or _by_name(text, options) or _by_place(text, options)
+    return ChosenAlternative(asked, *picked) if picked is not None else None
 
 
-def _by_id(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
+_Picked = tuple[Alternative, TextSpan]
+
+
+def _by_id(text: str, options: Sequence[Alternative]) -> _Picked | None:
     low = text.casefold()
     for option in options:
         for name in (option.entity.id, option.entity.id.partition(":")[2]):
             # A key may be a single digit, which is a place first.
             at = low.find(name.casefold()) if len(name) > 2 else -1
-            if at >= 0 and len(low) == len(text) and _stands_alone(low, at, at + len(name)):
-                return PickedAlternative(option, _cut(text, at, at + len(name)))
+            end = at + len(name)
+            alone = at >= 0 and not (low[at - 1 : at].isalnum() or low[end : end + 1].isalnum())
+            if alone and len(low) == len(text):
+                return option, _cut(text, at, end)
     return None
 
 
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    return not (text[start - 1 : start].isalnum() or text[end : end + 1].isalnum())
-
-
-def _by_name(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
+def _by_name(text: str, options: Sequence[Alternative]) -> _Picked | None:
     grams = {each.norm: each for each in reversed(find(text).grams)}
     names = [normalise(each.entity.name) for each in options]
     whole = [n for n, name in enumerate(names) if name in grams]
     if len(whole) == 1:
-        return PickedAlternative(options[whole[0]], grams[names[whole[0]]])
+        return options[whole[0]], grams[names[whole[0]]]
     words = [set(re.findall(r"\w+", name)) for name in names]
     found = []
     for n, own in enumerate(words):
         others = set().union(*(each for m, each in enumerate(words) if m != n))
         hits = [grams[word] for word in own - others if word in grams]
         if hits:
-            found.append(PickedAlternative(options[n], min(hits, key=lambda piece: piece.start)))
+            found.append((options[n], min(hits, key=lambda piece: piece.start)))
     return found[0] if len(found) == 1 else None
 
 
-def _by_place(text: str, options: Sequence[Alternative]) -> PickedAlternative | None:
+def _by_place(text: str, options: Sequence[Alternative]) -> _Picked | None:
     match = _ORDINAL.search(text)
     if match is None:
         return None
@@ -739,11 +729,14 @@ def _by_place(text: str, options: Sequence[Alternative]) -> PickedAlternative | 
         n = len(options) - 1 if nth.casefold() in ("last", "latter") else _NTH[nth.casefold()]
     else:
         n = _NUMBER[(match["number"] or match["bare"]).casefold()]
-    return PickedAlternative(options[n], _cut(text, *match.span())) if n < len(options) else None
+    return (options[n], _cut(text, *match.span())) if n < len(options) else None
 
 
 def _cut(text: str, start: int, end: int) -> TextSpan:
     return TextSpan(start, end, text[start:end], normalise(text[start:end]))
+
+
+# --- what a text teaches -------------------------------------------------------------------------------------------------
 
 
 def stated(

@@ -46,7 +46,9 @@ from app.features.knowledge.resolution import (
 )
 from app.tasks import Supervisor
 
-# Lazy discovery in the business's own database (seed 004), remembered for a while: most words are no thing, every turn.
+# --- lazy discovery in the business's own database -----------------------------------------------------------------------
+#
+# What it has, and has not, is remembered for a while (seed 004): most words are no thing, every turn.
 
 MAX_WANTED = 8
 """Mentions of a text, and of those before it, that are looked for."""
@@ -116,7 +118,8 @@ class Discovery:
         return sought
 
 
-__all__ = ["EarlierMessage", "Finder", "FoundRow", "ResolvedText", "Resolver", "RowQuery", "Who", "things_of"]
+# --- a text --------------------------------------------------------------------------------------------------------------
+
 MAX_EARLIER_CHARS = 600
 """Of each earlier message: what a thing is named by stands there, not the whole of a paste."""
 MAX_EARLIER_GRAMS = 2000
@@ -158,26 +161,6 @@ class Resolver:
         self._store = store
         self._discovery = Discovery(finder, clock)
 
-    async def resolve_text(
-        self,
-        who: Who,
-        text: str,
-        recent: Sequence[EarlierMessage],
-        ontology: Ontology,
-        *,
-        now: datetime,
-        teach: bool = False,
-    ) -> tuple[Resolution, ...]:
-        """What the things are that `text` names, in its order, each once; ambiguous mentions with their alternatives, and none
-        that is unknown. `recent`: the messages before it, oldest first. `teach`: also learn from it, at once.
-
-        Raises StoreUnavailable.
-        """
-        study = await self.study(who, text, recent, ontology, now=now)
-        if teach:
-            await self._store.teach(who.tenant, who.user, study.lessons, now)
-        return study.resolutions
-
     async def resolve_mention(
         self,
         who: Who,
@@ -186,12 +169,11 @@ class Resolver:
         ontology: Ontology,
         *,
         now: datetime,
-        teach: bool = False,
     ) -> Resolution:
-        """What `mention`, as a whole, means; without an entity: nothing that is known, or one of the alternatives."""
-        study = await self._study(who, mention, whole(mention, ontology), recent, ontology, now)
-        if teach:
-            await self._store.teach(who.tenant, who.user, study.lessons, now)
+        """What `mention`, as a whole, means; without an entity: nothing that is known, or one of the alternatives. What it
+        teaches is written."""
+        study = await self.study(who, mention, recent, ontology, now=now, mentions=whole(mention, ontology))
+        await self._store.teach(who.tenant, who.user, study.lessons, now)
         return study.resolutions[0] if study.resolutions else Resolution(plain(mention), 0, None)
 
     async def study(
@@ -203,10 +185,34 @@ class Resolver:
         *,
         now: datetime,
         until: float | None = None,
+        mentions: Mentions | None = None,
     ) -> ResolvedText:
-        """As `resolve_text`, with what the text teaches, for `teach`. `until`: monotonic seconds, how long the business's own
-        database may be waited for; what is known without it is told all the same."""
-        return await self._study(who, text, find(text, ontology), recent, ontology, now, until)
+        """What the things are that `text` names, in its order, each once; ambiguous mentions with their alternatives, and none
+        that is unknown; and what the text teaches, for `teach`. `recent`: the messages before it, oldest first. `until`:
+        monotonic seconds, how long the business's own database may be waited for; what is known without it is told all the
+        same. `mentions`: what of the text is looked at; None: all that may name a thing. Raises StoreUnavailable."""
+        new = _Text(text, mentions or find(text, ontology))
+        earlier = _earlier(new, recent, ontology)
+        texts = [new, *earlier]
+        sure = await self._store.confidences()
+        await self._look_up(who, texts, now, sure)
+        away = await self._discover(who, texts, ontology, until, sure)
+        choice = _chosen(new, earlier, sure)
+        if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in new.clear()]:
+            new.hits = [each for each in new.hits if not each.piece.overlaps(choice.piece)] + [
+                Occurrence(choice.piece, Meaning("disambiguation", (choice.option,), True))
+            ]
+        direct = _once(sorted(new.hits, key=lambda each: each.piece.start))
+        named = {each.outcome.best.entity.id for each in direct if each.outcome.clear}
+        pointing = [
+            each for each in _pointing(new, earlier, ontology, sure) if each.entity and each.entity.id not in named
+        ]
+        resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
+        return ResolvedText(
+            tuple(sorted(resolutions, key=lambda each: each.start)),
+            lessons_of(new.hits, choice, [each.entity.id for each in pointing if each.entity], now, sure),
+            away,
+        )
 
     async def teach(
         self,
@@ -219,39 +225,6 @@ class Resolver:
         """Write what a text teaches in the caller's transaction: once, if that is done once. `session`: where it was said."""
         told = lessons if session is None else lessons.learned_from(session)
         await self._store.teach_in(connection, who.tenant, who.user, told, now)
-
-    async def _study(
-        self,
-        who: Who,
-        said: str,
-        mentions: Mentions,
-        recent: Sequence[EarlierMessage],
-        ontology: Ontology,
-        now: datetime,
-        until: float | None = None,
-    ) -> ResolvedText:
-        text = _Text(said, mentions)
-        earlier = _earlier(text, recent, ontology)
-        texts = [text, *earlier]
-        sure = await self._store.confidences()
-        await self._look_up(who, texts, now, sure)
-        away = await self._discover(who, texts, ontology, until, sure)
-        choice = _chosen(text, earlier, sure)
-        if choice is not None and choice.option.entity not in [each.outcome.best.entity for each in text.clear()]:
-            text.hits = [each for each in text.hits if not each.piece.overlaps(choice.piece)] + [
-                Occurrence(choice.piece, Meaning("disambiguation", (choice.option,), True))
-            ]
-        direct = _once(sorted(text.hits, key=lambda each: each.piece.start))
-        named = {each.outcome.best.entity.id for each in direct if each.outcome.clear}
-        pointing = [
-            each for each in _pointing(text, earlier, ontology, sure) if each.entity and each.entity.id not in named
-        ]
-        resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
-        return ResolvedText(
-            tuple(sorted(resolutions, key=lambda each: each.start)),
-            lessons_of(text.hits, choice, [each.entity.id for each in pointing if each.entity], now, sure),
-            away,
-        )
 
     async def _look_up(self, who: Who, texts: Sequence[_Text], now: datetime, sure: Confidences) -> None:
         grams, spans, most = set[str](), list[str](), MAX_EARLIER_GRAMS
@@ -304,11 +277,6 @@ class Resolver:
         return away
 
 
-def things_of(resolutions: Iterable[Resolution]) -> tuple[str, ...]:
-    """Ids of the things that a text is about, each once: what a memory of it is tied to."""
-    return tuple(dict.fromkeys(each.entity.id for each in resolutions if each.entity is not None))
-
-
 def _earlier(text: _Text, recent: Sequence[EarlierMessage], ontology: Ontology) -> list[_Text]:
     """The messages before that matter, the latest first: all, where something points back; else the user's last one, if this
     may be an answer to what was ambiguous in it."""
@@ -340,13 +308,13 @@ def _chosen(text: _Text, earlier: Sequence[_Text], sure: Confidences) -> ChosenA
     """Stage 5: what was ambiguous in the user's last message, and is picked now."""
     asked = next((each for each in earlier if each.role == "user"), None)
     for hit in asked.hits if asked is not None else ():
-        picked = pick(text.said, hit.outcome.options) if not hit.outcome.clear else None
+        picked = pick(text.said, hit) if not hit.outcome.clear else None
         # What these words mean by themselves is no choice of another thing.
         if picked is not None and not any(
-            each.piece.overlaps(picked.piece) and each.outcome.best.entity != picked.choice.entity
+            each.piece.overlaps(picked.piece) and each.outcome.best.entity != picked.option.entity
             for each in text.clear()
         ):
-            return ChosenAlternative(hit, picked.choice._replace(confidence=sure.choice), picked.piece)
+            return picked._replace(option=picked.option._replace(confidence=sure.choice))
     return None
 
 

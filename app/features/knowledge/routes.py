@@ -1,4 +1,5 @@
-"""/api/v1/ontology: what the tables of a tenant's domains mean (seed 004, table 8)."""
+"""/api/v1/ontology: what the tables of a tenant's domains mean (seed 004, table 8). /api/v1/entities: the things that are
+spoken of, what they are called, and what a mention means."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Path, Query
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, clean, decode_cursor, paged
@@ -22,13 +24,15 @@ from app.context.resolution import EarlierMessage, Resolution, Who
 from app.errors import BadRequest, Forbidden, NotFound
 from app.features.knowledge.entities import EntityStore, StoredAlias, StoredEntity, UsedAlias
 from app.features.knowledge.ontologies import OntologyStore, rows_of
-from app.features.knowledge.ontology import NO_ONTOLOGY, Ontology
-from app.features.knowledge.ontology_yaml import MAX_BYTES, MAX_NAME_BYTES, YamlFinding, read
+from app.features.knowledge.ontology import Ontology
+from app.features.knowledge.ontology_yaml import MAX_BYTES, MAX_NAME_BYTES, read
 from app.features.knowledge.resolution import MAX_MENTION_CHARS, WINDOW, chosen, normalise, stated
 from app.features.knowledge.resolve import Resolver
 from app.store.ids import NIL, issued
 from app.store.sessions import Sessions
 from app.store.tenancy import UserRef
+
+# --- /api/v1/ontology ----------------------------------------------------------------------------------------------------
 
 MAX_ERRORS_TOLD = 5
 """Errors of a file that one answer tells; the command `mneme ontology check` tells all."""
@@ -91,7 +95,6 @@ class Removed(BaseModel):
 
 
 def ontology_router(gate: Gate, store: OntologyStore) -> APIRouter:
-    """The routes of /api/v1/ontology."""
     routes = _OntologyRoutes(store)
     router = gate.router("knowledge")
     router.add_api_route("/ontology", routes.get, methods=["GET"], response_model=OntologyOut)
@@ -100,15 +103,14 @@ def ontology_router(gate: Gate, store: OntologyStore) -> APIRouter:
     return router
 
 
-class _OntologyRoutes:
-    def __init__(self, store: OntologyStore) -> None:
-        self._store = store
+class _OntologyRoutes(Struct, frozen=True):
+    store: OntologyStore
 
     async def get(self, scope: Admitted) -> OntologyOut:
         """Read the ontologies of the tenant's domains, with the YAML of each. Not with a key made for one user."""
         if scope.confined is not None:
             raise Forbidden("This key was made for one user, and this is the tenant's.")
-        rows = await self._store.read(scope.tenant)
+        rows = await self.store.read(scope.tenant)
         return OntologyOut(
             domains=[
                 DomainOut(
@@ -116,7 +118,7 @@ class _OntologyRoutes:
                     types=[dict(spec) for spec in rows.types if spec["domain"] == each.domain],
                     relations=[RelationOut(**row._asdict()) for row in rows.relations if row.domain == each.domain],
                 )
-                for each in await self._store.sources(scope.tenant)
+                for each in await self.store.sources(scope.tenant)
             ]
         )
 
@@ -137,25 +139,19 @@ class _OntologyRoutes:
         if draft.domain != domain:
             raise BadRequest(f"The file is of the domain {draft.domain}, not of {domain}.", param="source")
         types, relations = rows_of(draft)
-        version = await self._store.load(scope.tenant, domain, body.source, types, relations)
-        findings = [_finding(each) for each in reading.findings]
+        version = await self.store.load(scope.tenant, domain, body.source, types, relations)
+        findings = [FindingOut(**each._asdict()) for each in reading.findings]
         return LoadedOut(domain=domain, version=version, types=len(types), relations=len(relations), findings=findings)
 
     async def delete(self, scope: Admitted, domain: _Domain) -> Removed:
         """Take a domain's ontology away: from then on nothing is asked there."""
         check_admin(scope)
-        if not await self._store.remove(scope.tenant, domain):
+        if not await self.store.remove(scope.tenant, domain):
             raise NotFound("There is no ontology of this domain.")
         return Removed(domain=domain, removed=True)
 
 
-def _finding(finding: YamlFinding) -> FindingOut:
-    return FindingOut(**finding._asdict())
-
-
-# --- /api/v1/entities: the things that are spoken of, what they are called, and what a mention means (seed 004).
-
-# The bodies of /api/v1/entities.
+# --- /api/v1/entities ----------------------------------------------------------------------------------------------------
 
 MAX_TYPE_CHARS = 64
 MAX_ID_CHARS = 256
@@ -298,11 +294,6 @@ _KEY = re.compile(r"\W+")
 OntologyOf = Callable[[UUID], Awaitable[Ontology]]
 
 
-async def without_ontology(_: UUID) -> Ontology:
-    """Of tenants that have no database of their own."""
-    return NO_ONTOLOGY
-
-
 def entities_router(
     gate: Gate,
     entities: EntityStore,
@@ -310,9 +301,8 @@ def entities_router(
     sessions: Sessions,
     clock: Clock,
     intake_check: IntakeCheck,
-    ontology_of: OntologyOf = without_ontology,
+    ontology_of: OntologyOf,
 ) -> APIRouter:
-    """The routes of /api/v1/entities."""
     routes = _EntityRoutes(entities, resolver, sessions, clock, intake_check, ontology_of)
     router = gate.router("entities")
     one, aliases = "/entities/{entity_id}", "/entities/{entity_id}/aliases"
@@ -331,22 +321,13 @@ def entities_router(
     return router
 
 
-class _EntityRoutes:
-    def __init__(
-        self,
-        entities: EntityStore,
-        resolver: Resolver,
-        sessions: Sessions,
-        clock: Clock,
-        intake_check: IntakeCheck,
-        ontology_of: OntologyOf,
-    ) -> None:
-        self._entities = entities
-        self._resolver = resolver
-        self._sessions = sessions
-        self._clock = clock
-        self._intake_check = intake_check
-        self._ontology_of = ontology_of
+class _EntityRoutes(Struct, frozen=True):
+    entities: EntityStore
+    resolver: Resolver
+    sessions: Sessions
+    clock: Clock
+    intake_check: IntakeCheck
+    ontology_of: OntologyOf
 
     async def listing(
         self,
@@ -359,7 +340,7 @@ class _EntityRoutes:
         """List things, by id: the tenant's, and those of a user who is named."""
         (after,) = decode_cursor(cursor, (str,)) or (None,)
         named = scope.named()
-        rows = await self._entities.page(
+        rows = await self.entities.page(
             scope.tenant,
             named.id if named else None,
             kind=kind,
@@ -373,11 +354,11 @@ class _EntityRoutes:
     async def create(self, scope: Admitted, body: EntityIn) -> EntityOut:
         """Make a thing by hand: a user's own, or the whole tenant's. 409: there is one of that id."""
         named = scope.named(body.user)
-        self._intake_check.check(body.name, param="name")
+        self.intake_check.check(body.name, param="name")
         norm = normalise(body.name)
         entity = f"{body.type}:{body.key or _KEY.sub('_', norm)}"
         _check_properties(body.properties)
-        row = await self._entities.create(scope.tenant, named, entity, body.type, body.name, norm, body.properties)
+        row = await self.entities.create(scope.tenant, named, entity, body.type, body.name, norm, body.properties)
         return _out(row, named)
 
     async def get(self, scope: Admitted, entity_id: Segment) -> EntityOut:
@@ -391,16 +372,16 @@ class _EntityRoutes:
         named = scope.named()
         row = await self._mine(scope, entity_id, named)
         _check_properties(body.properties or {})
-        self._intake_check.check(body.name or "", param="name")
+        self.intake_check.check(body.name or "", param="name")
         norm = normalise(body.name) if body.name is not None else None
-        if not await self._entities.change(scope.tenant, row.user_id, entity_id, body.name, norm, body.properties):
+        if not await self.entities.change(scope.tenant, row.user_id, entity_id, body.name, norm, body.properties):
             raise NotFound("There is no such thing.")
         return _out(await self._one(scope, entity_id, named), named)
 
     async def delete(self, scope: Admitted, entity_id: Segment) -> EntityDeleted:
         """Take a thing away, and what it was called. What was remembered of it stays; what has a row is found there again."""
         row = await self._mine(scope, entity_id, scope.named())
-        if not await self._entities.delete(scope.tenant, row.user_id, entity_id):
+        if not await self.entities.delete(scope.tenant, row.user_id, entity_id):
             raise NotFound("There is no such thing.")
         return EntityDeleted(id=entity_id, deleted=True)
 
@@ -411,22 +392,17 @@ class _EntityRoutes:
         after = decode_cursor(cursor, (str, UUID))
         named = scope.named()
         await self._one(scope, entity_id, named)
-        rows = await self._entities.aliases(
-            scope.tenant,
-            named.id if named else None,
-            entity_id,
-            after=after and (after[0], after[1]),
-            limit=limit + 1,
-        )
+        user = named.id if named else None
+        rows = await self.entities.aliases(scope.tenant, user, entity_id, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.alias_norm, row.user_id))
         return AliasPage(aliases=[_alias(row, named) for row in page], next=following)
 
     async def add_alias(self, scope: Admitted, entity_id: Segment, body: AliasIn) -> AliasOut:
         """Say what a thing is called, too: by a user, or by the whole tenant. Of a user it is then what these words mean."""
         named = scope.named(body.user)
-        self._intake_check.check(body.alias, param="alias")
+        self.intake_check.check(body.alias, param="alias")
         taught = stated(
-            body.alias, entity_id, own=named is not None, confidence=(await self._entities.confidences()).alias
+            body.alias, entity_id, own=named is not None, confidence=(await self.entities.confidences()).alias
         )
         return await self._state(scope, named, taught)
 
@@ -434,11 +410,11 @@ class _EntityRoutes:
         """Take an alias away. 403: it is the whole tenant's, and the key is one user's."""
         named = scope.named()
         alias = issued(alias_id)
-        owner = await self._entities.owner_of_alias(scope.tenant, named.id if named else None, entity_id, alias)
+        owner = await self.entities.owner_of_alias(scope.tenant, named.id if named else None, entity_id, alias)
         if alias is None or owner is None:
             raise NotFound("There is no such alias.")
         _check_owner(scope, owner)
-        if not await self._entities.delete_alias(scope.tenant, owner, entity_id, alias):
+        if not await self.entities.delete_alias(scope.tenant, owner, entity_id, alias):
             raise NotFound("There is no such alias.")
         return AliasDeleted(id=alias, deleted=True)
 
@@ -448,43 +424,34 @@ class _EntityRoutes:
         user = scope.user(body.user)
         recent: list[EarlierMessage] = []
         if body.session is not None:
-            session = await session_of(self._sessions, scope.tenant, body.session, user.id)
+            session = await session_of(self.sessions, scope.tenant, body.session, user.id)
             if session is None:
                 raise NotFound("There is no such session.", param="session")
-            said = await self._entities.recent(scope.tenant, user.id, session.session_id, WINDOW)
+            said = await self.entities.recent(scope.tenant, user.id, session.session_id, WINDOW)
             recent = [EarlierMessage(*each) for each in said]
         if body.text is not None:
             recent.append(EarlierMessage("user", body.text))
-        found = await self._resolver.resolve_mention(
-            Who(scope.tenant, user.id),
-            body.mention,
-            recent,
-            await self._ontology_of(scope.tenant),
-            now=self._clock.now(),
-            teach=True,
-        )
+        who, ontology = Who(scope.tenant, user.id), await self.ontology_of(scope.tenant)
+        found = await self.resolver.resolve_mention(who, body.mention, recent, ontology, now=self.clock.now())
         return _resolved(found)
 
     async def choose(self, scope: Admitted, body: ChooseIn) -> AliasOut:
         """Say which thing a user means by a mention: it means that from now on."""
-        self._intake_check.check(body.mention, param="mention")
-        return await self._state(
-            scope,
-            scope.user(body.user),
-            chosen(body.mention, body.entity, [], self._clock.now(), await self._entities.confidences()),
-            param="entity",
-        )
+        self.intake_check.check(body.mention, param="mention")
+        sure = await self.entities.confidences()
+        taught = chosen(body.mention, body.entity, [], self.clock.now(), sure)
+        return await self._state(scope, scope.user(body.user), taught, param="entity")
 
     async def _state(
         self, scope: CallerScope, user: UserRef | None, taught: UsedAlias, param: str | None = None
     ) -> AliasOut:
-        found = await self._entities.state(scope.tenant, user, taught)
+        found = await self.entities.state(scope.tenant, user, taught)
         if found is None:
             raise NotFound("There is no such thing.", param=param)
         return _alias(found, user)
 
     async def _one(self, scope: CallerScope, entity: str, user: UserRef | None) -> StoredEntity:
-        found = await self._entities.one(scope.tenant, user.id if user else None, entity)
+        found = await self.entities.one(scope.tenant, user.id if user else None, entity)
         if found is None:
             raise NotFound("There is no such thing.")
         return found

@@ -1,7 +1,8 @@
-"""Drafts an ontology from what a database's catalog says: keys, foreign keys, names, comments. Pure.
+"""An ontology drafted from what a database's catalog says (keys, foreign keys, names, comments), and one held against the
+tables that it names: what is missing, slow or dangerous, with the line of the YAML. Pure.
 
-What it guesses is said beside it, for a person to look at; what it cannot use (tables without a key of one column) is left out
-and named. The draft loads as it is.
+What a draft guesses is said beside it, for a person to look at; what it cannot use (tables without a key of one column) is left
+out and named. The draft loads as it is.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _NEVER = re.compile(
 )
 """Columns that are not told unless somebody asks for it: secrets, what is private, what is long."""
 _PERIODS = ("updated", "modified", "deleted", "synced")
+_TIMES = ("date", "timestamp", "timestamptz")
 
 
 class CatalogTable(NamedTuple):
@@ -51,7 +53,6 @@ class ForeignKey(NamedTuple):
 
 
 def draft(domain: str, tables: Sequence[CatalogTable], keys: Sequence[ForeignKey]) -> str:
-    """An ontology's YAML."""
     used = [each for each in tables if len(each.key) == 1 and _sayable(each)]
     names = _type_names(used)
     by_table = {(each.schema, each.name): each for each in used}
@@ -77,7 +78,6 @@ def draft(domain: str, tables: Sequence[CatalogTable], keys: Sequence[ForeignKey
 
 
 def _column_type(name: str, table: CatalogTable, foreign: set[str], last: Counter[str]) -> Iterator[str]:
-    """The lines of one type."""
     columns = {column.name: column for column, _ in table.columns}
     key = table.key[0]
     title = next(
@@ -171,7 +171,7 @@ def _name(text: str) -> str:
 
 def _time(name: str, columns: Mapping[str, DomainColumn]) -> str | None:
     """When it was: a date of its own rather than one of the record's."""
-    dated = [each for each, column in columns.items() if column.family in ("date", "timestamp", "timestamptz")]
+    dated = [each for each, column in columns.items() if column.family in _TIMES]
     dated = [each for each in dated if not each.startswith(_PERIODS)]
     own = name.split("_")[-1]
     ranks = (f"{own}_date", f"{own}ed_at", "date", f"{own}_at")
@@ -206,9 +206,7 @@ def _comment(text: str) -> str:
     return " ".join("".join(each if each.isprintable() else " " for each in text).split())[:80]
 
 
-# --- An ontology held against the tables that it names: what is missing, slow or dangerous, with the line of the YAML. Pure.
-
-_TIMES = ("date", "timestamp", "timestamptz")
+# --- an ontology held against its tables ---------------------------------------------------------------------------------
 
 
 def check(draft: OntologyDraft, tables: Mapping[str, Table], *, allow_writer: bool = False) -> tuple[YamlFinding, ...]:

@@ -1,7 +1,7 @@
 """Paging: old tool results of a long session shown shorter, and what its model asks of them (docs/explanation/paging.md).
 
-`addon` takes part in chats by `pager` (`segment`, `shrink*`, `fidelity`, `plan`, `prompt`) and `tool_loop` (`tools`, `stream`,
-`body`, `ledger`, `faults`); the worker's jobs are in `shrink_job` and `object_memories`; `store` has what is kept of it.
+`pager` takes part in chats (`segment`, `shrink`, `fidelity`, `prompt`), and `tool_loop` in their answers (`tools`, `stream`,
+`body`, `forms`, `faults`); the worker's jobs are in `summaries` and `persistent_objects`; `store` has what is kept of it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fastapi import APIRouter
 
     from app.api.scope import Gate
-    from app.features.paging.addon import PagingAddon
+    from app.features.paging.pager import PagingAddon
     from app.jobs.schedule import Tick
     from app.jobs.worker import Handler
     from app.settings import Settings
@@ -42,9 +42,8 @@ class PagingFeature(Feature):
         yield
 
     def addon(self, process: Process, pool: Pool) -> PagingAddon:
-        from app.features.paging.addon import PagingAddon, RecordedPager
         from app.features.paging.faults import FaultAnswers
-        from app.features.paging.pager import Pager
+        from app.features.paging.pager import Pager, PagingAddon
         from app.features.paging.store import PagingStore
 
         assert process.metrics is not None, "a server's"
@@ -62,9 +61,8 @@ class PagingFeature(Feature):
             memory_cap=self.settings.memory_budget_tokens,
             deadline_s=self.settings.paging_deadline_ms / 1000,
         )
-        then = RecordedPager(store, process.tokenizers, process.counts, nonce_key=lambda: self._secret)
         return PagingAddon(
-            pager, answers, then, settings=self.settings, metrics=process.metrics, clock=clock, tasks=process.tasks
+            pager, answers, settings=self.settings, metrics=process.metrics, clock=clock, tasks=process.tasks
         )
 
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
@@ -80,9 +78,9 @@ class PagingFeature(Feature):
         return (objects_router(gate, sessions, objects, keeper, writer, clock, process.metrics),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:
-        from app.features.paging.persistent_objects import ObjectRememberer, PersistenceReads
+        from app.features.paging.persistent_objects import REMEMBER_OBJECTS, ObjectRememberer
         from app.features.paging.store import PagingStore
-        from app.features.paging.summaries import Shrinker
+        from app.features.paging.summaries import SHRINK, Shrinker
         from app.memory.secrets import unwelcome
         from app.store.learning import LearningStore
 
@@ -93,7 +91,7 @@ class PagingFeature(Feature):
         )
         rememberer = ObjectRememberer(
             LearningStore(pool, sql),
-            PersistenceReads(pool, sql),
+            pool,
             sql,
             clock,
             embedder=embedder,
@@ -101,7 +99,7 @@ class PagingFeature(Feature):
             count=count,
             unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
         )
-        return shrinker.handlers() | rememberer.handlers()
+        return {SHRINK: shrinker.shrink, REMEMBER_OBJECTS: rememberer.remember}
 
     def ticks(self, queries: Queries) -> Sequence[Tick]:
         from app.features.paging.persistent_objects import object_ticks

@@ -1,4 +1,5 @@
-"""What a model asked and was told behind the client's back, put into its later requests, so that its own past is coherent.
+"""What paging does to the bytes of chat completions: what a model asked and was told, put into its later requests; the requests
+of later legs; and one body, made of the legs of a turn whose answers came in one piece.
 
 An answer that came of faults has its exchange in a ledger, by the chain hash of the message that the client knows
 (`context.transcript`): the calls and results of the legs before it, and calls of ours beside the client's own. In a later
@@ -17,9 +18,9 @@ from typing import Any, NamedTuple
 
 import orjson
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
-from app.context.transcript import Transcript, canonical, chain, message_hash
+from app.context.transcript import Transcript
 from app.dialects.chat import CHAT
 from app.dialects.splice import (
     Envelope,
@@ -30,6 +31,7 @@ from app.dialects.splice import (
     escape,
     insert_messages,
     insert_text,
+    parse_object,
     scan,
     splice,
 )
@@ -67,10 +69,6 @@ class HiddenLegs(Struct, frozen=True):
         """With one more leg, and what was answered to its calls."""
         return replace(self, legs=(*self.legs, need.message, *results(need.calls, texts)))
 
-    def with_pending(self, pending: PendingCalls) -> HiddenLegs:
-        """With calls that wait for the client to come back."""
-        return replace(self, beside=pending.calls)
-
     def answered(self, texts: Sequence[str]) -> HiddenLegs:
         """With the results of these calls, in their order."""
         return replace(self, told={call.id: text for call, text in zip(self.beside, texts, strict=True)})
@@ -97,40 +95,16 @@ class HiddenLegs(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """For the ledger's row."""
-        calls = [
-            {
-                "id": c.id,
-                "name": c.name,
-                "arguments": c.arguments,
-                "position": c.position,
-                "cut": c.cut,
-                "other": c.other,
-            }
-            for c in self.beside
-        ]
-        return {"legs": list(self.legs), "beside": calls, "told": self.told}
+        return {"legs": list(self.legs), "beside": [asdict(each) for each in self.beside], "told": self.told}
 
     @classmethod
     def of_json(cls, row: Mapping[str, Any]) -> HiddenLegs:
         return cls(tuple(row["legs"]), tuple(PhantomCall(**each) for each in row["beside"]), row["told"])
 
 
-def key_of(question_chain: bytes, answer: Mapping[str, Any]) -> bytes:
-    """By which the exchange behind an answer is found. `question_chain`: the chain hash up to the last message asked;
-    `answer`: the message as the client has it."""
-    form = canonical(answer)
-    assert form is not None, "an assistant's message has a canonical form"
-    return chain([message_hash(form)], question_chain)[0]
-
-
-def keys_of(transcript: Transcript, start: bytes = b"") -> dict[bytes, int]:
-    """The keys to look up for a request, each with the index of its message. `start`: the chain hash that the transcript goes
-    on from, where Mneme supplies what is before."""
-    if not start:
-        return {key: at for at in transcript.answered if (key := transcript.chains[at]) is not None}
-    known = [at for at, each in enumerate(transcript.hashes) if each is not None]
-    links = dict(zip(known, chain([h for h in transcript.hashes if h is not None], start), strict=True))
-    return {links[at]: at for at in transcript.answered if at in links}
+def keys_of(transcript: Transcript) -> dict[bytes, int]:
+    """The keys by which exchanges are found, chain hashes of answers, each with the index of its message."""
+    return {key: at for at in transcript.answered if (key := transcript.chains[at]) is not None}
 
 
 def insertions(
@@ -153,7 +127,7 @@ def insertions(
 
 
 def expanded(message: Mapping[str, Any], hidden: HiddenLegs) -> list[Mapping[str, Any]]:
-    """The same for a message that Mneme supplies: it, with what goes before and behind it."""
+    """A message with what goes before and behind it."""
     legs, shared = _legs(hidden, message)
     own = dict(message)
     if shared:
@@ -220,10 +194,7 @@ def _among_calls(body: bytes, message: MessageSpan, calls: Iterable[PhantomCall]
     return made
 
 
-# --- One body for the client, made of the legs of a turn whose answers came in one piece. See `paging.stream`, which does the
-# same for streams: put together, a stream and a body of the same legs say the same.
-
-# The requests of later legs, made of the first one's own bytes.
+# --- the requests of later legs, made of the first one's own bytes -------------------------------------------------------
 
 
 def following(body: bytes, need: NeedsLeg, texts: Sequence[str]) -> bytes:
@@ -258,14 +229,15 @@ def _name(tool: bytes) -> object:
     return function.get("name") if isinstance(function, dict) else read.get("name")
 
 
-# An answer in the other form: some servers answer a request for a stream with a body, or the reverse, now and then.
+# --- an answer in the other form -----------------------------------------------------------------------------------------
 #
-# Only for later legs, of which the client has no bytes yet and the first leg has said in which form it gets its answer.
+# Some servers answer a request for a stream with a body, or the reverse, now and then. Only for later legs, of which the client
+# has no bytes yet and the first leg has said in which form it gets its answer.
 
 
-def as_events(body: bytes, *, usage: bool) -> bytes | None:
+def as_events(body: bytes, usage: bool) -> bytes | None:
     """A chat completion as the events of a stream; None where the body is none. `usage`: the client wants it told."""
-    document = _object(body)
+    document = parse_object(body)
     choices = document.get("choices") if document is not None else None
     if document is None or not isinstance(choices, list) or document.get("error"):
         return None
@@ -303,17 +275,12 @@ def as_body(stream: bytes) -> bytes | None:
     return dump({**head, "choices": choices} | ({"usage": answer.usage} if answer.usage else {}))
 
 
-def _object(body: bytes) -> dict[str, Any] | None:
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    return document if isinstance(document, dict) else None
+# --- one body, made of those of the legs ---------------------------------------------------------------------------------
+#
+# `stream` does the same for streams: put together, a stream and a body of the same legs say the same.
 
 
 class WholeBody(NamedTuple):
-    """The body for the client."""
-
     data: bytes
     pending: PendingCalls | None = None
 
@@ -333,11 +300,8 @@ class PhantomBody:
     def feed(self, body: bytes) -> WholeBody | NeedsLeg:
         """The whole body of the next leg. What cannot be read is passed on as it is."""
         self.leg += 1
-        try:
-            document = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return WholeBody(body)
-        if not isinstance(document, dict) or not isinstance(document.get("choices"), list) or document.get("error"):
+        document = parse_object(body)
+        if document is None or not isinstance(document.get("choices"), list) or document.get("error"):
             return WholeBody(body)
         chunk = ChatChunk(body, body, document)
         message = chunk.part.get("message")
@@ -390,26 +354,26 @@ class PhantomBody:
         made: list[Insertion] = []
         if not any(self._said.values()):
             return made
-        for message in _messages(body, at):
-            if self._said.get("content"):
-                text = insert_text(body, message, self._said["content"])
-                made += [text] if text is not None else []
-            spans = dict(entries(body, message.start))
-            for name in THOUGHTS:
-                if not (thought := self._said.get(name)):
-                    continue
-                span = spans.get(name)
-                if span is None:
-                    made.append(Insertion(message.start + 1, b'"%s":"%s",' % (name.encode(), escape(thought))))
-                elif body[span.start : span.start + 1] == b'"':
-                    made.append(Insertion(span.start + 1, escape(thought)))
-                else:
-                    made.append(Insertion(span.start, b'"' + escape(thought) + b'"', span.end - span.start))
+        message = _message(body, at)
+        if self._said.get("content"):
+            text = insert_text(body, message, self._said["content"])
+            made += [text] if text is not None else []
+        spans = dict(entries(body, message.start))
+        for name in THOUGHTS:
+            if not (thought := self._said.get(name)):
+                continue
+            span = spans.get(name)
+            if span is None:
+                made.append(Insertion(message.start + 1, b'"%s":"%s",' % (name.encode(), escape(thought))))
+            elif body[span.start : span.start + 1] == b'"':
+                made.append(Insertion(span.start + 1, escape(thought)))
+            else:
+                made.append(Insertion(span.start, b'"' + escape(thought) + b'"', span.end - span.start))
         return made
 
 
-def _messages(body: bytes, at: int) -> list[MessageSpan]:
-    """Where the message of the choice at position `at` lies."""
+def _message(body: bytes, at: int) -> MessageSpan:
+    """Where the message of the choice at position `at` lies, which has one."""
     top = dict(entries(body, body.index(b"{")))
     choice = dict(entries(body, top["choices"].start))[at]
-    return [MessageSpan(*span) for name, span in entries(body, choice.start) if name == "message"][-1:]
+    return MessageSpan(*dict(entries(body, choice.start))["message"])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.features.paging.values import (
@@ -26,37 +26,18 @@ from app.features.paging.values import (
     shown_tokens,
 )
 
-# How full the prompt is: the zones of seed 002 (§1.5, §3.2), and the sums of its pressure query (§2.4). Pure.
+# --- how full the prompt is ----------------------------------------------------------------------------------------------
 
-ZONES = (Zone.NORMAL, Zone.CAUTION, Zone.WARNING, Zone.CRITICAL, Zone.EMERGENCY)
 BORDERS: Mapping[Zone, float] = MappingProxyType(
     {Zone.NORMAL: 0.0, Zone.CAUTION: 0.60, Zone.WARNING: 0.75, Zone.CRITICAL: 0.85, Zone.EMERGENCY: 0.95}
 )
 """Where each zone begins, tokens ÷ budget. The seed has one point of them: 78 % is WARNING."""
+ZONES = tuple(BORDERS)
 HYSTERESIS = 0.05
 """How far below its border a zone is left again: one answer more or less must not be another zone."""
 
 
-class Pressure(Struct, frozen=True):
-    """What the seed's query tells of a session's objects (§2.4). `at`: objects at L0 to L4."""
-
-    tokens: int
-    at: tuple[int, int, int, int, int]
-    pinned: int
-
-
-def pressure(objects: Iterable[SemanticObject]) -> Pressure:
-    """Seed 002 §2.4: tokens of all objects at the level they are shown at, and how many there are of each."""
-    tokens = pinned = 0
-    at = [0, 0, 0, 0, 0]
-    for each in objects:
-        tokens += each.tokens_at(each.fidelity)
-        at[each.fidelity] += 1
-        pinned += each.pinned
-    return Pressure(tokens, (at[0], at[1], at[2], at[3], at[4]), pinned)
-
-
-def zone(tokens: int, budget: int, before: Zone = Zone.NORMAL, borders: Mapping[Zone, float] = BORDERS) -> Zone:
+def zone(tokens: int, budget: int, before: Zone = Zone.NORMAL) -> Zone:
     """The zone of a prompt of so many tokens, where it was `before`: up at a border, down only 0.05 below it.
 
     A budget of 0 or less is an emergency: nothing fits.
@@ -64,9 +45,9 @@ def zone(tokens: int, budget: int, before: Zone = Zone.NORMAL, borders: Mapping[
     if budget <= 0:
         return Zone.EMERGENCY
     share = tokens / budget
-    up = max(each for each in range(len(ZONES)) if share >= borders[ZONES[each]])
+    up = max(each for each in range(len(ZONES)) if share >= BORDERS[ZONES[each]])
     last = ZONES.index(before)
-    while last > up and share < borders[ZONES[last]] - HYSTERESIS:
+    while last > up and share < BORDERS[ZONES[last]] - HYSTERESIS:
         last -= 1
     return ZONES[max(up, last)]
 
@@ -75,6 +56,8 @@ def at_least(one: Zone, other: Zone) -> bool:
     """Whether a zone is as full as the other, or fuller."""
     return ZONES.index(one) >= ZONES.index(other)
 
+
+# --- which objects change ------------------------------------------------------------------------------------------------
 
 TARGET = 0.45
 """Where a batch stops, tokens ÷ budget. Deeper means fewer batches, and more that is shown in part
@@ -105,20 +88,19 @@ EVICT_TARGET = 0.60
 """Where a batch in CRITICAL or above, whose stubs did not reach `TARGET`, stops to evict them, tokens ÷ budget: 150 stubs are a
 third of a window of 32,000 tokens."""
 Size = Callable[[SemanticObject, Fidelity], int]
-NOTHING: Mapping[UUID, float] = MappingProxyType({})
 
 
 class Moment(Struct, frozen=True):
     """What a decision is made on. `other_tokens`: of all in the prompt that is no object; `zone`: of the last turn;
     `relevance`: to the last message, 0 to 1 (absent: 0); `accessed`: objects that the last messages name; `restored`:
-    that the model asked back (full faults); `raised`: that several micro-faults asked about (`verdicts.Verdict.RAISE`);
+    that the model asked back (full faults); `raised`: that several micro-faults asked about (`Fault.raises`);
     `released`: that it said it needs no more; `goal_changed`: the user speaks of something else."""
 
     turn: int
     budget: int
     other_tokens: int
     zone: Zone = Zone.NORMAL
-    relevance: Mapping[UUID, float] = field(default_factory=lambda: NOTHING)
+    relevance: Mapping[UUID, float] = {}
     accessed: frozenset[UUID] = frozenset()
     restored: frozenset[UUID] = frozenset()
     raised: frozenset[UUID] = frozenset()
@@ -232,10 +214,8 @@ class _Work:
             if key in self.objects and self.levels[key] > Fidelity.DETAILED:
                 self._raise(key, Fidelity.DETAILED, Trigger.ACCESS)
         if moment.goal_changed:
-            scores = sorted(
-                ((-score, key) for key, score in moment.relevance.items() if score >= RELEVANT), key=_by_score
-            )
-            for _, key in scores[:MOST_RELEVANT]:
+            scores = sorted((-score, key.int, key) for key, score in moment.relevance.items() if score >= RELEVANT)
+            for *_, key in scores[:MOST_RELEVANT]:
                 if key in self.objects:
                     self._raise(key, Fidelity.FULL, Trigger.GOAL_CHANGE)
 
@@ -292,9 +272,11 @@ class _Work:
         is left."""
         border = BORDERS[Zone.CRITICAL] * self.moment.budget
         newest = max((each.last_accessed for each in self.objects.values()), default=0)
-        spared = [each for each in self._order(self.objects) if each not in set(self._candidates())]
+        free = set(self._candidates())
         groups: list[list[UUID]] = [[], [], []]
-        for key in spared:
+        for key in self._order(self.objects):
+            if key in free:
+                continue
             made = self.objects[key]
             pinned = made.pinned or key in self.moment.restored
             last = made.last_accessed == newest or key in self.moment.restored
@@ -317,8 +299,8 @@ class _Work:
 
     def _asked_back(self, key: UUID) -> bool:
         """Whether the model wanted just this one lately, though there is a newer reading of it."""
-        made = self.objects.get(key)
-        recent = made is not None and made.pinned and self.moment.turn - made.last_accessed < RECENT_TURNS
+        made = self.objects[key]
+        recent = made.pinned and self.moment.turn - made.last_accessed < RECENT_TURNS
         return recent or key in self.moment.restored
 
     def _order(self, keys: Iterable[UUID]) -> list[UUID]:
@@ -356,7 +338,3 @@ class _Work:
             self.tokens += self.size(made, level) - self.size(made, self.levels[key])
             self.levels[key] = level
             self.why[key] = trigger
-
-
-def _by_score(scored: tuple[float, UUID]) -> tuple[float, int]:
-    return scored[0], scored[1].int

@@ -1,5 +1,5 @@
-"""What paging does to the bytes of `/v1/messages`: answers made of several legs, requests of later legs, exchanges of the
-ledger. See `paging.stream`, `paging.body` and `paging.ledger`, which do the same for chat completions.
+"""How each dialect that is paged writes what paging changes (`FORMS`): requests with something shorter, answers made of several
+legs, requests of later legs, exchanges of the ledger. Here for `/v1/messages`; `stream` and `body` do it for chat completions.
 
 A leg's content is kept as the blocks that it was, and goes back like that: the API takes thinking only with its signature, and
 before the calls that came of it. In later requests it stands in the client's own bytes, cut where the leg ended.
@@ -51,7 +51,7 @@ FOLLOWED = frozenset({None, CALLED, "end_turn"})
 """Stop reasons behind which the calls are whole."""
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 
-# --- a request ---------------------------------------------------------------------------------------------------------
+# --- a request -----------------------------------------------------------------------------------------------------------
 
 
 def parts_at(chat: ChatRequest, index: int) -> list[tuple[object, ByteSpan]]:
@@ -92,7 +92,7 @@ def read_again(chat: ChatRequest, span: MessageSpan, insertions: Sequence[Insert
     return element
 
 
-# --- a stream ---------------------------------------------------------------------------------------------------------
+# --- a stream ------------------------------------------------------------------------------------------------------------
 
 
 class MessagesStream(PhantomStream):
@@ -224,18 +224,15 @@ def _is_blank(block: object) -> bool:
     return isinstance(block, Mapping) and block.get("type") == "text" and not str(block.get("text") or "").strip()
 
 
-# --- a body in one piece ----------------------------------------------------------------------------------------------
+# --- a body in one piece -------------------------------------------------------------------------------------------------
 
 
-class MessagesBody:
-    """The engine for bodies, see `body.PhantomBody`."""
+class MessagesBody(body.PhantomBody):
+    """The engine for bodies."""
 
     def __init__(self, names: Names, *, rounds: int = MAX_ROUNDS) -> None:
-        self.leg = 0
-        self._names = names
-        self._rounds = rounds
+        super().__init__(names, rounds=rounds)
         self._id: object = None
-        self._before: dict[str, Any] | None = None
         self._shown: list[bytes] = []
         """The blocks of the legs before, but for our calls."""
 
@@ -297,7 +294,7 @@ class MessagesBody:
         return dict(zip([each.key for each in leg.ours], leg.whole(), strict=True))
 
 
-# --- the requests of later legs ---------------------------------------------------------------------------------------
+# --- the requests of later legs ------------------------------------------------------------------------------------------
 
 
 def following(body: bytes, need: NeedsLeg, texts: Sequence[str]) -> bytes:
@@ -315,7 +312,7 @@ def at_the_limit(body: bytes, names: Names) -> bytes:
     return made if envelope is not None and "tools" in envelope.members else body
 
 
-# --- an answer in the other form --------------------------------------------------------------------------------------
+# --- an answer in the other form -----------------------------------------------------------------------------------------
 
 _GROWN = {"text": ("text", "text_delta"), "thinking": ("thinking", "thinking_delta")}
 """Blocks whose text comes in deltas: its member, and the type of these."""
@@ -372,11 +369,11 @@ def refusal(status: int, body: bytes) -> dict[str, Any]:
     return {"type": "error", "error": {"type": kind, "message": given["message"]}}
 
 
-# --- the ledger -------------------------------------------------------------------------------------------------------
+# --- the ledger ----------------------------------------------------------------------------------------------------------
 
 
 def exchanges(chat: ChatRequest, found: Mapping[int, HiddenLegs]) -> list[Insertion]:
-    """See `ledger.insertions`."""
+    """See `body.insertions`."""
     made: list[Insertion] = []
     for at, hidden in sorted(found.items()):
         place = chat.places[at][0]
@@ -492,7 +489,7 @@ def _among(
     return [*made, Insertion(next(entries(chat.body, first))[1].start, told_bytes)]
 
 
-# --- How each dialect that is paged writes what paging changes: requests with something shorter, and answers made of legs.
+# --- the forms -----------------------------------------------------------------------------------------------------------
 
 
 class PagedForm(Struct, frozen=True):
@@ -510,7 +507,7 @@ class PagedForm(Struct, frozen=True):
     after: Callable[[ChatRequest, int, Sequence[Insertion]], Mapping[str, Any]]
     exchanges: Callable[[ChatRequest, Mapping[int, HiddenLegs]], list[Insertion]]
     stream: Callable[[Names], stream.PhantomStream]
-    body: Callable[[Names], body.PhantomBody | MessagesBody]
+    body: Callable[[Names], body.PhantomBody]
     following: Callable[[bytes, NeedsLeg, Sequence[str]], bytes]
     at_the_limit: Callable[[bytes, Names], bytes]
     as_events: Callable[[bytes, bool], bytes | None]
@@ -527,7 +524,7 @@ FORMS: Mapping[str, PagedForm] = {
         body=body.PhantomBody,
         following=body.following,
         at_the_limit=body.without_tools,
-        as_events=lambda answer, usage: body.as_events(answer, usage=usage),
+        as_events=body.as_events,
         as_body=body.as_body,
         refusal=stream.refusal,
     ),

@@ -1,4 +1,5 @@
-"""What a tool's call was about: the family of the tool, and the key (file, URL, command, query) that a later call may share."""
+"""What a tool's call was about: the family of the tool, and the key (file, URL, command, query) that a later call may share;
+and the names in a content. Pure, linear."""
 
 from __future__ import annotations
 
@@ -60,30 +61,20 @@ _NAMES: Mapping[Family, str] = MappingProxyType(
 _FAMILIES: Mapping[str, Family] = MappingProxyType(
     {name: family for family, names in _NAMES.items() for name in names.split()}
 )
-_PATHS: tuple[str, ...] = (
-    "file_path",
-    "filepath",
-    "path",
-    "target_file",
-    "filename",
-    "file_name",
-    "file",
-    "notebook_path",
+_PATHS = (
+    "file_path filepath path target_file filename file_name file notebook_path relative_path absolute_path"
+    " relative_workspace_path directory dir uri"
 )
-_PATHS += ("relative_path", "absolute_path", "relative_workspace_path", "directory", "dir", "uri")
-_COMMANDS = ("command", "cmd", "script", "code", "commands", "input")
-_QUERIES = ("pattern", "query", "q", "regex", "search_term", "search", "glob", "keyword", "term")
-_URLS = ("url", "uri", "href", "link", "address", "urls")
-_ARGUMENTS: Mapping[Family, tuple[str, ...]] = MappingProxyType(
+_QUERIES = "pattern query q regex search_term search glob keyword term"
+_ARGUMENTS: Mapping[Family, str] = MappingProxyType(
     {
         Family.READ: _PATHS,
         Family.EDIT: _PATHS,
         Family.WRITE: _PATHS,
-        Family.SHELL: _COMMANDS,
+        Family.SHELL: "command cmd script code commands input",
         Family.SEARCH: _QUERIES,
-        Family.LIST: (*_PATHS, *_QUERIES),
-        Family.FETCH: _URLS,
-        Family.OTHER: (),
+        Family.LIST: f"{_PATHS} {_QUERIES}",
+        Family.FETCH: "url uri href link address urls",
     }
 )
 _URL = re.compile(r"https?://[^\s\"'<>)\]]{3,500}")
@@ -106,15 +97,15 @@ def family_of(tool: str) -> Family:
 def understand(tool: str, arguments: object) -> UnderstoodCall:
     """A call by its tool's name and its arguments (JSON text, or a mapping; anything else has no key)."""
     family = family_of(tool)
+    if family == Family.PLAN:
+        return UnderstoodCall(tool, family, "plan")
     if isinstance(arguments, str):
         given = _parsed(arguments)
         if given is None:
             return _by_text(tool, family, arguments)
     else:
         given = arguments if isinstance(arguments, Mapping) else {}
-    if family == Family.PLAN:
-        return UnderstoodCall(tool, family, "plan")
-    key = _named(given, _ARGUMENTS.get(family, ())) or _by_shape(given, family)
+    key = _named(given, _ARGUMENTS.get(family, "")) or _by_shape(given, family)
     if key is None:
         return UnderstoodCall(tool, family, None)
     if family == Family.SHELL:
@@ -142,7 +133,6 @@ def urls(text: str) -> list[str]:
 
 
 def paths(text: str) -> list[str]:
-    """What looks like a file's path or name."""
     return [_path(each) for each in _PATH.findall(text)]
 
 
@@ -158,17 +148,14 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
 
 def _by_text(tool: str, family: Family, text: str) -> UnderstoodCall:
     """Arguments that are no JSON: a custom tool's text, or broken."""
-    if family == Family.PLAN:
-        return UnderstoodCall(tool, family, "plan")
     if patched := _PATCHED.search(text[:MAX_ARGUMENT_CHARS]):
         return UnderstoodCall(tool, family, _path(patched[1] or patched[2]))
-    first = _clean(text[: KEY_CHARS * 4])
-    return UnderstoodCall(tool, family, first or None)
+    return UnderstoodCall(tool, family, _clean(text) or None)
 
 
-def _named(given: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+def _named(given: Mapping[str, Any], names: str) -> str | None:
     lowered = {str(name).lower(): value for name, value in _first(given)}
-    for name in names:
+    for name in names.split():
         value = lowered.get(name) or lowered.get(name.replace("_", ""))
         if text := _text(value):
             return text
@@ -253,7 +240,7 @@ def _clean(key: str) -> str:
     return folded if len(folded) <= KEY_CHARS else folded[: KEY_CHARS - 1] + "…"
 
 
-# The key entities of a content (seed 002 §1.2): file paths, URLs, names of functions and classes, errors. Pure, linear.
+# --- the key entities of a content (seed 002 §1.2): paths, URLs, names of functions and classes, errors ------------------
 
 LOOKED_AT_CHARS = 65_536
 """Characters of a content that are looked at (some 16,000 tokens)."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from app.clock import Clock
 from app.context.assemble import locate, session_nonce
 from app.context.budget import SHARES, TaskType
 from app.context.transcript import LONG_TEXT, text_of
@@ -45,13 +47,30 @@ from app.features.paging.prompt import (
 from app.features.paging.segment import Segmentation, segment
 from app.features.paging.state import Paging
 from app.features.paging.store import PagingStore
+from app.features.paging.tool_loop import Legs
 from app.features.paging.tools import PAGED, Names, ToolInsertion, offer
-from app.features.paging.values import NOTHING_PAGED, Fidelity, Paged, PagingRecord, SemanticObject, handle_of
-from app.gateway.call import Parsed
+from app.features.paging.values import (
+    NOTHING_PAGED,
+    Fidelity,
+    Paged,
+    PagingRecord,
+    SemanticObject,
+    expanded,
+    handle_of,
+    read,
+)
+from app.gateway.addon import PartAgain
+from app.gateway.call import Forwarded, Parsed
+from app.gateway.finalize import Finalizer
+from app.gateway.forward import Forwarder
+from app.gateway.identify import OnOff
 from app.gateway.prepare import live_blocks
 from app.gateway.reconcile import Place
+from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, STORED_COUNTS, CountCache, TokenCounter, Tokenizers
+from app.settings import Settings
+from app.store.tenancy import KeyLimits
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.paging")
@@ -65,16 +84,13 @@ T = TypeVar("T")
 
 
 class _Run(Struct):
-    """One request on its way through the pager."""
-
     call: Parsed
     chat: ChatRequest
     place: Place
-    model: str
     counter: TokenCounter
     budget: int
     window: int
-    long: bool
+    long: bool = False
     """Its text is looked at in a thread."""
     state: Paged = NOTHING_PAGED
     first: int = 0
@@ -87,10 +103,17 @@ class _Run(Struct):
     def tenant(self) -> UUID:
         return self.call.identity.tenant_id
 
+    @property
+    def turn(self) -> int:
+        return self.first + len(self.chat.transcript.answered)
+
+    def record(self, **of: Any) -> PagingRecord:
+        return PagingRecord(
+            self.place.session_id, self.turn, self.state.zone, self.budget, 0, 0, self.state.offered, **of
+        )
+
 
 class Pager:
-    """Pages calls."""
-
     def __init__(
         self,
         store: PagingStore,
@@ -120,12 +143,8 @@ class Pager:
     async def page(self, call: Parsed, chat: ChatRequest, place: Place, budget: int | None = None) -> Paging:
         """What is shown of a prompt of at most `budget` tokens (None: as much as the window has beside the answer). Raises
         TimeoutError and StoreUnavailable; what was segmented by then, or is later, is kept for the next request."""
-        model = call.target.model_alias or chat.model
-        reserve = self._models.response_reserve(model, chat.answer_limit)
-        room = max(0, self._models.window(model) - reserve)
-        most = min(room, budget) if budget is not None else room
-        long = sum(len(text_of(each)) for each in chat.messages) > LONG_TEXT
-        run = _Run(call, chat, place, model, self._tokenizers.for_model(model), most, most + reserve, long)
+        run = self._run(call, chat, chat, place, budget)
+        run.long = sum(len(text_of(each)) for each in chat.messages) > LONG_TEXT
         done = False
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -148,10 +167,7 @@ class Pager:
         chat = own.dialect.read(sent, document)
         if chat is None or not all(each in document.get("tools", ()) for each in made.tools):
             return None
-        model = call.target.model_alias or chat.model
-        room = max(0, self._models.window(model) - self._models.response_reserve(model, chat.answer_limit))
-        budget = min(room, most) if most is not None else room
-        run = _Run(call, own, place, model, self._tokenizers.for_model(model), budget, 0, False)
+        run = self._run(call, own, chat, place, most)
         try:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id)
         except StoreUnavailable as error:  # its tools stand in it: what is called is answered as well as can be
@@ -161,29 +177,65 @@ class Pager:
         run.first = first_turn(own.transcript, state.objects, where)
         paging = self._begun(run, state.objects, where)
         spent = sum(costs_of(chat, run.counter, self._counts))
-        paging.names, paging.room, paging.scale = made.names, max(0, budget - spent), 1.0 + run.counter.margin
+        paging.names, paging.room, paging.scale = made.names, max(0, run.budget - spent), 1.0 + run.counter.margin
         paging.record = replace(paging.record, tokens=spent, shown_tokens=spent, decided=False)
         return paging
+
+    async def again(
+        self, tenant: UUID, user: UUID, session: UUID, chat: ChatRequest, model: str, part: Mapping[str, Any]
+    ) -> PartAgain:
+        """The paging of a captured call, done again: what was decided then (`part`: its explanation), on the objects of now.
+        Raises StoreUnavailable."""
+        then = read(part)
+        counter = self._tokenizers.for_model(model)
+        wanted = {key: at for key, at in keys_of(chat.transcript).items() if at in then.exchanges}
+        state = await self._store.read(tenant, user, session, chains=list(wanted))
+        objects = [replace(each, fidelity=then.shown[each.id]) for each in state.objects if each.id in then.shown]
+        objects = await with_texts(self._store, tenant, user, objects)
+        hidden = {wanted[key]: HiddenLegs.of_json(row) for key, row in state.hidden.items()}
+        # Calls beside the client's own may have been answered since.
+        hidden = {at: each if then.exchanges[at] else replace(each, told=None) for at, each in hidden.items()}
+        where = places(messages_at(chat.transcript), objects)
+        costs = costs_of(chat, counter, self._counts)
+        page = sheet(chat, costs, objects, where, hidden, 0, counter, self._counts)
+        nonce = session_nonce(self._nonce_key(), session)
+        drawn = draw(page, page.objects, nonce, self._renderings, counter, self._counts)
+        insertions, schemas = list(drawn.insertions), list[object]()
+        if then.tools and isinstance(made := offer(chat), ToolInsertion):
+            insertions += made.insertions
+            schemas = [made.tools]
+        lost, gone = len(then.shown) - len(page.objects), len(then.exchanges) - len(hidden)
+        told = [f"Of the objects that were shown shorter {lost} are not stored any more."] if lost > 0 else []
+        told += [f"Of its exchanges with the memory tools {gone} are not stored any more."] if gone > 0 else []
+        return PartAgain(insertions, drawn.costs, schemas, told)
+
+    def _run(self, call: Parsed, chat: ChatRequest, sent: ChatRequest, place: Place, most: int | None) -> _Run:
+        """`sent`: by whose model and answer the room is; `most`: see `page`."""
+        model = call.target.model_alias or sent.model
+        reserve = self._models.response_reserve(model, sent.answer_limit)
+        room = max(0, self._models.window(model) - reserve)
+        budget = min(room, most) if most is not None else room
+        return _Run(call, chat, place, self._tokenizers.for_model(model), budget, budget + reserve)
 
     async def _page(self, run: _Run) -> Paging:
         place, chat = run.place, run.chat
         keys = keys_of(chat.transcript)
         if not place.new:
             run.state = await self._store.read(run.tenant, place.user_id, place.session_id, chains=list(keys))
-        read = await self._beside(run, lambda: self._read(run))
+        taken = await self._beside(run, lambda: self._read(run))
         hidden = {
             keys[key]: HiddenLegs.of_json(row)
             for key, row in run.state.hidden.items()
             if key in keys and not row.get(LEFT_OUT)
         }
-        paging = self._begun(run, read.objects, read.where)
+        paging = self._begun(run, taken.objects, taken.where)
         if any(each.pending and _is_answered(chat, at) for at, each in hidden.items()):
             hidden = await self._answered(run, paging, hidden)
         page = await self._beside(
             run,
-            lambda: sheet(chat, read.costs, read.objects, read.where, hidden, run.first, run.counter, self._counts),
+            lambda: sheet(chat, taken.costs, taken.objects, taken.where, hidden, run.first, run.counter, self._counts),
         )
-        await self._decided(run, paging, page, read)
+        await self._decided(run, paging, page, taken)
         return paging
 
     def _read(self, run: _Run) -> TranscriptObjects:
@@ -210,16 +262,14 @@ class Pager:
 
     def _begun(self, run: _Run, objects: Sequence[SemanticObject], where: Where) -> Paging:
         """The paging of a call of which nothing is decided yet: all is shown as it was."""
-        turn = run.first + len(run.chat.transcript.answered)
-        record = PagingRecord(run.place.session_id, turn, run.state.zone, run.budget, 0, 0, run.state.offered)
         return Paging(
             run.tenant,
             run.place.user_id,
             run.place.session_id,
-            turn,
+            run.turn,
             run.budget,
             run.state,
-            record,
+            run.record(),
             objects=[each for each in objects if each.id in where],
             handles={handle_of(each.id): each.id for each in objects},  # of two with one handle the newer
         )
@@ -257,9 +307,7 @@ class Pager:
         nonce = session_nonce(self._nonce_key(), run.place.session_id)
         made = await self._beside(
             run,
-            lambda: plan(
-                page, run.state, taken, paging.faults, run.budget, beside, self._measured(page, nonce, counter)
-            ),
+            lambda: plan(self._measured(page, nonce, counter), run.state, taken, paging.faults, run.budget, beside),
         )
         for again in reversed(range(ROUNDS)):
             shown = applied(made.page.objects, made.decision, made.moment)
@@ -274,13 +322,14 @@ class Pager:
     ) -> PagedRequest:
         return await self._beside(run, lambda: draw(page, shown, nonce, self._renderings, run.counter, self._counts))
 
-    def _measured(self, page: ReceivedRequest, nonce: str, counter: TokenCounter) -> dict[UUID, int]:
-        """Tokens of the objects that are shown in short already."""
-        return {
+    def _measured(self, page: ReceivedRequest, nonce: str, counter: TokenCounter) -> ReceivedRequest:
+        """With the tokens of the objects that are shown in short already."""
+        measured = {
             each.id: self._renderings.of(each, each.fidelity, nonce, counter, page.names).tokens
             for each in page.objects
             if each.fidelity > Fidelity.FULL and len(each.parts) == 1
         }
+        return replace(page, measured=measured)
 
     def _memory(self, run: _Run) -> int:
         """Tokens that memory may add: the blocks that stay in the prompt, and one as large as the cap allows. It is the same
@@ -308,23 +357,10 @@ class Pager:
         if run.kept or run.made is None:
             return
         run.kept = True
-        made, state = run.made, run.state
-        turn = run.first + len(run.chat.transcript.answered)
-        record = PagingRecord(
-            run.place.session_id,
-            turn,
-            state.zone,
-            run.budget,
-            0,
-            0,
-            state.offered,
-            marks=made.marks,
-            objects=made.objects,
-            relationships=made.relationships,
-            admissions=made.admissions,
-        )
+        made = run.made
+        new = {"objects": made.objects, "relationships": made.relationships, "admissions": made.admissions}
         try:
-            await self._store.keep(run.tenant, run.place.user_id, run.call.id, record)
+            await self._store.keep(run.tenant, run.place.user_id, run.call.id, run.record(marks=made.marks, **new))
         except StoreUnavailable as error:
             log.info("objects are not kept", extra={"call_id": str(run.call.id)}, exc_info=error)
 
@@ -361,9 +397,76 @@ def _is_answered(chat: ChatRequest, at: int) -> bool:
 
 
 def _with_text(made: SemanticObject, texts: Mapping[UUID, str]) -> SemanticObject:
-    """The object with the text of the level that it is shown at."""
     if made.fidelity == Fidelity.DETAILED and made.detailed is not None:
         return replace(made, detailed=replace(made.detailed, text=texts.get(made.id, "")))
     if made.fidelity == Fidelity.COMPACT and made.compact is not None:
         return replace(made, compact=replace(made.compact, text=texts.get(made.id, "")))
     return made
+
+
+# --- the addon of a server: which calls are paged, and within what -------------------------------------------------------
+
+
+class PagingAddon(Struct):
+    pager: Pager
+    answers: FaultAnswers
+    settings: Settings
+    metrics: Metrics
+    clock: Clock
+    tasks: Supervisor
+    name: str = Paging.name
+
+    async def compile(self, call: Parsed, chat: ChatRequest, place: Place) -> Paging | str | None:
+        asked, limits = call.switches.paging, call.principal.limits
+        if not is_paged(asked, place.config, limits, self.settings.paging):
+            return None
+        if (why := unpaged(chat, place)) is not None:
+            return why
+        began = time.perf_counter_ns()
+        try:
+            return await self.pager.page(call, chat, place, self._budget(place))
+        finally:
+            self.metrics.stage("page", (time.perf_counter_ns() - began) / 1e9, began)
+
+    async def repeated(self, call: Parsed, sent: bytes, place: Place) -> Paging | None:
+        return await self.pager.repeated(call, sent, place, self._budget(place))
+
+    async def answered(self, call: Forwarded, forwarder: Forwarder, finalizer: Finalizer) -> Forwarded:
+        paging = call.part
+        if not isinstance(paging, Paging) or paging.names is None:
+            return call
+        legs = Legs(forwarder, finalizer, self.answers, self.metrics, self.clock, self.tasks)
+        return await legs.joined(call, paging, paging.names)
+
+    def thawed(self, frozen: Mapping[str, Any], tenant: UUID, user: UUID) -> Paging:
+        return Paging.thawed(frozen, tenant, user)
+
+    def shown(self, explained: Mapping[str, Any]) -> dict[str, Any]:
+        return expanded(explained)
+
+    async def again(
+        self, tenant: UUID, user: UUID, session: UUID, chat: ChatRequest, model: str, explained: Mapping[str, Any]
+    ) -> PartAgain | None:
+        if "shown" not in explained:
+            return None  # not paged: it says why
+        return await self.pager.again(tenant, user, session, chat, model, explained)
+
+    def _budget(self, place: Place) -> int | None:
+        return paging_budget(place.config, self.settings.paging_budget_tokens)
+
+
+def is_paged(asked: OnOff | None, config: Mapping[str, Any], limits: KeyLimits | None, setting: OnOff) -> bool:
+    """Whether a request is paged, as the first that says so says: its header (`asked`), its session (`config`, as stored),
+    its key (`limits`), the server (`setting`)."""
+    own = config.get("paging")
+    if asked is not None or own in ("on", "off"):
+        return (asked or own) == "on"
+    if limits is not None and limits.paging is not None:
+        return limits.paging
+    return setting == "on"
+
+
+def paging_budget(config: Mapping[str, Any], setting: int | None) -> int | None:
+    """Most tokens of a paged prompt: the session's, else the server's; None: what its model's window leaves."""
+    own = config.get("paging_budget_tokens")
+    return own if isinstance(own, int) else setting

@@ -1,6 +1,12 @@
-"""What of a session's objects becomes memory: what speaks for each, where it was said, and the memories that there are of it.
+"""The job that makes memories of a session's objects: what the model came back to is known in later sessions (seed 002,
+"Cross-Session Memory").
 
-Row-level security holds it to a job's tenant. Nothing is held between reading and writing (see `LearningStore.effect`).
+    a session idle for 5 minutes ─> remember_objects: what speaks for its objects ─> their words, their vectors
+        └── nothing is held meanwhile; then, in one transaction that notes the job as done (`LearningStore.effect`):
+            new memories, what they replace, what is reinforced, and what the session has shown to be so no more
+
+A memory of an object is a row of `memory_store` like any other: it begins as an episodic one (L2), rises by use, fades, is
+found, forgotten and erased as all are. It says what was read, in its own words, and is never an instruction.
 """
 
 from __future__ import annotations
@@ -8,24 +14,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter as Tally
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
-import orjson
-from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.clock import Clock
-from app.errors import BadBody, Conflict
+from app.errors import Conflict
 from app.features.paging.keys import Family, base_key
 from app.features.paging.outline import fitting
 from app.features.paging.quotes import AnswerSource, answer
 from app.features.paging.segment import PASTED, SAID
 from app.features.paging.shrink import shrink
-from app.features.paging.summaries import steers
+from app.features.paging.summaries import ShrinkJob, steers
 from app.features.paging.values import ContentKind, Counter
 from app.jobs.schedule import IDLE, STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
@@ -44,27 +48,29 @@ from app.store.records import Vector
 from app.store.sessions import SessionRef, line_of
 from app.store.tuning import lives
 
+# --- what there is to remember -------------------------------------------------------------------------------------------
+
 QUESTIONS = 2
 """Questions about an object whose answers its memory quotes, the latest."""
 
 
 class ObjectEvidence(Struct, frozen=True):
     """An object of a session, without its content, and what speaks for it. `marks`: of the messages that it stands in
-    (`segment.marks`). `asked_turns`: turns in which it was asked about. `again`: another conversation had the same before.
-    `remembered`: evidence that has become memory."""
+    (`segment.marks`). `fault_count`: times that it was asked back. `asked_turns`: turns in which it was asked about. `again`:
+    another conversation had the same before. `remembered`: evidence that has become memory."""
 
     object_id: UUID
     object_type: str
     kind: str
-    tool: str | None
-    key: str | None
+    source_tool: str | None
+    source_key: str | None
     family: str
     content_hash: bytes
     stub: str
     marks: tuple[bytes, ...]
-    tokens: int
+    tokens_l0: int
     created_at: datetime
-    restores: int
+    fault_count: int
     asked_turns: int
     pinned: bool
     again: bool
@@ -110,8 +116,8 @@ class KnownObject(Struct, frozen=True):
     memory_id: UUID
     is_active: bool
     content_hash: str | None
-    tier: int
-    scope: int
+    memory_tier: int
+    memory_scope: int
     confidence: float
     importance: float
     reinforcement_count: int
@@ -123,138 +129,13 @@ class KnownObject(Struct, frozen=True):
     forgotten: bool
 
 
-class PersistenceReads:
-    """Reads what there is to remember of a session's objects."""
-
-    def __init__(self, pool: Pool, sql: Queries) -> None:
-        self._pool = pool
-        self._sql = sql
-
-    async def read(self, tenant: UUID, user: UUID, session: UUID) -> PersistenceState | None:
-        """None: there is no such session, or it has no objects."""
-        sql = self._sql
-        async with self._pool.transaction(tenant) as connection:
-            owner = await connection.fetchrow(sql["consolidation.user"], user)
-            assert owner is not None, "a query without FROM has one row"
-            row = await connection.fetchrow(sql["lasting.session"], tenant, user, session)
-            if row is None:
-                return None
-            key = bytes.fromhex(await connection.fetchval(sql["memories.secret"]))
-            readings = await connection.fetch(sql["lasting.readings"], tenant, user, session)
-            line = await line_of(connection, sql, tenant, SessionRef(user, session)) if readings else None
-            origins = await connection.fetch(sql["lasting.messages"], tenant, user, *line) if line else []
-        return PersistenceState(
-            owner["epoch"],
-            key,
-            row["external_id"] or str(session),
-            row["remembered_at"],
-            row["updated_at"],
-            tuple(_reading(each) for each in readings),
-            tuple(Origin(*each) for each in origins),
-        )
-
-    async def contents(self, tenant: UUID, user: UUID, objects: Sequence[UUID]) -> dict[UUID, Content]:
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(self._sql["lasting.contents"], tenant, user, list(objects), QUESTIONS)
-        return {
-            row["object_id"]: Content(row["content_full"], row["summary_compact"], tuple(row["questions"]))
-            for row in rows
-        }
-
-
-class PersistenceWrites:
-    """What is written of it beside the memories themselves, within the transaction of a job's effect."""
-
-    def __init__(
-        self, connection: PoolConnectionProxy[Any], sql: Queries, tenant: UUID, user: UUID, hmac_key: bytes
-    ) -> None:
-        self._connection = connection
-        self._sql = sql
-        self._tenant = tenant
-        self._user = user
-        self._key = hmac_key
-
-    async def since(self, session: UUID) -> datetime | None:
-        """Up to when the session's objects were looked through by now."""
-        rows = await self._run("lasting.session", session)
-        return rows[0]["remembered_at"] if rows else None
-
-    async def known(self, keys: Sequence[str]) -> dict[str, list[KnownObject]]:
-        """The memories by these keys, held until the end of the transaction."""
-        named = {key_hmac(self._key, each): each for each in keys}
-        rows = await self._run("lasting.known", list(named))
-        found: dict[str, list[KnownObject]] = {}
-        for row in rows:
-            found.setdefault(named[row["key_hmac"]], []).append(_known(row))
-        return found
-
-    async def name(self, new: Sequence[tuple[UUID, Sequence[str]]]) -> None:
-        """By which keys new memories are known."""
-        pairs = [(key_hmac(self._key, key), memory) for memory, keys in new for key in keys]
-        await self._run("consolidation.name_keys", [key for key, _ in pairs], [memory for _, memory in pairs])
-
-    async def derive(self, pairs: Sequence[tuple[UUID, UUID]]) -> None:
-        """(message, memory): what must not surface takes the memory along."""
-        await self._run("consolidation.derive", [one for one, _ in pairs], [other for _, other in pairs])
-
-    async def invalidate(self, memory: KnownObject, now: datetime, reason: str) -> None:
-        """It was so, and is not so any more."""
-        await self._run("memories.set_status", memory.memory_id, "invalidated", now, now)
-        after = {"status": "invalidated", "reason": reason}
-        await self._run(
-            "memories.event", memory.memory_id, now, "invalidated", {"status": memory.status}, after, "system"
-        )
-
-    async def done(self, session: UUID, evidence: Mapping[UUID, int], until: datetime) -> None:
-        """These objects were looked through, as of `until`."""
-        await self._run("lasting.done", session, list(evidence), list(evidence.values()), until)
-
-    async def _run(self, name: str, *arguments: object) -> Sequence[Any]:
-        rows: Sequence[Any] = await self._connection.fetch(self._sql[name], self._tenant, self._user, *arguments)
-        return rows
-
-
 def _reading(row: Any) -> ObjectEvidence:
-    return ObjectEvidence(
-        row["object_id"],
-        row["object_type"],
-        row["kind"],
-        row["source_tool"],
-        row["source_key"],
-        row["family"] or "",
-        row["content_hash"],
-        row["stub"],
-        tuple(bytes.fromhex(mark) for mark, _, _ in row["parts"]),
-        row["tokens_l0"],
-        row["created_at"],
-        row["fault_count"],
-        row["asked_turns"],
-        row["pinned"],
-        row["again"],
-        row["remembered"],
-    )
+    fields = dict(row)
+    marks = tuple(bytes.fromhex(mark) for mark, _, _ in fields.pop("parts"))
+    return ObjectEvidence(**fields | {"family": row["family"] or "", "marks": marks})
 
 
-def _known(row: Any) -> KnownObject:
-    return KnownObject(
-        row["memory_id"],
-        row["is_active"],
-        row["content_hash"],
-        row["memory_tier"],
-        row["memory_scope"],
-        row["confidence"],
-        row["importance"],
-        row["reinforcement_count"],
-        row["expires_at"],
-        row["valid_from"],
-        row["stated_at"],
-        row["status"],
-        row["source_message_ids"],
-        row["forgotten"],
-    )
-
-
-# --- Which objects of a session outlast it, and what is remembered of each (seed 002, "Cross-Session Memory"). Pure.
+# --- which objects outlast their session ---------------------------------------------------------------------------------
 #
 # An object lasts when something speaks for it: the model asked it back, or asked about it in several turns, somebody pinned
 # it, or it was read again, the same, in a later conversation. It does not when the same key was read since with another
@@ -265,7 +146,7 @@ ASKED_TURNS = 2
 MOST = 50
 """Objects of one session that become memories at a time, those first for which most speaks."""
 MEMORY_TOKENS = 300
-"""Most tokens of a memory of an object: as much as an answer to a question about it (`answering.ANSWER_TOKENS`)."""
+"""Most tokens of a memory of an object: as much as an answer to a question about it (`quotes.ANSWER_TOKENS`)."""
 QUOTED_TOKENS = 100
 """Of it for each question: a passage of some ten lines."""
 
@@ -286,26 +167,30 @@ def evidence(reading: ObjectEvidence) -> int:
     """How much speaks for an object: each restoration, each turn in which it was asked about (two at least), a pin that comes
     from neither, and that it was read before."""
     asked = reading.asked_turns if reading.asked_turns >= ASKED_TURNS else 0
-    pin = reading.pinned and not reading.restores and not asked
-    return reading.restores + asked + pin + reading.again
+    pin = reading.pinned and not reading.fault_count and not asked
+    return reading.fault_count + asked + pin + reading.again
 
 
 def place_of(reading: ObjectEvidence) -> str | None:
     """What a content is known by beside itself: two that share it are readings of the same. None: it has no key, or is the note
     of an edit, which says what was done and not what is so."""
-    return None if reading.key is None or reading.family in _WRITES else f"object:{reading.family}:{reading.key}"
+    return (
+        None
+        if reading.source_key is None or reading.family in _WRITES
+        else f"object:{reading.family}:{reading.source_key}"
+    )
 
 
 def file_of(reading: ObjectEvidence) -> str | None:
     """The file that was read, all of it or some lines, or edited."""
-    if reading.key is None or reading.family not in (Family.READ.value, *_WRITES):
+    if reading.source_key is None or reading.family not in (Family.READ.value, *_WRITES):
         return None
-    return f"object:file:{base_key(reading.key)}"
+    return f"object:file:{base_key(reading.source_key)}"
 
 
 def by_tool(reading: ObjectEvidence) -> bool:
     """Whether a tool gave it, rather than that the user brought it, or the assistant said it."""
-    return reading.tool is not None and reading.tool not in (PASTED.tool, SAID.tool)
+    return reading.source_tool is not None and reading.source_tool not in (PASTED.tool, SAID.tool)
 
 
 def content_key(content_hash: bytes) -> str:
@@ -360,10 +245,10 @@ def text_of(reading: ObjectEvidence, content: Content, count: Counter) -> str:
     kind = ContentKind(reading.kind)
     told = [reading.stub]
     for question in content.questions:
-        source = AnswerSource(reading.object_id, "", kind, content.text, key=reading.key)
+        source = AnswerSource(reading.object_id, "", kind, content.text, key=reading.source_key)
         for best in answer(question, [source], count, QUOTED_TOKENS).quotes[:1]:
             told += [_flat(best.text)] if _flat(best.text) not in told else []
-    compact = content.compact or shrink(content.text, kind, count, reading.key, reading.tokens).compact.text
+    compact = content.compact or shrink(content.text, kind, count, reading.source_key, reading.tokens_l0).compact.text
     told.append(_flat(compact))
     return normalise(fitting(" – ".join(told), MEMORY_TOKENS, count))
 
@@ -373,10 +258,10 @@ def told_of(reading: ObjectEvidence) -> Mapping[str, object]:
     return {
         "id": str(reading.object_id),
         "type": reading.object_type,
-        "tool": reading.tool,
-        "key": reading.key,
+        "tool": reading.source_tool,
+        "key": reading.source_key,
         "hash": reading.content_hash.hex(),
-        "tokens": reading.tokens,
+        "tokens": reading.tokens_l0,
     }
 
 
@@ -384,15 +269,7 @@ def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-# --- The job that makes memories of a session's objects: what the model came back to is known in later sessions (seed 002,
-# "Cross-Session Memory").
-#
-#     a session idle for 5 minutes ─> remember_objects: what speaks for its objects ─> their words, their vectors
-#         └── nothing is held meanwhile; then, in one transaction that notes the job as done:
-#             new memories, what they replace, what is reinforced, and what the session has shown to be so no more
-#
-# A memory of an object is a row of `memory_store` like any other: it begins as an episodic one (L2), rises by use, fades, is
-# found, forgotten and erased as all are. It says what was read, in its own words, and is never an instruction.
+# --- the job -------------------------------------------------------------------------------------------------------------
 
 log = logging.getLogger(__name__)
 
@@ -411,22 +288,10 @@ TAG = "object"
 CHANGED = "what it tells of was read or edited since, and is another"
 
 
-class RememberJob(Struct, frozen=True):
+class RememberJob(ShrinkJob, frozen=True):
     """The payload of `remember_objects`."""
 
-    tenant: UUID
-    user: UUID
-    session: UUID
     id: str
-
-    @classmethod
-    def parse(cls, payload: bytes) -> RememberJob:
-        """Raises `BadBody`: what cannot be read now cannot be read later."""
-        try:
-            fields: dict[str, Any] = orjson.loads(payload)
-            return cls(UUID(fields["tenant"]), UUID(fields["user"]), UUID(fields["session"]), str(fields["id"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadBody("This job's payload cannot be read.") from error
 
 
 class WordedObject(Struct, frozen=True):
@@ -440,35 +305,22 @@ class WordedObject(Struct, frozen=True):
     vector: Vector | None = None
 
 
-class ObjectRememberer:
-    """Does `remember_objects` jobs."""
+class ObjectRememberer(Struct, frozen=True):
+    """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `unwelcome`: says of a text
+    that it is not to be remembered (secrets, what says who somebody is)."""
 
-    def __init__(
-        self,
-        learning: LearningStore,
-        store: PersistenceReads,
-        sql: Queries,
-        clock: Clock,
-        *,
-        embedder: Embedder,
-        space: int | None,
-        count: Counter,
-        unwelcome: Callable[[str], bool],
-    ) -> None:
-        """`space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k. `unwelcome`: says of a
-        text that it is not to be remembered (secrets, what says who somebody is)."""
-        self._learning = learning
-        self._store = store
-        self._sql = sql
-        self._clock = clock
-        self._embedder = embedder
-        self._space = space if embedder.dimensions else None
-        self._count = count
-        self._unwelcome = unwelcome
+    learning: LearningStore
+    pool: Pool
+    sql: Queries
+    clock: Clock
+    embedder: Embedder
+    space: int | None
+    count: Counter
+    unwelcome: Callable[[str], bool]
 
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {REMEMBER_OBJECTS: self.remember}
+    @property
+    def _space(self) -> int | None:
+        return self.space if self.embedder.dimensions else None
 
     async def remember(self, payload: bytes) -> None:
         """Look through a session's objects. Raises `BadBody`, `Unavailable` (of the embedder), `StoreUnavailable`."""
@@ -478,29 +330,21 @@ class ObjectRememberer:
 
     async def _attempt(self, job: RememberJob) -> bool:
         """False: something that was read is gone by now, and nothing was written."""
-        state = await self._store.read(job.tenant, job.user, job.session)
+        state = await self._read(job.tenant, job.user, job.session)
         if state is None:
             return True
         # What is nobody's is found in its own session alone, which has it already.
         found = [] if job.user == ids.nobody(job.tenant) else lasting(state.readings)
         worded = await self._worded(job, state, found)
-        now = self._clock.now()
+        now = self.clock.now()
         try:
-            async with self._learning.effect(
-                job.tenant,
-                job.user,
-                f"{REMEMBER_OBJECTS}:{job.id}",
-                alone=job.user,
-                epoch=state.epoch,
-                read=[each.origin.message_id for each in worded],
-                now=now,
+            key, read = f"{REMEMBER_OBJECTS}:{job.id}", [each.origin.message_id for each in worded]
+            async with self.learning.effect(
+                job.tenant, job.user, key, alone=job.user, epoch=state.epoch, read=read, now=now
             ) as effect:
                 if effect is not None:
-                    writes = PersistenceWrites(effect.connection, self._sql, job.tenant, job.user, state.hmac_key)
-                    if await writes.since(job.session) != state.since:
-                        raise Conflict("Another job has looked through these objects.")
-                    life = (await lives(effect.connection, self._sql))[EPISODIC]
-                    await _Taking(job, state, effect, writes, self._space, now, life).take(worded, found)
+                    life = (await lives(effect.connection, self.sql))[EPISODIC]
+                    await _Taking(job, state, effect, self.sql, self._space, now, life).take(worded, found)
         except Conflict:
             return False
         return True
@@ -514,21 +358,49 @@ class ObjectRememberer:
         made: dict[bytes, WordedObject] = {}
         for each in usable:  # one at a time: a content may have 10 MB
             reading = each.reading
-            content = (await self._store.contents(job.tenant, job.user, [reading.object_id])).get(reading.object_id)
+            content = await self._content(job.tenant, job.user, reading.object_id)
             if content is None:
                 continue
-            text = await asyncio.to_thread(text_of, reading, content, self._count)
+            text = await asyncio.to_thread(text_of, reading, content, self.count)
             # What is planted in one session is not carried into the next.
-            if text and not steers(text) and not self._unwelcome(text):
+            if text and not steers(text) and not self.unwelcome(text):
                 hashed = content_hash(text)
-                made.setdefault(hashed, WordedObject(each, origins[reading.object_id], text, hashed, self._count(text)))
+                made.setdefault(hashed, WordedObject(each, origins[reading.object_id], text, hashed, self.count(text)))
         if not made or self._space is None:
             return list(made.values())
-        vectors = await self._embedder.embed([each.text for each in made.values()])
+        vectors = await self.embedder.embed([each.text for each in made.values()])
         return [
             replace(each, vector=vector if vector.any() else None)
             for each, vector in zip(made.values(), vectors, strict=True)
         ]
+
+    async def _read(self, tenant: UUID, user: UUID, session: UUID) -> PersistenceState | None:
+        """None: there is no such session, or it has no objects."""
+        sql = self.sql
+        async with self.pool.transaction(tenant) as connection:
+            owner = await connection.fetchrow(sql["consolidation.user"], user)
+            assert owner is not None, "a query without FROM has one row"
+            row = await connection.fetchrow(sql["lasting.session"], tenant, user, session)
+            if row is None:
+                return None
+            key = bytes.fromhex(await connection.fetchval(sql["memories.secret"]))
+            readings = await connection.fetch(sql["lasting.readings"], tenant, user, session)
+            line = await line_of(connection, sql, tenant, SessionRef(user, session)) if readings else None
+            origins = await connection.fetch(sql["lasting.messages"], tenant, user, *line) if line else []
+        return PersistenceState(
+            owner["epoch"],
+            key,
+            row["external_id"] or str(session),
+            row["remembered_at"],
+            row["updated_at"],
+            tuple(_reading(each) for each in readings),
+            tuple(Origin(*each) for each in origins),
+        )
+
+    async def _content(self, tenant: UUID, user: UUID, object_id: UUID) -> Content | None:
+        async with self.pool.transaction(tenant) as connection:
+            row = await connection.fetchrow(self.sql["lasting.contents"], tenant, user, [object_id], QUESTIONS)
+        return Content(row["content_full"], row["summary_compact"], tuple(row["questions"])) if row else None
 
 
 class _Taking(Struct, frozen=True):
@@ -537,16 +409,19 @@ class _Taking(Struct, frozen=True):
     job: RememberJob
     state: PersistenceState
     effect: Effect
-    writes: PersistenceWrites
+    sql: Queries
     space: int | None
     now: datetime
     life: timedelta
 
     async def take(self, worded: Sequence[WordedObject], found: Sequence[PersistentObject]) -> None:
-        """Write all of it. `found`: what was looked at, whether or not it may be remembered."""
+        """Write all of it. `found`: what was looked at, whether or not it may be remembered. Raises Conflict."""
+        rows = await self._run("lasting.session", self.job.session)
+        if (rows[0]["remembered_at"] if rows else None) != self.state.since:
+            raise Conflict("Another job has looked through these objects.")
         places = latest(self.state.readings)
         keys = [content_key(each.of.reading.content_hash) for each in worded]
-        known = await self.writes.known([*places, *keys])
+        known = await self._known([*places, *keys])
         fresh, repeated = await self._sorted(worded, known)
         new = [(each, self._row(each)) for each in fresh]
         heirs = {place: row.memory_id for each, row in new if (place := place_of(each.of.reading)) is not None}
@@ -578,12 +453,36 @@ class _Taking(Struct, frozen=True):
         )
         for at, memory in stale:
             if at not in heirs:
-                await self.writes.invalidate(memory, self.now, CHANGED)
-        await self.writes.name([(row.memory_id, _keys(each)) for each, row in new])
+                await self._invalidate(memory)
+        hashed = [(key_hmac(self.state.hmac_key, key), row.memory_id) for each, row in new for key in _keys(each)]
+        await self._run("consolidation.name_keys", *_columns(hashed))
+        # What must not surface takes along the memories that were derived from it.
         origins = [(each.origin.message_id, row.memory_id) for each, row in new]
-        await self.writes.derive(origins + [(each.origin.message_id, memory.memory_id) for each, memory in repeated])
+        origins += [(each.origin.message_id, memory.memory_id) for each, memory in repeated]
+        await self._run("consolidation.derive", *_columns(origins))
         told = {reading.object_id: evidence(reading) for each in found for reading in each.readings}
-        await self.writes.done(self.job.session, told, self.state.until)
+        await self._run("lasting.done", self.job.session, list(told), list(told.values()), self.state.until)
+
+    async def _known(self, keys: Sequence[str]) -> dict[str, list[KnownObject]]:
+        """The memories by these keys, held until the end of the transaction."""
+        named = {key_hmac(self.state.hmac_key, each): each for each in keys}
+        found: dict[str, list[KnownObject]] = {}
+        for row in await self._run("lasting.known", list(named)):
+            fields = dict(row)
+            found.setdefault(named[fields.pop("key_hmac")], []).append(KnownObject(**fields))
+        return found
+
+    async def _invalidate(self, memory: KnownObject) -> None:
+        """It was so, and is not so any more."""
+        await self._run("memories.set_status", memory.memory_id, "invalidated", self.now, self.now)
+        before, after = {"status": memory.status}, {"status": "invalidated", "reason": CHANGED}
+        await self._run("memories.event", memory.memory_id, self.now, "invalidated", before, after, "system")
+
+    async def _run(self, name: str, *arguments: object) -> Sequence[Any]:
+        rows: Sequence[Any] = await self.effect.connection.fetch(
+            self.sql[name], self.job.tenant, self.job.user, *arguments
+        )
+        return rows
 
     async def _sorted(
         self, worded: Sequence[WordedObject], known: Mapping[str, Sequence[KnownObject]]
@@ -664,12 +563,12 @@ class _Taking(Struct, frozen=True):
         return Reinforcement(
             memory_id=memory.memory_id,
             times=times,
-            tier=memory.tier,
-            scope=memory.scope,
+            tier=memory.memory_tier,
+            scope=memory.memory_scope,
             importance=min(1.0, memory.importance + REPEATED),
             confidence=confidence,
             confidence_factors=_factors(confidence, memory.reinforcement_count + times),
-            expires_at=None if memory.tier >= SEMANTIC else self.now + self.life,
+            expires_at=None if memory.memory_tier >= SEMANTIC else self.now + self.life,
             validated=False,
             valid_from=memory.valid_from,
             stated_at=each.of.reading.created_at,
@@ -687,6 +586,10 @@ class _Taking(Struct, frozen=True):
             "created_at": origin.created_at,
             "metadata": {},
         }
+
+
+def _columns(pairs: Sequence[tuple[object, UUID]]) -> tuple[list[object], list[UUID]]:
+    return [one for one, _ in pairs], [other for _, other in pairs]
 
 
 def _keys(each: WordedObject) -> list[str]:

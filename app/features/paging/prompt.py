@@ -1,4 +1,5 @@
-"""A request's messages with some objects shown shorter: what that costs, and the bytes of it. Pure but for caches of counts.
+"""A request's messages with some objects shown shorter: what is decided on them, what that costs, and the bytes of it. Pure but
+for caches of counts.
 
 Tokens of messages are exact, by the session's own counter, before and after. Those of objects are stored as o200k counts them
 (as all that is stored), so they are scaled to the counter by what the two say of the same results.
@@ -28,7 +29,7 @@ from app.features.paging.forms import FORMS
 from app.features.paging.keys import base_key, understand
 from app.features.paging.segment import PHASE_TURNS, Segmentation, changes_subject, is_phase, marks, turns
 from app.features.paging.state import Paging
-from app.features.paging.tools import Declined, Names, ToolInsertion, names_in
+from app.features.paging.tools import Names, ToolInsertion, names_in
 from app.features.paging.values import (
     Fault,
     FaultType,
@@ -41,7 +42,6 @@ from app.features.paging.values import (
     Trigger,
     Zone,
     explained,
-    handle_of,
     overlap,
     render,
     render_rest,
@@ -50,17 +50,15 @@ from app.features.paging.values import (
 )
 from app.providers.tokens import HASHED, CountCache, TokenCounter
 
-# Ranges of a message's text, as `context.transcript.text_of` gives it, changed in the client's own bytes.
+# --- changes in the client's own bytes -----------------------------------------------------------------------------------
 #
-# A text may stand there as a string or as several text parts, and with any escapes (`\n`, `\u00e9`, a surrogate pair for one
-# character). Every byte outside the ranges stays as it was. Pure, and linear: between two escapes the bytes are the text's own
-# UTF-8, so only escapes are walked.
+# A message's text (`context.transcript.text_of`) may stand there as a string or as several text parts, with any escapes. Every
+# byte outside the changed ranges stays as it was. Between two escapes the bytes are the text's own UTF-8, so only escapes are
+# walked.
 
 KEPT = "…"
 """What is left of a text part whose text is shown in an earlier one: some upstreams refuse an empty one."""
-_ESCAPE = re.compile(
-    rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.",
-)
+_ESCAPE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.")
 """One character that is written as an escape."""
 
 
@@ -157,6 +155,8 @@ def _runs(body: bytes, piece: MessagePart) -> Iterator[tuple[int, int, int]]:
     yield text, pos, len(piece.text) - text
 
 
+# --- what objects look like, and what they cost --------------------------------------------------------------------------
+
 RENDERED_CHARS = 8_000_000
 """Characters of rendered objects that a process remembers: those shown in some hundred sessions with a window of 32,000
 tokens."""
@@ -193,9 +193,9 @@ class Renderings:
             if kept is not None and kept[0] == depends:
                 self._kept.move_to_end(key)
                 return kept[1]
-        shown = render(made, level, handle_of(made.id), nonce, counter.count, (names.query, names.restore))
-        data = escape(shown.text)
-        found = Rendering(data, shown.tokens, blake2b(data, digest_size=HASH_BYTES).digest())
+        shown = render(made, level, nonce, names)
+        data = escape(shown)
+        found = Rendering(data, counter.count(shown), blake2b(data, digest_size=HASH_BYTES).digest())
         with self._lock:
             if (old := self._kept.pop(key, None)) is not None:
                 self._chars -= _chars(*old)
@@ -214,8 +214,8 @@ def _chars(depends: tuple[str, ...], made: Rendering) -> int:
 class ReceivedRequest(Struct, frozen=True):
     """A request as it came. `costs`: tokens of each message; `where`: of the objects that can be shown shorter in it: all of
     whose parts it has. `hidden`: exchanges of the ledger, by the index of their answer; `added`: tokens that they add, by it.
-    `turn`: which request of the session it is, `first_turn`: of its first message. `scale`: of the stored counts to the
-    model's. `names`: of the phantom tools in it."""
+    `first_turn`: of its first message. `scale`: of the stored counts to the model's. `names`: of the phantom tools in it.
+    `measured`: tokens of objects as they are shown now."""
 
     chat: ChatRequest
     costs: Sequence[int]
@@ -226,22 +226,19 @@ class ReceivedRequest(Struct, frozen=True):
     first_turn: int
     scale: float
     names: Names
+    measured: Mapping[UUID, int] = {}
 
     @property
     def turn(self) -> int:
+        """Which request of the session it is."""
         return self.first_turn + len(self.chat.transcript.answered)
 
     def size(self, made: SemanticObject, level: Fidelity) -> int:
-        """Tokens of an object at a level, by the model's counter; below full an upper bound."""
+        """Tokens of an object at a level, by the model's counter: as it is shown now they are known, else below full an upper
+        bound."""
+        if level == made.fidelity and level != Fidelity.FULL and (known := self.measured.get(made.id)) is not None:
+            return known
         return math.ceil(shown_tokens(made, level) * self.scale)
-
-    def without(self, exchanges: Collection[int]) -> ReceivedRequest:
-        """The same with these exchanges left out."""
-        return replace(
-            self,
-            hidden={at: each for at, each in self.hidden.items() if at not in exchanges},
-            added={at: each for at, each in self.added.items() if at not in exchanges},
-        )
 
     def to_go(self, tokens: int, budget: int, before: Zone, decision: Decision) -> list[int]:
         """Exchanges that are not shown any more, by the index of their answer: in a prompt that is critically full all but
@@ -265,13 +262,11 @@ class PagedRequest(Struct, frozen=True):
 
 
 def costs_of(chat: ChatRequest, counter: TokenCounter, counts: CountCache) -> list[int]:
-    """Tokens of each message as it came."""
     hashes = chat.transcript.hashes
     return [counts.message(each, counter, hashed) for each, hashed in zip(chat.messages, hashes, strict=True)]
 
 
 def messages_at(transcript: Transcript) -> dict[bytes, int]:
-    """The index of each message by its mark."""
     return {mark: at for at, mark in enumerate(marks(transcript)) if mark is not None}
 
 
@@ -340,7 +335,7 @@ def draw(
         changes.setdefault(at, []).append(TextChange(part.start, part.stop, looks.data))
         known[at] = looks.digest
         if others:
-            rest = escape(render_rest(handle_of(each.id), nonce, counter.count).text)
+            rest = escape(render_rest(each.id, nonce))
             for at, part in others:
                 changes.setdefault(at, []).append(TextChange(part.start, part.stop, rest))
     form = FORMS[chat.dialect.name]
@@ -378,7 +373,6 @@ def _cost(
 
 
 def _has_text(message: Mapping[str, Any]) -> bool:
-    """Whether its text lies in its content, and not in a refusal."""
     content = message.get("content")
     return (isinstance(content, str) and content != "") or (isinstance(content, list) and bool(content))
 
@@ -399,7 +393,7 @@ def _scale(
     return exact / stored if stored else 1.0 + counter.margin
 
 
-# --- what the last messages say of objects ---------------------------------------------------------------------------------
+# --- what the last messages say of objects -------------------------------------------------------------------------------
 
 
 class Focus(Struct, frozen=True):
@@ -492,7 +486,7 @@ def _leaves(chat: ChatRequest, question: str) -> bool:
     return changes_subject(frozenset(terms(question)), frozenset(before))
 
 
-# --- The decision on one prompt, from what is stored and said to what is recorded of it. Pure.
+# --- the decision on one prompt ------------------------------------------------------------------------------------------
 
 LEFT_OUT = "left_out"
 """In a row of the ledger: the exchange is not shown any more."""
@@ -518,18 +512,13 @@ class FixedTokens(NamedTuple):
 
 
 class Plan(Struct):
-    """A decision under way. `measured`: tokens of objects as they are shown now; `left`: exchanges that are left out from now
-    on, by the index of their answer."""
+    """A decision under way. `left`: exchanges that are left out from now on, by the index of their answer."""
 
     page: ReceivedRequest
     relations: Sequence[Relationship]
     moment: Moment
-    measured: Mapping[UUID, int]
     decision: Decision
-    left: Mapping[int, Mapping[str, Any]]
-
-    def size(self, made: SemanticObject, level: Fidelity) -> int:
-        return _size(self.page, self.measured, made, level)
+    left: Mapping[int, Mapping[str, Any]] = {}
 
     def dearer(self, tokens: int) -> bool:
         """Decide once more, now that it is known what the prompt came to. False: there is nothing more to gain."""
@@ -537,7 +526,7 @@ class Plan(Struct):
         if tokens <= self.moment.budget or more <= 0 or not self.decision.transitions:
             return False
         self.moment = replace(self.moment, other_tokens=self.moment.other_tokens + more)
-        self.decision = decide(self.page.objects, self.relations, self.moment, self.size)
+        self.decision = decide(self.page.objects, self.relations, self.moment, self.page.size)
         return True
 
 
@@ -548,7 +537,6 @@ def plan(
     faults: Sequence[Fault],
     budget: int,
     beside: FixedTokens,
-    measured: Mapping[UUID, int],
 ) -> Plan:
     """The first decision. `faults`: of calls that were answered just now."""
     relations = [*state.relationships, *taken.made.relationships]
@@ -573,13 +561,14 @@ def plan(
         released=state.released,
         goal_changed=said.goal_changed,
     )
-    made = Plan(page, relations, moment, measured, _decide(page, relations, moment, measured), {})
-    before = other + sum(made.size(each, each.fidelity) for each in page.objects)
+    made = Plan(page, relations, moment, decide(page.objects, relations, moment, page.size))
+    before = other + sum(page.size(each, each.fidelity) for each in page.objects)
     if left := page.to_go(before, budget, state.zone, made.decision):
         made.left = {at: {**page.hidden[at].as_json(), LEFT_OUT: True} for at in left}
         made.moment = replace(moment, other_tokens=other - sum(page.added[at] for at in left))
-        made.page = page.without(left)
-        made.decision = _decide(made.page, relations, made.moment, measured)
+        hidden = {at: each for at, each in page.hidden.items() if at not in left}
+        made.page = replace(page, hidden=hidden, added={at: page.added[at] for at in hidden})
+        made.decision = decide(page.objects, relations, made.moment, page.size)
     return made
 
 
@@ -589,7 +578,7 @@ def fill(
     taken: TranscriptObjects,
     shown: Sequence[SemanticObject],
     drawn: PagedRequest,
-    offered: ToolInsertion | Declined,
+    offered: ToolInsertion | str,
     beside: FixedTokens,
     window: int,
 ) -> None:
@@ -600,8 +589,8 @@ def fill(
     if isinstance(offered, ToolInsertion) and needed:
         insertions += offered.insertions
         paging.names, paging.schemas, ours = offered.names, [offered.tools], beside.tools
-    elif isinstance(offered, Declined) and needed:
-        paging.declined = offered.reason
+    elif isinstance(offered, str) and needed:
+        paging.declined = offered
     now = {each.id: each for each in shown}
     paging.objects = [
         now.get(each.id) or replace(each, fidelity=Fidelity.FULL) for each in taken.objects if each.id in taken.where
@@ -632,16 +621,3 @@ def fill(
     paging.room = max(0, paging.budget - paging.record.shown_tokens)
     exchanges = [(at, each.told is not None) for at, each in sorted(page.hidden.items())]
     paging.explained = explained(paging.record, shown, exchanges, paging.names, paging.declined)
-
-
-def _decide(
-    page: ReceivedRequest, relations: Sequence[Relationship], moment: Moment, measured: Mapping[UUID, int]
-) -> Decision:
-    return decide(page.objects, relations, moment, lambda made, level: _size(page, measured, made, level))
-
-
-def _size(page: ReceivedRequest, measured: Mapping[UUID, int], made: SemanticObject, level: Fidelity) -> int:
-    """Tokens of an object: as it is shown now they are known, else estimated."""
-    if level == made.fidelity and level != Fidelity.FULL and (known := measured.get(made.id)) is not None:
-        return known
-    return page.size(made, level)

@@ -1,5 +1,5 @@
-"""Answers to micro-faults without a language model: the passages that answer, quoted with their place (seed 002 §2.3,
-§3.3). Pure.
+"""Answers to micro-faults without a language model: from which objects, and the passages that answer, quoted with their place
+(seed 002 §2.3, §3.3). Pure.
 
 Objects are found by vectors and by words (`WEIGHTS`); within the best of them the lines with the rarest words of the question
 answer it, each with what stands around it. What is found is quoted, never put in other words: a quote cannot be wrong.
@@ -102,16 +102,6 @@ def hybrid(vector: float, text: float, weights: tuple[float, float] = WEIGHTS) -
     return weights[0] * vector + weights[1] * text
 
 
-def text_score(question: str, held: Mapping[str, int]) -> float:
-    """How much of a question's words a content has, 0 to 1: the mean of n / (n + 1.2) over them. `held`: how often the
-    content has each word (`Counter(terms(content))`). For callers without a full-text index."""
-    words = set(terms(question))
-    if not words:
-        return 0.0
-    times = (held.get(each, 0) for each in words)
-    return sum(each / (each + SATURATION) for each in times) / len(words)
-
-
 def answer(
     question: str,
     sources: Sequence[AnswerSource],
@@ -137,17 +127,18 @@ def answer(
         if quotes and -score < LEAST * quotes[0].score:
             break
         page = pages[number]
-        passage = page.passage(at)
-        if passage is None:
+        if at in page.taken:
             continue
-        line = f"{passage[0]}:\n{passage[1]}"
+        span = page.span(at)
+        line = page.quoted(span, at)
         cost = count(line) + 1
-        if used + cost > budget:
-            line, cost = page.smaller(at, budget - used, count)
-            if not line:
+        if used + cost > budget:  # then the line itself, without what stands around it
+            line = page.quoted(range(at, at + 1), at)
+            cost = count(line) + 1
+            if used + cost > budget:
                 continue
-        page.take(at)
-        quotes.append(Quote(page.source.object_id, passage[0], line.partition("\n")[2], -score))
+        page.taken.update(span)
+        quotes.append(Quote(page.source.object_id, page.place(span), line.partition("\n")[2], -score))
         told.append(line)
         used += cost
     text = "\n".join(told)
@@ -162,12 +153,6 @@ class _Page:
         self.lines: list[OutlineLine] = [*(OutlineLine(each, 0) for each in outline.head), *outline.lines]
         self.taken: set[int] = set()
         self.words: dict[int, frozenset[str]] = {}
-
-    def look(self, pattern: re.Pattern[str]) -> None:
-        """Take the words of the lines that have any of the question's: the others are passed over."""
-        for i, line in enumerate(self.lines):
-            if pattern.search(line.text[: LINE_CHARS * 8]):
-                self.words[i] = frozenset(terms(line.text))
 
     def scores(self, weights: dict[str, float], figure: bool) -> list[tuple[int, float]]:
         """How well each line answers, 0 to some 1: the share of the question's weight that it and its neighbours have."""
@@ -187,41 +172,28 @@ class _Page:
                 found.append((i, score / total))
         return found
 
-    def passage(self, at: int) -> tuple[str, str] | None:
-        """Place and text of the lines around one; None where they are quoted already."""
-        if at in self.taken:
-            return None
-        span = self._span(at)
-        return self._place(span), self._text(span, at)
-
-    def smaller(self, at: int, tokens: int, count: Counter) -> tuple[str, int]:
-        """The line itself, where the passage does not fit; empty where that does not either."""
-        line = f"{self._place(range(at, at + 1))}:\n{self._text(range(at, at + 1), at)}"
-        cost = count(line) + 1
-        return (line, cost) if cost <= tokens else ("", 0)
-
-    def take(self, at: int) -> None:
-        self.taken |= set(self._span(at))
-
-    def _span(self, at: int) -> range:
+    def span(self, at: int) -> range:
+        """The lines around one that are quoted with it."""
         before, after = AROUND[self.source.kind]
-        made = self.lines[at].at == 0 and self.source.kind != ContentKind.JSON
-        if made:  # a line that tells of the whole stands alone
+        if (
+            self.lines[at].at == 0 and self.source.kind != ContentKind.JSON
+        ):  # a line that tells of the whole stands alone
             return range(at, at + 1)
         return range(max(0, at - before), min(len(self.lines), at + after + 1))
 
-    def _place(self, span: range) -> str:
+    def place(self, span: range) -> str:
         numbers = [self.lines[i].at for i in span if self.lines[i].at]
         if not numbers:
             return self.source.name
         first, last = min(numbers), max(numbers)
         return f"{self.source.name}, line{'s' if last > first else ''} {first}" + (f"–{last}" if last > first else "")
 
-    def _text(self, span: range, at: int) -> str:
+    def quoted(self, span: range, at: int) -> str:
         shown = [clip(self.lines[i].text, LINE_CHARS * (2 if i == at else 1)) for i in span]
         if self.source.kind == ContentKind.TABLE and self.lines[at].at:
             shown.insert(0, self.lines[0].text)
-        return defused("\n".join(shown))
+        text = defused("\n".join(shown))
+        return f"{self.place(span)}:\n{text}"
 
 
 def _weights(question: str, pages: Sequence[_Page]) -> dict[str, float]:
@@ -232,7 +204,9 @@ def _weights(question: str, pages: Sequence[_Page]) -> dict[str, float]:
     pattern = re.compile("|".join(re.escape(each) for each in words), re.IGNORECASE)
     holding: Tally[str] = Tally()
     for page in pages:
-        page.look(pattern)
+        # Lines that have none of the question's words are passed over.
+        having = ((i, line.text) for i, line in enumerate(page.lines) if pattern.search(line.text[: LINE_CHARS * 8]))
+        page.words = {i: frozenset(terms(text)) for i, text in having}
         for each in page.words.values():
             holding.update(each.intersection(words))
     total = sum(len(page.lines) for page in pages)
@@ -240,11 +214,10 @@ def _weights(question: str, pages: Sequence[_Page]) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda each: (-each[1], each[0]))[:MOST_WORDS])
 
 
-# --- Which objects a question is answered from (seed 002 §2.3, §3.3). Pure.
+# --- which objects a question is answered from ---------------------------------------------------------------------------
 #
-# What the store found, and what this very request brought, are measured by the same rule, the store's over all of the
-# session. Of several readings of one thing the last one comes first, and then the best of the earlier ones: it answers what
-# was so before.
+# What the store found and what this very request brought are measured by the same rule. Of several readings of one thing the
+# last one comes first, then the best of the earlier ones: it answers what was so before.
 
 CANDIDATES = 12
 """Objects whose words are counted in full (0.25 ms for 1,000 characters): four times those that answer."""
@@ -320,9 +293,9 @@ def _last_first(ranked: Sequence[UUID], newer: Mapping[UUID, Collection[UUID]]) 
 
 
 def word_scores(question: str, held: Sequence[Mapping[str, int]]) -> list[float]:
-    """How much of a question's words each content has, 0 to 1, as `answering.text_score`, but that a word counts the more the
-    fewer contents have it: ln(1 + contents / contents that have it). Of 94 questions over 160 objects the right one is among
-    the first three for 82 (76 without)."""
+    """How much of a question's words each content has, 0 to 1: the mean of n / (n + 1.2) over them, in which a word counts the
+    more the fewer contents have it: ln(1 + contents / contents that have it). Of 94 questions over 160 objects the right one
+    is among the first three for 82 (76 without). `held`: how often each content has each word."""
     having = {word: sum(word in each for each in held) for word in sorted(set(terms(question)))}
     worth = {word: math.log1p(len(held) / count) for word, count in having.items() if count}
     total = sum(worth.values())

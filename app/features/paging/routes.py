@@ -6,11 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Query
-from msgspec.structs import replace
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, Word, clean, decode_cursor, paged
@@ -21,14 +21,12 @@ from app.errors import BadRequest, NotFound, Unavailable
 from app.features.paging.faults import Writer, judged, result_of
 from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer
 from app.features.paging.store import (
-    ObjectEdge,
     ObjectFilter,
     ObjectStore,
     PagingStore,
     StoredFault,
     StoredObject,
     StoredPressure,
-    StoredTransition,
     WholeObject,
     Wish,
 )
@@ -42,6 +40,7 @@ from app.features.paging.values import (
     Fidelity,
     ObjectType,
     PagingRecord,
+    Relationship,
     RelationType,
     Trigger,
     Zone,
@@ -51,7 +50,7 @@ from app.metrics import Metrics
 from app.store import ids
 from app.store.sessions import SessionRef, Sessions
 
-# What /api/v1/objects takes and gives.
+# --- what is taken and given ---------------------------------------------------------------------------------------------
 
 
 class FaultIn(Model):
@@ -241,7 +240,6 @@ class PressureOut(BaseModel):
 
 
 def shown_object(row: StoredObject) -> ObjectOut:
-    """An object as it is shown."""
     return ObjectOut(
         id=row.object_id,
         handle=handle_of(row.object_id),
@@ -270,7 +268,7 @@ def shown_object(row: StoredObject) -> ObjectOut:
     )
 
 
-def shown_whole(row: WholeObject, edges: Sequence[ObjectEdge]) -> ObjectWhole:
+def shown_whole(row: WholeObject, edges: Sequence[Relationship]) -> ObjectWhole:
     """The same with its texts."""
 
     def level(text: str | None, losses: list[str], can_answer: list[str]) -> Level | None:
@@ -282,43 +280,24 @@ def shown_whole(row: WholeObject, edges: Sequence[ObjectEdge]) -> ObjectWhole:
         detailed=level(row.summary_detailed, row.losses_l1, row.can_answer_l1),
         compact=level(row.summary_compact, row.losses_l2, row.can_answer_l2),
         fault_when=row.fault_when,
-        relationships=[
-            Related(source=each.source_id, target=each.target_id, relationship=RelationType(each.relationship))
-            for each in edges
-        ],
+        relationships=[Related(source=each.source, target=each.target, relationship=each.relation) for each in edges],
     )
 
 
-def shown_fault(row: StoredFault | Fault) -> FaultOut:
+def shown_fault(row: StoredFault | Fault, call_id: UUID | None) -> FaultOut:
     """A fault as it is shown: a stored one, or one that was made just now through the API."""
-    call_id, turn = (row.call_id, row.turn_number) if isinstance(row, StoredFault) else (None, row.turn)
     return FaultOut(
         id=row.fault_id,
         call_id=call_id,
         object_id=row.object_id,
         type=FaultType(row.fault_type),
-        turn=turn,
+        turn=row.turn,
         question=row.question,
         answer=row.answer,
         answer_tokens=row.answer_tokens,
         avoided_tokens=row.avoided_tokens,
         latency_ms=row.latency_ms,
         content_hash=row.content_hash.hex() if row.content_hash is not None else None,
-        created_at=row.created_at,
-    )
-
-
-def shown_transition(row: StoredTransition) -> TransitionOut:
-    """A change of fidelity as it is shown."""
-    return TransitionOut(
-        object_id=row.object_id,
-        call_id=row.call_id,
-        before=row.from_fidelity,
-        after=row.to_fidelity,
-        trigger=Trigger(row.trigger),
-        turn=row.turn_number,
-        zone=Zone(row.pressure_zone),
-        token_count=row.token_count,
         created_at=row.created_at,
     )
 
@@ -354,6 +333,8 @@ def shown_pressure(session: UUID, row: StoredPressure | None) -> PressureOut:
     )
 
 
+# --- the routes ----------------------------------------------------------------------------------------------------------
+
 SEARCHED = 100
 """Objects that a search ranks, with their texts; the filters leave some of these out."""
 MAX_KEY_CHARS = 2048
@@ -387,22 +368,13 @@ def objects_router(
     return router
 
 
-class _Routes:
-    def __init__(
-        self,
-        sessions: Sessions,
-        objects: ObjectStore,
-        keeper: PagingStore,
-        writer: Writer,
-        clock: Clock,
-        meter: Metrics | None,
-    ) -> None:
-        self._sessions = sessions
-        self._objects = objects
-        self._keeper = keeper
-        self._writer = writer
-        self._clock = clock
-        self._meter = meter
+class _Routes(Struct, frozen=True):
+    sessions: Sessions
+    objects: ObjectStore
+    keeper: PagingStore
+    writer: Writer
+    clock: Clock
+    meter: Metrics | None
 
     async def listing(
         self,
@@ -436,25 +408,23 @@ class _Routes:
             if ref is None:
                 raise BadRequest("Say in which session: objects are searched within one.", param="session")
             return await self._search(scope, user, ref.session_id, wanted, q, limit)
-        rows = await self._objects.page(
-            scope.tenant, user, wanted, after=after and (after[0], after[1], after[2]), limit=limit + 1
-        )
+        rows = await self.objects.page(scope.tenant, user, wanted, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.ordinal, row.object_id))
         return ObjectPage(objects=[shown_object(each) for each in page], next=following)
 
     async def _search(
         self, scope: CallerScope, user: UUID, session: UUID, wanted: ObjectFilter, words: str, limit: int
     ) -> ObjectPage:
-        hits = await self._keeper.search(scope.tenant, user, session, words, None, None, SEARCHED)
+        hits = await self.keeper.search(scope.tenant, user, session, words, None, None, SEARCHED)
         place = {each.object.id: n for n, each in enumerate(hits) if each.text > 0}
-        rows = await self._objects.page(scope.tenant, user, wanted, after=None, limit=SEARCHED, among=list(place))
+        rows = await self.objects.page(scope.tenant, user, wanted, after=None, limit=SEARCHED, among=list(place))
         best = sorted(rows, key=lambda row: place[row.object_id])[:limit]
         return ObjectPage(objects=[shown_object(each) for each in best], next=None)
 
     async def get(self, scope: Admitted, object_id: str, session: Session = None) -> ObjectWhole:
         """Read an object: its content, what L1 and L2 say and leave out, and what it has to do with others."""
         user, row = await self._one(scope, object_id, session)
-        return shown_whole(row, await self._objects.relationships(scope.tenant, user, row.object_id))
+        return shown_whole(row, await self.objects.relationships(scope.tenant, user, row.object_id))
 
     async def history(
         self,
@@ -468,15 +438,13 @@ class _Routes:
         after = decode_cursor(cursor, (datetime, UUID))
         user, row = await self._one(scope, object_id, session)
         of = (scope.tenant, user, row.session_id)
-        faults = await self._objects.faults(
-            *of, object_id=row.object_id, after=after and (after[0], after[1]), limit=limit + 1
-        )
-        moves = await self._objects.transitions(
-            *of, object_id=row.object_id, after=after and (after[0], after[1], row.object_id), limit=limit + 1
+        faults = await self.objects.faults(*of, object_id=row.object_id, after=after, limit=limit + 1)
+        moves = await self.objects.transitions(
+            *of, object_id=row.object_id, after=after and (*after, row.object_id), limit=limit + 1
         )
         events: list[tuple[datetime, UUID, FaultOut | TransitionOut]] = [
-            *((each.created_at, each.fault_id, shown_fault(each)) for each in faults),
-            *((each.created_at, each.call_id, shown_transition(each)) for each in moves),
+            *((each.created_at, each.fault_id, shown_fault(each, each.call_id)) for each in faults),
+            *((each.created_at, each.call_id, TransitionOut.model_validate(each._asdict())) for each in moves),
         ]
         events.sort(key=lambda each: each[:2], reverse=True)
         page, following = paged(events, limit, lambda each: each[:2])
@@ -487,27 +455,26 @@ class _Routes:
         pinned, three different questions raise the object in the session's next prompt, `restore` shows it there in full."""
         began = time.perf_counter_ns()
         user, row = await self._one(scope, object_id, session)
-        found = None
-        if body.question is not None:
-            found = await self._written(body.question, row)
-            before = await self._objects.asked(scope.tenant, user, row.object_id, row.turn - WINDOW_TURNS)
-            fault = self._answered(row, body.question, found, began)
-            if found.quotes:
-                asked = [FaultRecord(turn, question) for turn, question in before]
-                fault = judged(fault, asked, row.current_fidelity > Fidelity.FULL)
+        key: dict[str, Any] = {"object_id": row.object_id, "content_hash": row.content_hash}
+        found = await self._written(body.question, row) if body.question is not None else None
+        if found is None:
+            fault = self._fault(row, FaultType.FULL_RESTORE, began, **key, answer_tokens=row.tokens_l0, pin=True)
+        elif not found.quotes:
+            fault = self._fault(row, FaultType.MICRO_FAULT, began, question=body.question)
         else:
-            fault = replace(self._fault(row, FaultType.FULL_RESTORE, began), answer_tokens=row.tokens_l0, pin=True)
-        if self._meter is not None:
-            self._meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
-        await self._keeper.keep(
-            scope.tenant,
-            user,
-            None,
-            PagingRecord(row.session_id, row.turn, Zone.NORMAL, 0, 0, 0, faults=(fault,)),
-        )
+            before = await self.objects.asked(scope.tenant, user, row.object_id, row.turn - WINDOW_TURNS)
+            shown_less = row.current_fidelity > Fidelity.FULL
+            avoided = max(0, row.tokens_l0 - found.tokens) if shown_less else 0
+            key |= {"question": body.question, "answer": found.text, "answer_tokens": found.tokens}
+            fault = self._fault(row, FaultType.MICRO_FAULT, began, **key, avoided_tokens=avoided)
+            fault = judged(fault, [FaultRecord(*each) for each in before], shown_less)
+        if self.meter is not None:
+            self.meter.fault(fault.fault_type, result_of(fault), fault.latency_ms / 1000)
+        record = PagingRecord(row.session_id, row.turn, Zone.NORMAL, 0, 0, 0, faults=(fault,))
+        await self.keeper.keep(scope.tenant, user, None, record)
         quotes = found.quotes if found is not None else ()
         return Faulted(
-            fault=shown_fault(fault),
+            fault=shown_fault(fault, None),
             answer=fault.answer,
             quotes=[QuoteOut(place=each.place, text=each.text) for each in quotes],
             content=row.content_full if found is None else None,
@@ -527,8 +494,8 @@ class _Routes:
 
     async def pressure(self, scope: Admitted, session_id: Segment, user: Owner = None) -> PressureOut:
         """Read how full the session's prompt was at its last paged call, and at which levels its objects are."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        return shown_pressure(ref.session_id, await self._objects.pressure(scope.tenant, ref.user_id, ref.session_id))
+        ref = await find_session(self.sessions, scope, session_id, user)
+        return shown_pressure(ref.session_id, await self.objects.pressure(scope.tenant, ref.user_id, ref.session_id))
 
     async def faults(
         self,
@@ -541,17 +508,11 @@ class _Routes:
     ) -> FaultPage:
         """List what was asked of a session's objects, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
-        ref = await find_session(self._sessions, scope, session_id, user)
-        rows = await self._objects.faults(
-            scope.tenant,
-            ref.user_id,
-            ref.session_id,
-            kind=type,
-            after=after and (after[0], after[1]),
-            limit=limit + 1,
-        )
+        ref = await find_session(self.sessions, scope, session_id, user)
+        of = (scope.tenant, ref.user_id, ref.session_id)
+        rows = await self.objects.faults(*of, kind=type, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.fault_id))
-        return FaultPage(faults=[shown_fault(each) for each in page], next=following)
+        return FaultPage(faults=[shown_fault(each, each.call_id) for each in page], next=following)
 
     async def transitions(
         self,
@@ -564,37 +525,33 @@ class _Routes:
     ) -> TransitionPage:
         """List the changes of fidelity in a session, newest first."""
         after = decode_cursor(cursor, (datetime, UUID, UUID))
-        ref = await find_session(self._sessions, scope, session_id, user)
-        rows = await self._objects.transitions(
-            scope.tenant,
-            ref.user_id,
-            ref.session_id,
-            trigger=trigger,
-            after=after and (after[0], after[1], after[2]),
-            limit=limit + 1,
-        )
+        ref = await find_session(self.sessions, scope, session_id, user)
+        of = (scope.tenant, ref.user_id, ref.session_id)
+        rows = await self.objects.transitions(*of, trigger=trigger, after=after, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.call_id, row.object_id))
-        return TransitionPage(transitions=[shown_transition(each) for each in page], next=following)
+        return TransitionPage(
+            transitions=[TransitionOut.model_validate(each._asdict()) for each in page], next=following
+        )
 
     async def _whose(self, scope: CallerScope, session: str | None) -> tuple[UUID, SessionRef | None]:
         """The user whose objects are meant: a session's, else the one who is named."""
         if session is None:
             return scope.user().id, None
-        ref = await find_session(self._sessions, scope, session)
+        ref = await find_session(self.sessions, scope, session)
         return ref.user_id, ref
 
     async def _one(self, scope: CallerScope, text: str, session: str | None) -> tuple[UUID, WholeObject]:
         """An object and its user. Raises NotFound in the same words for another user's and for nobody's."""
         key = ids.issued(text)
         user, ref = await self._whose(scope, session)
-        row = await self._objects.one(scope.tenant, user, key) if key is not None else None
+        row = await self.objects.one(scope.tenant, user, key) if key is not None else None
         if row is None or (ref is not None and row.session_id != ref.session_id):
             raise NotFound("There is no such object.")
         return user, row
 
     async def _wish(self, scope: CallerScope, text: str, session: str | None, wish: Wish) -> ObjectOut:
         user, row = await self._one(scope, text, session)
-        await self._objects.wish(scope.tenant, user, row.object_id, wish)
+        await self.objects.wish(scope.tenant, user, row.object_id, wish)
         _, row = await self._one(scope, text, session)
         return shown_object(row)
 
@@ -604,24 +561,11 @@ class _Routes:
             row.object_id, name, ContentKind(row.kind), row.content_full, vector=1.0, key=row.source_key
         )
         try:
-            return await self._writer.write(question, [source], ANSWER_TOKENS)
+            return await self.writer.write(question, [source], ANSWER_TOKENS)
         except TimeoutError as error:
             raise Unavailable("The object could not be searched in time; try again.") from error
 
-    def _answered(self, row: WholeObject, question: str, found: QuotedAnswer, began: int) -> Fault:
-        fault = self._fault(row, FaultType.MICRO_FAULT, began)
-        if not found.quotes:
-            return replace(fault, object_id=None, content_hash=None, question=question)
-        shown_less = row.current_fidelity > Fidelity.FULL
-        return replace(
-            fault,
-            question=question,
-            answer=found.text,
-            answer_tokens=found.tokens,
-            avoided_tokens=max(0, row.tokens_l0 - found.tokens) if shown_less else 0,
-        )
-
-    def _fault(self, row: WholeObject, kind: FaultType, began: int) -> Fault:
-        now = self._clock.now()
+    def _fault(self, row: WholeObject, kind: FaultType, began: int, **of: Any) -> Fault:
+        now = self.clock.now()
         spent = (time.perf_counter_ns() - began) // 1_000_000
-        return Fault(ids.uuid7(now), kind, row.turn, now, row.object_id, row.content_hash, latency_ms=spent)
+        return Fault(ids.uuid7(now), kind, row.turn, now, latency_ms=spent, **of)

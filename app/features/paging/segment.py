@@ -1,5 +1,11 @@
-"""Of which type a content is (seed 002 §1.2): results of tools, long pastes of the user, plans and decisions of the
-assistant. Pure.
+"""A transcript taken apart into semantic objects (seed 002 §3.1): once for each message, however often it is sent again. Pure.
+
+    results of tools, long pastes, plans and decisions, phases of the conversation ─> what type each is
+        ─> whether it becomes an object ─> how that relates to the others
+
+A message is known by its mark: its hash, and for one that says the same as an earlier one also how many there were before.
+Only messages with a new mark are read; the same transcript gives the same objects under the same ids, whether it comes at
+once or grows turn by turn. Nothing here raises, whatever the messages look like, and nothing recurses.
 """
 
 from __future__ import annotations
@@ -16,8 +22,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, Transcript, text_of
-from app.features.paging import keys
-from app.features.paging.keys import Family, UnderstoodCall, entities, understand
+from app.features.paging.keys import Family, UnderstoodCall, base_key, entities, paths, understand, urls
 from app.features.paging.outline import clip, count_bounded, fitting
 from app.features.paging.shrink import STUB_TOKENS, kind_of, language_of, stub
 from app.features.paging.values import (
@@ -33,6 +38,8 @@ from app.features.paging.values import (
     terms,
 )
 from app.store.ids import mark_of
+
+# --- of which type a content is ------------------------------------------------------------------------------------------
 
 PASTE_TOKENS = 500
 """Tokens from which a text of the user, or a fenced block in it, is a paste: people type less than that."""
@@ -83,7 +90,6 @@ class Fragment(NamedTuple):
 
 
 def of_result(text: str, call: UnderstoodCall) -> ObjectType:
-    """The type of a tool's result."""
     if call.family == Family.PLAN:
         return ObjectType.PLAN
     if call.family == Family.READ:
@@ -123,7 +129,6 @@ def pastes(text: str, count: Counter) -> list[Fragment]:
 
 
 def of_paste(text: str) -> ObjectType:
-    """The type of what a user pasted."""
     if failed(text):
         return ObjectType.ERROR_CONTEXT
     if kind_of(text) in (ContentKind.CODE, ContentKind.DIFF):
@@ -157,21 +162,17 @@ def _middle(text: str) -> tuple[int, int]:
         start = max(text.rfind("\n", 0, QUESTION_CHARS), text.rfind(" ", 0, QUESTION_CHARS), 0)
     stop = text.rfind("\n\n", len(text) - QUESTION_CHARS)
     if stop < 0:
-        ends = [
-            at
-            for at in (text.find("\n", len(text) - QUESTION_CHARS), text.find(" ", len(text) - QUESTION_CHARS))
-            if at >= 0
-        ]
-        stop = min(ends, default=len(text))
+        ends = (text.find(end, len(text) - QUESTION_CHARS) for end in "\n ")
+        stop = min((at for at in ends if at >= 0), default=len(text))
     while start < stop and text[start].isspace():
         start += 1
     return start, stop
 
 
-# --- Phases of a conversation (seed 002 §1.2): what user and assistant said between two changes of subject. Pure, incremental.
+# --- phases of a conversation --------------------------------------------------------------------------------------------
 #
-# A phase is an object once it has ended, so that none ever changes. The first message of the user never belongs to one: it says
-# what the session is for, and stays as it is.
+# What user and assistant said between two changes of subject (seed 002 §1.2). A phase is an object once it has ended, so that
+# none ever changes. The first message of the user never belongs to one: it says what the session is for, and stays as it is.
 
 PHASE_TURNS = 10
 """Answers after which a phase ends, whatever it is about."""
@@ -190,19 +191,6 @@ PHASES = frozenset([ObjectType.CONVERSATION_PHASE, ObjectType.DEBUGGING_SESSION]
 _SPEAKERS = {"user": "User", "assistant": "Assistant"}
 
 
-class Phase(NamedTuple):
-    """`first`, `last`: positions of its messages; `name`: what its id is made from; `marks`: of its messages, as phases
-    know them."""
-
-    first: int
-    last: int
-    name: str
-    title: str
-    text: str
-    parts: tuple[ObjectSpan, ...]
-    marks: frozenset[bytes]
-
-
 def is_phase(made: SemanticObject) -> bool:
     return made.object_type in PHASES
 
@@ -213,7 +201,7 @@ def type_of(inside: Sequence[SemanticObject]) -> ObjectType:
     return ObjectType.DEBUGGING_SESSION if errors >= DEBUGGING_ERRORS else ObjectType.CONVERSATION_PHASE
 
 
-def phase_mark(mark: bytes) -> bytes:
+def _phase_mark(mark: bytes) -> bytes:
     """What a message is known by to the phases: it is read twice, for what is pasted in it and for its phase."""
     return blake2b(mark, digest_size=HASH_BYTES, person=b"mneme phase").digest()
 
@@ -221,79 +209,6 @@ def phase_mark(mark: bytes) -> bytes:
 def changes_subject(words: frozenset[str], before: frozenset[str]) -> bool:
     """Whether a message of these words leaves what was spoken of."""
     return len(words) >= MIN_WORDS and overlap(words, before) < CHANGED_OVERLAP
-
-
-def ended(
-    messages: Sequence[object],
-    roles: Sequence[str],
-    marks: Sequence[bytes | None],
-    known: frozenset[bytes],
-    held: Mapping[bytes, Sequence[ObjectSpan]],
-) -> list[Phase]:
-    """The phases that ended and are not known yet. `held`: parts of messages that are objects by themselves."""
-    found: list[Phase] = []
-    current: list[int] = []
-    words: set[str] = set()
-    answers = 0
-    begun = False
-    for position, role in enumerate(roles):
-        mark = marks[position]
-        if role not in _SPEAKERS or mark is None:
-            continue
-        if role == "user" and not begun:
-            begun = True
-            continue
-        if phase_mark(mark) in known:
-            continue
-        said = frozenset(terms(text_of(messages[position])[:20_000]))
-        change = role == "user" and answers >= MIN_TURNS and changes_subject(said, frozenset(words))
-        if current and (change or answers >= PHASE_TURNS):
-            found.append(_phase(messages, roles, marks, held, current))
-            current, words, answers = [], set(), 0
-        current.append(position)
-        words |= said
-        answers += role == "assistant"
-    return found
-
-
-def phase_stub(title: str, first: int, last: int, object_type: ObjectType, count: Counter) -> str:
-    """Its one line: what it was, when, and what the user asked first."""
-    what = "Debugging" if object_type == ObjectType.DEBUGGING_SESSION else "Conversation"
-    return fitting(f"{what}, turns {first}–{last}: “{clip(title, 120)}”", STUB_TOKENS, count)
-
-
-def _phase(
-    messages: Sequence[object],
-    roles: Sequence[str],
-    marks: Sequence[bytes | None],
-    held: Mapping[bytes, Sequence[ObjectSpan]],
-    positions: Sequence[int],
-) -> Phase:
-    said: list[str] = []
-    parts: list[ObjectSpan] = []
-    titles: dict[str, str] = {}
-    own: list[bytes] = []
-    for position in positions:
-        mark = marks[position]
-        assert mark is not None
-        own.append(mark)
-        text = text_of(messages[position])
-        for start, stop in _free(text, held.get(mark, ())):
-            piece = text[start:stop].strip()
-            said.append(f"{_SPEAKERS[roles[position]]}: {piece}")
-            parts.append(ObjectSpan(mark, start, stop))
-            titles.setdefault(roles[position], " ".join(piece[:240].split()))
-    name = blake2b(b"".join(own), digest_size=HASH_BYTES).hexdigest()
-    title = titles.get("user") or titles.get("assistant", "")
-    return Phase(
-        positions[0],
-        positions[-1],
-        f"{name}:phase",
-        title,
-        "\n\n".join(said),
-        tuple(parts),
-        frozenset(map(phase_mark, own)),
-    )
 
 
 def _free(text: str, held: Sequence[ObjectSpan]) -> list[tuple[int, int]]:
@@ -307,18 +222,10 @@ def _free(text: str, held: Sequence[ObjectSpan]) -> list[tuple[int, int]]:
     return [(start, stop) for start, stop in spans if text[start:stop].strip()]
 
 
-# --- A transcript taken apart into semantic objects (seed 002 §3.1): once for each message, however often it is sent again.
-# Pure.
+# --- which contents become objects ---------------------------------------------------------------------------------------
 #
-# A message is known by its mark: its hash, and for one that says the same as an earlier one also how many there were before.
-# Only messages with a new mark are read; the same transcript gives the same objects under the same ids, whether it comes at
-# once or grows turn by turn. Nothing here raises, whatever the messages look like, and nothing recurses.
-
-# Which contents become objects: the four-part score of seed 002 (§1.6, §3.1). Pure.
-#
-# The seed names the parts (type, novelty, utility, recency) and one sum, 0.72; what they are and weigh is ours.
-# What is rejected
-# stays in the transcript as it is: it is not worth a handle.
+# Seed 002 (§1.6, §3.1) names the parts of the score (type, novelty, utility, recency) and one sum, 0.72; what they are and
+# weigh is ours. What is rejected stays in the transcript as it is.
 
 WEIGHT_TYPE = 0.25
 WEIGHT_NOVELTY = 0.25
@@ -371,28 +278,20 @@ def recency(age_turns: int) -> float:
     return float(2.0 ** (-max(0, age_turns) / RECENCY_HALF_TURNS))
 
 
-def score(type_score: float, novelty_score: float, utility_score: float, recency_score: float) -> float:
-    """S(m) = 0.25·type + 0.25·novelty + 0.40·utility + 0.10·recency."""
-    return (
-        WEIGHT_TYPE * type_score
-        + WEIGHT_NOVELTY * novelty_score
-        + WEIGHT_UTILITY * utility_score
-        + WEIGHT_RECENCY * recency_score
-    )
-
-
 def admit(
     object_id: UUID, object_type: ObjectType, text: str, tokens: int, novelty_score: float, age_turns: int
 ) -> ObjectAdmission:
-    """The decision on a content that would become this object."""
-    parts = (TYPES[object_type], novelty_score, utility(tokens), recency(age_turns))
-    total = score(*parts)
+    """The decision on a content that would become this object: S(m) = 0.25·type + 0.25·novelty + 0.40·utility +
+    0.10·recency."""
+    parts = kind, new, useful, recent = TYPES[object_type], novelty_score, utility(tokens), recency(age_turns)
+    total = WEIGHT_TYPE * kind + WEIGHT_NOVELTY * new + WEIGHT_UTILITY * useful + WEIGHT_RECENCY * recent
     admitted = tokens >= MIN_TOKENS and (total >= THRESHOLD or tokens >= ALWAYS_TOKENS)
     return ObjectAdmission(object_id if admitted else None, admitted, total, *parts, THRESHOLD, text[:PREVIEW_CHARS])
 
 
-# How objects relate (seed 002 §1.3): found by the keys and names that they share, through an index, so that 10,000 of
-# them cost 10,000 look-ups. Pure.
+# --- how objects relate --------------------------------------------------------------------------------------------------
+#
+# They share keys and names (seed 002 §1.3), found through an index: 10,000 objects cost 10,000 look-ups.
 
 MOST_REFERENCES = 6
 """Objects that one references: more of them is a listing, not a reference."""
@@ -403,7 +302,6 @@ NAME_CHARS = 8
 
 
 def family(made: SemanticObject) -> Family:
-    """The family of tools that an object comes from: its first tag."""
     return Family(made.tags[0]) if made.tags else Family.OTHER
 
 
@@ -418,7 +316,7 @@ class Index:
     def add(self, made: SemanticObject) -> None:
         key = made.source_key
         if key is not None:
-            base = keys.base_key(key)
+            base = base_key(key)
             group = (family(made), base)
             if key == base:
                 self._spans.pop(group, None)
@@ -436,17 +334,20 @@ class Index:
         """Objects whose place this one takes: the same key, or parts of what it is the whole of."""
         if made.source_key is None:
             return []
-        base = keys.base_key(made.source_key)
+        base = base_key(made.source_key)
         found = self._spans.get((family(made), base), {})
         whole = made.source_key == base
         return [each for key, each in found.items() if whole or key == made.source_key]
 
     def read(self, key: str) -> SemanticObject | None:
-        """The newest reading of a file."""
-        return self._keys.get((Family.READ, keys.base_key(key)))
+        return self._keys.get((Family.READ, base_key(key)))
 
     def named(self, name: str) -> SemanticObject | None:
         return self._named.get(name)
+
+    def of_file(self, key: str) -> Iterator[SemanticObject]:
+        """Its newest reading, and what is known by its name."""
+        yield from (each for each in (self.read(key), self.named(base_key(key))) if each is not None)
 
 
 def of(made: SemanticObject, index: Index) -> list[Relationship]:
@@ -456,7 +357,7 @@ def of(made: SemanticObject, index: Index) -> list[Relationship]:
     if made.source_key and family(made) in (Family.EDIT, Family.WRITE) and (read := index.read(made.source_key)):
         found.append(Relationship(made.id, read.id, RelationType.DEPENDS_ON))
         taken.add(read.id)
-    names = (*made.key_entities, *(keys.paths(made.source_key) + keys.urls(made.source_key) if made.source_key else []))
+    names = (*made.key_entities, *(paths(made.source_key) + urls(made.source_key) if made.source_key else []))
     referred: dict[UUID, None] = {}
     for name in names:
         other = index.named(name)
@@ -466,18 +367,7 @@ def of(made: SemanticObject, index: Index) -> list[Relationship]:
     return found
 
 
-def causes(error: SemanticObject, edited: Iterable[str], index: Index) -> list[Relationship]:
-    """The object of the file that was edited last before an error, where there is one."""
-    for key in edited:
-        for other in (index.read(key), index.named(keys.base_key(key))):
-            if other is not None and other.id != error.id:
-                return [Relationship(error.id, other.id, RelationType.CAUSED_BY)]
-    return []
-
-
-def parents(phase: SemanticObject, inside: Sequence[SemanticObject]) -> list[Relationship]:
-    return [Relationship(phase.id, each.id, RelationType.PARENT_OF) for each in inside]
-
+# --- a transcript --------------------------------------------------------------------------------------------------------
 
 NOVELTY_OBJECTS = 64
 """Newest objects that a new one is compared with: what is older than that was forgotten by the model too."""
@@ -589,7 +479,9 @@ class _Work(Struct):
         call = understand(name, arguments)
         made = self._admit(position, text, Fragment(0, len(text), of_result(text, call), call))
         if made is not None and made.object_type == ObjectType.ERROR_CONTEXT:
-            self.relations += causes(made, self._edits_before(position), self.index)
+            edited = (each for key in self._edits_before(position) for each in self.index.of_file(key))
+            cause = next((each for each in edited if each.id != made.id), None)
+            self.relations += [Relationship(made.id, cause.id, RelationType.CAUSED_BY)] if cause else []
 
     def pastes(self, position: int) -> None:
         text = text_of(self.messages[position])
@@ -609,27 +501,61 @@ class _Work(Struct):
             if not is_phase(each):
                 for part in each.parts:
                     held.setdefault(part.mark, []).append(part)
-        for phase in ended(self.messages, self.transcript.roles, self.marks, self.known, held):
-            self.done |= phase.marks
-            self._phase(phase)
+        current: list[int] = []
+        words: set[str] = set()
+        answers = 0
+        begun = False
+        for position, role in enumerate(self.transcript.roles):
+            mark = self.marks[position]
+            if role not in _SPEAKERS or mark is None:
+                continue
+            if role == "user" and not begun:
+                begun = True
+                continue
+            if _phase_mark(mark) in self.known:
+                continue
+            said = frozenset(terms(text_of(self.messages[position])[:20_000]))
+            change = role == "user" and answers >= MIN_TURNS and changes_subject(said, frozenset(words))
+            if current and (change or answers >= PHASE_TURNS):
+                self._phase(current, held)
+                current, words, answers = [], set(), 0
+            current.append(position)
+            words |= said
+            answers += role == "assistant"
 
-    def _phase(self, each: Phase) -> None:
-        tokens = count_bounded(each.text, self.count)
+    def _phase(self, positions: Sequence[int], held: Mapping[bytes, Sequence[ObjectSpan]]) -> None:
+        said: list[str] = []
+        parts: list[ObjectSpan] = []
+        titles: dict[str, str] = {}
+        own: list[bytes] = []
+        for position in positions:
+            role, mark = self.transcript.roles[position], self.marks[position]
+            assert mark is not None, "it is no system message"
+            own.append(mark)
+            text = text_of(self.messages[position])
+            for start, stop in _free(text, held.get(mark, ())):
+                piece = text[start:stop].strip()
+                said.append(f"{_SPEAKERS[role]}: {piece}")
+                parts.append(ObjectSpan(mark, start, stop))
+                titles.setdefault(role, " ".join(piece[:240].split()))
+        self.done.update(map(_phase_mark, own))
+        whole = "\n\n".join(said)
+        tokens = count_bounded(whole, self.count)
         if tokens < MIN_PHASE_TOKENS:
             return
-        first, last = self.turns[each.first], self.turns[each.last]
+        first, last = self.turns[positions[0]], self.turns[positions[-1]]
         inside = [
             one for one in (*self.before, *self.made) if first <= one.source_turn_start <= last and not is_phase(one)
         ]
-        object_type = type_of(inside)
+        key = uuid5(self.session, f"{blake2b(b''.join(own), digest_size=HASH_BYTES).hexdigest()}:phase")
         call = UnderstoodCall("", Family.OTHER, None)
-        made = self._object(
-            uuid5(self.session, each.name), each.text, each.parts, object_type, call, (first, last), tokens
-        )
-        line = phase_stub(each.title, first, last, object_type, self.count)
+        made = self._object(key, whole, tuple(parts), type_of(inside), call, (first, last), tokens)
+        what = "Debugging" if made.object_type == ObjectType.DEBUGGING_SESSION else "Conversation"
+        title = clip(titles.get("user") or titles.get("assistant", ""), 120)
+        line = fitting(f"{what}, turns {first}–{last}: “{title}”", STUB_TOKENS, self.count)
         made = replace(made, stub=line, tokens_l3=self.count(line))
         self.made.append(made)
-        self.relations += parents(made, inside)
+        self.relations += [Relationship(made.id, each.id, RelationType.PARENT_OF) for each in inside]
 
     def _admit(self, position: int, text: str, piece: Fragment) -> SemanticObject | None:
         """The object that a piece of a message becomes, with its relations; None when it is rejected."""

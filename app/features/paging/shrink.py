@@ -1,4 +1,8 @@
-"""JSON by its shape: types, sizes, what values there are, the first elements, what names them. Pure, no recursion."""
+"""The levels of a content without a language model (seed 002 §1.2): L1, L2 and the stub. Pure, deterministic, no recursion.
+
+What a content is made of (`kind_of`) says which of its lines are worth how much (`outline_of`: JSON, logs, prose, what comes in
+rows, code); `outline` takes as many as fit.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ import collections
 import re
 import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
-from app.features.paging.keys import DEFINED, Family, base_key, defined, family_of
+from app.features.paging.keys import DEFINED, LOOKED_AT_CHARS, Family, base_key, defined, family_of
 from app.features.paging.outline import (
     MAX_CHARS,
     Group,
@@ -26,6 +30,8 @@ from app.features.paging.outline import (
     source_lines,
 )
 from app.features.paging.values import ContentKind, Counter, Shrunk, terms
+
+# --- JSON: types, sizes, what values there are, the first elements, what names them --------------------------------------
 
 JSON_GROUPS = (
     Group(
@@ -86,7 +92,9 @@ def json_outline(text: str) -> Outline | None:
         nodes += 1
         shape.setdefault(generic, _Field()).add(item)
         if isinstance(item, Mapping):
-            names = [each for each in NAMING if generic.endswith("[]") and _single(item.get(each))]
+            names = [
+                each for each in NAMING if generic.endswith("[]") and isinstance(item.get(each), str | int | float)
+            ]
             if names:
                 told = ", ".join(f"{each} = {_plain(item[each])}" for each in names)
                 lines.append(OutlineLine(f"{_at(place)}: {told}", NAME))
@@ -96,22 +104,18 @@ def json_outline(text: str) -> Outline | None:
             todo += _elements(generic, place, item, group)
         else:
             lines.append(OutlineLine(f"{_at(place)} = {_plain(item)}", group))
-    beyond = None if not todo else f"all after the first {MAX_NODES:,} values"
+    left = None if not todo else f"all after the first {MAX_NODES:,} values"
     fields = [
         OutlineLine(f"{generic.removeprefix('.') or '$'}: {field.told()}", SHAPE) for generic, field in shape.items()
     ]
-    return Outline((), JSON_GROUPS, [*fields, *lines], beyond)
+    return Outline((), JSON_GROUPS, [*fields, *lines], left)
 
 
 def _elements(generic: str, place: str, items: list[Any], group: int) -> list[tuple[str, str, Any, int]]:
     """Elements of a list to look at, last one first (they are popped)."""
+    first = FIRST_ELEMENT if group == SINGLE else group
     found = [
-        (
-            f"{generic}[]",
-            f"{place}[{i}]",
-            each,
-            (FIRST_ELEMENT if group == SINGLE else group) if i == 0 else FURTHER_ELEMENT,
-        )
+        (f"{generic}[]", f"{place}[{i}]", each, FURTHER_ELEMENT if i else first)
         for i, each in enumerate(items[:MAX_NODES])
     ]
     return found[::-1]
@@ -120,10 +124,6 @@ def _elements(generic: str, place: str, items: list[Any], group: int) -> list[tu
 def _at(place: str) -> str:
     """A place without the root: `items[3].name`."""
     return place.removeprefix("$").removeprefix(".") or "$"
-
-
-def _single(value: object) -> bool:
-    return isinstance(value, str | int | float)
 
 
 def _plain(value: object) -> str:
@@ -178,7 +178,7 @@ def _short(number: float | None) -> str:
     return f"{number:.6g}" if isinstance(number, float) else str(number)[:24]
 
 
-# --- Logs and command output: errors and warnings, the first and the last lines, one of each kind of line, and counts. Pure.
+# --- logs and command output: errors, the first and the last lines, one of each kind of line, counts ---------------------
 
 LOG_GROUPS = (
     Group("how it ended", "{n} of the last lines", ""),
@@ -275,7 +275,7 @@ def _counts(lines: list[str], errors: list[bool], often: collections.Counter[str
     return "; ".join(told)
 
 
-# --- Prose by its headings, the beginning of each part, and the sentences with the weightiest words. Pure.
+# --- prose: headings, the beginning of each part, the sentences with the weightiest words --------------------------------
 
 PROSE_GROUPS = (
     Group("what it is about and how it is divided", "{n} of {of} headings", ""),
@@ -343,16 +343,13 @@ def salience(pieces: list[str]) -> list[float]:
     often = collections.Counter(word for each in words for word in set(each))
     weights = []
     for piece, each in zip(pieces, words, strict=True):
-        mean = sum(often[word] for word in set(each)) / (
-            len(set(each)) + 2
-        )  # 2: a short sentence is not the weightiest
+        # 2: a short sentence is not the weightiest.
+        mean = sum(often[word] for word in set(each)) / (len(set(each)) + 2)
         weights.append(mean * (1.0 + FIGURE * any(c.isdigit() for c in piece)))
     return weights
 
 
-# --- What comes in rows: tables, diffs, listings and search results, by their columns, files and counts. Pure.
-
-# --- tables ----------------------------------------------------------------------------------------------------------
+# --- tables --------------------------------------------------------------------------------------------------------------
 
 TABLE = (
     Group(
@@ -427,7 +424,7 @@ def _number(cell: str) -> float | None:
     return float(plain)
 
 
-# --- diffs -----------------------------------------------------------------------------------------------------------
+# --- diffs ---------------------------------------------------------------------------------------------------------------
 
 DIFF = (
     Group("which files it changes, and by how much", "{n} of {of} files", "you need a file that is not shown"),
@@ -462,7 +459,7 @@ def diff(text: str) -> Outline:
     return Outline((f"diff: {len(stats)} files, +{plus} −{minus} lines",), DIFF, [*files, *made], beyond(text))
 
 
-# --- listings and search results -------------------------------------------------------------------------------------
+# --- listings and search results -----------------------------------------------------------------------------------------
 
 LISTING = (
     Group(
@@ -508,7 +505,7 @@ def listing(text: str) -> Outline:
     return Outline((told,), LISTING, [*counted, *made], beyond(text))
 
 
-# --- Code without its bodies: imports, classes, signatures, first words of documentation, what is raised and returned. Pure.
+# --- code: imports, classes, signatures, first words of documentation, what is raised and returned -----------------------
 #
 # Python by its syntax tree where it parses; everything else by the lines that common languages begin their definitions with.
 
@@ -608,9 +605,8 @@ def config(text: str) -> Outline:
             indent = len(line) - len(line.lstrip())
             inner = plain.startswith(("#", ";", "//"))
             section = (indent == 0 and plain.endswith(":")) or plain.startswith("[")
-            made.append(
-                OutlineLine(line.rstrip(), 2 if inner else 0 if section else 1 if indent <= 2 else 2, first + i)
-            )
+            group = 2 if inner else 0 if section else 1 if indent <= 2 else 2
+            made.append(OutlineLine(line.rstrip(), group, first + i))
     return Outline((), CONFIG_GROUPS, made, beyond(text))
 
 
@@ -638,11 +634,11 @@ def _python(lines: list[str]) -> list[int] | None:
     while todo:
         node = todo.pop()
         todo += ast.iter_child_nodes(node)
-        _mark(node, groups, lines)
+        _mark(node, groups)
     return groups
 
 
-def _mark(node: ast.AST, groups: list[int], lines: list[str]) -> None:
+def _mark(node: ast.AST, groups: list[int]) -> None:
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         begin = min([node.lineno, *(each.lineno for each in node.decorator_list)])
         _set(groups, begin, max(node.lineno, node.body[0].lineno - 1), SIGNATURE)
@@ -705,8 +701,7 @@ def _deep(source: str) -> bool:
     return most > MAX_DEPTH or widest > MAX_DEPTH * 2
 
 
-# --- The levels of a content without a language model (seed 002 §1.2): L1, L2 and the stub, by what it is made of. Pure,
-# deterministic.
+# --- the levels, by what a content is made of ----------------------------------------------------------------------------
 
 L1_RATIO = 0.30
 """Tokens of L1, as a part of L0's (seed 002 §1.2: "~30% of original")."""
@@ -724,9 +719,6 @@ STUB_TOKENS = 48
 """Most tokens of a stub."""
 STUB_NAMES = 6
 """Names in a stub."""
-
-LOOKED_AT_CHARS = 65_536
-"""Characters by which a kind is told."""
 
 _TEXTS = frozenset(["md", "txt", "rst", "adoc", "markdown", "org"])
 _TABLES = frozenset(["csv", "tsv"])
@@ -757,11 +749,7 @@ class Shrunken(NamedTuple):
 def kind_of(text: str, tool: str | None = None, key: str | None = None) -> ContentKind:
     """What a content is made of: by its file's ending where it is a file's, else by its lines, else by the tool."""
     family = family_of(tool) if tool else Family.OTHER
-    ending = (
-        _ending(key)
-        if family in (Family.READ, Family.OTHER, Family.SHELL, Family.EDIT, Family.WRITE, Family.FETCH)
-        else ""
-    )
+    ending = "" if family in (Family.SEARCH, Family.LIST, Family.PLAN) else _ending(key)
     seen = text[:LOOKED_AT_CHARS]
     if parse(text) is not None:
         return ContentKind.JSON
@@ -783,48 +771,46 @@ def _by_lines(lines: list[str], family: Family) -> ContentKind:
     if not lines:
         return ContentKind.PROSE
 
-    def share(pattern: re.Pattern[str]) -> float:
-        return sum(1 for each in lines if pattern.match(each[:400]) or pattern.search(each[:400])) / len(lines)
+    def share(fits: Callable[[str], object], chars: int = 400) -> float:
+        return sum(1 for each in lines if fits(each[:chars])) / len(lines)
 
-    if sum(1 for each in lines if _LOGGED.match(each)) / len(lines) >= 0.3:
+    if share(_LOGGED.match, LOOKED_AT_CHARS) >= 0.3:
         return ContentKind.LOG
-    if family in (Family.LIST, Family.SEARCH) or _matching(lines) >= 0.6:
+    if family in (Family.LIST, Family.SEARCH) or share(MATCH.match) >= 0.6:
         return ContentKind.LISTING
-    if len(lines) >= 3 and separator(lines) and share(_CODED) < 0.3:
+    coded = share(_CODED.search)
+    if len(lines) >= 3 and coded < 0.3 and separator(lines):
         return ContentKind.TABLE
-    if share(_CODED) >= 0.25:
+    if coded >= 0.25:
         return ContentKind.CODE
-    if len(lines) >= 5 and sum(1 for each in lines if _PLACED.match(each[:200])) / len(lines) >= 0.7:
+    if len(lines) >= 5 and share(_PLACED.match, 200) >= 0.7:
         return ContentKind.LISTING
     return ContentKind.LOG if family == Family.SHELL else ContentKind.PROSE
 
 
-def _matching(lines: list[str]) -> float:
-    return sum(1 for each in lines if MATCH.match(each[:400])) / len(lines)
-
-
 def language_of(key: str | None) -> str | None:
-    """The language of a file, by its ending."""
     ending = _ending(key)
     return LANGUAGES.get(ending) or CONFIGS.get(ending)
 
 
 def outline_of(text: str, kind: ContentKind, key: str | None = None) -> Outline:
     """The lines of a content by worth; what proves to be something else than it seemed is taken for prose."""
-    made: Outline | None = None
+    made: Outline | None
     if kind == ContentKind.CODE:
         made = config(text) if _ending(key) in CONFIGS else code_outline(text, language_of(key))
-    elif kind == ContentKind.LOG:
-        made = log_outline(text)
-    elif kind == ContentKind.JSON:
-        made = json_outline(text)
-    elif kind == ContentKind.TABLE:
-        made = table(text)
-    elif kind == ContentKind.DIFF:
-        made = diff(text)
-    elif kind == ContentKind.LISTING:
-        made = listing(text)
+    else:
+        made = _OUTLINES[kind](text)
     return made if made is not None and made.lines else prose_outline(text)
+
+
+_OUTLINES: Mapping[ContentKind, Callable[[str], Outline | None]] = {
+    ContentKind.LOG: log_outline,
+    ContentKind.JSON: json_outline,
+    ContentKind.TABLE: table,
+    ContentKind.DIFF: diff,
+    ContentKind.LISTING: listing,
+    ContentKind.PROSE: prose_outline,
+}
 
 
 def room_detailed(tokens: int) -> int:

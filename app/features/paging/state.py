@@ -30,8 +30,6 @@ from app.store.records import CallRecord
 
 
 class PagingPartRecord(Struct, frozen=True):
-    """A record, written with its turn."""
-
     record: PagingRecord
 
     @property
@@ -112,7 +110,6 @@ _hints = cache(get_type_hints)
 
 
 def thawed(kind: Any, value: Any) -> Any:
-    """A value of this type again."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         if value is None:

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from app.clock import Clock
 from app.features.paging.values import (
@@ -28,6 +28,7 @@ from app.features.paging.values import (
     FaultRecord,
     Fidelity,
     Levels,
+    ObjectAdmission,
     ObjectSpan,
     ObjectType,
     Paged,
@@ -62,8 +63,6 @@ class ObjectHit(NamedTuple):
 
 
 class PagingStore:
-    """The paging of sessions."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -71,7 +70,7 @@ class PagingStore:
 
     async def read(self, tenant: UUID, user: UUID, session: UUID, *, chains: Sequence[bytes] = ()) -> Paged:
         """What is stored of a session, in one round trip. `chains`: of the answers that its transcript holds
-        (`ledger.keys_of`)."""
+        (`body.keys_of`)."""
         async with self._pool.acquire() as connection:
             row = await connection.fetchrow(self._sql["paging.read"], tenant, user, session, list(chains), WINDOW_TURNS)
         assert row is not None, "a function with OUT arguments returns one row"
@@ -171,11 +170,10 @@ async def write(
     )  # fmt: skip
 
 
-# --- out --------------------------------------------------------------------------------------------------------------------
+# --- what goes in --------------------------------------------------------------------------------------------------------
 
 
 def _record(record: PagingRecord) -> dict[str, Any]:
-    """What `agent_data.record_paging` takes as JSON."""
     levels = {str(each.object_id): int(each.after) for each in record.transitions}
     names = {"pinned": _names(record.pinned), "uses": _names(record.uses), "heard": _names(record.heard)}
     asked = [str(each.object_id) for each in record.faults if each.object_id is not None]
@@ -189,43 +187,27 @@ def _record(record: PagingRecord) -> dict[str, Any]:
         "offered": record.offered,
         "objects": [_new(each) for each in record.objects],
         "relationships": [[each.source, each.target, each.relation] for each in record.relationships],
-        "admissions": [
-            {
-                "object_id": each.object_id,
-                "admitted": each.admitted,
-                "total": each.total,
-                "type": each.type,
-                "novelty": each.novelty,
-                "utility": each.utility,
-                "recency": each.recency,
-                "threshold": each.threshold,
-                "preview": storable(each.content_preview),
-            }
-            for each in record.admissions
-        ],
+        "admissions": [_admission(each) for each in record.admissions],
         "levels": levels,
         **names,
         "touched": sorted({*levels, *asked, *(name for each in names.values() for name in each)}),
         "transitions": record.transitions,
         "faults": [
-            {
-                "fault_id": each.fault_id,
-                "object_id": each.object_id,
-                "fault_type": each.fault_type,
-                "turn": each.turn,
-                "created_at": each.created_at,
+            asdict(each)
+            | {
                 "content_hash": each.content_hash.hex() if each.content_hash is not None else None,
                 "question": _text(each.question),
                 "answer": _text(each.answer),
-                "answer_tokens": each.answer_tokens,
-                "avoided_tokens": each.avoided_tokens,
-                "latency_ms": each.latency_ms,
-                "pin": each.pin,
-                "raises": each.raises,
             }
             for each in record.faults
         ],
     }
+
+
+def _admission(made: ObjectAdmission) -> dict[str, Any]:
+    fields = asdict(made)
+    preview = storable(fields.pop("content_preview"))
+    return fields | {"preview": preview}
 
 
 def _new(made: SemanticObject) -> dict[str, Any]:
@@ -262,8 +244,6 @@ def _text(text: str | None) -> str | None:
 
 
 def _columns(levels: Sequence[Levels]) -> tuple[list[Any], ...]:
-    """As `paging.shrink` takes them."""
-
     def level(made: Shrunk | None) -> list[Any]:
         if made is None:
             return [None, None, "[]", "[]"]
@@ -277,7 +257,7 @@ def _list(texts: Sequence[str]) -> str:
     return orjson.dumps([_shown(each) for each in texts]).decode()
 
 
-# --- in ---------------------------------------------------------------------------------------------------------------------
+# --- what comes out ------------------------------------------------------------------------------------------------------
 
 
 def _paged(row: Any) -> Paged:
@@ -398,8 +378,7 @@ def _parts(parts: Sequence[Sequence[Any]]) -> tuple[ObjectSpan, ...]:
     return tuple(ObjectSpan(bytes.fromhex(mark), start, stop) for mark, start, stop in parts)
 
 
-# --- Semantic objects as they are looked at from outside, and what people say of them (seed 002). What requests read and
-# write is in `store.py`.
+# --- objects as they are looked at from outside, and what people say of them ---------------------------------------------
 
 Wish = Literal["pin", "unpin", "release"]
 
@@ -452,22 +431,14 @@ class WholeObject(StoredObject, frozen=True):
     turn: int
 
 
-class ObjectEdge(NamedTuple):
-    """A relationship of an object."""
-
-    source_id: UUID
-    target_id: UUID
-    relationship: str
-
-
-class StoredFault(Struct, frozen=True):
+class StoredFault(NamedTuple):
     """A row of `fault_history`. `call_id` None: asked through the API."""
 
     fault_id: UUID
     call_id: UUID | None
     object_id: UUID | None
     fault_type: str
-    turn_number: int
+    turn: int
     content_hash: bytes | None
     question: str | None
     answer: str | None
@@ -477,16 +448,16 @@ class StoredFault(Struct, frozen=True):
     created_at: datetime
 
 
-class StoredTransition(Struct, frozen=True):
+class StoredTransition(NamedTuple):
     """A row of `fidelity_transitions`. `token_count`: of the whole prompt before the changes of that turn."""
 
     object_id: UUID
     call_id: UUID
-    from_fidelity: int
-    to_fidelity: int
+    before: int
+    after: int
     trigger: str
-    turn_number: int
-    pressure_zone: str
+    turn: int
+    zone: str
     token_count: int
     created_at: datetime
 
@@ -512,7 +483,7 @@ class StoredPressure(Struct, frozen=True):
     objects_pinned: int
 
 
-class ObjectFilter(Struct, frozen=True):
+class ObjectFilter(NamedTuple):
     """Which objects; None is any."""
 
     session: UUID | None = None
@@ -524,8 +495,6 @@ class ObjectFilter(Struct, frozen=True):
 
 
 class ObjectStore:
-    """The objects of a tenant's users."""
-
     def __init__(self, pool: Pool, sql: Queries) -> None:
         self._pool = pool
         self._sql = sql
@@ -536,26 +505,24 @@ class ObjectStore:
         user: UUID,
         wanted: ObjectFilter,
         *,
-        after: tuple[datetime, int, UUID] | None,
+        after: tuple[Any, ...] | None,
         limit: int,
         among: Sequence[UUID] | None = None,
     ) -> list[StoredObject]:
         """Objects, newest first, after (created_at, ordinal, object_id); only those `among` these, if any are named."""
         rows = await self._fetch(
             "objects.list",
-            tenant, user, wanted.session, wanted.type, wanted.fidelity, wanted.tag, wanted.key, wanted.pinned,
-            *(after or (None, None, None)), limit, None if among is None else list(among),
+            tenant, user, *wanted, *(after or (None, None, None)), limit, None if among is None else list(among),
         )  # fmt: skip
         return [StoredObject(**dict(row)) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID, object_id: UUID) -> WholeObject | None:
-        """An object of this user."""
         rows = await self._fetch("objects.one", tenant, user, object_id)
         return WholeObject(**dict(rows[0])) if rows else None
 
-    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[ObjectEdge]:
-        """From and to an object."""
-        return [ObjectEdge(*row) for row in await self._fetch("objects.relationships", tenant, user, object_id)]
+    async def relationships(self, tenant: UUID, user: UUID, object_id: UUID) -> list[Relationship]:
+        rows = await self._fetch("objects.relationships", tenant, user, object_id)
+        return [Relationship(source, target, _RELATIONS[relation]) for source, target, relation in rows]
 
     async def asked(self, tenant: UUID, user: UUID, object_id: UUID, since: int) -> list[tuple[int, str]]:
         """The questions about an object from a turn on, each with its turn."""
@@ -570,12 +537,12 @@ class ObjectStore:
         *,
         object_id: UUID | None = None,
         kind: str | None = None,
-        after: tuple[datetime, UUID] | None,
+        after: tuple[Any, ...] | None,
         limit: int,
     ) -> list[StoredFault]:
         """What was asked of a session's objects, newest first, after (created_at, fault_id)."""
         bound = (tenant, user, session, object_id, kind, *(after or (None, None)), limit)
-        return [StoredFault(**dict(row)) for row in await self._fetch("objects.faults", *bound)]
+        return [StoredFault(*row) for row in await self._fetch("objects.faults", *bound)]
 
     async def transitions(
         self,
@@ -585,12 +552,12 @@ class ObjectStore:
         *,
         object_id: UUID | None = None,
         trigger: str | None = None,
-        after: tuple[datetime, UUID, UUID] | None,
+        after: tuple[Any, ...] | None,
         limit: int,
     ) -> list[StoredTransition]:
         """Changes of fidelity in a session, newest first, after (created_at, call_id, object_id)."""
         bound = (tenant, user, session, object_id, trigger, *(after or (None, None, None)), limit)
-        return [StoredTransition(**dict(row)) for row in await self._fetch("objects.transitions", *bound)]
+        return [StoredTransition(*row) for row in await self._fetch("objects.transitions", *bound)]
 
     async def pressure(self, tenant: UUID, user: UUID, session: UUID) -> StoredPressure | None:
         """Of a session; None where it was never paged."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from msgspec import Struct, field
@@ -31,7 +31,7 @@ from app.features.paging.tools import (
     spoken,
 )
 
-# Change single members of a chat completion, or of one chunk of its stream, in its own bytes; and add up usage.
+# --- single members of a chat completion, or of one chunk of its stream, changed in its own bytes ------------------------
 
 NULL = b"null"
 ERROR_CHARS = 1000
@@ -172,7 +172,7 @@ def _is_figure(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-# One leg of a turn while it comes in: its chunks, its tool calls, what it says.
+# --- one leg of a turn while it comes in: its chunks, its tool calls, what it says ---------------------------------------
 
 MAX_TEXT_CHARS = 2**20
 """Of what a leg says that is kept for the next request (some 250,000 tokens, longer than any model's answer)."""
@@ -324,6 +324,8 @@ class LegStream:
         return tuple(made)
 
 
+# --- the engine ----------------------------------------------------------------------------------------------------------
+
 MAX_EVENT_BYTES = 4 * 2**20
 """An event that grows beyond is passed on unread, so that no stream makes the engine hold more. A delta has some 250."""
 MAX_WAITING = 64
@@ -334,13 +336,8 @@ CALLED = frozenset({"tool_calls", "function_call"})
 _BOM = b"\xef\xbb\xbf"
 
 
-class Send(NamedTuple):
-    """Bytes for the client, now."""
-
-    data: bytes
-
-
-Out = Send | NeedsLeg | PendingCalls
+Out = bytes | NeedsLeg | PendingCalls
+"""Bytes for the client, now; or what the caller has to do."""
 
 
 class PhantomStream:
@@ -380,7 +377,10 @@ class PhantomStream:
         else:
             leg.held_size += len(chunk)
         if leg.unread or leg.held_size > MAX_EVENT_BYTES:
-            self._let_go(leg)
+            leg.unread = True
+            held, leg.held, leg.held_size = leg.held, [], 0
+            if held:
+                self._unreadable(b"".join(held))
         return self._taken()
 
     def end(self) -> list[Out]:
@@ -391,7 +391,7 @@ class PhantomStream:
                 self._event(b"".join(leg.held))
                 leg.held = []
             self._settle()
-            if not leg.done and (leg.finish is not None):
+            if not leg.done and leg.finish is not None:
                 self._close()
         return self._taken()
 
@@ -467,12 +467,6 @@ class PhantomStream:
         ours = any(call.ours for call in self._now.calls.values())
         if not ours and not any(name.encode() in event for name in self._names):
             self._send(event)
-
-    def _let_go(self, leg: LegStream) -> None:
-        leg.unread = True
-        held, leg.held, leg.held_size = leg.held, [], 0
-        if held:
-            self._unreadable(b"".join(held))
 
     def _name(self, chunk: ChatChunk) -> None:
         """Find out whose calls the chunk speaks of. While a name may still become one of ours, its chunk waits, and those
@@ -617,14 +611,13 @@ class PhantomStream:
         self._outs.append(NeedsLeg(calls, self._message(calls), last=self.leg > self._rounds))
 
     def _message(self, calls: tuple[PhantomCall, ...]) -> dict[str, Any]:
-        """The leg as the message that it was."""
         said = self._now.texts()
         return spoken(said.pop("content", ""), said, calls)
 
     def _send(self, data: bytes) -> None:
         if data:
             self.started = True
-            self._outs.append(Send(data))
+            self._outs.append(data)
 
     def _taken(self) -> list[Out]:
         """What has come out, with bytes that belong together as one."""
@@ -634,13 +627,11 @@ class PhantomStream:
         joined: list[Out] = []
         run: list[bytes] = []
         for out in outs:
-            if isinstance(out, Send):
-                run.append(out.data)
+            if isinstance(out, bytes):
+                run.append(out)
                 continue
             if run:
-                joined.append(Send(b"".join(run)))
+                joined.append(b"".join(run))
                 run = []
             joined.append(out)
-        if run:
-            joined.append(Send(b"".join(run)))
-        return joined
+        return [*joined, b"".join(run)] if run else joined

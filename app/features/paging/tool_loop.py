@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.capture.facts import Leg
@@ -30,7 +31,7 @@ from app.features.paging.body import BLOCKS
 from app.features.paging.faults import FaultAnswers
 from app.features.paging.forms import FORMS, PagedForm
 from app.features.paging.state import Paging
-from app.features.paging.stream import Out, Send
+from app.features.paging.stream import Out
 from app.features.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCalls
 from app.gateway.call import Forwarded, LegOf, grown, nobody
 from app.gateway.finalize import Finalizer, Sealed
@@ -45,7 +46,7 @@ from app.tasks import FailOpen, Supervisor
 
 log = logging.getLogger("mneme.legs")
 
-# One leg of an answer while it comes in.
+# --- one leg of an answer while it comes in ------------------------------------------------------------------------------
 
 
 class Arriving:
@@ -113,6 +114,8 @@ class Arriving:
         return tape
 
 
+# --- the legs of an answer -----------------------------------------------------------------------------------------------
+
 ANSWER_S = 30.0
 """Seconds for what the calls of one leg ask. It is searched for in some 20 ms; a helper LLM that answers from it takes seconds,
 and a client that hears nothing for longer than this gives up."""
@@ -120,25 +123,13 @@ NOT_LOOKED_UP = "The look-up failed. Answer with what you have, and say what you
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
-class Legs:
-    """Joins legs."""
-
-    def __init__(
-        self,
-        forwarder: Forwarder,
-        finalizer: Finalizer,
-        answers: FaultAnswers,
-        *,
-        metrics: Metrics,
-        clock: Clock,
-        tasks: Supervisor,
-    ) -> None:
-        self.forwarder = forwarder
-        self.finalizer = finalizer
-        self.answers = answers
-        self.metrics = metrics
-        self.clock = clock
-        self.tasks = tasks
+class Legs(Struct, frozen=True):
+    forwarder: Forwarder
+    finalizer: Finalizer
+    answers: FaultAnswers
+    metrics: Metrics
+    clock: Clock
+    tasks: Supervisor
 
     async def joined(self, call: Forwarded, paging: Paging, names: Names) -> Forwarded:
         """The answer that the client gets, of which the call's own is the first leg; as soon as its head is known. Raises
@@ -305,7 +296,6 @@ class _Joint(ABC):
         return UpstreamResponse(head.status, head.reason, [*headers, *more], chunks, self.aclose)
 
     def _as_it_is(self) -> UpstreamResponse:
-        """The leg that is coming in, for the client."""
         return replace(self._now.head, chunks=self._now, close=self.aclose)
 
 
@@ -396,10 +386,10 @@ class _Stream(_Joint):
 
     def _take(self, outs: Sequence[Out]) -> None:
         for out in outs:
-            if isinstance(out, Send):
-                self._ready.append(out.data)
+            if isinstance(out, bytes):
+                self._ready.append(out)
             elif isinstance(out, PendingCalls):
-                self._paging.hidden = self._paging.hidden.with_pending(out)
+                self._paging.hidden = replace(self._paging.hidden, beside=out.calls)
             else:
                 self._need = out
 
@@ -433,14 +423,17 @@ class _Body(_Joint):
                     raise
                 return replace(self._now.head, chunks=self._again(error), close=self.aclose)
             as_stream = self._number > 1 and self._now.is_stream
-            made = engine.feed(self._whole_of(said) if as_stream else said)
+            whole = self._form.as_body(said) if as_stream else said
+            if whole is None:
+                raise UpstreamError("The upstream gave no whole answer when it was asked on.")
+            made = engine.feed(whole)
             if not isinstance(made, NeedsLeg):
                 break
             self._faults = True
             if (await self._next(made)).status != 200:
                 return self._as_it_is()
         if made.pending is not None:
-            self._paging.hidden = self._paging.hidden.with_pending(made.pending)
+            self._paging.hidden = replace(self._paging.hidden, beside=made.pending.calls)
         self._faults = self._number > 1 or made.data is not said
         if not self._faults:
             return replace(self._now.head, chunks=self._again(None), close=self.aclose)
@@ -448,18 +441,11 @@ class _Body(_Joint):
         framing += [(b"content-type", b"application/json")] if as_stream else []
         return self._made(_pieces([made.data]), *framing)
 
-    def _whole_of(self, stream: bytes) -> bytes:
-        body = self._form.as_body(stream)
-        if body is None:
-            raise UpstreamError("The upstream gave no whole answer when it was asked on.")
-        return body
-
     def _again(self, error: UpstreamError | None) -> AsyncIterator[bytes]:
         return _pieces([chunk for _, chunk in self._now.pieces], error)
 
 
 async def _pieces(chunks: Sequence[bytes], error: UpstreamError | None = None) -> AsyncIterator[bytes]:
-    """What has come already."""
     for chunk in chunks:
         yield chunk
     if error is not None:

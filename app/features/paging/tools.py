@@ -1,13 +1,13 @@
 """The two tools by which a model asks for what was moved out of its window: offered in the client's own bytes, and read.
 
 `memory_query(question)` is answered from the full content of the conversation's objects, `memory_restore(object_id)` shows one
-of them in full. The client never sees them: `paging.stream` and `paging.body` keep their calls back, `paging.ledger` puts
+of them in full. The client never sees them: `stream`, `body` and `forms` keep their calls back, and put
 them into later requests (docs/explanation/paging-streams.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import orjson
@@ -40,7 +40,7 @@ LIMIT_REACHED = (
 )
 
 PAGED = frozenset({"chat", "messages"})
-"""The dialects that are paged (`paging.forms`)."""
+"""The dialects that are paged (`forms`)."""
 
 Reason = Literal[
     "dialect",
@@ -74,21 +74,15 @@ class ToolInsertion(NamedTuple):
     tools: list[dict[str, Any]]
 
 
-class Declined(NamedTuple):
-    """Why a request gets no phantom tools."""
-
-    reason: Reason
-
-
-def offer(chat: ChatRequest) -> ToolInsertion | Declined:
-    """Add the tools behind the client's own, so that these keep their place in the upstream's prefix; nothing else changes.
+def offer(chat: ChatRequest) -> ToolInsertion | Reason:
+    """Add the tools behind the client's own, so that these keep their place in the upstream's prefix; nothing else changes. Or
+    why the request gets none.
 
     `required` stays satisfiable by the client's tools alone, because it stands in every leg: a call of ours only puts off the
     call of its own that the client gets.
     """
-    reason = _declined(chat)
-    if reason is not None:
-        return Declined(reason)
+    if (reason := _declined(chat)) is not None:
+        return reason
     tools: Sequence[Mapping[str, Any]] = chat.document.get("tools") or ()
     names = names_in(chat)
     made_tools = definitions(names)
@@ -141,24 +135,13 @@ def _tool_of(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": given["name"], "description": given["description"], "input_schema": given["parameters"]}
 
 
-def _names_of(tools: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    found = set()
-    for each in tools:
-        for kind in ("function", "custom"):
-            body = each.get(kind)
-            if isinstance(body, Mapping) and isinstance(body.get("name"), str):
-                found.add(body["name"])
-        if isinstance(each.get("name"), str):
-            found.add(each["name"])
-    return frozenset(found)
-
-
 def names_in(chat: ChatRequest) -> Names:
     """What the tools are called in a request, whether it gets them or not: what is shown shorter tells how to ask."""
     tools = chat.document.get("tools")
-    return choose_names(
-        _names_of(each for each in tools if isinstance(each, dict)) if isinstance(tools, list) else frozenset()
-    )
+    found = [each for each in tools if isinstance(each, dict)] if isinstance(tools, list) else []
+    bodies = [body for each in found for body in (each.get("function"), each.get("custom"), each)]
+    names = [each.get("name") for each in bodies if isinstance(each, Mapping)]
+    return choose_names(frozenset(each for each in names if isinstance(each, str)))
 
 
 def choose_names(taken: frozenset[str]) -> Names:
@@ -172,18 +155,12 @@ def _free(name: str, taken: frozenset[str]) -> str:
     for each in candidates:
         if not any(own.startswith(each) or each.startswith(own) for own in taken):
             return each
-    unused = [each for each in candidates if each not in taken]
-    return unused[0] if unused else _longer(candidates[-1], taken)
-
-
-def _longer(name: str, taken: frozenset[str]) -> str:
-    while name in taken and len(name) < MAX_NAME_CHARS:
-        name += "_"
-    return name
+    longer = (candidates[-1] + "_" * n for n in range(MAX_NAME_CHARS - len(candidates[-1])))
+    last = candidates[-1].ljust(MAX_NAME_CHARS, "_")
+    return next((each for each in (*candidates, *longer) if each not in taken), last)
 
 
 def definitions(names: Names) -> list[dict[str, Any]]:
-    """The tools as a request names them."""
     return [
         _function(
             names.query,
@@ -211,7 +188,7 @@ def _function(name: str, description: str, parameter: str, meaning: str) -> dict
     return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
 
 
-# --- what a model calls -----------------------------------------------------------------------------------------------
+# --- what a model calls --------------------------------------------------------------------------------------------------
 
 
 class PhantomCall(Struct, frozen=True):
@@ -260,9 +237,9 @@ class InvalidCall(NamedTuple):
 
 def read_call(call: PhantomCall, names: Names) -> Query | Restore | InvalidCall:
     """What a call asks for. Never raises: a model may write anything."""
-    parameter, limit = ("question", MAX_QUESTION_CHARS)
+    parameter, limit = "question", MAX_QUESTION_CHARS
     if call.name == names.restore:
-        parameter, limit = ("object_id", MAX_OBJECT_ID_CHARS)
+        parameter, limit = "object_id", MAX_OBJECT_ID_CHARS
     example = f'Call {call.name} with {{"{parameter}": "…"}}.'
     if call.cut:
         return InvalidCall(f"The arguments are longer than {MAX_ARGUMENTS_CHARS} characters. {example}")
@@ -297,7 +274,7 @@ def _quoted(text: str) -> str:
     return f'"{shown}…"' if len(text) > QUOTED_CHARS else f'"{shown}"'
 
 
-# --- what goes back to the upstream -----------------------------------------------------------------------------------
+# --- what goes back to the upstream --------------------------------------------------------------------------------------
 
 
 class NeedsLeg(Struct, frozen=True):
@@ -314,7 +291,7 @@ class NeedsLeg(Struct, frozen=True):
 
 class PendingCalls(Struct, frozen=True):
     """An answer has ended in phantom calls beside the client's own. The client has its calls; these are answered when it comes
-    back with their results (`paging.ledger`)."""
+    back with their results (`body.insertions`)."""
 
     calls: tuple[PhantomCall, ...]
 

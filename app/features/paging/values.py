@@ -1,5 +1,5 @@
-"""What paging speaks of (seed 002 §1): semantic objects at five fidelities, how they relate, and what became of them; what is
-stored of a session's paging, as a request reads it, and what one call changes of it. Values.
+"""The values of paging (seed 002 §1): semantic objects at five fidelities, how they relate, what is stored of a session, what
+one call changes of it. How an object is shown, which words a text has, and what a call's explanation tells. Pure.
 """
 
 from __future__ import annotations
@@ -9,11 +9,10 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from enum import IntEnum, StrEnum
-from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from app.context.assemble import neutralise
 from app.memory.text import NO_TOPIC
@@ -223,14 +222,8 @@ class ObjectAdmission(Struct, frozen=True):
 
 
 class FaultRecord(NamedTuple):
-    """A micro-fault on one object."""
-
     turn: int
     question: str
-
-
-NO_QUESTIONS: Mapping[UUID, tuple[FaultRecord, ...]] = MappingProxyType({})
-NO_EXCHANGES: Mapping[bytes, Mapping[str, Any]] = MappingProxyType({})
 
 
 class Paged(Struct, frozen=True):
@@ -252,8 +245,8 @@ class Paged(Struct, frozen=True):
     restored: frozenset[UUID] = frozenset()
     raised: frozenset[UUID] = frozenset()
     released: frozenset[UUID] = frozenset()
-    asked: Mapping[UUID, tuple[FaultRecord, ...]] = field(default_factory=lambda: NO_QUESTIONS)
-    hidden: Mapping[bytes, Mapping[str, Any]] = field(default_factory=lambda: NO_EXCHANGES)
+    asked: Mapping[UUID, tuple[FaultRecord, ...]] = {}
+    hidden: Mapping[bytes, Mapping[str, Any]] = {}
 
 
 NOTHING_PAGED = Paged()
@@ -309,7 +302,7 @@ class PagingRecord(Struct, frozen=True):
     uses: frozenset[UUID] = frozenset()
     heard: frozenset[UUID] = frozenset()
     faults: tuple[Fault, ...] = ()
-    hidden: Mapping[bytes, Mapping[str, Any]] = field(default_factory=lambda: NO_EXCHANGES)
+    hidden: Mapping[bytes, Mapping[str, Any]] = {}
     decided: bool = True
 
     @property
@@ -328,11 +321,10 @@ class Levels(Struct, frozen=True):
     fault_when: tuple[str, ...] = ()
 
 
-# --- How an object is shown below full fidelity: delimited, with its handle, what was left out, and how to ask for it. Pure.
+# --- how an object is shown below full fidelity --------------------------------------------------------------------------
 #
-# What is quoted was written by somebody, so it is defused as in a memory block (`assemble.neutralise`); only its lines
-# stay lines, for code and logs are nothing without them. The nonce of the session stands in the opening delimiter: what
-# else in the transcript looks like one does not have it.
+# What is quoted was written by somebody, so it is defused as in a memory block (`assemble.neutralise`), line by line. The
+# opening delimiter has the session's nonce, which nothing else in the transcript has.
 
 TAG = "mneme-object"
 HANDLE_DIGITS = 8
@@ -358,13 +350,6 @@ TOLD_CHARS_PER_TOKEN = 3
 _OPENER = re.compile(r"[<＜﹤](?=[\s/]*mneme[\W_]?object)", re.IGNORECASE)
 
 
-class Preview(NamedTuple):
-    """A text that stands for an object, and its tokens."""
-
-    text: str
-    tokens: int
-
-
 def handle_of(object_id: UUID) -> str:
     """What the model calls an object by."""
     return object_id.hex[:HANDLE_DIGITS]
@@ -380,35 +365,28 @@ def defused(text: str) -> str:
     return _OPENER.sub("(", "\n".join(lines)).strip("\n")
 
 
-def render(
-    made: SemanticObject,
-    level: Fidelity,
-    handle: str,
-    nonce: str,
-    count: Counter,
-    tools: tuple[str, str] = ("memory_query", "memory_restore"),
-) -> Preview:
+def render(made: SemanticObject, level: Fidelity, nonce: str, tools: Iterable[str]) -> str:
     """An object at a level below full, in the place of its first part. Above that it is the client's own text, untouched.
     `tools`: what asks, and what restores, are called in this request."""
     query, restore = tools
-    opening = f"<{TAG} {nonce} id={handle} L{int(level)}"
+    opening = f"<{TAG} {nonce} id={handle_of(made.id)} L{int(level)}"
     if level == Fidelity.EVICTED:
-        return _shown(f"{opening}/>", count)
+        return f"{opening}/>"
     title = " ".join(defused(made.stub).split())
     if level == Fidelity.STUB:
         how = f"Left out: its content; ask {query}(question) or {restore}(id)."
-        return _shown(f"{opening}>{title}. {how}</{TAG}>", count)
+        return f"{opening}>{title}. {how}</{TAG}>"
     losses, answers = _told(made, level)
     lines = [f"{opening}>", title, defused(made.text_at(level))]
     lines += [f"Left out: {losses}."] if losses else []
     lines += [f"It tells {answers}."] if answers else []
     lines += [f"Ask {query}(question) for details, or {restore}(id) to see all of it.", f"</{TAG}>"]
-    return _shown("\n".join(lines), count)
+    return "\n".join(lines)
 
 
-def render_rest(handle: str, nonce: str, count: Counter) -> Preview:
+def render_rest(object_id: UUID, nonce: str) -> str:
     """What stands in the place of the further parts of an object that is shown at its first."""
-    return _shown(f"<{TAG} {nonce} id={handle} see above/>", count)
+    return f"<{TAG} {nonce} id={handle_of(object_id)} see above/>"
 
 
 def shown_tokens(made: SemanticObject, level: Fidelity) -> int:
@@ -441,12 +419,9 @@ def _listed(told: tuple[str, ...]) -> str:
     return _OPENER.sub("(", text if len(text) <= TOLD_CHARS else text[: TOLD_CHARS - 1] + "…")
 
 
-def _shown(text: str, count: Counter) -> Preview:
-    return Preview(text, count(text))
-
-
-# --- Words of prose and of code, brought to one form: a question says "expired tokens" where the code says
-# `TOKEN_EXPIRED`. Linear.
+# --- words of prose and of code ------------------------------------------------------------------------------------------
+#
+# They are brought to one form: a question says "expired tokens" where the code says `TOKEN_EXPIRED`. Linear.
 
 MAX_TERMS_CHARS = 262_144
 """Characters of a text whose words are looked at (some 65,000 tokens): a larger one is known by its beginning."""
@@ -491,11 +466,10 @@ def overlap(words: frozenset[str], others: frozenset[str]) -> float:
     return len(words & others) / len(words) if words else 0.0
 
 
-# --- What the explanation of a call tells of its paging, and what of it is read back when the call is compiled again. Pure.
+# --- the explanation of a call's paging ----------------------------------------------------------------------------------
 #
-# Objects that are shown in short are kept by their ids and levels, packed: a session may have hundreds, in each of its calls.
-
-_ID_BYTES = 16
+# It is read back when the call is compiled again. Objects that are shown in short are kept by their ids and levels, packed: a
+# session may have hundreds, in each of its calls.
 
 
 class RecordedDecision(Struct, frozen=True):
@@ -561,10 +535,6 @@ def expanded(part: Mapping[str, Any]) -> dict[str, Any]:
 def read(part: Mapping[str, Any]) -> RecordedDecision:
     """What was decided, of what `explained` made."""
     packed = b64decode(part["shown"]["ids"])
-    ids = [UUID(bytes=packed[at : at + _ID_BYTES]) for at in range(0, len(packed), _ID_BYTES)]
+    ids = [UUID(bytes=packed[at : at + 16]) for at in range(0, len(packed), 16)]
     levels = [Fidelity(int(each)) for each in part["shown"]["levels"]]
-    return RecordedDecision(
-        dict(zip(ids, levels, strict=True)),
-        dict(part["exchanges"]),
-        part["tools"] is not None,
-    )
+    return RecordedDecision(dict(zip(ids, levels, strict=True)), dict(part["exchanges"]), part["tools"] is not None)

@@ -63,7 +63,7 @@ async def test_a_turn_puts_the_job_into_the_queue_and_the_worker_does_it(
     async def idle() -> bool:
         return bool(await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 0)
 
-    async with working(database, shrinker(store, embedder=words, space=space).handlers()):
+    async with working(database, {SHRINK: shrinker(store, embedder=words, space=space).shrink}):
         await until(idle, "that the job is done")
     found = await row(admin, CODE)
     assert found["summary_detailed"].startswith("class MoneyError") or "convert_currency" in found["summary_detailed"]

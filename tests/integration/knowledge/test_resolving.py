@@ -15,9 +15,10 @@ import pytest
 from app.context.resolution import EarlierMessage, Resolution, Who
 from app.errors import StoreUnavailable
 from app.features.knowledge.entities import EntityStore, LearnedNames
+from app.features.knowledge.jobs import things_of
 from app.features.knowledge.ontology import NO_ONTOLOGY
 from app.features.knowledge.resolution import chosen
-from app.features.knowledge.resolve import Resolver, things_of
+from app.features.knowledge.resolve import Resolver
 from app.store.ids import NIL
 from app.store.pools import Pool
 from app.store.queries import Queries
@@ -31,13 +32,16 @@ DELTAS = ("customer:delta_2", "customer:delta_1")
 
 
 @pytest.fixture
-def asking(resolver: Resolver, clock: FakeClock) -> Any:
+def asking(resolver: Resolver, entities: EntityStore, clock: FakeClock) -> Any:
     """Resolves a text."""
 
     async def ask(
         who: Who, text: str, recent: Sequence[EarlierMessage] = (), *, teach: bool = False, ontology: Any = ONTOLOGY
     ) -> tuple[Resolution, ...]:
-        return await resolver.resolve_text(who, text, recent, ontology, now=clock.now(), teach=teach)
+        study = await resolver.study(who, text, recent, ontology, now=clock.now())
+        if teach:
+            await entities.teach(who.tenant, who.user, study.lessons, clock.now())
+        return study.resolutions
 
     return ask
 
@@ -56,7 +60,6 @@ async def test_the_seeds_example(asking: Any, ana: Who) -> None:
     assert found.entity.id == "customer:gai_123"
     assert found.entity.name == "Gai Media Entertainment"
     assert (found.mention, found.start, found.confidence, found.method) == ("Gai Media", 9, 0.95, "known_alias")
-    assert things_of([found]) == ("customer:gai_123",)
 
 
 async def test_a_key_is_discovered_once_and_known_from_then_on(
@@ -125,10 +128,12 @@ async def test_an_operator_may_say_how_sure_the_stages_are(
     )
 
     async def sure(text: str, *recent: EarlierMessage) -> list[tuple[float, str | None]]:
-        found = await anew.resolve_text(ana, text, recent, ONTOLOGY, now=clock.now(), teach=True)
-        return [(each.confidence, each.method) for each in found]
+        found = await anew.study(ana, text, recent, ONTOLOGY, now=clock.now())
+        await entities.teach(ana.tenant, ana.user, found.lessons, clock.now())
+        return [(each.confidence, each.method) for each in found.resolutions]
 
-    anew = Resolver(EntityStore(pool, Queries.load(), clock), Rows(), clock)
+    entities = EntityStore(pool, Queries.load(), clock)
+    anew = Resolver(entities, Rows(), clock)
     assert await sure("What did Gai Media order?") == [(0.8, "known_alias")]
     (alias,) = await alias_rows(admin, "Gai Media")
     assert alias["confidence"] == pytest.approx(0.95), "no use makes it surer"
@@ -290,7 +295,7 @@ async def test_a_lesson_belongs_to_the_callers_transaction(
     resolver: Resolver, pool: Pool, ana: Who, admin: Admin[Any], clock: FakeClock
 ) -> None:
     study = await resolver.study(ana, "Acme Corporaton and SO-1001", [], ONTOLOGY, now=clock.now())
-    assert things_of(study.resolutions) == ("customer:acme_1", "sales_order:so_1001")
+    assert [each.id for each in things_of(study.resolutions)] == ["customer:acme_1", "sales_order:so_1001"]
     before = await everything(admin)
 
     async def failing() -> None:
@@ -368,14 +373,3 @@ async def test_a_mention_alone(resolver: Resolver, ana: Who, clock: FakeClock) -
     unknown = await one("Blorb")
     assert (unknown.mention, unknown.entity, unknown.method, unknown.alternatives) == ("Blorb", None, None, ())
     assert (await one("%%%")).entity is None
-
-
-async def test_whether_a_tenant_has_things(
-    entities: EntityStore, ana: Who, clock: FakeClock, admin: Admin[Any]
-) -> None:
-    assert await entities.any(ana.tenant)
-    assert not await entities.any(OTHER_TENANT)
-    await add_entity(admin, OTHER_TENANT, "project:x", "Project Xenon", UUID(int=5))
-    assert not await entities.any(OTHER_TENANT), "remembered for a few seconds"
-    clock.move(timedelta(seconds=5))
-    assert await entities.any(OTHER_TENANT), "a user's own counts"

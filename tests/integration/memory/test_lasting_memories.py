@@ -20,7 +20,6 @@ from app.features.paging.persistent_objects import (
     REMEMBER_OBJECTS,
     TAG,
     ObjectRememberer,
-    PersistenceReads,
     object_ticks,
 )
 from app.jobs.schedule import Schedule
@@ -55,7 +54,7 @@ def rememberer(
 ) -> ObjectRememberer:
     return ObjectRememberer(
         LearningStore(pool, SQL),
-        PersistenceReads(pool, SQL),
+        pool,
         SQL,
         clock or FakeClock(NOW),
         embedder=embedder or NoEmbedder(),

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from app.dialects.splice import Insertion
 from app.errors import StoreUnavailable, Unavailable
-from app.features.paging.addon import is_paged, paging_budget
+from app.features.paging.pager import is_paged, paging_budget
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED, PagingRecord, Zone
 from app.gateway.identify import OnOff

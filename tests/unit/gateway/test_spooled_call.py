@@ -16,8 +16,8 @@ from app.context.assemble import Block
 from app.context.request import Compilation
 from app.dialects.chat import CHAT
 from app.errors import UpstreamError
-from app.features.paging.addon import PagingAddon
 from app.features.paging.body import HiddenLegs
+from app.features.paging.pager import PagingAddon
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
 from app.features.responses import DIALECT as RESPONSES
@@ -35,7 +35,7 @@ AT = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 CANARY = "sk-canary-1"
 LIMIT = 1 << 20
 UNUSED: Any = None
-ADDON = PagingAddon(UNUSED, UNUSED, UNUSED, settings=UNUSED, metrics=UNUSED, clock=UNUSED, tasks=UNUSED)
+ADDON = PagingAddon(UNUSED, UNUSED, settings=UNUSED, metrics=UNUSED, clock=UNUSED, tasks=UNUSED)
 BODY = b'{ "model":"gpt-4o", "messages":[{"role":"user","content":"hi"}],"seed":1.0 }'
 BLOCK = Block(b"\x01" * 16, b"\x02" * 16, UUID(int=9), "a block", (UUID(int=4), UUID(int=5)), 7)
 COMPILED = Compilation((), (), 0, BLOCK, 3, 2, 30, 900, 0.9, {"items": []}, {"query": "hi"})

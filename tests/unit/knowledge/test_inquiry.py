@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from msgspec.structs import replace
 
 from app.context.resolution import EarlierMessage, Known, Who
 from app.errors import StoreUnavailable
@@ -184,7 +183,7 @@ async def test_a_deadline_of_its_own_holds_where_the_request_has_longer(tasks: S
 async def test_no_time_left_waits_for_nothing(tasks: Supervisor) -> None:
     business = Business(hangs={"domain", "log"})
     found = await asked(business, tasks, 0.2)
-    found._open = replace(found._open, until=time.monotonic() - 1)
+    found._until = time.monotonic() - 1
     found.begin()
     assert (await found.known()).reason == "domain"
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from app.context.resolution import Alternative, Entity
 from app.features.knowledge.ontology import NO_ONTOLOGY
-from app.features.knowledge.resolution import Antecedent, chosen, find, pick, refer
+from app.features.knowledge.resolution import Antecedent, Meaning, Occurrence, TextSpan, chosen, find, pick, refer
 from tests.support.labelled_mentions import ONTOLOGY
 from tests.support.tables import each_of
 
@@ -19,6 +19,10 @@ OPTIONS = [
     Alternative(Entity("customer:delta_1", "customer", "Delta Industries"), 0.7),
     Alternative(Entity("customer:d3", "customer", "Delta Industries Iberia"), 0.7),
 ]
+
+
+def asked(options: list[Alternative]) -> Occurrence:
+    return Occurrence(TextSpan(0, 5, "Delta", "delta"), Meaning("exact", tuple(options), False))
 
 
 def meant(text: str, *antecedents: Antecedent) -> list[str]:
@@ -92,9 +96,9 @@ def test_a_type_that_the_ontology_does_not_know_goes_by_its_name() -> None:
     ],
 )
 def test_an_alternative_is_picked(text: str, picked: str, words: str) -> None:
-    found = pick(text, OPTIONS)
+    found = pick(text, asked(OPTIONS))
     assert found is not None
-    assert found.choice.entity.id == picked
+    assert found.option.entity.id == picked
     assert words in found.piece.text or found.piece.text in words
     assert text[found.piece.start : found.piece.end] == found.piece.text
 
@@ -116,11 +120,11 @@ def test_an_alternative_is_picked(text: str, picked: str, words: str) -> None:
     ],
 )
 def test_nothing_is_picked(text: str) -> None:
-    assert pick(text, OPTIONS) is None
+    assert pick(text, asked(OPTIONS)) is None
 
 
 def test_of_one_alternative_none_is_picked() -> None:
-    assert pick("the first one", OPTIONS[:1]) is None
+    assert pick("the first one", asked(OPTIONS[:1])) is None
 
 
 def test_a_choice_teaches_what_the_seed_shows() -> None:

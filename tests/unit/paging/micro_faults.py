@@ -10,9 +10,9 @@ from uuid import UUID
 
 import yaml
 
-from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer, text_score
+from app.features.paging.quotes import ANSWER_TOKENS, AnswerSource, QuotedAnswer, answer
 from app.features.paging.shrink import kind_of, stub
-from app.features.paging.values import WEIGHTS, ContentKind, terms
+from app.features.paging.values import SATURATION, WEIGHTS, ContentKind, terms
 from app.features.paging.values import Counter as TokenCounter
 
 FOLDER = Path(__file__).parents[2] / "fixtures" / "micro_faults"
@@ -48,6 +48,12 @@ def sources() -> tuple[AnswerSource, ...]:
 @cache
 def held(content: str) -> Counter[str]:
     return Counter(terms(content))
+
+
+def text_score(question: str, held: Counter[str]) -> float:
+    """How much of a question's words a content has, 0 to 1: the mean of n / (n + 1.2) over them, as the store has it."""
+    words = set(terms(question))
+    return sum(held[each] / (held[each] + SATURATION) for each in words) / max(1, len(words))
 
 
 def asked(

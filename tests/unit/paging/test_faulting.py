@@ -27,7 +27,7 @@ from app.features.paging.faults import (
     FaultTimeouts,
     HelperAnswer,
 )
-from app.features.paging.quotes import ANSWER_TOKENS, text_score
+from app.features.paging.quotes import ANSWER_TOKENS
 from app.features.paging.state import Paging
 from app.features.paging.tools import Names, PhantomCall, results, spoken, unknown_object
 from app.features.paging.values import (
@@ -47,6 +47,7 @@ from app.providers.tokens import REPLY_TOKENS, Tokenizers, prompt_tokens
 from tests.support.clock import FakeClock
 from tests.support.wired_api import HashEmbedder
 from tests.unit.paging.made import COUNT, LONG_CODE, sized
+from tests.unit.paging.micro_faults import text_score
 
 COUNTER = Tokenizers().for_model("gpt-4o")
 

@@ -38,15 +38,15 @@ def reading(n: int = 0, key: str | None = "src/a.py", said: str = "a", **given: 
         "object_id": UUID(int=n + 1),
         "object_type": "file_context",
         "kind": "code",
-        "tool": "Read",
-        "key": key,
+        "source_tool": "Read",
+        "source_key": key,
         "family": "read",
         "content_hash": said.encode().ljust(16, b"\0"),
         "stub": "Read src/a.py (365 lines, Python: MoneyError)",
         "marks": (bytes([n]),),
-        "tokens": 3000,
+        "tokens_l0": 3000,
         "created_at": AT + timedelta(minutes=n),
-        "restores": 0,
+        "fault_count": 0,
         "asked_turns": 0,
         "pinned": False,
         "again": False,
@@ -59,8 +59,8 @@ def reading(n: int = 0, key: str | None = "src/a.py", said: str = "a", **given: 
     ("given_", "expected"),
     [
         ({}, 0),
-        ({"restores": 1}, 1),
-        ({"restores": 2, "pinned": True}, 2),  # a restoration pins: that says nothing more
+        ({"fault_count": 1}, 1),
+        ({"fault_count": 2, "pinned": True}, 2),  # a restoration pins: that says nothing more
         ({"pinned": True}, 1),
         ({"asked_turns": 1}, 0),
         ({"asked_turns": 2}, 2),
@@ -73,46 +73,48 @@ def test_what_speaks_for_an_object(given_: dict[str, Any], expected: int) -> Non
 
 
 def test_only_the_last_reading_of_a_place_lasts() -> None:
-    old, new = reading(0, said="a", restores=5), reading(1, said="b", restores=1)
+    old, new = reading(0, said="a", fault_count=5), reading(1, said="b", fault_count=1)
     assert [each.reading for each in lasting([old, new])] == [new]
     assert lasting([old, reading(1, said="b")]) == []
     assert latest([old, new]) == {"object:read:src/a.py": new}
 
 
 def test_the_same_content_read_twice_is_one() -> None:
-    (found,) = lasting([reading(0, restores=2, remembered=1), reading(1, asked_turns=2), reading(2, "src/b.py")])
+    (found,) = lasting([reading(0, fault_count=2, remembered=1), reading(1, asked_turns=2), reading(2, "src/b.py")])
     assert found.reading.object_id == UUID(int=2)
     assert (found.evidence, found.fresh) == (4, 3)
 
 
 def test_what_is_remembered_already_is_not_again() -> None:
-    assert lasting([reading(restores=2, remembered=2)]) == []
-    assert lasting([reading(restores=1, remembered=2)]) == []
+    assert lasting([reading(fault_count=2, remembered=2)]) == []
+    assert lasting([reading(fault_count=1, remembered=2)]) == []
 
 
 def test_an_edit_ends_what_was_read_before_and_is_none_itself() -> None:
     """The note of an edit says what was done; the file is another since."""
-    edit = reading(1, said="b", tool="Edit", family="edit", restores=3, created_at=AT)
-    part = reading(2, "src/a.py:10-40", "c", restores=1, created_at=AT)
+    edit = reading(1, said="b", source_tool="Edit", family="edit", fault_count=3, created_at=AT)
+    part = reading(2, "src/a.py:10-40", "c", fault_count=1, created_at=AT)
     assert (place_of(edit), file_of(edit)) == (None, "object:file:src/a.py")
     assert file_of(part) == file_of(edit)
     # Objects of one request have one time: their order counts.
-    assert lasting([reading(0, restores=1, created_at=AT), edit]) == []
+    assert lasting([reading(0, fault_count=1, created_at=AT), edit]) == []
     assert [each.reading for each in lasting([edit, part])] == [part]
     assert lasting([part, edit]) == []
-    assert file_of(reading(tool="ls", family="list")) is None
+    assert file_of(reading(source_tool="ls", family="list")) is None
 
 
 def test_keys_of_other_families_are_other_places() -> None:
-    listed = reading(1, said="b", tool="ls", family="list")
-    assert [each.reading.object_id for each in lasting([reading(restores=1), listed])] == [UUID(int=1)]
+    listed = reading(1, said="b", source_tool="ls", family="list")
+    assert [each.reading.object_id for each in lasting([reading(fault_count=1), listed])] == [UUID(int=1)]
 
 
 def test_pastes_have_no_place() -> None:
-    pastes = [reading(n, key=None, said=str(n), tool="Pasted", family="other", restores=1) for n in range(2)]
+    pastes = [reading(n, key=None, said=str(n), source_tool="Pasted", family="other", fault_count=1) for n in range(2)]
     assert [place_of(each) for each in pastes] == [None, None]
     assert len(lasting(pastes)) == 2
-    assert [by_tool(each) for each in (pastes[0], reading(), reading(tool="Said"), reading(tool=None))] == [
+    assert [
+        by_tool(each) for each in (pastes[0], reading(), reading(source_tool="Said"), reading(source_tool=None))
+    ] == [
         False,
         True,
         False,
@@ -121,7 +123,7 @@ def test_pastes_have_no_place() -> None:
 
 
 def test_the_most_wanted_come_first_and_not_too_many() -> None:
-    many = [reading(n, f"{n}.py", str(n), restores=n + 1) for n in range(MOST + 10)]
+    many = [reading(n, f"{n}.py", str(n), fault_count=n + 1) for n in range(MOST + 10)]
     found = lasting(many)
     assert [each.evidence for each in found] == list(range(MOST + 10, 10, -1))
 
@@ -137,7 +139,7 @@ def test_the_most_wanted_come_first_and_not_too_many() -> None:
 def test_what_lasts_is_spoken_for_and_not_stale(drawn: list[tuple[int, int, int, int, bool, bool]]) -> None:
     given_ = [
         reading(
-            n, f"{key}.py" if key else None, str(said), restores=restores, asked_turns=asked, pinned=pin, again=again
+            n, f"{key}.py" if key else None, str(said), fault_count=restores, asked_turns=asked, pinned=pin, again=again
         )
         for n, (key, said, restores, asked, pin, again) in enumerate(drawn)
     ]

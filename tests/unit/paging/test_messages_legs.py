@@ -11,6 +11,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.dialects.base import ChatRequest
 from app.dialects.splice import splice
@@ -321,7 +322,7 @@ def test_the_tools_stand_behind_the_clients_own() -> None:
 )
 def test_a_choice_of_tools_is_respected(choice: Any, reason: str | None) -> None:
     made = offer(chat_of(request([user("hi")], tools=[OWN], tool_choice=choice)))
-    assert (None if isinstance(made, ToolInsertion) else made.reason) == reason
+    assert (None if isinstance(made, ToolInsertion) else made) == reason
     made = offer(chat_of(request([user("hi")], tool_choice=choice)))
     assert not isinstance(made, ToolInsertion)
 
@@ -422,7 +423,7 @@ def test_calls_beside_the_clients_own_stand_where_they_stood() -> None:
     body, _, hidden, content = conversation([[text("Let me see."), asks("which?", "q")], blocks])
     _, _, pending = whole_of(whole(blocks))
     assert pending is not None
-    hidden = hidden.with_pending(pending)
+    hidden = replace(hidden, beside=pending.calls)
     back = user([result("toolu_w", "sunny", **MARK), text("Go on.")])
     waiting = later(body, content, hidden, back)
     assert waiting["messages"][3:] == [{"content": [thinking("Both."), WEATHER], "role": "assistant"}, back]

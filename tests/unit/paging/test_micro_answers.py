@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.paging.quotes import AnswerSource, answer, hybrid, text_score
-from app.features.paging.values import SEED_WEIGHTS, ContentKind, terms
+from app.features.paging.quotes import AnswerSource, answer, hybrid
+from app.features.paging.values import SEED_WEIGHTS, ContentKind
 from tests.support.properties import examples
 from tests.unit.paging.made import COUNT
 from tests.unit.paging.micro_faults import asked, by_kind, hit, questions, sources
@@ -85,11 +84,6 @@ def test_quotes_are_defused() -> None:
     assert "green" in given_
     assert "</mneme" not in given_
     assert "<|" not in given_
-
-
-def test_text_score_by_hand() -> None:
-    assert text_score("blue harbour", Counter(terms("harbour"))) == pytest.approx(0.5 / 2.2)
-    assert text_score("", {"harbour": 1}) == 0.0
 
 
 @examples(60)

@@ -24,7 +24,7 @@ from app.features.paging.prompt import (
 )
 from app.features.paging.segment import segment
 from app.features.paging.state import Paging
-from app.features.paging.tools import Declined, ToolInsertion, offer
+from app.features.paging.tools import ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, FaultType, Fidelity, Paged, PagingRecord, Trigger, Zone
 from app.providers.tokens import CountCache, prompt_tokens
 from tests.support.paging import COUNTER, NOW, SESSION, TENANT, USER, Message, chat_of
@@ -50,7 +50,7 @@ def taken() -> tuple[TranscriptObjects, ReceivedRequest]:
 
 def planned(budget: int, state: Paged = NOTHING_PAGED, *faults: Fault) -> tuple[TranscriptObjects, Plan]:
     read, page = taken()
-    return read, plan(page, state, read, faults, budget, BESIDE, {})
+    return read, plan(page, state, read, faults, budget, BESIDE)
 
 
 def drawn(made: Plan) -> PagedRequest:
@@ -69,11 +69,12 @@ def test_what_is_shown_already_is_measured_and_not_guessed() -> None:
     read, page = taken()
     low = [replace(each, fidelity=Fidelity.STUB) for each in page.objects]
     page = replace(page, objects=low)
-    guess = plan(page, NOTHING_PAGED, read, (), 100_000, BESIDE, {})
-    known = plan(page, NOTHING_PAGED, read, (), 100_000, BESIDE, {each.id: 50 for each in low})
+    guess = plan(page, NOTHING_PAGED, read, (), 100_000, BESIDE)
+    seen = replace(page, measured={each.id: 50 for each in low})
+    known = plan(seen, NOTHING_PAGED, read, (), 100_000, BESIDE)
     assert known.decision.tokens < guess.decision.tokens
-    assert known.size(low[0], Fidelity.STUB) == 50
-    assert known.size(low[0], Fidelity.FULL) == page.size(low[0], Fidelity.FULL)
+    assert seen.size(low[0], Fidelity.STUB) == 50
+    assert seen.size(low[0], Fidelity.FULL) == page.size(low[0], Fidelity.FULL)
 
 
 def test_what_came_to_more_than_it_should_is_decided_once_more() -> None:
@@ -94,11 +95,11 @@ def test_what_is_asked_back_beside_the_clients_calls_comes_at_once() -> None:
     lost = page.objects[0]
     page = replace(page, objects=[replace(lost, fidelity=Fidelity.STUB), *page.objects[1:]])
     fault = Fault(UUID(int=1), FaultType.FULL_RESTORE, 6, NOW, lost.id, pin=True)
-    asked = plan(page, NOTHING_PAGED, read, [fault], 100_000, BESIDE, {})
+    asked = plan(page, NOTHING_PAGED, read, [fault], 100_000, BESIDE)
     (change,) = asked.decision.transitions
     assert (change.object_id, change.after, change.trigger) == (lost.id, Fidelity.FULL, Trigger.FAULT)
     for other in (replace(fault, fault_type=FaultType.MICRO_FAULT), replace(fault, pin=False)):
-        assert not plan(page, NOTHING_PAGED, read, [other], 100_000, BESIDE, {}).decision.transitions
+        assert not plan(page, NOTHING_PAGED, read, [other], 100_000, BESIDE).decision.transitions
 
 
 def test_all_that_was_decided_is_recorded() -> None:
@@ -129,11 +130,11 @@ def test_tools_are_offered_where_something_is_short_or_they_were_before() -> Non
     read, made = planned(100_000)
     shown = applied(made.page.objects, made.decision, made.moment)
     record = PagingRecord(SESSION, 0, Zone.NORMAL, 100_000, 0, 0)
-    offers: list[tuple[Paged, ToolInsertion | Declined, bool, str | None]] = [
+    offers: list[tuple[Paged, ToolInsertion | str, bool, str | None]] = [
         (NOTHING_PAGED, offer(made.page.chat), False, None),
         (Paged(offered=True), offer(made.page.chat), True, None),
-        (NOTHING_PAGED, Declined("tool-choice-none"), False, None),
-        (Paged(offered=True), Declined("tool-choice-none"), False, "tool-choice-none"),
+        (NOTHING_PAGED, "tool-choice-none", False, None),
+        (Paged(offered=True), "tool-choice-none", False, "tool-choice-none"),
     ]
     for state, offered, named, declined in offers:
         paging = Paging(TENANT, USER, SESSION, 6, 100_000, state, record)

@@ -10,12 +10,13 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from app.context.transcript import Transcript, chain
+from app.context.transcript import Transcript
 from app.dialects.chat import CHAT
 from app.dialects.splice import splice
-from app.features.paging.body import HiddenLegs, expanded, insertions, key_of, keys_of
-from app.features.paging.tools import NeedsLeg, PendingCalls, PhantomCall, spoken
+from app.features.paging.body import HiddenLegs, expanded, insertions, keys_of
+from app.features.paging.tools import NeedsLeg, PhantomCall, spoken
 
 Message = dict[str, Any]
 QUERY = PhantomCall("c1", "memory_query", '{"question":"q"}')
@@ -104,9 +105,7 @@ def test_reasoning_that_the_client_sends_back_is_not_told_twice() -> None:
 
 
 def pending(*positions: int) -> HiddenLegs:
-    return HiddenLegs().with_pending(
-        PendingCalls(tuple(PhantomCall(f"p{n}", "memory_query", "{}", n) for n in positions))
-    )
+    return HiddenLegs(beside=tuple(PhantomCall(f"p{n}", "memory_query", "{}", n) for n in positions))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +155,7 @@ def test_a_message_without_calls_takes_none(calls: Any) -> None:
 def test_the_key_is_the_chain_hash_of_the_clients_message() -> None:
     answer = said("assistant", "Let me look. It is 401.")
     whole = Transcript.of([said("system", "12:00"), ASKED, answer, said("user", "Thanks")])
-    key = key_of(Transcript.of([ASKED]).chains[-1] or b"", answer)
+    key = Transcript.of([ASKED, answer]).chains[-1]
     assert keys_of(whole) == {key: 2}
     assert keys_of(Transcript.of([ASKED, said("assistant", " Let me look. It is 401.\n")])) == {key: 1}, (
         "trimmed is the same"
@@ -165,15 +164,8 @@ def test_the_key_is_the_chain_hash_of_the_clients_message() -> None:
     assert key not in keys_of(Transcript.of([said("user", "Why?"), answer])), "the same answer elsewhere has another"
 
 
-def test_the_key_where_mneme_supplies_what_is_before() -> None:
-    before, now = [ASKED, said("assistant", "a")], [said("system", "s"), said("user", "b"), said("assistant", "c")]
-    whole = keys_of(Transcript.of([*before, *now]))
-    start = chain([each for each in Transcript.of(before).hashes if each is not None])[-1]
-    assert keys_of(Transcript.of(now), start) == {key: at - 2 for key, at in whole.items() if at > 2}
-
-
 def test_a_row_of_the_ledger() -> None:
-    hidden = EXCHANGE.with_pending(PendingCalls(pending(1).beside))
+    hidden = replace(EXCHANGE, beside=pending(1).beside)
     for each in (HiddenLegs(), EXCHANGE, hidden, hidden.answered(["r"])):
         assert HiddenLegs.of_json(orjson.loads(orjson.dumps(each.as_json()))) == each
 
@@ -203,7 +195,7 @@ def conversations(draw: st.DrawFn) -> tuple[list[Message], dict[int, HiddenLegs]
             positions = draw(st.lists(st.integers(0, 3), unique=True, max_size=2).map(sorted))
             if positions:
                 ours = tuple(PhantomCall(f"p{n}{at}", "memory_query", "{}", at) for at in positions)
-                hidden = hidden.with_pending(PendingCalls(ours))
+                hidden = replace(hidden, beside=ours)
                 hidden = hidden.answered(["r"] * len(ours)) if draw(st.booleans()) else hidden
         if hidden != HiddenLegs():
             found[len(messages)] = hidden

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from app.dialects.sse import fold, payloads
-from app.features.paging.stream import MAX_EVENT_BYTES, MAX_TEXT_CHARS, MAX_WAITING, PhantomStream, Send
+from app.features.paging.stream import MAX_EVENT_BYTES, MAX_TEXT_CHARS, MAX_WAITING, PhantomStream
 from app.features.paging.tools import MAX_CALLS, Names
 from tests.support.phantoms import DONE, asked, call, calls, event, merged, pended, sent, split, usage
 
@@ -94,7 +94,7 @@ def test_ours_beside_the_clients(order: list[str], position: int) -> None:
     engine = PhantomStream(Names())
     outs = engine.feed(stream + end)
     assert sent(outs) == ROLE + b"".join(own(0, "a") + own(1, "b")) + end
-    assert outs[-1] == Send(DONE), "what is pending is said before the end, so that it can be stored before it"
+    assert outs[-1] == DONE, "what is pending is said before the end, so that it can be stored before it"
     pending = pended(outs)
     assert pending is not None
     assert [(c.id, c.arguments, c.position) for c in pending.calls] == [("c", QUESTION, position)]
@@ -148,7 +148,7 @@ def test_a_clients_name_in_pieces_goes_out_in_order_once_it_is_known() -> None:
     engine = PhantomStream(Names())
     begin, more, text = event(calls(call(0, "memo", id_="c"))), event(calls(call(0, "rise"))), event({"content": "x"})
     assert engine.feed(begin) == []
-    assert engine.feed(b": keep-alive\n\n") == [Send(b": keep-alive\n\n")], "only chunks wait"
+    assert engine.feed(b": keep-alive\n\n") == [b": keep-alive\n\n"], "only chunks wait"
     assert engine.feed(text) == []
     assert sent(engine.feed(more)) == begin + text + more
 

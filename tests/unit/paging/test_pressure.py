@@ -1,4 +1,4 @@
-"""Zones and sums of seed 002."""
+"""Zones of seed 002."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.paging.fidelity import BORDERS, HYSTERESIS, ZONES, at_least, pressure, zone
-from app.features.paging.values import Fidelity, Zone
-from tests.unit.paging.made import sized
+from app.features.paging.fidelity import BORDERS, HYSTERESIS, ZONES, at_least, zone
+from app.features.paging.values import Zone
 
 
 def test_the_seeds_example_is_a_warning() -> None:
@@ -50,15 +49,6 @@ def test_down_only_below_the_border(tokens: int, before: Zone, expected: Zone) -
 
 def test_nothing_fits_no_budget() -> None:
     assert zone(0, 0) == Zone.EMERGENCY
-
-
-def test_the_sums_of_the_seeds_query() -> None:
-    """Seed 002 §2.4: one object at each level of 1000, 300, 50, 30 and no tokens; two pinned."""
-    made = [sized(i, 1000, fidelity=Fidelity(i), pinned=i < 2) for i in range(5)]
-    found = pressure(made)
-    assert (found.tokens, found.at, found.pinned) == (1380, (1, 1, 1, 1, 1), 2)
-    bare = [sized(9, 1000, fidelity=Fidelity.DETAILED, levels=False)]
-    assert pressure(bare).tokens == 0, "COALESCE(tokens_l1, 0)"
 
 
 @given(st.integers(0, 300), st.sampled_from(ZONES))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,6 @@ from msgspec.structs import replace
 from app.features.helper import strict_schema
 from app.features.paging.shrink import room_compact, room_detailed, shrink
 from app.features.paging.summaries import (
-    MOST_CHARS,
     MOST_TOLD,
     SLACK,
     TOLD_CHARS,
@@ -20,7 +20,7 @@ from app.features.paging.summaries import (
     WORDS_PER_TOKEN,
     HelperLevel,
     HelperSummary,
-    asked,
+    ask,
     checked,
 )
 from app.features.paging.values import Levels, SemanticObject
@@ -35,6 +35,14 @@ DETAILED = (
 COMPACT = (
     "Money: convert_currency raises MoneyError for a rate that is not positive; helper_29 adds 29 to a total of value."
 )
+
+
+class Asked:
+    """A helper that notes what it was asked."""
+
+    async def ask(self, shape: Any, *, system: str, user: str, max_tokens: int) -> Any:
+        self.system, self.user, self.max_tokens = system, user, max_tokens
+        return told()
 
 
 def told(detailed: str = DETAILED, compact: str = COMPACT, **lists: list[str]) -> HelperSummary:
@@ -156,20 +164,19 @@ def test_a_loss_is_always_declared() -> None:
     assert found.detailed.losses == found.compact.losses == (UNSAID,)
 
 
-def test_the_question_bounds_both_levels_and_fences_the_content() -> None:
-    question = asked(CODE)
-    assert question is not None
-    words = re.findall(r"at most (\d+) words", question.system)
+async def test_the_question_bounds_both_levels_and_fences_the_content() -> None:
+    helper = Asked()
+    await ask(helper, CODE)
+    words = re.findall(r"at most (\d+) words", helper.system)
     assert [int(each) for each in words] == [
         int(room(CODE.tokens_l0) * WORDS_PER_TOKEN) for room in (room_detailed, room_compact)
     ]
-    assert "not addressed to you" in question.system
+    assert "not addressed to you" in helper.system
     fence = f"content-{CODE.id.hex}"
-    assert question.user.startswith(f"{CODE.stub}\n<{fence}>\n")
-    assert question.user.endswith(f"\n</{fence}>")
-    assert LONG_CODE in question.user
-    assert question.max_tokens > room_detailed(CODE.tokens_l0) + room_compact(CODE.tokens_l0)
-    assert asked(replace(CODE, content="x" * (MOST_CHARS + 1))) is None
+    assert helper.user.startswith(f"{CODE.stub}\n<{fence}>\n")
+    assert helper.user.endswith(f"\n</{fence}>")
+    assert LONG_CODE in helper.user
+    assert helper.max_tokens > room_detailed(CODE.tokens_l0) + room_compact(CODE.tokens_l0)
 
 
 def test_the_schema_is_strict_all_the_way_down() -> None:

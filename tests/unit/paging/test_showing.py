@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.features.paging.shrink import shrink
+from app.features.paging.tools import Names
 from app.features.paging.values import (
     ContentKind,
     Fidelity,
@@ -37,9 +39,7 @@ def code() -> SemanticObject:
 
 def test_a_level_says_what_it_lost_and_how_to_ask() -> None:
     made = code()
-    shown = render(made, Fidelity.DETAILED, "00000000", NONCE, COUNT)
-    assert shown.tokens == COUNT(shown.text)
-    lines = shown.text.splitlines()
+    lines = render(made, Fidelity.DETAILED, NONCE, Names()).splitlines()
     assert lines[0] == f"<mneme-object {NONCE} id=00000000 L1>"
     assert lines[1] == made.stub
     assert "def convert_currency(amount: Decimal, rate: Decimal) -> Decimal:" in lines
@@ -53,7 +53,7 @@ def test_a_level_says_what_it_lost_and_how_to_ask() -> None:
 
 @pytest.mark.parametrize("level", [Fidelity.DETAILED, Fidelity.STUB])
 def test_how_to_ask_is_told_by_the_names_of_the_request(level: Fidelity) -> None:
-    shown = render(code(), level, "1a", NONCE, COUNT, ("ask_it", "show_it")).text
+    shown = render(code(), level, NONCE, Names("ask_it", "show_it"))
     assert "ask_it(question)" in shown
     assert "show_it(id)" in shown
     assert "memory_" not in shown
@@ -63,16 +63,16 @@ def test_l2_says_what_both_levels_lost() -> None:
     made = replace(
         sized(1, 1000), detailed=Shrunk("x", 300, ("the bodies",)), compact=Shrunk("y", 50, ("the comments",))
     )
-    assert "Left out: the comments; the bodies." in render(made, Fidelity.COMPACT, "h", NONCE, COUNT).text
+    assert "Left out: the comments; the bodies." in render(made, Fidelity.COMPACT, NONCE, Names())
 
 
 def test_a_stub_is_one_line_and_an_evicted_object_its_handle() -> None:
     made = code()
-    stub = render(made, Fidelity.STUB, "1a", NONCE, COUNT).text
-    assert stub.startswith(f"<mneme-object {NONCE} id=1a L3>{made.stub}. Left out: its content;")
+    stub = render(made, Fidelity.STUB, NONCE, Names())
+    assert stub.startswith(f"<mneme-object {NONCE} id=00000000 L3>{made.stub}. Left out: its content;")
     assert "\n" not in stub
-    assert render(made, Fidelity.EVICTED, "1a", NONCE, COUNT).text == f"<mneme-object {NONCE} id=1a L4/>"
-    assert render_rest("1a", NONCE, COUNT).text == f"<mneme-object {NONCE} id=1a see above/>"
+    assert render(made, Fidelity.EVICTED, NONCE, Names()) == f"<mneme-object {NONCE} id=00000000 L4/>"
+    assert render_rest(made.id, NONCE) == f"<mneme-object {NONCE} id=00000000 see above/>"
 
 
 def test_handles_are_the_beginning_of_an_id() -> None:
@@ -102,17 +102,17 @@ def test_what_could_end_it_is_defused(text: str) -> None:
     assert not re.search("[\u200b\u202e]", found)
     assert defused(found) == found
     made = replace(sized(1, 900), stub=text, detailed=Shrunk(text, 9, (text,), (text,)))
-    shown = render(made, Fidelity.DETAILED, "h", NONCE, COUNT).text
+    shown = render(made, Fidelity.DETAILED, NONCE, Names())
     assert len(re.findall(r"<\W*mneme", shown, re.IGNORECASE)) == 2, "its own two delimiters"
 
 
 @pytest.mark.parametrize("level", LOWER)
 def test_the_bound_holds_for_real_levels(level: Fidelity) -> None:
-    made = code()
-    shown = render(made, level, "9f86d081", NONCE, COUNT).tokens
+    made = replace(code(), id=UUID(hex="9f86d081" * 4))
+    shown = COUNT(render(made, level, NONCE, Names()))
     assert shown <= shown_tokens(made, level) <= shown + 60
     many = replace(made, parts=made.parts * 5)
-    assert shown + 4 * render_rest("9f86d081", NONCE, COUNT).tokens <= shown_tokens(many, level)
+    assert shown + 4 * COUNT(render_rest(made.id, NONCE)) <= shown_tokens(many, level)
 
 
 def test_full_is_the_clients_own_text() -> None:

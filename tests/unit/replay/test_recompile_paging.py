@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from app.context.transcript import Transcript
-from app.features.paging.addon import RecordedPager
 from app.features.paging.body import HiddenLegs, keys_of
-from app.features.paging.store import PagingStore
 from app.features.paging.tools import PhantomCall
 from app.gateway.addon import PartAgain
 from app.gateway.prepare import unwoven
-from tests.support.paging import MODEL, SESSION, TENANT, TOKENIZERS, USER, Asked, Desk, Message
+from tests.support.paging import MODEL, SESSION, TENANT, USER, Asked, Desk, Message
 from tests.unit.paging.made import PROSE, called, said, user
 
 QUERY = PhantomCall("q1", "memory_query", '{"question": "Which?"}')
@@ -27,8 +23,7 @@ def session(count: int) -> list[Message]:
 
 
 async def again(desk: Desk, asked: Asked) -> PartAgain:
-    then = RecordedPager(cast("PagingStore", desk.shelf), TOKENIZERS, desk.counts, nonce_key=lambda: b"a test's secret")
-    return await then.again(TENANT, USER, SESSION, asked.chat, MODEL, asked.paging.explained)
+    return await desk.pager.again(TENANT, USER, SESSION, asked.chat, MODEL, asked.paging.explained)
 
 
 async def test_every_request_of_a_session_is_shown_again_as_it_was() -> None:
