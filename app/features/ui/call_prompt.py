@@ -1,4 +1,5 @@
-"""What the account of a call says in words of its own, said in plain ones. Pure."""
+"""The page of a call in words and figures: what its account says, in plain words; its prompt as it was received and as it was
+sent; how its tokens were spent, and what became of each candidate. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from app.context.assemble import neutralise
 from app.context.score import PROFILES, THING_WEIGHT
 from app.dialects import dialect_of
+
+# --- words ---------------------------------------------------------------------------------------------------------------
 
 
 class WordMeaning(NamedTuple):
@@ -189,7 +191,7 @@ def memory(status: str, why: str | None) -> tuple[str, str, str]:
     return known.name if known else status, tone, words
 
 
-# --- A prompt as it was received and as it was sent: the same messages, and what Mneme put between. Pure.
+# --- the prompt: the same messages, and what Mneme put between -----------------------------------------------------------
 
 Mark = Literal["own", "added", "removed"]
 
@@ -355,11 +357,6 @@ def other_fields(received: Mapping[str, Any] | None, sent: Mapping[str, Any] | N
     ]
 
 
-def with_fields(prompt: Prompt, fields: Sequence[tuple[str, str, str]]) -> Prompt:
-    """With what `other_fields` found."""
-    return replace(prompt, fields=fields)
-
-
 def _most_telling(made: Sequence[Shown]) -> list[Shown]:
     if len(made) <= SHOWN_MESSAGES:
         return list(made)
@@ -470,7 +467,7 @@ def _json(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
 
 
-# --- How a prompt's tokens were spent, and what became of each candidate, for the page of a call. Pure.
+# --- tokens and candidates -----------------------------------------------------------------------------------------------
 
 BAR = 1000.0
 """Width of a bar in units of its drawing; the page scales it."""

@@ -1,4 +1,4 @@
-"""Keys: made, limited, revoked."""
+"""Keys: made, limited, revoked. And the settings that this server runs with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from app.api.auth import Principal
 from app.api.common import encode_cursor
 from app.api.tenant import manages
 from app.features.ui.rendering import url
-from app.features.ui.visit import Entry, Refused, Visit
+from app.features.ui.visit import Entry, Refused, Visit, or_none
 from app.settings import PREFIX, Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.tenancy import PERIODS, SCOPES
 from mneme_replay.secrets import FORMATS, is_secret, masked_path
+
+# --- keys ----------------------------------------------------------------------------------------------------------------
 
 PAGE = 50
 USED_SINCE = ((0, "today"), (6, "within 7 days"), (29, "within 30 days"))
@@ -46,13 +48,8 @@ async def listed(visit: Visit) -> Response:
 async def _spent(visit: Visit, days: int) -> dict[str, Any]:
     """What each key spent since so many days ago; nothing where nobody counts it."""
     since = datetime.now(UTC).date() - timedelta(days=days)
-    try:
-        told = await visit.api.get("spend", **{"by": "key", "from": since.isoformat(), "limit": MOST_GROUPS})
-    except Refused as refused:
-        if refused.status != 404:
-            raise
-        return {}
-    return {each["id"]: each for each in told["spend"] if each["id"] is not None}
+    told = await or_none(visit.api.get("spend", **{"by": "key", "from": since.isoformat(), "limit": MOST_GROUPS}), 404)
+    return {each["id"]: each for each in told["spend"] if each["id"] is not None} if told else {}
 
 
 async def new(visit: Visit) -> Response:
@@ -181,7 +178,7 @@ ROUTES = (
 )
 
 
-# --- The settings that this server runs with; secrets are not shown.
+# --- the settings: secrets are not shown ---------------------------------------------------------------------------------
 
 GROUPS = (
     ("The database", "database_url"),

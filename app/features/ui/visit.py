@@ -1,4 +1,4 @@
-"""Who is signed in: a cookie that this server signed. Nothing of it is stored; who signed out is known to this process."""
+"""One request of the page: who makes it, by a signed cookie; what it asks of the API, and how it is answered."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from app.api.common import PREFIX, SLASH
 from app.errors import NotReady
 from app.features.ui.rendering import DOT
 from app.gateway.identify import PRINCIPAL
+
+# --- who is signed in: nothing of it is stored; who signed out is known to this process ----------------------------------
 
 SECRET_BYTES = 32
 """Entropy of the signing secret, as of a key; written down it has more characters."""
@@ -113,7 +115,7 @@ def shared_secret(folder: Path) -> str:
     return found
 
 
-# --- One request of the page: who makes it, what it asks of the API, and how it is answered.
+# --- a request -----------------------------------------------------------------------------------------------------------
 #
 # `/api/v1` is asked from within: no socket, and who asks is known already. So the page can show and do exactly what its key
 # may, by the very rules that hold for everybody else.
@@ -245,6 +247,9 @@ Value = TypeVar("Value")
 
 # --- asking /api/v1 ------------------------------------------------------------------------------------------------------
 
+MISTAKES = (400, 404, 409, 422)
+"""Answers to a filter or a form that its page shows beside it."""
+
 
 class Refused(Exception):
     """The API said no. `message` is for people; `param`: the name of what was wrong, where there is one."""
@@ -256,14 +261,25 @@ class Refused(Exception):
         self.param = param
 
 
-async def or_none(asked: Awaitable[Value]) -> Value | None:
-    """What a route says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away."""
+async def or_none(asked: Awaitable[Value], *of: int) -> Value | None:
+    """What a route says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away.
+    `of`: of these statuses alone."""
     try:
         return await asked
     except Refused as refused:
-        if refused.status >= 500:
+        if refused.status >= 500 or (of and refused.status not in of):
             raise
         return None
+
+
+async def or_refused(asked: Awaitable[Value], otherwise: Value) -> tuple[Value, Refused | None]:
+    """What a route says; where it is one of `MISTAKES`, `otherwise` and why."""
+    try:
+        return await asked, None
+    except Refused as refused:
+        if refused.status not in MISTAKES:
+            raise
+        return otherwise, refused
 
 
 class ApiClient(Struct, frozen=True):
