@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -26,7 +26,6 @@ from app.errors import BadBody
 from app.features import Process
 from app.features.consolidation.patterns import (
     THEME_EPISODES,
-    CompactionMessage,
     CompactionWindow,
     Pattern,
     choose,
@@ -45,7 +44,6 @@ from app.features.consolidation.store import (
     CompactionOut,
     Consolidated,
     ConsolidatedMemory,
-    ConsolidationReads,
     ConsolidationStore,
     SessionMessage,
     SessionState,
@@ -162,10 +160,6 @@ class SessionKeeper:
         self._clock = clock
         self._helper = helper
 
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {SESSION_END: self.end, COMPACT: self.compact}
-
     async def end(self, payload: bytes) -> None:
         """Session-end work: the summary of the session, and what follows for its user. Raises `BadBody`, `HelperError`,
         `Unavailable`, `StoreUnavailable`."""
@@ -176,7 +170,7 @@ class SessionKeeper:
         whole = sum(each.token_count for each in state.messages)
         summary = vector = None
         if whole >= MIN_SUMMARY_TOKENS and not state.forgotten:
-            summary = await self._summary(state, state.messages, summary_budget(whole))
+            summary = await _summary(self._helper, lines_of(state, state.messages), summary_budget(whole), self._count)
             vector = await self._vector(summary)
         try:
             async with self._store.effect(
@@ -222,7 +216,7 @@ class SessionKeeper:
             return
         taken = set(window.messages)
         told = [each for each in state.messages if each.compressed or each.message_id in taken]
-        summary = await self._summary(state, told, summary_budget(window.tokens))
+        summary = await _summary(self._helper, lines_of(state, told), summary_budget(window.tokens), self._count)
         if summary is None:
             log.info("nothing in a session can be summarised", extra={"session": str(job.session)})
             return
@@ -265,30 +259,24 @@ class SessionKeeper:
         )
 
     def _window(self, state: SessionState, target: int | None) -> CompactionWindow | None:
-        entries = [
-            CompactionMessage(each.message_id, each.turn_index, each.role, each.token_count, each.compressed)
-            for each in state.messages
-        ]
-        if target is not None:
-            return choose(entries, target, state.shared_turn)
-        if not needs_compaction(_active(state), state.context_window):
+        if target is None and not needs_compaction(_active(state), state.context_window):
             return None
-        return choose(entries, state.context_window, state.shared_turn)
-
-    async def _summary(self, state: SessionState, told: Sequence[SessionMessage], budget: int) -> Summary | None:
-        lines = lines_of(state, told)
-        if self._helper is not None:
-            found = await with_helper(self._helper, lines, budget, self._count)
-            if found is not None:
-                return found
-        # Long sessions have tens of thousands of sentences: other jobs go on meanwhile.
-        return await asyncio.to_thread(extractive, lines, budget, self._count)
+        return choose(state.messages, state.context_window if target is None else target, state.shared_turn)
 
     async def _vector(self, summary: Summary | None) -> Vector | None:
         if summary is None or not self._embedder.dimensions:
             return None
         (vector,) = await self._embedder.embed([summary.text])
         return vector if vector.any() else None
+
+
+async def _summary(
+    helper: Helper | None, lines: Sequence[SummarySource], budget: int, count: Count, about: str = ""
+) -> Summary | None:
+    if helper is not None and (found := await with_helper(helper, lines, budget, count, about=about)) is not None:
+        return found
+    # Long sessions have tens of thousands of sentences: other jobs go on meanwhile.
+    return await asyncio.to_thread(extractive, lines, budget, count)
 
 
 def lines_of(state: SessionState, told: Sequence[SessionMessage]) -> list[SummarySource]:
@@ -383,16 +371,8 @@ def consolidation_jobs(process: Process) -> dict[str, Handler]:
     store = ConsolidationStore(process.pool, process.queries, space=process.space)
     embedder, count, clock, helper = process.embedder, process.count, process.clock, process.helper
     keeper = SessionKeeper(store, embedder=embedder, count=count, clock=clock, helper=helper)
-    users = Consolidator(
-        store,
-        ConsolidationReads(process.pool, process.queries),
-        embedder=embedder,
-        space=process.space,
-        count=count,
-        clock=clock,
-        helper=helper,
-    )
-    return keeper.handlers() | users.handlers()
+    users = Consolidator(store, embedder=embedder, space=process.space, count=count, clock=clock, helper=helper)
+    return {SESSION_END: keeper.end, COMPACT: keeper.compact, CONSOLIDATE: users.consolidate}
 
 
 def consolidation_ticks(sql: Queries) -> Sequence[Tick]:
@@ -419,10 +399,10 @@ async def _fetch(connection: Connection, statement: str, *arguments: object) -> 
     return done
 
 
-# `consolidate`: what all the sessions of a user come to. Patterns and procedures from episodes, summaries of entities
-# and topics.
+# --- `consolidate`: what all the sessions of a user come to --------------------------------------------------------------
 #
-# Bounded: the newest episodes, the most important memories, a few summaries in one run; what is left is due again.
+# Patterns and procedures from episodes, summaries of entities and topics. Bounded: the newest episodes, the most important
+# memories, a few summaries in one run; what is left is due again.
 
 GROWN = 1.5
 """How much more often something must have been seen than its pattern says, until the pattern is written anew."""
@@ -457,7 +437,6 @@ class Consolidator:
     def __init__(
         self,
         store: ConsolidationStore,
-        drawing: ConsolidationReads,
         *,
         embedder: Embedder,
         space: int | None,
@@ -467,16 +446,11 @@ class Consolidator:
     ) -> None:
         """`space`: the number of the embedder's space. `count`: tokens of o200k. `helper`: None: extractively."""
         self._store = store
-        self._drawing = drawing
         self._embedder = embedder
         self._space = space if embedder.dimensions else None
         self._count = count
         self._clock = clock
         self._helper = helper
-
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {CONSOLIDATE: self.consolidate}
 
     async def consolidate(self, payload: bytes) -> None:
         """Draw together what a user's sessions say. Raises `BadBody`, `HelperError`, `Unavailable`, `StoreUnavailable`."""
@@ -492,7 +466,7 @@ class Consolidator:
 
     async def _once(self, job: UserJob) -> None:
         began = self._clock.now()
-        state = await self._drawing.read(job.tenant, job.user, began)
+        state = await self._store.read(job.tenant, job.user, began)
         if state.epoch is None:
             return
         repeated = await asyncio.to_thread(lambda: self._repeated(state, began))
@@ -565,10 +539,11 @@ class Consolidator:
         self, job: UserJob, due: DueSummary, topic: KnownSummary | None, now: datetime
     ) -> NewConsolidated | None:
         """`topic`: the summary of it as a topic, whose place it takes: an entity may have been one before."""
-        texts = await self._drawing.texts(job.tenant, job.user, due.episodes)
+        texts = await self._store.texts(job.tenant, job.user, due.episodes)
         lines = profile_lines(due, texts)
         name = due.name or display_name(due.of, [each.text for each in lines])
-        summary = await self._summary(lines, name)
+        about = f"Write a profile of {name}: only points that are about it."
+        summary = await _summary(self._helper, lines, ENTITY_TOKENS, self._count, about)
         if summary is None:
             return None
         facts = [each for each in due.facts if each.memory_id in summary.sources]
@@ -608,14 +583,6 @@ class Consolidator:
             confirms=tuple(each for each in ids_of_facts if each not in before),
             previous=tuple({each.memory_id: None for each in (due.previous, topic) if each is not None}),
         )
-
-    async def _summary(self, lines: Sequence[SummarySource], name: str) -> Summary | None:
-        if self._helper is not None:
-            about = f"Write a profile of {name}: only points that are about it."
-            found = await with_helper(self._helper, lines, ENTITY_TOKENS, self._count, about=about)
-            if found is not None:
-                return found
-        return extractive(lines, ENTITY_TOKENS, self._count)
 
     def _row(
         self,

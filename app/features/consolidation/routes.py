@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.api.common import Model, Name, Segment
-from app.api.scope import Admitted, CallerScope, Gate, find_session
+from app.api.scope import Admitted, Gate, find_session
 from app.api.sessions import Owner
 from app.errors import BadRequest, NotFound
 from app.features.consolidation.store import (
@@ -21,7 +21,7 @@ from app.features.consolidation.store import (
     user_job,
 )
 from app.store import ids
-from app.store.sessions import SessionRef, Sessions
+from app.store.sessions import Sessions
 
 MAX_ENTITIES = 20
 """Entities named in one request."""
@@ -123,13 +123,9 @@ class _ConsolidationRoutes:
     ) -> Queued:
         """Draw together now what the session's user has said: patterns, procedures, and summaries of entities."""
         ref = await find_session(self._sessions, scope, session_id, user)
-        self._refuse_nobody(scope, ref)
+        if ref.user_id == ids.nobody(scope.tenant):
+            raise BadRequest("This session is nobody's: what is said in it is not drawn together.", param="session")
         wanted = list(body.entities) if body is not None else []
         job = user_job(scope.tenant, ref.user_id, asked=True, entities=wanted)
         await self._store.enqueue(scope.tenant, [job])
         return Queued(session_id=ref.session_id, queued=["consolidate"])
-
-    @staticmethod
-    def _refuse_nobody(scope: CallerScope, ref: SessionRef) -> None:
-        if ref.user_id == ids.nobody(scope.tenant):
-            raise BadRequest("This session is nobody's: what is said in it is not drawn together.", param="session")

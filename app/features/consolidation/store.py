@@ -14,16 +14,15 @@ from msgspec import Struct, field, json
 from pydantic import BaseModel
 
 from app.store.consolidation import ConsolidationWrite, Derivation, Episode, key_hmac
-from app.store.pools import Pool, halfvec
-from app.store.queries import Queries
+from app.store.pools import halfvec
 from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of
-
-# --- a session: its summary and its compactions ------------------------------------------------------------------------
 
 SESSION_END = "session_end"
 COMPACT = "compact"
 CONSOLIDATE = "consolidate"
 """The entrypoints."""
+
+# --- a session: its summary and its compactions --------------------------------------------------------------------------
 
 MAX_MESSAGES = 10_000
 """Messages of a session that one summary looks at: five thousand turns; older ones stand in earlier summaries."""
@@ -100,7 +99,7 @@ class SummaryRow(NamedTuple):
 
 
 class ConsolidationStore(Derivation):
-    """Sessions' summaries and compactions."""
+    """Sessions' summaries and compactions, and what there is to draw together of a user."""
 
     async def read_session(self, tenant: UUID, user: UUID, session: UUID) -> SessionState | None:
         """A session with all that its summary may be made from; None: there is none (any more)."""
@@ -165,6 +164,50 @@ class ConsolidationStore(Derivation):
         """Ask for work; what waits already under the same key stands for both."""
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["queue.enqueue"], list(jobs))
+
+    async def read(self, tenant: UUID, user: UUID, now: datetime) -> UserState:
+        """A user as they stand; the version first, so that what changes meanwhile is seen."""
+        sql = self._sql
+        async with self._pool.transaction(tenant) as connection:
+            owner = await connection.fetchrow(sql["consolidation.user"], user)
+            assert owner is not None, "a query without FROM has one row"
+            secret: str = await connection.fetchval(sql["memories.secret"])
+            episodes = await connection.fetch(sql["consolidation.episodes"], user, MAX_EPISODES)
+            facts = await connection.fetch(sql["consolidation.known_memories"], user, now, MAX_FACTS)
+            drawn = await connection.fetch(sql["consolidation.drawn"], user)
+            forgotten = await connection.fetch(sql["consolidation.forgotten_keys"], user)
+            rated = await connection.fetch(sql["consolidation.rated"], user, MAX_EPISODES)
+        return UserState(
+            owner["epoch"],
+            owner["version"],
+            bytes.fromhex(secret),
+            tuple(_episode(each) for each in reversed(episodes)),
+            tuple(_fact(each) for each in facts),
+            tuple(_drawn(each) for each in drawn),
+            frozenset(each["key_hmac"] for each in forgotten),
+            {each["message_id"]: each["score"] for each in rated},
+            json.decode(owner["triggers"], type=Triggers),
+        )
+
+    async def texts(self, tenant: UUID, user: UUID, episodes: Sequence[Episode]) -> list[Text]:
+        """What was asked in these episodes, oldest first, as far as it may be quoted."""
+        if not episodes:
+            return []
+        times = [each.at for each in episodes]
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["consolidation.texts"], user, [each.message_id for each in episodes], min(times), max(times)
+            )
+        return [
+            Text(
+                row["message_id"],
+                row["session_id"],
+                row["external_id"] or str(row["session_id"]),
+                row["turn_index"],
+                row["content"] or "",
+            )
+            for row in rows
+        ]
 
 
 class Consolidated(Struct, frozen=True):
@@ -331,6 +374,8 @@ def _said(row: Any, path: frozenset[UUID] | None) -> SessionMessage:
     )
 
 
+# --- a user: what all their sessions come to -----------------------------------------------------------------------------
+
 MAX_EPISODES = 2_000
 """Newest episodes of a user that are looked at: half a year of ten exchanges a day."""
 MAX_FACTS = 2_000
@@ -378,7 +423,6 @@ class Text(Struct, frozen=True):
     session_name: str
     turn_index: int
     content: str
-    created_at: datetime
 
 
 class Triggers(Struct, frozen=True, forbid_unknown_fields=True):
@@ -416,59 +460,6 @@ class UserState(Struct, frozen=True):
 
     def may_draw(self, key: str) -> bool:
         return key_hmac(self.hmac_key, key) not in self.forgotten
-
-
-class ConsolidationReads:
-    """Reads what there is to draw together."""
-
-    def __init__(self, pool: Pool, sql: Queries) -> None:
-        self._pool = pool
-        self._sql = sql
-
-    async def read(self, tenant: UUID, user: UUID, now: datetime) -> UserState:
-        """A user as they stand; the version first, so that what changes meanwhile is seen."""
-        sql = self._sql
-        async with self._pool.transaction(tenant) as connection:
-            owner = await connection.fetchrow(sql["consolidation.user"], user)
-            assert owner is not None, "a query without FROM has one row"
-            secret: str = await connection.fetchval(sql["memories.secret"])
-            episodes = await connection.fetch(sql["consolidation.episodes"], user, MAX_EPISODES)
-            facts = await connection.fetch(sql["consolidation.known_memories"], user, now, MAX_FACTS)
-            drawn = await connection.fetch(sql["consolidation.drawn"], user)
-            forgotten = await connection.fetch(sql["consolidation.forgotten_keys"], user)
-            rated = await connection.fetch(sql["consolidation.rated"], user, MAX_EPISODES)
-        return UserState(
-            owner["epoch"],
-            owner["version"],
-            bytes.fromhex(secret),
-            tuple(_episode(each) for each in reversed(episodes)),
-            tuple(_fact(each) for each in facts),
-            tuple(_drawn(each) for each in drawn),
-            frozenset(each["key_hmac"] for each in forgotten),
-            {each["message_id"]: each["score"] for each in rated},
-            json.decode(owner["triggers"], type=Triggers),
-        )
-
-    async def texts(self, tenant: UUID, user: UUID, episodes: Sequence[Episode]) -> list[Text]:
-        """What was asked in these episodes, oldest first, as far as it may be quoted."""
-        if not episodes:
-            return []
-        times = [each.at for each in episodes]
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
-                self._sql["consolidation.texts"], user, [each.message_id for each in episodes], min(times), max(times)
-            )
-        return [
-            Text(
-                row["message_id"],
-                row["session_id"],
-                row["external_id"] or str(row["session_id"]),
-                row["turn_index"],
-                row["content"] or "",
-                row["created_at"],
-            )
-            for row in rows
-        ]
 
 
 def _episode(row: Any) -> Episode:

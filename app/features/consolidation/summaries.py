@@ -1,5 +1,5 @@
-"""Summaries of what was said, extractive or by the helper LLM and held to its sources; and which entities a user has said
-enough about for one of their own (seed 004, transformation 3).
+"""Summaries of what was said, extractive or by the helper LLM and held to its sources; and of which entities and topics a user
+has said enough for one of their own (seed 004, transformation 3; table 7).
 
 Both ways quote or paraphrase numbered lines, and name those that they took: a summary whose source is forgotten can be found.
 """
@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct
 from pydantic import BaseModel
 
 from app.features.consolidation.patterns import themes
@@ -82,16 +82,9 @@ def _pieces(lines: Sequence[SummarySource]) -> list[_Piece]:
     for line in lines:
         if line.role is None:
             text = normalise(line.text)
-            if text:
-                pieces.append(
-                    _Piece(
-                        text,
-                        (line.source_id,),
-                        (line.place, 0),
-                        frozenset(terms(text)),
-                        STATEMENT_WEIGHT * line.weight,
-                    )
-                )
+            if text := normalise(line.text):
+                weight = STATEMENT_WEIGHT * line.weight
+                pieces.append(_Piece(text, (line.source_id,), (line.place, 0), frozenset(terms(text)), weight))
             continue
         if line.role not in ("user", "assistant"):
             continue
@@ -140,7 +133,7 @@ def _closed(text: str) -> str:
     return text if text[-1] in ".!?…" else text + "."
 
 
-# --- by the helper LLM ------------------------------------------------------------------------------------------------
+# --- by the helper LLM ---------------------------------------------------------------------------------------------------
 
 CHUNK_CHARS = 24_000
 """Characters of lines in one question to the helper, some 6,000 tokens: as much as extraction shows it at once."""
@@ -188,12 +181,8 @@ async def with_helper(
     for chunk in chunks(lines):
         system = SUMMARY_SYSTEM.format(about=about, points=max(3, budget // 20))
         asked = "\n".join(f"[{n}] {each.role or 'note'}: {_shown(each.text)}" for n, each in enumerate(chunk, start=1))
-        answer = await helper.ask(
-            SummaryPoints,
-            system=system,
-            user=f"<conversation>\n{asked}\n</conversation>",
-            max_tokens=MAX_ANSWER_TOKENS,
-        )
+        said = f"<conversation>\n{asked}\n</conversation>"
+        answer = await helper.ask(SummaryPoints, system=system, user=said, max_tokens=MAX_ANSWER_TOKENS)
         pieces += _checked(answer, chunk)
     return _compose(pieces, budget, count, "helper")
 
@@ -264,7 +253,7 @@ def holds(text: str, sources: Collection[str]) -> bool:
     return not words or len(words & known) / len(words) >= SHARED
 
 
-# --- summaries of entities --------------------------------------------------------------------------------------------
+# --- summaries of entities -----------------------------------------------------------------------------------------------
 
 MIN_LINES = 2
 """Facts and messages about an entity below which there is nothing to draw together."""
@@ -279,8 +268,6 @@ SUMMARY_IMPORTANCE = 0.9
 """Seed 004, layer 6."""
 
 _ITSELF = frozenset({"user", "i", "me", ""})
-
-
 SummaryScope = Literal["entity", "topic"]
 
 
@@ -303,7 +290,7 @@ class DueSummary(Struct, frozen=True):
     sessions: int
     episode_count: int
     previous: KnownSummary | None
-    asked_for: bool = field(default=False)
+    asked_for: bool = False
     name: str | None = None
     slugs: tuple[str, ...] = ()
     scope: SummaryScope = "entity"
@@ -498,7 +485,7 @@ def display_name(entity: str, texts: Sequence[str]) -> str:
     return written.most_common(1)[0][0] if written else entity.replace("-", " ").capitalize()
 
 
-# --- Topics that a user comes back to, each with what is known of it (seed 004, table 7: scope topic). Pure.
+# --- summaries of topics -------------------------------------------------------------------------------------------------
 #
 # A topic is a theme of many episodes, as a habit has one, and of several facts. What has a summary as an entity is none.
 
