@@ -1,8 +1,8 @@
 """What the core does without: features, each in a folder of its own.
 
-A feature is a subclass of `Feature`, and overrides the hooks by which it takes part: those of the base do nothing. `registry`
-knows which there are, and loads those that the settings ask for; no feature knows another. The class stands in the folder's
-`__init__`, as `FEATURE`, and imports next to nothing: what a hook needs it imports itself.
+A feature is a subclass of `Feature`, and overrides the hooks by which it takes part: those of the base do nothing. `load` makes
+those that the settings ask for; no feature knows another. The class stands in the folder's `__init__`, as `FEATURE`, and
+imports next to nothing: what a hook needs it imports itself.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class Feature:
         return None
 
 
-# --- Which features there are, which of them the settings ask for, and how all of those are asked.
+# --- which there are, which the settings ask for, and how all of those are asked -----------------------------------------
 
 log = logging.getLogger("mneme")
 

@@ -34,7 +34,6 @@ from app.features import Process
 from app.gateway.addon import Addon
 from app.settings import Settings
 from app.store.captures import (
-    CallDetail,
     CallFilter,
     Captures,
     ShownItem,
@@ -253,7 +252,7 @@ class _Routes:
         )
         rows = await self._captures.page(scope.tenant, owner, wanted, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.call_id,))
-        return CallPage(calls=[CallOut.model_validate(_fields(row)) for row in page], next=following)
+        return CallPage(calls=[CallOut.model_validate(_fields(row, CallOut)) for row in page], next=following)
 
     async def get(self, scope: Admitted, call_id: str) -> CallDetailOut:
         """Read a call: what was asked of whom, how it went, what it cost."""
@@ -261,7 +260,7 @@ class _Routes:
         if found is None:
             raise NotFound("There is no such call.")
         legs = [_leg(each) for each in await self._captures.legs(scope.tenant, found)]
-        return CallDetailOut.model_validate(_fields(found) | _detail(found) | {"legs": legs})
+        return CallDetailOut.model_validate(_fields(found, CallDetailOut) | {"legs": legs})
 
     async def label(self, scope: Admitted, call_id: str, body: LabelsIn) -> CallDetailOut:
         """Label a call: sets of calls are chosen by their labels, for cassettes and regression replays."""
@@ -370,13 +369,13 @@ def _event(event: StreamEvent) -> StreamEventOut:
         return StreamEventOut(seq=event.seq, t_us=event.t_us, offset=event.offset, data=data, encoding="base64")
 
 
-def _fields(row: StoredCall) -> dict[str, Any]:
-    same = (
-        "session_id", "created_at", "method", "path", "upstream", "model", "answered_model", "status", "outcome",
-        "memory_status", "reason", "cost_microcents", "latency_ms", "first_byte_us", "overhead_us", "retry_count", "error",
-        "labels", "tool_calls", "leg_of", "leg",
-    )  # fmt: skip
-    return {name: getattr(row, name) for name in same} | {
+def _same(row: StoredCall | StoredLeg, model: type[BaseModel]) -> dict[str, Any]:
+    """What is shown under the name that it has in the row."""
+    return {name: getattr(row, name) for name in model.model_fields if hasattr(row, name)}
+
+
+def _fields(row: StoredCall, model: type[CallOut]) -> dict[str, Any]:
+    return _same(row, model) | {
         "id": row.call_id,
         "user": row.user_external_id,
         "session": row.session_external_id,
@@ -391,19 +390,8 @@ def _fields(row: StoredCall) -> dict[str, Any]:
 
 
 def _leg(row: StoredLeg) -> dict[str, Any]:
-    same = (
-        "created_at", "upstream", "answered_model", "status", "outcome", "latency_ms", "first_byte_us", "error",
-    )  # fmt: skip
     told = {name: row.metadata[name] for name in ("leg", "usage", "cost_microcents")}
-    return {name: getattr(row, name) for name in same} | told | {"id": row.call_id}
-
-
-def _detail(row: CallDetail) -> dict[str, Any]:
-    same = (
-        "request_headers", "response_headers", "request_bytes", "request_truncated", "request_sha256", "sent_sha256",
-        "response_bytes", "response_truncated", "metadata",
-    )  # fmt: skip
-    return {name: getattr(row, name) for name in same}
+    return _same(row, LegOut) | told | {"id": row.call_id}
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:

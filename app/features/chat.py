@@ -1,4 +1,8 @@
-"""What a turn taught."""
+"""POST /api/v1/chat: one turn, answered by a model, with all that memory had to do with it (seed 004).
+
+It asks Mneme's own gateway from within (`Caller`), says what was in the prompt, and looks for what the worker learned from the
+turn (`LearnedTurns`).
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,10 @@ from app.store.kinds import KINDS, MemoryType
 from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import ROLES
+
+log = logging.getLogger("mneme.chat")
+
+# --- what a turn taught --------------------------------------------------------------------------------------------------
 
 
 class TurnMessages(NamedTuple):
@@ -90,12 +98,9 @@ class LearnedTurns:
         return Made(event, tuple(MadeMemory(*row.values()) for row in rows))
 
 
-# --- POST /api/v1/chat: one turn, answered by a model, with all that memory had to do with it (seed 004).
+# --- the answer, from a call's explanation (seed 004, stage 7) -----------------------------------------------------------
 
-log = logging.getLogger("mneme.chat")
-
-# The answer of `POST /api/v1/chat` (seed 004, stage 7), from a call's explanation. Pure.
-
+Learning = Literal["done", "pending", "off"]
 MEMORY_TYPES: Mapping[str, MemoryType] = {
     **{kind: each.type for kind, each in KINDS.items()},
     **dict.fromkeys(("turn", "message", "passage"), "episodic"),
@@ -179,7 +184,7 @@ class ChatMetadata(BaseModel):
     query_type: str
     call_id: UUID
     session_id: UUID | None
-    learning: Literal["done", "pending", "off"]
+    learning: Learning
     status: str
     reason: str | None
 
@@ -285,7 +290,7 @@ def first_choice(document: object) -> tuple[dict[str, Any], str] | None:
     )
 
 
-# Asking Mneme's own gateway from within: the very pipeline of /v1, without a socket.
+# --- Mneme's own gateway, asked from within: the pipeline of /v1, without a socket ---------------------------------------
 
 Headers = list[tuple[bytes, bytes]]
 _OWN_FRAMING = frozenset({b"content-length", b"content-type", b"transfer-encoding", b"accept-encoding", b"expect"})
@@ -359,6 +364,8 @@ class Caller:
         )
 
 
+# --- the route -----------------------------------------------------------------------------------------------------------
+
 MODEL_LIFE_S = 300.0
 """Seconds for which the upstream's first model is remembered: it may be restarted with another."""
 MODELS_KEPT = 1000
@@ -372,7 +379,6 @@ CLOCKS_APART = timedelta(minutes=1)
 _SHOWN = (b"x-mneme-", b"x-ratelimit-", b"retry-after")
 """Headers of the call's answer that go with this one."""
 _NAMED = (b"x-mneme-user", b"x-mneme-session")
-Learning = Literal["done", "pending", "off"]
 
 
 class ChatIn(Model):

@@ -1,4 +1,5 @@
-"""The log of contradictions (seed 004, table 9), read, and what is open of it decided.
+"""Where memories contradict each other, or the business's own database (seed 004, table 9): the log of it, read and decided by
+/api/v1/conflicts and `mneme conflicts`.
 
     open ──the user answers, or says what is right; its memory ends; the row comes to agree, or says something else──> resolved
       └──POST /api/v1/conflicts/{id}/resolve ──────────────────────────────────────────────────────────────────────> resolved
@@ -37,15 +38,6 @@ from app.store.tenancy import Tenancy
 Keep = Literal["memory", "domain", "other", "both"]
 
 
-class ConflictFilter(Struct, frozen=True):
-    """Which contradictions: None is any. `user`: whose; `open`: whether nobody has decided yet."""
-
-    user: UUID | None = None
-    open: bool | None = None
-    type: str | None = None
-    entity: str | None = None
-
-
 class ConflictStore:
     """Reads and decides contradictions of a tenant."""
 
@@ -57,14 +49,30 @@ class ConflictStore:
         self._actor = actor
 
     async def page(
-        self, tenant: UUID, wanted: ConflictFilter, *, after: tuple[datetime, UUID] | None, limit: int
+        self,
+        tenant: UUID,
+        user: UUID | None = None,
+        *,
+        status: str | None = None,
+        kind: str | None = None,
+        entity: str | None = None,
+        after: tuple[datetime, UUID] | None = None,
+        limit: int,
     ) -> list[LoggedConflict]:
-        """Contradictions, newest first, after a place in that order."""
-        asked: list[object] = [tenant, wanted.open, wanted.type, wanted.entity, *(after or (None, None)), limit]
+        """Contradictions, newest first, after a place in that order. None: of all users, open or
+        resolved, of any type, about anything."""
+        asked: list[object] = [
+            tenant,
+            None if status is None else status == "open",
+            kind,
+            entity,
+            *(after or (None, None)),
+            limit,
+        ]
         name = "conflicts.list_of_tenant"
-        if wanted.user is not None:
+        if user is not None:
             name = "conflicts.list_of_user"
-            asked.append(wanted.user)
+            asked.append(user)
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql[name], *asked)
         return [LoggedConflict(**dict(row)) for row in rows]
@@ -192,7 +200,7 @@ class _Effects(Struct, frozen=True):
         await self.connection.execute(self.sql[name], self.tenant, self.user, *arguments)
 
 
-# --- /api/v1/conflicts: where memories contradict each other, or the business's own database (seed 004, table 9).
+# --- /api/v1/conflicts ---------------------------------------------------------------------------------------------------
 
 Type = Literal["memory_vs_memory", "memory_vs_db", "temporal"]
 MAX_NOTE_CHARS = 2000
@@ -260,13 +268,15 @@ class _Routes:
         """List contradictions, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
         named = scope.named(user)
-        wanted = ConflictFilter(
-            user=named.id if named else None,
-            open=None if status is None else status == "open",
-            type=type,
+        rows = await self._conflicts.page(
+            scope.tenant,
+            named.id if named else None,
+            status=status,
+            kind=type,
             entity=entity,
+            after=after and (after[0], after[1]),
+            limit=limit + 1,
         )
-        rows = await self._conflicts.page(scope.tenant, wanted, after=after and (after[0], after[1]), limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.conflict_id))
         return ConflictPage(conflicts=[conflict_out(row) for row in page], next=following)
 
@@ -321,7 +331,7 @@ def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRout
     return (conflicts_router(gate, ConflictStore(process.pool, process.queries, process.clock)),)
 
 
-# --- `mneme conflicts`: where memories contradict each other, or the business's own database; read and decided.
+# --- `mneme conflicts` ---------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -335,7 +345,6 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _with_store(tenant: str, work: Callable[[ConflictStore, UUID], Coroutine[Any, Any, T]]) -> T:
-
     settings = load_settings()
 
     async def run(dsn: str) -> T:
@@ -349,17 +358,11 @@ def _with_store(tenant: str, work: Callable[[ConflictStore, UUID], Coroutine[Any
     return with_database(settings, run)
 
 
-def _user_id(tenant: UUID, user: str | None) -> UUID | None:
-
-    return None if user is None else ids.user_id(tenant, user)
-
-
-async def _one(store: ConflictStore, tenant: UUID, conflict: UUID, user: str | None) -> tuple[UUID, ConflictOut]:
-
-    found = await store.one(tenant, conflict, _user_id(tenant, user))
+async def _one(store: ConflictStore, tenant: UUID, conflict: UUID, user: str | None) -> LoggedConflict:
+    found = await store.one(tenant, conflict, None if user is None else ids.user_id(tenant, user))
     if found is None:
         raise NotFound("There is no such conflict.")
-    return found.user_id, conflict_out(found)
+    return found
 
 
 @click.group()
@@ -384,10 +387,9 @@ def list_(
     """List contradictions, the newest first."""
 
     async def work(store: ConflictStore, owner: UUID) -> list[ConflictOut]:
-
-        state = None if status is None else status == "open"
-        wanted = ConflictFilter(user=_user_id(owner, user), open=state, type=kind, entity=entity)
-        return [conflict_out(row) for row in await store.page(owner, wanted, after=None, limit=limit)]
+        whose = None if user is None else ids.user_id(owner, user)
+        rows = await store.page(owner, whose, status=status, kind=kind, entity=entity, limit=limit)
+        return [conflict_out(row) for row in rows]
 
     found = _with_store(tenant, work)
 
@@ -408,8 +410,7 @@ def list_(
 @failing_clearly
 def show_(conflict_id: UUID, tenant: str, user: str | None, as_json: bool) -> None:
     """Show both sides of a contradiction, and what became of it."""
-    _, found = _with_store(tenant, lambda store, owner: _one(store, owner, conflict_id, user))
-    _shown(found, as_json)
+    _shown(_with_store(tenant, lambda store, owner: _one(store, owner, conflict_id, user)), as_json)
 
 
 @conflicts.command("resolve")
@@ -431,15 +432,17 @@ def resolve(
 ) -> None:
     """Decide an open contradiction: what does not stand is not in force any more."""
 
-    async def work(store: ConflictStore, owner: UUID) -> ConflictOut:
-        whose, _ = await _one(store, owner, conflict_id, user)
+    async def work(store: ConflictStore, owner: UUID) -> LoggedConflict:
+        whose = (await _one(store, owner, conflict_id, user)).user_id
         await store.resolve(owner, whose, conflict_id, keep, memory=memory, note=note)
-        return (await _one(store, owner, conflict_id, user))[1]
+        return await _one(store, owner, conflict_id, user)
 
     _shown(_with_store(tenant, work), as_json)
 
 
-def _shown(found: ConflictOut, as_json: bool) -> None:
+def _shown(row: LoggedConflict, as_json: bool) -> None:
+    found = conflict_out(row)
+
     def text() -> None:
         click.echo(f"{found.id}  {found.status}  {found.type}")
         click.echo(f"  {told(found)}")

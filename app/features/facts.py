@@ -1,4 +1,4 @@
-"""What is known of a user, fact by fact: the persona of seed 003 §6.
+"""What is known of a user, fact by fact: the persona of seed 003 §6, at /api/v1/users/{user}/facts and …/profile.
 
 Memories keep it by themselves (`agent_data.keep_facts`, a trigger): what a triple says becomes a fact in the transaction that
 learns it. Here it is read, and changed by clients.
@@ -58,18 +58,6 @@ class Fact(Struct, frozen=True):
     said_at: datetime
     first_mentioned: datetime
     last_updated: datetime
-
-
-class FactChange(Struct, frozen=True):
-    """A line of a fact's history. `fact_value` None: it stayed, or went."""
-
-    fact_id: UUID
-    at: datetime
-    event: str
-    fact_value: Any
-    confidence_score: int | None
-    source_memory_id: UUID | None
-    actor: str
 
 
 class Facts:
@@ -160,13 +148,24 @@ class Facts:
 
     async def history(
         self, tenant: UUID, user: UUID, key: str, *, category: str | None, after: int, limit: int
-    ) -> list[FactChange]:
+    ) -> list[FactChangeOut]:
         """What became of the facts of that key, gone ones too, oldest first, after the first `after` changes."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["facts.ids_of"], user, category, key)
             facts = [row["fact_id"] for row in rows]
             changes = await connection.fetch(self._sql["facts.history"], tenant, user, facts, after, limit)
-        return [FactChange(**dict(row)) for row in changes]
+        return [
+            FactChangeOut(
+                fact=row["fact_id"],
+                at=row["at"],
+                event=row["event"],
+                value=row["fact_value"],
+                confidence=row["confidence_score"],
+                memory=row["source_memory_id"],
+                actor=row["actor"],
+            )
+            for row in changes
+        ]
 
     async def _one(self, connection: Any, tenant: UUID, user: UUID, key: str, category: str | None) -> Fact | None:
         rows = await connection.fetch(self._sql["facts.named"], tenant, user, key, category)
@@ -176,7 +175,7 @@ class Facts:
         return Fact(**dict(rows[0])) if rows else None
 
 
-# --- /api/v1/users/{user}/facts and …/profile: what is known of a user, fact by fact (seed 003).
+# --- the routes ----------------------------------------------------------------------------------------------------------
 
 MAX_KEY_CHARS = 255
 MAX_CATEGORY_CHARS = 100
@@ -360,19 +359,8 @@ class _Routes:
         )
         if not rows and not after:
             raise NotFound("There is no such fact.")
-        changes = [
-            FactChangeOut(
-                fact=row.fact_id,
-                at=row.at,
-                event=row.event,
-                value=row.fact_value,
-                confidence=row.confidence_score,
-                memory=row.source_memory_id,
-                actor=row.actor,
-            )
-            for row in rows[:limit]
-        ]
-        return FactChangePage(changes=changes, next=encode_cursor([after + limit]) if len(rows) > limit else None)
+        following = encode_cursor([after + limit]) if len(rows) > limit else None
+        return FactChangePage(changes=rows[:limit], next=following)
 
     async def profile(self, scope: Admitted, user: Segment) -> Profile:
         """Read the persona of a user (at most 1,000 facts)."""

@@ -1,4 +1,12 @@
-"""Everything is brought into the space of another embedder, by a command (`command`) over its own statements (`store`)."""
+"""`mneme reembed`: all vectors are brought into the space of the embedder that the settings name, while the server runs.
+
+    add the space, its indexes built concurrently ─> a job for each user who lacks vectors in it ─> again, for what was said
+    meanwhile, until nearly nothing is left ─> the server is restarted with these settings ─> once more, for what was said
+    in between ─> `--drop` the old space
+
+Both spaces are kept until then, and a search uses the one of its server's settings. Stopped, it goes on when asked again. The
+jobs run in the command's own process, because that one knows the new embedder; the worker's has the old one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +22,7 @@ import asyncpg
 import click
 import orjson
 from msgspec import Struct
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -32,8 +41,7 @@ from app.tasks import CLOSING_S, Supervisor
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-
-# --- What changing the embedder needs of the store: a second space, what has no vector in it yet, and the end of the first.
+# --- what it needs of the store ------------------------------------------------------------------------------------------
 #
 # Nobody who writes turns waits for it: indexes are built concurrently, partition by partition, and vectors come in batches.
 # What concerns all tenants is done as mneme_owner, what concerns one user under row-level security.
@@ -233,14 +241,7 @@ class ReembedStore:
         return added
 
 
-# --- `mneme reembed`: all vectors are brought into the space of the embedder that the settings name, while the server runs.
-#
-#     add the space, its indexes built concurrently ─> a job for each user who lacks vectors in it ─> again, for what was said
-#     meanwhile, until nearly nothing is left ─> the server is restarted with these settings ─> once more, for what was said
-#     in between ─> `--drop` the old space
-#
-# Both spaces are kept until then, and a search uses the one of its server's settings. Stopped, it goes on when asked again. The
-# jobs run in the command's own process, because that one knows the new embedder; the worker's has the old one.
+# --- the command ---------------------------------------------------------------------------------------------------------
 
 REEMBED = "reembed"
 """The entrypoint. No worker but the command's own has it."""
@@ -380,7 +381,7 @@ class _Run:
         return Worker(
             connect=connector(self._settings.direct(self._dsn), role=APP_ROLE, name="mneme reembed"),
             sql=self._sql,
-            handlers=doing.handlers(),
+            handlers={REEMBED: doing.reembed},
             lease_s=self._settings.job_lease_s,
             attempts=self._settings.job_attempts,
             grace_s=CLOSING_S,
@@ -436,10 +437,6 @@ class Reembedder:
         self.embedded = 0
         self.wordless: defaultdict[UUID, set[UUID]] = defaultdict(set)
 
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {REEMBED: self.reembed}
-
     async def reembed(self, payload: bytes) -> None:
         """Embed what of a user has no vector yet. Raises `BadBody` for a payload that is none, `Unavailable` and
         `StoreUnavailable` for what may work later."""
@@ -485,7 +482,6 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
     Run it with the new MNEME_EMBEDDER…; then restart the server with these settings; then run it once more, for what was said
     in between; then drop the old space. Stopped, it goes on where it was.
     """
-
     if status and drop is not None:
         raise click.UsageError("--status and --drop do not go together.")
     settings = load_settings()
@@ -521,14 +517,7 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
             lambda: click.echo(f"The space {drop} is gone, with {gone} vectors."),
         )
         return
-    told = {
-        "space": result.space,
-        "dimensions": result.dimensions,
-        "embedded": result.embedded,
-        "wordless": result.wordless,
-        "left": result.left,
-        "spaces": [_told(each) for each in result.spaces],
-    }
+    told = asdict(result) | {"spaces": [_told(each) for each in result.spaces]}
 
     def text() -> None:
         click.echo(f"{result.embedded} vectors were made in {result.space}.")
@@ -545,12 +534,7 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
 
 
 def _told(space: VectorSpace) -> dict[str, Any]:
-    return {
-        "name": space.name,
-        "dimensions": space.dimensions,
-        "vectors": space.vectors,
-        "created_at": space.created_at,
-    }
+    return {name: getattr(space, name) for name in ("name", "dimensions", "vectors", "created_at")}
 
 
 def _list(spaces: list[VectorSpace]) -> None:

@@ -1,6 +1,4 @@
-"""Cards that a conversation showed, found by what is said of them: for the API, for a prompt (`card_section`), for a model that
-calls a tool.
-"""
+"""Cards that a conversation showed: kept with its messages, found by what is said of them, and told to prompts and to tools."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
@@ -32,6 +29,8 @@ from app.store.history import Attach
 from app.store.queries import Queries
 from app.store.sessions import SessionRef
 from app.tasks import FailOpen, Supervisor
+
+log = logging.getLogger("mneme.cards")
 
 MAX_FOUND = 100
 """Most cards that one sentence finds; "all cards" of a long conversation are listed in pages."""
@@ -75,7 +74,7 @@ class CardFinder:
         return FoundCards(wanted, tuple(cards), picked.question, why)
 
 
-# --- as a tool --------------------------------------------------------------------------------------------------------
+# --- as a tool -----------------------------------------------------------------------------------------------------------
 
 TOOL_NAME = "find_card"
 TOOL: dict[str, Any] = {
@@ -106,12 +105,11 @@ TOOL: dict[str, Any] = {
 """The tool as OpenAI's API takes it."""
 
 
-# --- The cards that a user's message asks for ("show me the second card from the first question"), as a section of a memory
-# block.
+# --- in a prompt ---------------------------------------------------------------------------------------------------------
 #
-# Each is a line of quoted text. A card never changes, so that its id tells whether it stands in an earlier block; then it is
-# not told again. Behind it stand the ids of the messages that it came with: whoever deletes one of them takes the block back.
-
+# Each card that a user's message asks for is a line of quoted text in the memory block. A card never changes, so its id tells
+# whether it stands in an earlier block; then it is not told again. Behind it stand the ids of the messages that it came with:
+# whoever deletes one of them takes the block back.
 LABEL = "Shown on the user's screen: "
 
 
@@ -194,7 +192,7 @@ def _cost(card: Card, count: Count) -> int:
     return count(card_line(card) + "\n") + 1
 
 
-# --- What the routes of cards take and give.
+# --- what the routes take and give ---------------------------------------------------------------------------------------
 
 
 class CardIn(CardGiven):
@@ -261,14 +259,6 @@ class ToolMessage(BaseModel):
     content: str
 
 
-def new_cards(given: Sequence[CardGiven], tokens: Sequence[int], now: datetime) -> list[NewCard]:
-    """Cards ready to be stored."""
-    return [
-        NewCard(each.type, each.data, count, now, order=each.display_order)
-        for each, count in zip(given, tokens, strict=True)
-    ]
-
-
 def shown_card(card: Card) -> CardOut:
     """A card as the API shows it."""
     return CardOut(
@@ -287,10 +277,7 @@ def shown_card(card: Card) -> CardOut:
     )
 
 
-# --- The cards that are shown with messages, for what answers requests: kept with them, shown with them, and read for prompts.
-
-log = logging.getLogger("mneme.cards")
-
+# --- kept, and read for prompts ------------------------------------------------------------------------------------------
 MOST_READ = 20
 """Cards that a prompt is told of at most: of some 40 tokens each so many fill the section's 800."""
 
@@ -370,7 +357,11 @@ class CardKeeper(CardReader):
     async def ready(self, given: Sequence[CardGiven]) -> list[NewCard]:
         """Cards ready to be stored."""
         tokens = await asyncio.to_thread(lambda: [self._count(compact(each.data).decode()) for each in given])
-        return new_cards(given, tokens, self._clock.now())
+        now = self._clock.now()
+        return [
+            NewCard(each.type, each.data, count, now, order=each.display_order)
+            for each, count in zip(given, tokens, strict=True)
+        ]
 
     async def attaching(self, tenant: UUID, given: Mapping[UUID, Sequence[CardGiven]]) -> Attach:
         fresh = {message: await self.ready(each) for message, each in given.items()}

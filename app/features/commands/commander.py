@@ -339,23 +339,21 @@ class Commander:
         if outcome == "ask" and len(candidates) == 1:
             memories = [candidates[0][0]]
             messages, outcome = await turn.doing.said_by(memories), "confirm"
-        if outcome == "done" and before is not None and not before.undone:
-            # What came since the first attempt goes with it.
-            items = await turn.doing.hide(memories, messages)
-            turn.changed = turn.changed or bool(items)
-            done = replace(before, items=(*before.items, *items))
-            await turn.doing.confirmed(done.command_id, done.items)
-            self._say_done(turn, done, whole=whole)
-            return
+        items: tuple[HiddenMemory, ...] = ()
         if outcome == "done":
             items = await turn.doing.hide(memories, messages)
             turn.changed = turn.changed or bool(items)
-        else:
-            hidden = [
+            if before is not None and not before.undone:
+                # What came since the first attempt goes with it.
+                done = replace(before, items=(*before.items, *items))
+                await turn.doing.confirmed(done.command_id, done.items)
+                self._say_done(turn, done, whole=whole)
+                return
+        elif outcome == "confirm" and order.scope == "thing":
+            items = (
                 *(HiddenMemory(each, "memory") for each in memories),
                 *(HiddenMemory(each.message_id, "message") for each in messages),
-            ]
-            items = tuple(hidden) if outcome == "confirm" and order.scope == "thing" else ()
+            )
         done = Done(ids.uuid7(turn.now), "forget", order.scope, outcome, items)
         await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done)
         if len(turn.text) > BRIEF:
@@ -555,7 +553,7 @@ class Commander:
 
     async def _change(self, turn: _Turn, n: int, old: StoredMemory, text: str, value: str | None) -> None:
         identity, user = turn.identity, turn.place.user_id
-        ready = await self._ready(text)
+        ready = MemoryText(text, content_hash(text), self._count(text), await self._vector(text))
         heir = await self._validation.replace(
             turn.doing.connection, identity.tenant_id, user, old.memory_id, ready, value
         )
@@ -600,10 +598,6 @@ class Commander:
             meant = {each.memory_id for each in matched(aim, [each for each, _, _ in found]).memories}
             found = [each for each in found if each[0].memory_id in meant] or found
         return found
-
-    async def _ready(self, text: str) -> MemoryText:
-        vector = await self._vector(text)
-        return MemoryText(text, content_hash(text), self._count(text), vector)
 
 
 _DONE_BY = {

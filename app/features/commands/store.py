@@ -151,7 +151,7 @@ class CommandStore:
                 raise Conflict("Nothing was done, so there is nothing to undo.")
             doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
             await doing.undo(command, _items(held), held["heir"])
-            if held["kind"] in ("stop", "allow"):  # "Stop using emojis" asks for the contrary, too
+            if held["kind"] in WITHDRAWS:  # "Stop using emojis" asks for the contrary, too
                 await doing.end(await doing.asked_by(held["session_id"], held["message_hash"]))
             await doing.begin_anew(held["session_id"])
         return str(held["kind"])
@@ -340,8 +340,7 @@ class Doing(Struct, frozen=True):
                 if gone & {later.memory_id, earlier.memory_id} or not contrary(earlier, later):
                     continue
                 gone.add(earlier.memory_id)
-                how = (earlier.memory_id, later.memory_id, since, self.now)
-                await self._execute("give_way", *how)
+                await self._execute("give_way", earlier.memory_id, later.memory_id, since, self.now)
                 after = {"status": "superseded", "superseded_by": later.memory_id, "reason": "chat"}
                 await self._event(earlier.memory_id, "superseded", {"status": "active"}, after)
         if gone:
@@ -380,7 +379,7 @@ def _within(word: str) -> str:
     return "%" + re.sub(r"([\\%_])", r"\\\1", begin) + "%"
 
 
-# --- Standing wishes that the user took back, ended by the job that learns from the message.
+# --- wishes taken back, ended by the job that learns from the message ----------------------------------------------------
 
 
 async def withdraw(

@@ -1,4 +1,5 @@
-"""What two periods' figures come to, in words: total, change against the period before, shares, the largest. Pure."""
+"""Insights: what two periods' figures come to, in words; the table that keeps what is asked; the SELECT that asks a domain; and
+the job that writes the answer as a memory, in the place of what it said before."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -29,6 +30,10 @@ from app.store.learning import MemoryRow
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
 from app.store.queries import Queries
 from app.store.tenancy import UserRef, ensure_user
+
+log = logging.getLogger(__name__)
+
+# --- two periods in words ------------------------------------------------------------------------------------------------
 
 TREND = 0.10
 """Change against the period before from which it is a trend, and what is told of it a pattern: below a tenth, weeks of a small
@@ -79,7 +84,7 @@ class InsightText(Struct, frozen=True):
     change: float | None
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Literal["fact", "pattern"]:
         """Of the memory (seed 001 §4.1: fact, pattern)."""
         return "pattern" if self.change is not None and abs(self.change) >= TREND else "fact"
 
@@ -126,7 +131,7 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
 
 
-# --- The table of insights, under row-level security.
+# --- the table of insights -----------------------------------------------------------------------------------------------
 
 MAX_INSIGHTS = 50
 """Of one user: each is a query of the business's database every few hours."""
@@ -205,7 +210,7 @@ class InsightStore:
             )
 
 
-# --- A domain is asked one SELECT of the tenant's, by a connection of its own that reads and nothing else.
+# --- the SELECT: by a connection of its own that reads and nothing else --------------------------------------------------
 #
 # The text stands as a subquery in a statement of ours, so it can only be a query; it is sent by the extended protocol, which
 # takes one statement; the transaction is READ ONLY, has a time limit, and is always rolled back, with whatever settings were
@@ -370,9 +375,7 @@ def tables_of(plan: Any) -> Iterator[tuple[str, str]]:
             yield from tables_of(each)
 
 
-# --- The job of an insight: ask the domain, and write what it says as a memory in the place of what it said before.
-
-log = logging.getLogger(__name__)
+# --- the job -------------------------------------------------------------------------------------------------------------
 
 ENTRYPOINT = "insight"
 LOOK_FOR_DUE = timedelta(minutes=15)

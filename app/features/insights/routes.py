@@ -149,8 +149,7 @@ class _Routes:
         told = said(insight, await self._caller.ask(scope.tenant, insight.domain, insight.source, bounds), bounds)
         if told is None:
             return Tried(text=None, kind=None, total=None, change=None)
-        kind: Literal["fact", "pattern"] = "pattern" if told.kind == "pattern" else "fact"
-        return Tried(text=told.text, kind=kind, total=told.total, change=told.change)
+        return Tried(text=told.text, kind=told.kind, total=told.total, change=told.change)
 
     async def _one(self, scope: CallerScope, name: str) -> StoredInsight:
         found = await self._store.one(scope.tenant, scope.user().id, name)

@@ -1,4 +1,4 @@
-"""Replay: captured calls compiled again (`recompile`), asked again (`ask_again`) and compared (`compare`), by `routes`."""
+"""Replay: captured calls compiled again (`recompile`), and asked again and compared (`routes`)."""
 
 from __future__ import annotations
 

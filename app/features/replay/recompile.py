@@ -1,4 +1,13 @@
-"""What a captured request was compiled from, as it was then, as far as it may still be shown."""
+"""A captured request, compiled again: as of then, or with today's memory and settings. Nothing is stored or counted as used.
+
+*As of then*: the present code, on the inputs of then. The candidates and the numbers that they were scored by, the live
+blocks, the clock, window, reserve and budget are what was kept (`context/inputs.py`); texts are read by id, an edited one
+as it was. What was forgotten or erased since does not come back: a candidate of it is left out, and a block that quotes it
+is dropped with its epoch, as the next request would do.
+
+*Today*: the same place in the same conversation (its transcript, path and live blocks: what was said later in it is not
+known there), with today's search, clock, models and settings.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +63,8 @@ from app.store.user_profile import (
     StandingWish,
     take_standing,
 )
+
+# --- what it was compiled from -------------------------------------------------------------------------------------------
 
 
 class StoredInputs(Struct, frozen=True):
@@ -218,18 +229,7 @@ class RecordedMessages:
         return list(map(StoredMessage.of, rows))
 
 
-# --- A captured request, compiled again: as of then, or with today's memory and settings. Nothing is stored or counted as
-# used.
-#
-# *As of then*: the present code, on the inputs of then. The candidates and the numbers that they were scored by, the live
-# blocks, the clock, window, reserve and budget are what was kept (`context/inputs.py`); texts are read by id, an edited one
-# as it was. What was forgotten or erased since does not come back: a candidate of it is left out, and a block that quotes it
-# is dropped with its epoch, as the next request would do.
-#
-# *Today*: the same place in the same conversation (its transcript, path and live blocks: what was said later in it is not
-# known there), with today's search, clock, models and settings.
-
-# What a compile is given in place of a search and of a model's figures, where it is done again as of then (`Recompiler`).
+# --- what a compile is given in place of a search and of a model's figures -----------------------------------------------
 
 
 class RecordedRetriever(Retriever):
@@ -336,12 +336,7 @@ def _candidate(
     )
 
 
-def fate(item: RecordedItem | None) -> str | None:
-    """What became of an item of then; None: it is as it was."""
-    if item is None:
-        return "forgotten"
-    return None if item.in_force else "not_in_force"
-
+# --- compiling -----------------------------------------------------------------------------------------------------------
 
 Mode = Literal["today", "as_of"]
 
@@ -476,7 +471,7 @@ class Recompiler:
             insertions = part.insertions
         compiled = await compiler.compile(request)
         body = woven(chat, compiled, place, target.model_alias, insertions)
-        fates = {str(each): told for each in wanted if (told := fate(captured.items.get(each))) is not None}
+        fates = {str(each): told for each in wanted if (told := _fate(captured.items.get(each))) is not None}
         again = Recompiled(
             mode, captured.call, chat, target, body, compiled, captured.audit, captured.eta, kept.mneme, fates,
             captured.notes,
@@ -587,9 +582,8 @@ class Recompiler:
         facts = []
         for fact, note, memory, since, said in notes.facts:
             if (found := words.get(note)) is not None:
-                told = (found.key, found.many, found.value)
                 doubted = memory in notes.doubted
-                facts.append(StandingFact(fact, note, *told, memory, None, None, since, said, doubted))
+                facts.append(StandingFact(fact, note, *found, memory, None, None, since, said, doubted))
         wishes = [
             StandingWish(each.memory, item.text, None, None, each.messages)
             for each in notes.wishes
@@ -723,3 +717,10 @@ class Recompiler:
         if not isinstance(named, str) or not again.chat.model:
             return again
         return replace(again, body=with_value(again.body, "model", named))
+
+
+def _fate(item: RecordedItem | None) -> str | None:
+    """What became of an item of then; None: it is as it was."""
+    if item is None:
+        return "forgotten"
+    return None if item.in_force else "not_in_force"

@@ -1,6 +1,5 @@
-"""Two compiles of one request, compared item by item: what is in the prompt still, what is new there, what is gone, and why.
-
-Pure: two explanations as they are stored (`audit.explain`) in, one comparison out.
+"""POST /api/v1/calls/{id}/replay: a captured request compiled again, compared item by item with what was compiled then, and, on
+request, asked again, its answer compared with the captured one.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from difflib import unified_diff
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 import orjson
@@ -36,6 +35,7 @@ from app.providers.tokens import Tokenizers
 from app.store.captures import Captures, text_of_item
 from app.store.ids import uuid7
 
+# --- two compiles compared: explanations as they are stored (`audit.explain`) in, one comparison out. Pure ---------------
 Change = Literal["kept", "moved", "rescored", "new", "gone"]
 
 TOLERANCE = 1.5 * 10**-DIGITS
@@ -73,7 +73,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any], fates: Mapping[
     figures = ("tokens", "task", "strategy", "placement", "rebased", "live_blocks", "sections")
     return {
         "items": items,
-        "changes": {name: counts[name] for name in ("kept", "moved", "rescored", "new", "gone")},
+        "changes": {name: counts[name] for name in get_args(Change)},
         "considered": {"was": _considered(before), "now": _considered(after)},
         "eta": {"was": before["eta"]["attainable"], "now": after["eta"]["attainable"]},
         "budget": {"was": dict(before["budget"]), "now": dict(after["budget"])},
@@ -118,7 +118,7 @@ def _considered(audit: Mapping[str, Any]) -> int:
     return len(audit["items"]["id"]) + int(audit["omitted"])
 
 
-# --- A captured request asked again, and its answer compared with the captured one.
+# --- asked again ---------------------------------------------------------------------------------------------------------
 #
 # What comes back is neither a turn nor a capture: nobody said it, nothing is learned from it. It was paid for, so its cost is
 # counted like any other's.
@@ -189,7 +189,6 @@ class Replayer:
     async def _heard(self, replay: UUID, again: Recompiled, headers: Headers) -> tuple[ReplayedAnswer, Target]:
         given = [(b"content-type", b"application/json"), (b"accept", b"*/*")]
         given += [each for each in headers if each[0].lower() == b"authorization"]
-
         path = again.call.path.partition("?")[0].encode()
 
         def request(target: Target) -> UpstreamRequest:
@@ -298,7 +297,7 @@ def _finish(answer: UpstreamAnswer | None) -> list[str | None]:
     return [each.finish_reason for each in answer.choices] if answer is not None else []
 
 
-# --- POST /api/v1/calls/{id}/replay: a captured request compiled again, compared item by item, and, on request, answered again.
+# --- the route -----------------------------------------------------------------------------------------------------------
 
 
 class ReplayIn(Model):
@@ -327,7 +326,7 @@ class ReplayItem(BaseModel, extra="allow"):
     source: str
     kind: str
     text: str | None
-    change: Literal["kept", "moved", "rescored", "new", "gone"]
+    change: Change
     was: Side
     now: Side
 
@@ -346,34 +345,26 @@ class ReplayOut(BaseModel, extra="allow"):
 
 def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, caller: Replayer) -> APIRouter:
     """POST /api/v1/calls/{id}/replay."""
-    routes = _ReplayRoutes(captures, recompiler, caller)
-    router = gate.router("calls")
-    router.add_api_route("/calls/{call_id}/replay", routes.replay, methods=["POST"], response_model=ReplayOut)
-    return router
 
-
-class _ReplayRoutes:
-    def __init__(self, captures: Captures, recompiler: Recompiler, caller: Replayer) -> None:
-        self._captures = captures
-        self._recompiler = recompiler
-        self._caller = caller
-
-    async def replay(
-        self, scope: Admitted, request: Request, call_id: str, body: ReplayIn | None = None
-    ) -> dict[str, Any]:
+    async def replay(scope: Admitted, request: Request, call_id: str, body: ReplayIn | None = None) -> dict[str, Any]:
         """Compile a captured request again and compare it with what was compiled then, item by item; with `send`, ask the
         upstream again as well. Nothing of it is recorded as a turn, captured, learned from, or counted as a use of a memory."""
         wanted = body or ReplayIn()
         if wanted.send:
             _may_send(scope)
         named = scope.named()
-        again = await self._recompiler.run(
+        again = await recompiler.run(
             scope.tenant, find_call(call_id), named.id if named is not None else None, wanted.mode
         )
         # Ids as text, as what is stored has them.
         after = orjson.loads(orjson.dumps(again.compilation.audit, default=str))
         told = compare(again.before, after, again.fates)
-        await self._with_texts(scope.tenant, again, told["items"])
+        said, known = (
+            [UUID(each["id"]) for each in told["items"] if each["source"] == source] for source in ("message", "memory")
+        )
+        shown = await captures.shown(scope.tenant, again.call.user_id, messages=said, memories=known)
+        for each in told["items"]:
+            each["text"] = text_of_item(each, shown.get(UUID(each["id"])))
         told |= {
             "call_id": again.call.call_id,
             "mode": again.mode,
@@ -387,18 +378,12 @@ class _ReplayRoutes:
         if wanted.messages:
             told["messages"] = again.chat.dialect.messages(orjson.loads(again.body)) or []
         if wanted.send:
-            told["answer"] = await self._caller.ask(
-                scope.tenant, again, list(request.headers.raw), scope.principal.key_id
-            )
+            told["answer"] = await caller.ask(scope.tenant, again, list(request.headers.raw), scope.principal.key_id)
         return told
 
-    async def _with_texts(self, tenant: UUID, again: Recompiled, items: list[dict[str, Any]]) -> None:
-        said, known = (
-            [UUID(each["id"]) for each in items if each["source"] == source] for source in ("message", "memory")
-        )
-        shown = await self._captures.shown(tenant, again.call.user_id, messages=said, memories=known)
-        for each in items:
-            each["text"] = text_of_item(each, shown.get(UUID(each["id"])))
+    router = gate.router("calls")
+    router.add_api_route("/calls/{call_id}/replay", replay, methods=["POST"], response_model=ReplayOut)
+    return router
 
 
 def _may_send(scope: CallerScope) -> None:

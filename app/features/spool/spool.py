@@ -64,7 +64,7 @@ _HEX = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[0-9]{20}-[0-9a-f]{32}")
 
 
-# --- the journal of running calls --------------------------------------------------------------------------------------
+# --- the journal of running calls ----------------------------------------------------------------------------------------
 
 
 class JournalSegment:
@@ -229,7 +229,7 @@ class Journal:
         if segment is not None and segment.size >= self._segment_bytes:
             self._retire(segment)
             segment = None
-        if segment is None or self._current is None:
+        if segment is None:
             segment = self._current = JournalSegment(self._folder)
         return segment
 
@@ -240,23 +240,12 @@ class Journal:
             segment.close()
 
 
-class AbandonedSegment:
-    """A segment whose process is dead, locked by us while we read it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def unfinished(self) -> list[KeptCall]:
-        """The calls that ran when it died."""
-        codec = Codec(self._path.name.removesuffix(SUFFIX).encode())
-        return [each for each in gather(codec.scan(self._path.read_bytes())) if not each.done]
-
-    def remove(self) -> None:
-        """Its calls are elsewhere now."""
-        self._path.unlink(missing_ok=True)
+def calls_in(path: Path) -> list[KeptCall]:
+    """The calls that a file tells of; its name is the key. Raises OSError."""
+    return gather(Codec(path.name.removesuffix(SUFFIX).encode()).scan(path.read_bytes()))
 
 
-def abandoned(folder: Path) -> Iterator[AbandonedSegment]:
+def abandoned(folder: Path) -> Iterator[Path]:
     """The segments of dead processes, one after the other, each held while it is looked at. Blocks; raises OSError."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -267,7 +256,7 @@ def abandoned(folder: Path) -> Iterator[AbandonedSegment]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = os.fstat(fd)
             if found.st_nlink and (found.st_size or time.time() - found.st_mtime > EMPTY_LIFE_S):
-                yield AbandonedSegment(path)
+                yield path
         except BlockingIOError:
             continue  # its process lives
         finally:
@@ -302,7 +291,7 @@ def _wipe(fd: int, codec: Codec, user: UUID) -> None:
             os.pwrite(fd, bytes(end - start), start)
 
 
-# --- calls that wait for Postgres --------------------------------------------------------------------------------------
+# --- calls that wait for Postgres ----------------------------------------------------------------------------------------
 
 
 class WaitingCall(Struct, frozen=True):
@@ -429,11 +418,11 @@ class Spool:
         rest stays for the next time."""
         found = 0
         for journal in abandoned(self.running):
-            calls = journal.unfinished()
+            calls = [each for each in calls_in(journal) if not each.done]
             error = next((each for each in self.store(calls, bounded=False) if each is not None), None)
             if error is not None:
                 raise error
-            journal.remove()
+            journal.unlink(missing_ok=True)
             found += len(calls)
         return found
 
@@ -457,9 +446,7 @@ class Spool:
 
     def load(self, waiting: WaitingCall) -> KeptCall | None:
         """A call; None where its file no longer tells what it was. Raises OSError."""
-        codec = Codec(waiting.path.name.encode())
-        found = gather(codec.scan(waiting.path.read_bytes()))
-        return next((each for each in found if each.call == waiting.call), None)
+        return next((each for each in calls_in(waiting.path) if each.call == waiting.call), None)
 
     def remove(self, waiting: WaitingCall) -> None:
         """It is stored. Not synced: should the file come back, it is stored already."""
@@ -506,7 +493,7 @@ class Spool:
 
     def _told(self, path: Path) -> set[UUID | None]:
         """Whose calls a file tells of; of one that tells of none, whoever asks may be meant."""
-        found = gather(Codec(path.name.encode()).scan(path.read_bytes()))
+        found = calls_in(path)
         return {each.begin.user for each in found} if found else {None}
 
     @contextlib.contextmanager
@@ -600,7 +587,7 @@ def _write_all(fd: int, pieces: Sequence[bytes]) -> None:
                 done += os.write(fd, memoryview(data)[done:])
 
 
-# --- What `mneme doctor` says of the spool.
+# --- `mneme doctor` ------------------------------------------------------------------------------------------------------
 
 NEARLY_FULL = 0.8
 """Share of the spool's bound from which there is little time left."""

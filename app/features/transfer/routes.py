@@ -211,34 +211,14 @@ class Imported(BaseModel):
 
 def importer_router(gate: Gate, importer: Importer) -> APIRouter:
     """POST /api/v1/import."""
-    routes = _ImportRoutes(importer)
-    router = gate.router("import")
-    router.add_api_route(
-        "/import",
-        routes.run,
-        methods=["POST"],
-        response_model=Imported,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {LINES: {"schema": Line.model_json_schema()}},
-            }
-        },
-    )
-    return router
 
-
-class _ImportRoutes:
-    def __init__(self, importer: Importer) -> None:
-        self._importer = importer
-
-    async def run(self, scope: Admitted, request: Request) -> Imported | JSONResponse:
+    async def run(scope: Admitted, request: Request) -> Imported | JSONResponse:
         """Import past conversations, JSON lines of one message each. Sent again, it adds only what is missing.
 
         400: `errors` says what is wrong, line by line, and nothing was stored.
         """
         _check_lines(request)
-        found = await self._importer.run(scope, request.stream())
+        found = await importer.run(scope, request.stream())
         if isinstance(found, Imported):
             return found
         more = " or more" if len(found) == MAX_TOLD else ""
@@ -247,6 +227,13 @@ class _ImportRoutes:
         )
         return JSONResponse(error.body() | {"errors": found}, status_code=error.status)
 
+    router = gate.router("import")
+    schema = {"required": True, "content": {LINES: {"schema": Line.model_json_schema()}}}
+    router.add_api_route(
+        "/import", run, methods=["POST"], response_model=Imported, openapi_extra={"requestBody": schema}
+    )
+    return router
+
 
 class _Where(NamedTuple):
     """Where a line belongs: a session of a user's; or the space that they said it to, in that session."""
@@ -254,13 +241,6 @@ class _Where(NamedTuple):
     user: UserRef
     session: str
     space: str | None
-
-
-class _Checked(Struct, frozen=True):
-    """A body whose lines are all good: where the lines of each session lie in `file`, in the order they came in."""
-
-    file: IO[bytes]
-    places: dict[_Where, list[tuple[int, int]]]
 
 
 class _Progress(Struct):
@@ -301,19 +281,20 @@ class Importer:
     async def run(self, scope: CallerScope, chunks: AsyncIterator[bytes]) -> Imported | list[dict[str, Any]]:
         """Store all lines, or say which are wrong: [{line, error}], counted from 1. Raises TooLarge over `MAX_LINES`."""
         with tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
-            checked = await self._check(scope, chunks, file)
-            if isinstance(checked, list):
-                return checked
+            places = await self._check(scope, chunks, file)
+            if isinstance(places, list):
+                return places
             tally = _Tally()
-            for where, places in checked.places.items():
-                await self._import_session(scope, where, checked.file, places, tally)
+            for where, own in places.items():
+                await self._import_session(scope, where, file, own, tally)
         return Imported(
             imported=tally.imported, duplicates=tally.duplicates, sessions=tally.sessions, users=len(tally.users)
         )
 
     async def _check(
         self, scope: CallerScope, chunks: AsyncIterator[bytes], file: IO[bytes]
-    ) -> _Checked | list[dict[str, Any]]:
+    ) -> dict[_Where, list[tuple[int, int]]] | list[dict[str, Any]]:
+        """Where the lines of each session lie in `file`, in the order they came in; or which lines are wrong."""
         places: dict[_Where, list[tuple[int, int]]] = {}
         member: dict[UserRef, set[str]] = {}
         wrong: list[dict[str, Any]] = []
@@ -343,7 +324,7 @@ class Importer:
                 file.write(line)
                 places.setdefault(_Where(user, read.session, read.space), []).append((at, len(line)))
                 at += len(line)
-        return wrong or _Checked(file, places)
+        return wrong or places
 
     async def _import_session(
         self,

@@ -145,7 +145,7 @@ def _line(row: Any, external: str) -> dict[str, Any]:
     return line | {name: value for name, value in further.items() if value}
 
 
-# --- for cassettes -----------------------------------------------------------------------------------------------------
+# --- for cassettes -------------------------------------------------------------------------------------------------------
 
 CASSETTE_PAGE = 200
 """Ids that are read at once."""
@@ -217,7 +217,7 @@ class CassetteStore:
         return CapturedAnswer(row["body"], row["truncated"], list(zip(row["chunk_times"], sizes, strict=True)))
 
 
-# --- Captured calls as cassettes, and cassettes as calls to be recorded. Pure.
+# --- cassettes made of captured calls, and read --------------------------------------------------------------------------
 
 IMPORTED = "imported"
 """Where the metadata of a call say what its cassette said of it."""
@@ -241,7 +241,7 @@ def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: Ca
         )
     return Cassette(
         id=imported.get("id") or str(call.call_id),
-        recorded_at=call.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        recorded_at=written(call.created_at),
         outcome=call.outcome if response is not None or call.outcome != "complete" else "failed",  # type: ignore[arg-type]
         request=Request(
             method=call.method,

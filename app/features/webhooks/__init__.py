@@ -1,6 +1,6 @@
 """Webhooks: others are told what becomes of memories and requests (docs/how-to/webhooks.md).
 
-Triggers write the outbox (`outbox`); the worker empties it (`delivery`).
+Triggers write the outbox; the worker empties it (`delivery`).
 """
 
 from __future__ import annotations

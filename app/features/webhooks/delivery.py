@@ -1,5 +1,10 @@
-"""The outbox of webhooks: what waits to be told to whom. Triggers fill it (sql/schema/014_webhooks.sql), the worker
-empties it.
+"""Webhooks: what waits in the outbox is sent to whoever the settings name, at least once, signed by Standard Webhooks. Triggers
+fill it (sql/schema/014_webhooks.sql), the worker empties it.
+
+Each target has a loop of its own, and only so many requests at once: one that is slow holds back nobody else, and no job. A
+message is leased while it is sent; a worker that dies leaves it to another. What fails waits longer each time, and in the end
+is held as a dead letter of the queue. Targets come from the settings alone, and no redirect is followed
+(docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -37,6 +42,10 @@ from app.tasks import FailOpen
 
 if TYPE_CHECKING:
     from app.jobs.worker import QueueDriver
+
+log = logging.getLogger(__name__)
+
+# --- the outbox ----------------------------------------------------------------------------------------------------------
 
 
 class WaitingMessage(Struct, frozen=True):
@@ -142,7 +151,7 @@ class WebhookFigures:
             return bool(await connection.fetchval(self._sql["webhooks.retry"], tenant, user, message, target))
 
 
-# --- What `mneme doctor` says of webhooks: each target, as its outbox stands.
+# --- `mneme doctor` ------------------------------------------------------------------------------------------------------
 
 LONG_WAIT = timedelta(hours=1)
 """A message that waits for so long has failed several times."""
@@ -180,14 +189,7 @@ def _webhook(told: TargetFigures, named: Set[str]) -> Finding:
     return Finding("ok", f"{done}.")
 
 
-# --- Webhooks: what waits in the outbox is sent to whoever the settings name, at least once, signed by Standard Webhooks.
-#
-# Each target has a loop of its own, and only so many requests at once: one that is slow holds back nobody else, and no job. A
-# message is leased while it is sent; a worker that dies leaves it to another. What fails waits longer each time, and in the end
-# is held as a dead letter of the queue. Targets come from the settings alone, and no redirect is followed
-# (docs/explanation/security.md).
-
-log = logging.getLogger(__name__)
+# --- sending -------------------------------------------------------------------------------------------------------------
 
 ENTRYPOINT = "webhook"
 """Of dead letters in the queue; a job of it gives its message all tries again."""

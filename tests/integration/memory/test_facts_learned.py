@@ -71,7 +71,7 @@ async def test_a_change_of_mind_changes_the_fact_and_its_history_tells(
 
     assert await values(facts, talk) == {"lives_in": "Porto"}
     told = await facts.history(TENANT, talk.user, "lives_in", category=None, after=0, limit=10)
-    assert [(each.event, each.fact_value) for each in told] == [("created", "Lisbon"), ("changed", "Porto")]
+    assert [(each.event, each.value) for each in told] == [("created", "Lisbon"), ("changed", "Porto")]
     assert {each.actor for each in told} == {"system"}
 
 
