@@ -275,9 +275,6 @@ class _Routes:
         sent: Annotated[bool, Query(description="As it went upstream, rather than as it came in.")] = False,
     ) -> Response:
         """The request's body, to the byte."""
-        return await self._request(scope, call_id, sent=sent)
-
-    async def _request(self, scope: CallerScope, call_id: str, *, sent: bool) -> Response:
         parts = await self._captures.request(scope.tenant, find_call(call_id), _owner(scope), sent=sent)
         if parts is None:
             raise NotFound("There is no such call.")
@@ -298,7 +295,7 @@ class _Routes:
     ) -> Response:
         """A body of the call, to the byte: the answer's, unless the request's is asked for."""
         if part != "response":
-            return await self._request(scope, call_id, sent=part == "sent")
+            return await self.request(scope, call_id, sent=part == "sent")
         found = await self._captures.body(scope.tenant, find_call(call_id), _owner(scope))
         if found is None:
             raise NotFound("Of this call no answer was captured.")
@@ -395,7 +392,6 @@ def _leg(row: StoredLeg) -> dict[str, Any]:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     assert process.path is not None, "a server with routes has one"
     pool, sql, ttl = process.pool, process.queries, timedelta(days=settings.session_ttl_days)
     sessions = Sessions(pool, sql, process.clock, ttl=ttl)

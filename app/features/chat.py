@@ -51,8 +51,6 @@ class TurnMessages(NamedTuple):
 
 
 class MadeMemory(NamedTuple):
-    """A memory that a turn gave."""
-
     memory_id: UUID
     kind: str
     text: str
@@ -67,8 +65,6 @@ class Made(NamedTuple):
 
 
 class LearnedTurns:
-    """Looks for what became of turns."""
-
     def __init__(self, pool: Pool, queries: Queries) -> None:
         self._pool = pool
         self._sql = queries
@@ -233,7 +229,6 @@ def _span(item: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def domain_queries(explained: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The queries of the business's own database."""
     names = ("query_type", "entity", "filters", "result_count")
     return [
         {name: each[name] for name in names} | ({"error": each["error"]} if each.get("error") else {})
@@ -407,7 +402,6 @@ def chat_router(
     default_model: str | None,
     learn_wait_ms: int,
 ) -> APIRouter:
-    """POST /api/v1/chat."""
     routes = _Routes(gateway, learned, clock, default_model, learn_wait_ms / 1000)
     router = gate.router("chat")
     router.add_api_route(
@@ -469,7 +463,6 @@ class _Routes:
         }
 
     async def _request(self, caller: Caller, headers: Headers, tenant: UUID, body: ChatIn) -> dict[str, Any]:
-        """The chat request that this is."""
         model = body.model or self._default_model or await self._first_model(caller, headers, tenant)
         given = body.model_dump(include={"temperature", "max_tokens", "metadata"}, exclude_none=True)
         return {"model": model, "messages": [{"role": "user", "content": body.message}], **given}
@@ -540,7 +533,6 @@ def _explained(call: Remembered, choice: tuple[dict[str, Any], str], created: li
 
 
 def _metadata(call: Remembered, message: str, model: str) -> dict[str, Any]:
-    """What there is to say of the call itself."""
     compiled = call.prepared.compilation if call.prepared is not None else None
     told = compiled.audit.get("query") if compiled is not None else None
     if told is None:
@@ -590,7 +582,6 @@ def _header(name: str, param: str) -> bytes:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     assert process.path is not None, "a server with routes has one"
     learned = LearnedTurns(process.pool, process.queries)
     return (

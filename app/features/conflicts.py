@@ -39,14 +39,10 @@ Keep = Literal["memory", "domain", "other", "both"]
 
 
 class ConflictStore:
-    """Reads and decides contradictions of a tenant."""
-
-    def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, actor: str = "api") -> None:
-        """`actor`: who decides, in the memories' history."""
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
         self._clock = clock
-        self._actor = actor
 
     async def page(
         self,
@@ -121,7 +117,7 @@ class ConflictStore:
                 outcome["note"] = note
             # First the log: what follows for the memories decides open contradictions.
             await connection.execute(self._sql["conflicts.resolve"], tenant, user, conflict, outcome, now)
-            effects = _Effects(connection, self._sql, tenant, user, now, self._actor)
+            effects = _Effects(connection, self._sql, tenant, user, now)
             if keep == "both":
                 await effects.stand(stays)
                 return
@@ -157,7 +153,6 @@ class _Effects(Struct, frozen=True):
     tenant: UUID
     user: UUID
     now: datetime
-    actor: str
 
     async def end(self, row: Any, heir: UUID | None) -> None:
         if row["status"] not in IN_FORCE:
@@ -194,7 +189,7 @@ class _Effects(Struct, frozen=True):
 
     async def _tell(self, memory: UUID, event: str, before: str, after: dict[str, Any]) -> None:
         told = after | {"reason": "conflict"}
-        await self._run("memories.event", memory, self.now, event, {"status": before}, told, self.actor)
+        await self._run("memories.event", memory, self.now, event, {"status": before}, told, "api")
 
     async def _run(self, name: str, *arguments: object) -> None:
         await self.connection.execute(self.sql[name], self.tenant, self.user, *arguments)
@@ -240,7 +235,6 @@ class ConflictPage(BaseModel):
 
 
 def conflicts_router(gate: Gate, conflicts: ConflictStore) -> APIRouter:
-    """The routes of /api/v1/conflicts."""
     routes = _Routes(conflicts)
     router = gate.router("conflicts")
     router.add_api_route("/conflicts", routes.listing, methods=["GET"], response_model=ConflictPage)
@@ -305,7 +299,6 @@ class _Routes:
 
 
 def conflict_out(row: LoggedConflict) -> ConflictOut:
-    """A contradiction as it is shown."""
     data = row.conflict_data
     first: dict[str, Any] = data.get("memory") or next(iter(data.get("memories") or ()), {})
     return ConflictOut(
@@ -327,7 +320,6 @@ def conflict_out(row: LoggedConflict) -> ConflictOut:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     return (conflicts_router(gate, ConflictStore(process.pool, process.queries, process.clock)),)
 
 

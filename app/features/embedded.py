@@ -108,7 +108,6 @@ class Account(Struct, frozen=True):
         return cls(account.pw_uid, account.pw_gid, switch=True)
 
     def own(self, path: Path | int) -> None:
-        """Give a file or folder to the account."""
         if self.switch:
             os.chown(path, self.uid, self.gid)
 
@@ -528,7 +527,6 @@ class EmbeddedPostgres:
             return self._shut_down()
 
     def status(self) -> ServerStatus:
-        """Whether a server runs for the data directory."""
         with self._explained("examined"):
             self._account()
             file = self._pid_file()

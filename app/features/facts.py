@@ -13,7 +13,6 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Query, Response
-from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import (
@@ -44,32 +43,13 @@ PROFILE_FACTS = 1000
 """Most facts of a profile: it is meant to be read, and 1,000 lines are more than anybody's prompt holds."""
 
 
-class Fact(Struct, frozen=True):
-    """A fact. `is_many`: one of several values of its predicate, which its key names as well (`likes:tea`).
-    `confidence_score`: 0 to 100 (seed 003)."""
-
-    fact_id: UUID
-    category: str
-    fact_key: str
-    is_many: bool
-    fact_value: Any
-    confidence_score: int
-    source_memory_ids: list[UUID]
-    said_at: datetime
-    first_mentioned: datetime
-    last_updated: datetime
-
-
 class Facts:
-    """The facts of a tenant's users."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
         self._clock = clock
 
     async def has_user(self, tenant: UUID, user: UUID) -> bool:
-        """Whether there is such a user."""
         async with self._pool.transaction(tenant) as connection:
             return await connection.fetchrow(self._sql["tenancy.user_one"], tenant, user) is not None
 
@@ -82,10 +62,21 @@ class Facts:
         after: tuple[str, str] | None,
         limit: int,
         holding: Any = None,
-    ) -> list[Fact]:
+    ) -> list[FactOut]:
         """Facts by category and key, after (category, key). `holding`: those whose value contains this, as JSON; None: all."""
+        return [_out(row) for row in await self._rows(tenant, user, category, after, limit, holding)]
+
+    async def _rows(
+        self,
+        tenant: UUID,
+        user: UUID,
+        category: str | None,
+        after: tuple[str, str] | None,
+        limit: int,
+        holding: Any = None,
+    ) -> list[Any]:
         async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
+            found: list[Any] = await connection.fetch(
                 self._sql["facts.page"],
                 tenant,
                 user,
@@ -94,27 +85,27 @@ class Facts:
                 limit,
                 None if holding is None else orjson.dumps(holding).decode(),
             )
-        return [Fact(**dict(row)) for row in rows]
+        return found
 
     async def profile(self, tenant: UUID, user: UUID) -> dict[str, dict[str, Any]]:
         """Seed 003's `get_user_profile`: {category: {key: value}}; of what there may be many, a list of values."""
         found: dict[str, dict[str, Any]] = {}
-        for fact in await self.page(tenant, user, category=None, after=None, limit=PROFILE_FACTS):
-            own = found.setdefault(fact.category, {})
-            if fact.is_many:
-                own.setdefault(fact.fact_key.partition(":")[0], []).append(fact.fact_value)
+        for row in await self._rows(tenant, user, None, None, PROFILE_FACTS):
+            own = found.setdefault(row["category"], {})
+            if row["is_many"]:  # one of several values of its predicate, which its key names as well (`likes:tea`)
+                own.setdefault(row["fact_key"].partition(":")[0], []).append(row["fact_value"])
             else:
-                own[fact.fact_key] = fact.fact_value
+                own[row["fact_key"]] = row["fact_value"]
         return found
 
-    async def one(self, tenant: UUID, user: UUID, key: str, category: str | None = None) -> Fact | None:
+    async def one(self, tenant: UUID, user: UUID, key: str, category: str | None = None) -> FactOut | None:
         """The fact of that key. Raises Conflict where several categories have one and none is named."""
         async with self._pool.transaction(tenant) as connection:
             return await self._one(connection, tenant, user, key, category)
 
     async def put(
         self, tenant: UUID, user: UserRef, key: str, value: Any, *, category: str | None, confidence: int
-    ) -> tuple[Fact, bool]:
+    ) -> tuple[FactOut, bool]:
         """Seed 003's `extract_and_store_fact`, as a client says it; True: it is new. Without a category it is the one that
         has this key already, else the one where such a key belongs. Raises Conflict as `one`, and where the fact was
         deleted at this very moment."""
@@ -167,12 +158,12 @@ class Facts:
             for row in changes
         ]
 
-    async def _one(self, connection: Any, tenant: UUID, user: UUID, key: str, category: str | None) -> Fact | None:
+    async def _one(self, connection: Any, tenant: UUID, user: UUID, key: str, category: str | None) -> FactOut | None:
         rows = await connection.fetch(self._sql["facts.named"], tenant, user, key, category)
         if len(rows) > 1:
             names = ", ".join(row["category"] for row in rows)
             raise Conflict(f"There are facts of this key in {names}: say which, with `category`.", param="category")
-        return Fact(**dict(rows[0])) if rows else None
+        return _out(rows[0]) if rows else None
 
 
 # --- the routes ----------------------------------------------------------------------------------------------------------
@@ -259,7 +250,6 @@ class Profile(BaseModel):
 
 
 def facts_router(gate: Gate, facts: Facts, intake_check: IntakeCheck) -> APIRouter:
-    """The routes of facts and of the profile."""
     routes = _Routes(facts, intake_check)
     router = gate.router("facts")
     one = "/users/{user}/facts/{key}"
@@ -301,12 +291,12 @@ class _Routes:
         )
         if not rows and not await self._facts.has_user(scope.tenant, scope.user(user).id):
             raise NotFound("There is no such user.")
-        page, following = paged(rows, limit, lambda row: (row.category, row.fact_key))
-        return FactPage(facts=[_out(row) for row in page], next=following)
+        page, following = paged(rows, limit, lambda row: (row.category, row.key))
+        return FactPage(facts=page, next=following)
 
     async def get(self, scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactOut:
         """Read a fact. 409: several categories have this key, and none is named."""
-        return _out(await self._named(scope, user, key, category))
+        return await self._named(scope, user, key, category)
 
     async def put(self, scope: Admitted, response: Response, user: Segment, key: Key, body: FactIn) -> FactOut:
         """Say what is so: a new fact (201), or another value of one that is there (200). It holds until something else is
@@ -321,7 +311,7 @@ class _Routes:
         )
         if created:
             response.status_code = 201
-        return _out(found)
+        return found
 
     async def rate(
         self, scope: Admitted, user: Segment, key: Key, body: FactRating, category: CategoryQuery = None
@@ -329,17 +319,17 @@ class _Routes:
         """Say how far a fact is to be believed."""
         held = await self._named(scope, user, key, category)
         owner = scope.user(user).id
-        if not await self._facts.rate(scope.tenant, owner, held.fact_id, body.confidence):
+        if not await self._facts.rate(scope.tenant, owner, held.id, body.confidence):
             raise NotFound("There is no such fact.")
-        return _out(await self._named(scope, user, key, held.category))
+        return await self._named(scope, user, key, held.category)
 
     async def delete(self, scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactDeleted:
         """Take a fact away, with the words of its history; it comes back only if it is said again. The memories that it
         came from stay: forget those under /api/v1/memories."""
         held = await self._named(scope, user, key, category)
-        if not await self._facts.delete(scope.tenant, scope.user(user).id, held.fact_id):
+        if not await self._facts.delete(scope.tenant, scope.user(user).id, held.id):
             raise NotFound("There is no such fact.")
-        return FactDeleted(id=held.fact_id, deleted=True)
+        return FactDeleted(id=held.id, deleted=True)
 
     async def history(
         self,
@@ -370,7 +360,7 @@ class _Routes:
             raise NotFound("There is no such user.")
         return Profile(user=owner.external, profile=found)
 
-    async def _named(self, scope: Admitted, user: str, key: str, category: str | None) -> Fact:
+    async def _named(self, scope: Admitted, user: str, key: str, category: str | None) -> FactOut:
         found = await self._facts.one(scope.tenant, scope.user(user).id, key, category)
         if found is None:
             raise NotFound("There is no such fact.")
@@ -387,21 +377,20 @@ def _json(text: str | None) -> Any:
         raise BadRequest("This is no JSON.", param="value") from error
 
 
-def _out(row: Fact) -> FactOut:
+def _out(row: Any) -> FactOut:
     return FactOut(
-        id=row.fact_id,
-        category=row.category,
-        key=row.fact_key,
-        value=row.fact_value,
-        confidence=row.confidence_score,
-        memories=row.source_memory_ids,
-        said_at=row.said_at,
-        first_mentioned=row.first_mentioned,
-        last_updated=row.last_updated,
+        id=row["fact_id"],
+        category=row["category"],
+        key=row["fact_key"],
+        value=row["fact_value"],
+        confidence=row["confidence_score"],
+        memories=row["source_memory_ids"],
+        said_at=row["said_at"],
+        first_mentioned=row["first_mentioned"],
+        last_updated=row["last_updated"],
     )
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     return (facts_router(gate, Facts(process.pool, process.queries, process.clock), intake_check),)

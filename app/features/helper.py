@@ -34,7 +34,7 @@ from app.settings import Settings
 from app.store.kinds import LearnedKind, StatedKind
 
 if TYPE_CHECKING:
-    import httpx
+    pass
 # --- the client ----------------------------------------------------------------------------------------------------------
 
 
@@ -62,7 +62,6 @@ class HelperClient:
         model: str,
         api_key: str | None = None,
         timeout_s: float = 60.0,
-        client: httpx.AsyncClient | None = None,
     ) -> None:
         """`timeout_s`: seconds for a whole answer, the second try of a server without schemas included."""
         self._url = base_url.rstrip("/") + "/chat/completions"
@@ -71,7 +70,7 @@ class HelperClient:
         self._timeout = timeout_s
         import httpx  # 0.1 s, which a start without a helper need not spend
 
-        self._client = client or httpx.AsyncClient()
+        self._client = httpx.AsyncClient()
 
     async def ask(self, shape: type[Shape], *, system: str, user: str, max_tokens: int) -> Shape:
         try:
@@ -82,7 +81,6 @@ class HelperClient:
         return self._parse(shape, text)
 
     async def close(self) -> None:
-        """Give back connections."""
         await self._client.aclose()
 
     async def _complete(self, shape: type[BaseModel], system: str, user: str, max_tokens: int) -> str:

@@ -213,7 +213,6 @@ class Blocks:
         self._citations: dict[int, list[Any]] = {}
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """An event that may tell of a block."""
         index, block, delta = event.get("index"), event.get("content_block"), event.get("delta")
         if not isinstance(index, int):
             return
@@ -227,7 +226,6 @@ class Blocks:
                 self._citations.setdefault(index, []).append(delta.get("citation"))
 
     def drop(self, index: int) -> None:
-        """Forget a block."""
         for each in (self._begun, self._texts, self._citations):
             each.pop(index, None)
 

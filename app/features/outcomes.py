@@ -24,8 +24,6 @@ from app.store.queries import Queries
 
 
 class Outcomes:
-    """The outcomes of a tenant's answers."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -122,7 +120,6 @@ class OutcomeIn(Model):
 
     @property
     def worth(self) -> float:
-        """The score."""
         return self.score if self.score is not None else _SCORES[self.outcome or "neutral"]
 
 
@@ -187,7 +184,6 @@ class OutcomeDeleted(BaseModel):
 
 
 def outcomes_router(gate: Gate, outcomes: Outcomes, captures: Captures) -> APIRouter:
-    """The routes of /api/v1/outcomes."""
     routes = _Routes(outcomes, captures)
     router = gate.router("outcomes")
     router.add_api_route("/outcomes", routes.listing, methods=["GET"], response_model=OutcomePage)
@@ -311,6 +307,5 @@ def _reported(row: Any) -> Reported:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     pool, sql = process.pool, process.queries
     return (outcomes_router(gate, Outcomes(pool, sql, process.clock), Captures(pool, sql)),)

@@ -84,8 +84,6 @@ def spans(hours: int, now: datetime) -> list[Bucket]:
 
 
 class OverviewStore:
-    """Reads captured calls."""
-
     def __init__(self, pool: Pool, queries: Queries) -> None:
         self._pool = pool
         self._sql = queries
@@ -262,6 +260,5 @@ def _told(figures: CallFigures, cap: int) -> dict[str, Any]:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     store = OverviewStore(process.pool, process.queries)
     return (overview_router(gate, store, process.clock, settings.memory_budget_tokens),)

@@ -128,7 +128,6 @@ def _tell_whose(explained: Mapping[str, Any], considered: Sequence[Candidate]) -
 
 
 def context_router(gate: Gate, previewer: Previewer) -> APIRouter:
-    """POST /api/v1/context."""
 
     async def preview(scope: Admitted, body: ContextIn) -> dict[str, Any]:
         """Compile only: the messages that would go upstream, the budget, and each item that was considered."""
@@ -162,7 +161,6 @@ def _writable(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     path = process.path
     assert path is not None, "a server with routes has one"
     preparer = Preparer(path.turns, path.compiler, path.knower, path.cards)

@@ -64,7 +64,7 @@ Connect = Callable[[], Awaitable["Connection[Any]"]]
 """Opens a direct connection as mneme_owner."""
 
 
-class VectorSpace(NamedTuple):
+class _VectorSpace(NamedTuple):
     """An embedding space, and how many vectors are in it."""
 
     space: int
@@ -74,7 +74,7 @@ class VectorSpace(NamedTuple):
     vectors: int
 
 
-class MissingVectors(NamedTuple):
+class _MissingVectors(NamedTuple):
     """How many items of a user have no vector in the space."""
 
     user_id: UUID
@@ -82,7 +82,7 @@ class MissingVectors(NamedTuple):
     items: int
 
 
-class ItemRef(NamedTuple):
+class _ItemRef(NamedTuple):
     """An item that lacks a vector. `kind`: 0 message, 1 memory; `at`: when it was made."""
 
     kind: int
@@ -100,17 +100,17 @@ class ReembedItem(Struct, frozen=True):
     hash: bytes | None
 
 
-class VectorSpaces:
-    """The spaces of a database, as the one who may make and drop them. Made by `open_spaces`."""
+class _VectorSpaces:
+    """The spaces of a database, as the one who may make and drop them. Made by `_open_spaces`."""
 
     def __init__(self, connection: Connection[Any], sql: Queries) -> None:
         self._connection = connection
         self._sql = sql
 
-    async def all(self) -> list[VectorSpace]:
+    async def all(self) -> list[_VectorSpace]:
         """Every space, oldest first."""
         rows = await self._connection.fetch(self._sql["reembed.spaces"], timeout=STATEMENT_S)
-        return [VectorSpace(**dict(row)) for row in rows]
+        return [_VectorSpace(**dict(row)) for row in rows]
 
     async def lock(self) -> None:
         """Be the only one who changes spaces, until the connection ends. Raises Conflict where somebody else does."""
@@ -131,16 +131,16 @@ class VectorSpaces:
         await self._connection.execute(self._sql["turns.ensure_space"], name, dimensions, timeout=STATEMENT_S)
         return number
 
-    async def lacking(self, space: int) -> list[MissingVectors]:
+    async def lacking(self, space: int) -> list[_MissingVectors]:
         """The users who have items without a vector in the space."""
-        found: list[MissingVectors] = []
+        found: list[_MissingVectors] = []
         after: UUID | None = None
         while True:
             rows = await self._connection.fetch(
                 self._sql["reembed.users_lacking"], space, after, USERS_AT_ONCE, timeout=STATEMENT_S
             )
             found += [
-                MissingVectors(row["user_id"], row["tenant_id"], row["lacking"]) for row in rows if row["lacking"]
+                _MissingVectors(row["user_id"], row["tenant_id"], row["lacking"]) for row in rows if row["lacking"]
             ]
             if len(rows) < USERS_AT_ONCE:
                 return found
@@ -184,14 +184,14 @@ class VectorSpaces:
 
 
 @asynccontextmanager
-async def open_spaces(connect: Connect, sql: Queries) -> AsyncIterator[VectorSpaces]:
+async def _open_spaces(connect: Connect, sql: Queries) -> AsyncIterator[_VectorSpaces]:
     """The spaces of a database, on a connection of their own. Raises StoreUnavailable."""
     try:
         connection = await connect()
     except (*_GONE, asyncpg.PostgresError) as error:
         raise StoreUnavailable(f"The database cannot be reached as mneme_owner: {error}.") from error
     try:
-        yield VectorSpaces(connection, sql)
+        yield _VectorSpaces(connection, sql)
     except _GONE as error:
         raise StoreUnavailable("The connection to the database was lost; run it again, and it goes on.") from error
     finally:
@@ -212,14 +212,14 @@ class ReembedStore:
             found: int | None = await connection.fetchval(self._sql["reembed.epoch"], user)
         return found
 
-    async def lacking(self, tenant: UUID, user: UUID, after: ItemRef | None) -> list[ItemRef]:
+    async def lacking(self, tenant: UUID, user: UUID, after: _ItemRef | None) -> list[_ItemRef]:
         """The next items without a vector, at most `IDS_AT_ONCE`."""
         place = (after.kind, after.at, after.id) if after is not None else (None, None, None)
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["reembed.lacking"], user, self._space, *place, IDS_AT_ONCE)
-        return [ItemRef(row["kind"], row["id"], row["at"]) for row in rows]
+        return [_ItemRef(row["kind"], row["id"], row["at"]) for row in rows]
 
-    async def texts(self, tenant: UUID, user: UUID, items: Sequence[ItemRef]) -> list[ReembedItem]:
+    async def texts(self, tenant: UUID, user: UUID, items: Sequence[_ItemRef]) -> list[ReembedItem]:
         """The words of items, as far as they are still there."""
         messages = [each.id for each in items if each.kind == 0]
         memories = [each.id for each in items if each.kind == 1]
@@ -269,7 +269,7 @@ class ReembedResult(Struct, frozen=True):
     embedded: int
     wordless: int
     left: int
-    spaces: list[VectorSpace]
+    spaces: list[_VectorSpace]
 
 
 class RunProgress(Struct):
@@ -280,9 +280,9 @@ class RunProgress(Struct):
     done: Callable[[int], None] = lambda _: None
 
 
-async def spaces_of(dsn: str) -> list[VectorSpace]:
+async def spaces_of(dsn: str) -> list[_VectorSpace]:
     """The spaces that there are. Raises StoreUnavailable."""
-    async with open_spaces(own_connection(dsn, OWNER_ROLE), Queries.load()) as spaces:
+    async with _open_spaces(own_connection(dsn, OWNER_ROLE), Queries.load()) as spaces:
         return await spaces.all()
 
 
@@ -290,7 +290,7 @@ async def drop_space(settings: Settings, dsn: str, name: str, watch: RunProgress
     """Drop a space that is not the settings' own; how many vectors went. Raises NotFound, Conflict, StoreUnavailable."""
     embedder = build_embedder(settings)
     try:
-        async with open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), Queries.load()) as spaces:
+        async with _open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), Queries.load()) as spaces:
             await spaces.lock()
             return await spaces.drop(name, embedder.space, watch.done)
     finally:
@@ -305,7 +305,7 @@ async def bring_over(settings: Settings, dsn: str, watch: RunProgress) -> Reembe
         if not embedder.dimensions:
             raise NotReady("MNEME_EMBEDDER=none makes no vectors: name the embedder to change to.")
         await embedder.embed(["Does it answer, and with as many dimensions as the settings say?"])
-        async with open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), sql) as spaces:
+        async with _open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), sql) as spaces:
             await spaces.lock()
             pool = await open_pool(
                 dsn,
@@ -331,7 +331,7 @@ class _Run:
         settings: Settings,
         dsn: str,
         sql: Queries,
-        spaces: VectorSpaces,
+        spaces: _VectorSpaces,
         pool: Pool,
         embedder: Embedder,
         watch: RunProgress,
@@ -345,7 +345,6 @@ class _Run:
         self._watch = watch
 
     async def run(self) -> ReembedResult:
-        """Pass after pass."""
         self._watch.step("adding the space")
         space = await self._spaces.add(self._embedder.space, self._embedder.dimensions, self._watch.step)
         await self._spaces.clear_jobs()
@@ -388,13 +387,13 @@ class _Run:
             concurrency=CONCURRENCY,
         )
 
-    async def _lacking(self, space: int, doing: Reembedder) -> list[MissingVectors]:
+    async def _lacking(self, space: int, doing: Reembedder) -> list[_MissingVectors]:
         """The users with items that lack a vector, but for those that are known to have no words."""
         found = await self._spaces.lacking(space)
         known = [each._replace(items=each.items - len(doing.wordless.get(each.user_id, ()))) for each in found]
         return [each for each in known if each.items > 0]
 
-    async def _pass(self, space: int, lacking: list[MissingVectors], working: asyncio.Task[None]) -> None:
+    async def _pass(self, space: int, lacking: list[_MissingVectors], working: asyncio.Task[None]) -> None:
         """Have the jobs of these users done. Raises Unavailable where some failed for good, or nobody works on them."""
         queue = Queue(self._pool, self._sql)
         for at in range(0, len(lacking), ENQUEUE_AT_ONCE):
@@ -416,7 +415,6 @@ class _Run:
 
 
 def reembed_job(tenant: UUID, user: UUID, space: int) -> JobRecord:
-    """The job for one user."""
     payload = orjson.dumps({"tenant": str(tenant), "user": str(user)})
     return JobRecord(REEMBED, payload, f"{REEMBED}:{space}:{user}", 0.0)
 
@@ -446,14 +444,14 @@ class Reembedder:
         except (ValueError, KeyError, TypeError) as error:
             raise BadBody("This job's payload cannot be read.") from error
         epoch = await self._store.epoch(tenant, user)
-        after: ItemRef | None = None
+        after: _ItemRef | None = None
         while epoch is not None and (items := await self._store.lacking(tenant, user, after)):
             for at in range(0, len(items), EMBEDDED_AT_ONCE):
                 if not await self._batch(tenant, user, epoch, items[at : at + EMBEDDED_AT_ONCE]):
                     return
             after = items[-1]
 
-    async def _batch(self, tenant: UUID, user: UUID, epoch: int, refs: list[ItemRef]) -> bool:
+    async def _batch(self, tenant: UUID, user: UUID, epoch: int, refs: list[_ItemRef]) -> bool:
         """False: the user was erased meanwhile."""
         items = await self._store.texts(tenant, user, refs)
         if items:
@@ -533,10 +531,10 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
     show(told, as_json, text)
 
 
-def _told(space: VectorSpace) -> dict[str, Any]:
+def _told(space: _VectorSpace) -> dict[str, Any]:
     return {name: getattr(space, name) for name in ("name", "dimensions", "vectors", "created_at")}
 
 
-def _list(spaces: list[VectorSpace]) -> None:
+def _list(spaces: list[_VectorSpace]) -> None:
     for each in spaces:
         click.echo(f"{each.name}: {each.vectors} vectors of {each.dimensions} dimensions")

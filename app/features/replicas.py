@@ -340,8 +340,6 @@ def _told(server: PoolServer) -> Finding:
 
 
 class Replicas(Feature):
-    """Looks at the servers."""
-
     async def findings(self, dsn: str | None) -> Sequence[Finding]:
         """Also before the first migration."""
         url = self.settings.database_url

@@ -169,7 +169,7 @@ def _part(part: Any) -> Any:
         return {"type": "text", "text": part["text"]}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         image = {"url": part["image_url"]}
-        return {"type": "image_url", "image_url": image | _given(part, "detail")}
+        return {"type": "image_url", "image_url": image | _detail(part)}
     if kind == "input_file":
         return {"type": "file", "file": {k: v for k, v in part.items() if k != "type" and v is not None}}
     return part
@@ -184,7 +184,7 @@ def _parts_in(parts: Sequence[Any], text: str) -> list[Any]:
             found.append({"type": text, "text": part.get("text")})
         elif kind == "image_url" and isinstance(part.get("image_url"), Mapping):
             image = part["image_url"]
-            found.append({"type": "input_image", "image_url": image.get("url")} | _given(image, "detail"))
+            found.append({"type": "input_image", "image_url": image.get("url")} | _detail(image))
         elif kind == "file" and isinstance(part.get("file"), Mapping):
             found.append({"type": "input_file", **part["file"]})
         else:
@@ -192,8 +192,8 @@ def _parts_in(parts: Sequence[Any], text: str) -> list[Any]:
     return found
 
 
-def _given(part: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: part[name]} if part.get(name) is not None else {}
+def _detail(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {"detail": part["detail"]} if part.get("detail") is not None else {}
 
 
 def _call(item: Mapping[str, Any]) -> dict[str, Any] | None:

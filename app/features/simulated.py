@@ -139,7 +139,6 @@ class SimulatedTransport:
         """There is nothing to close."""
 
     async def send(self, request: UpstreamRequest) -> UpstreamResponse:
-        """See `Transport.send`."""
         body = request.body if isinstance(request.body, bytes) else b"".join([piece async for piece in request.body])
         path = urlsplit(request.url).path
         if path.endswith("/chat/completions") and request.method == "POST":

@@ -248,8 +248,6 @@ class TracingMetrics(Metrics):
 
 
 class TracedGateway:
-    """The gateway, each of its requests with a span."""
-
     def __init__(self, gateway: Application, tracer: Tracer, *, users: bool) -> None:
         """`users`: spans tell the external id of the user."""
         self._gateway = gateway
@@ -257,7 +255,6 @@ class TracedGateway:
         self._users = users
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
         trace = self._begin(scope)
         observer = scope.get(OBSERVER, nobody)
 
@@ -470,7 +467,7 @@ def job_ids(payload: bytes) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
+async def _open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
     """Trace until the context ends; then what waits is sent, within FLUSH_S.
 
     Raises NotReady where the SDK refuses its variables.
@@ -519,7 +516,7 @@ class TracingFeature(Feature):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with open_tracing(users=self.settings.otel_users == "on") as self._tracing:
+        async with _open_tracing(users=self.settings.otel_users == "on") as self._tracing:
             yield
 
     def around(self) -> Tracing:

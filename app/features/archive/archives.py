@@ -124,7 +124,6 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def digest_of(path: Path) -> bytes:
-    """SHA-256 of a file."""
     whole = hashlib.sha256()
     with open(path, "rb") as stream:
         while piece := stream.read(PIECE):
@@ -554,7 +553,6 @@ async def tidy(connection: Connection[Any], sql: Queries, folder: Path, part: Ar
 async def parts_in(
     connection: Connection[Any], sql: Queries, state: str | None, month: str | None
 ) -> list[ArchivePart]:
-    """Parts in a state, or all."""
     return [ArchivePart(**row) for row in await connection.fetch(sql["archives.in_state"], state, month)]
 
 

@@ -46,8 +46,6 @@ class FoundCards(NamedTuple):
 
 
 class CardFinder:
-    """Finds cards."""
-
     def __init__(self, cards: Cards) -> None:
         self._cards = cards
 
@@ -114,8 +112,6 @@ LABEL = "Shown on the user's screen: "
 
 
 class CardsAsked(NamedTuple):
-    """The cards that were found, in their order."""
-
     found: Sequence[Card]
 
     @property
@@ -260,7 +256,6 @@ class ToolMessage(BaseModel):
 
 
 def shown_card(card: Card) -> CardOut:
-    """A card as the API shows it."""
     return CardOut(
         id=card.card_id,
         session_id=card.session_id,
@@ -283,8 +278,6 @@ MOST_READ = 20
 
 
 class CardReader:
-    """Begins to read cards."""
-
     def __init__(self, cards: Cards, tasks: Supervisor) -> None:
         self._cards = cards
         self._finder = CardFinder(cards)
@@ -316,8 +309,6 @@ class CardReader:
 
 
 class _Reading:
-    """One request's."""
-
     def __init__(self, task: asyncio.Task[CardsAsked | None], deadline_s: float | None) -> None:
         self._task = task
         self._until = time.monotonic() + deadline_s if deadline_s is not None else None
@@ -355,7 +346,6 @@ class CardKeeper(CardReader):
         self._clock = clock
 
     async def ready(self, given: Sequence[CardGiven]) -> list[NewCard]:
-        """Cards ready to be stored."""
         tokens = await asyncio.to_thread(lambda: [self._count(compact(each.data).decode()) for each in given])
         now = self._clock.now()
         return [

@@ -68,7 +68,6 @@ Number = Annotated[int | None, Query(ge=0, le=2**30)]
 
 
 def cards_router(gate: Gate, sessions: Sessions, cards: Cards, keeper: CardKeeper) -> APIRouter:
-    """The routes of cards."""
     routes = _Routes(sessions, cards, keeper)
     router = gate.router("cards")
     at = "/sessions/{session_id}/cards"

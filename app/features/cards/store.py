@@ -97,8 +97,6 @@ class CardFilter(Struct, frozen=True):
 
 
 class Cards:
-    """The cards of a tenant's users."""
-
     def __init__(self, pool: Pool, queries: Queries) -> None:
         self._pool = pool
         self._sql = queries
@@ -244,7 +242,6 @@ _COLUMNS = {"kind": "card_type", "data": "card_data", "order": "display_order", 
 
 
 def card_from(row: Any) -> Card:
-    """A card as it is stored."""
     return Card(**{name: row[_COLUMNS.get(name, name)] for name in Card.__struct_fields__})
 
 
@@ -372,8 +369,6 @@ CALL_DISTANCE = 64
 
 
 class CardExtractor:
-    """Takes cards from the results of tools."""
-
     def __init__(self, sql: Queries, tools: Mapping[str, CardTool], count: Callable[[str], int], clock: Clock) -> None:
         """`tools`: by name. `count`: tokens of o200k."""
         self._sql = sql

@@ -197,8 +197,6 @@ class _Turn(Struct):
 
 
 class Commander:
-    """Does what users tell memory to do."""
-
     def __init__(
         self,
         store: CommandStore,
@@ -615,7 +613,6 @@ def _read_rules(text: str) -> None:
 
 
 def _last_answer(turn: _Turn) -> str:
-    """What the assistant said last."""
     for message in reversed(turn.chat.messages):
         if message.get("role") == "assistant":
             return text_of(message)

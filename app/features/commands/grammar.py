@@ -318,7 +318,6 @@ def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> CommandTa
 
 
 def matched(aim: CommandTarget, stored: Sequence[StoredMemory]) -> Matched:
-    """What of what is stored is meant."""
     aim = _of_whom(aim, stored)
     about = [each for each in stored if _subject_fits(aim, each, _spoken_of(aim, stored))]
     clear = [each for each in about if _said_by(aim, each)]

@@ -99,8 +99,6 @@ class CommandRow(Struct, frozen=True):
 
 
 class CommandStore:
-    """Does what users told memory to do, and undoes it."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, space: int | None = None) -> None:
         """`space`: of the vectors that near memories are looked for with; None: none are."""
         self._pool = pool
@@ -220,7 +218,6 @@ class Doing(Struct, frozen=True):
         return [(row["memory_id"], row["quotes"]) for row in rows]
 
     async def messages_of(self, messages: Sequence[UUID]) -> list[Message]:
-        """Those of these messages that are there."""
         return [Message(*row.values()) for row in await self._fetch("messages_of", list(messages))]
 
     async def said_lately(self, session: UUID, items: Collection[UUID]) -> list[StoredMemory]:
@@ -254,7 +251,6 @@ class Doing(Struct, frozen=True):
         return found[0]["session_id"], found[0]["message_hash"], done
 
     async def everything(self) -> tuple[list[UUID], list[Message]]:
-        """All memories and messages."""
         memories = [row["memory_id"] for row in await self._fetch("all_memories", self.scope)]
         return memories, [Message(*row.values()) for row in await self._fetch("all_messages", self._session)]
 

@@ -14,11 +14,10 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
-import orjson
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from app.clock import Clock
@@ -114,22 +113,6 @@ class SessionJob(Struct, frozen=True):
     id: str
     target: int | None = None
 
-    @classmethod
-    def parse(cls, payload: bytes) -> SessionJob:
-        """Raises `BadBody`: what cannot be read now cannot be read later."""
-        try:
-            fields: dict[str, Any] = orjson.loads(payload)
-            target = fields.get("target")
-            return cls(
-                UUID(fields["tenant"]),
-                UUID(fields["user"]),
-                UUID(fields["session"]),
-                str(fields["id"]),
-                None if target is None else int(target),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadBody("This job's payload cannot be read.") from error
-
     @property
     def confined(self) -> bool:
         """Nobody's session: what is said in it stays in it."""
@@ -141,9 +124,18 @@ class SessionJob(Struct, frozen=True):
         return self.session if self.confined else self.user
 
 
-class SessionKeeper:
-    """Does `session_end` and `compact` jobs."""
+Job = TypeVar("Job")
 
+
+def _parsed(payload: bytes, shape: type[Job]) -> Job:
+    """Raises `BadBody`: what cannot be read now cannot be read later."""
+    try:
+        return json.decode(payload, type=shape)
+    except DecodeError as error:
+        raise BadBody("This job's payload cannot be read.") from error
+
+
+class SessionKeeper:
     def __init__(
         self,
         store: ConsolidationStore,
@@ -163,7 +155,7 @@ class SessionKeeper:
     async def end(self, payload: bytes) -> None:
         """Session-end work: the summary of the session, and what follows for its user. Raises `BadBody`, `HelperError`,
         `Unavailable`, `StoreUnavailable`."""
-        job, began = SessionJob.parse(payload), self._clock.now()
+        job, began = _parsed(payload, SessionJob), self._clock.now()
         state = await self._store.read_session(job.tenant, job.user, job.session)
         if state is None:
             return
@@ -203,7 +195,7 @@ class SessionKeeper:
 
     async def compact(self, payload: bytes) -> None:
         """Compaction (seed 000 §7.3), where it is due or was asked for. Raises as `end`."""
-        job, began = SessionJob.parse(payload), self._clock.now()
+        job, began = _parsed(payload, SessionJob), self._clock.now()
         state = await self._store.read_session(job.tenant, job.user, job.session)
         if state is None:
             return
@@ -420,20 +412,8 @@ class UserJob(Struct, frozen=True):
     id: str
     entities: tuple[str, ...] = ()
 
-    @classmethod
-    def parse(cls, payload: bytes) -> UserJob:
-        """Raises `BadBody`: what cannot be read now cannot be read later."""
-        try:
-            fields: dict[str, Any] = orjson.loads(payload)
-            wanted = tuple(str(each) for each in fields.get("entities") or ())
-            return cls(UUID(fields["tenant"]), UUID(fields["user"]), str(fields["id"]), wanted)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadBody("This job's payload cannot be read.") from error
-
 
 class Consolidator:
-    """Does `consolidate` jobs."""
-
     def __init__(
         self,
         store: ConsolidationStore,
@@ -454,7 +434,7 @@ class Consolidator:
 
     async def consolidate(self, payload: bytes) -> None:
         """Draw together what a user's sessions say. Raises `BadBody`, `HelperError`, `Unavailable`, `StoreUnavailable`."""
-        job = UserJob.parse(payload)
+        job = _parsed(payload, UserJob)
         if job.user == ids.nobody(job.tenant):
             return  # sessions of nobody have nothing to do with each other
         for _ in range(TRIES):

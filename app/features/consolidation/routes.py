@@ -66,7 +66,6 @@ class ConsolidateIn(Model):
 
 
 def consolidation_router(gate: Gate, sessions: Sessions, store: ConsolidationStore) -> APIRouter:
-    """The routes."""
     routes = _ConsolidationRoutes(sessions, store)
     router = gate.router("sessions")
     at = "/sessions/{session_id}"

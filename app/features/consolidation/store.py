@@ -161,7 +161,7 @@ class ConsolidationStore(Derivation):
         return None if row is None else SummaryRow(*row)
 
     async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
-        """Ask for work; what waits already under the same key stands for both."""
+        """What waits already under the same key stands for both."""
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["queue.enqueue"], list(jobs))
 
@@ -231,7 +231,6 @@ class Consolidated(Struct, frozen=True):
             raise Stale
 
     async def summarise(self, session: UUID, text: str | None, tokens: int, vector: Vector | None) -> None:
-        """Set the summary of a session."""
         packed = None if vector is None else halfvec(vector)
         await self._run(
             "summarise",
@@ -315,7 +314,7 @@ class Consolidated(Struct, frozen=True):
         await self._run("end_user", self.drawing.now, began, more)
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
-        """Further jobs, which come into being with this one's effect."""
+        """They come into being with this job's effect."""
         await self.drawing.connection.execute(self.drawing.sql["queue.enqueue"], list(jobs))
 
     async def _value(self, name: str, *arguments: object) -> Any:
@@ -463,7 +462,6 @@ class UserState(Struct, frozen=True):
 
 
 def _episode(row: Any) -> Episode:
-    """An episode as it is stored."""
     return Episode(
         row["message_id"],
         row["session_id"],

@@ -255,13 +255,13 @@ def holds(text: str, sources: Collection[str]) -> bool:
 
 # --- summaries of entities -----------------------------------------------------------------------------------------------
 
-MIN_LINES = 2
+_MIN_LINES = 2
 """Facts and messages about an entity below which there is nothing to draw together."""
 ENTITY_TOKENS = 160
 """Most tokens of an entity's summary; seed 004's example has some 90."""
 EACH_RUN = 5
 """Entities summarised by one job; the others wait for the next."""
-QUOTED_MESSAGES = 40
+_QUOTED_MESSAGES = 40
 """Newest messages about an entity that its summary may quote."""
 SUMMARY_CONFIDENCE = 0.8
 SUMMARY_IMPORTANCE = 0.9
@@ -365,14 +365,14 @@ def due_entities(
         own, said = told.get(entity, []), stated.get(entity, [])
         sessions = {each.session_id for each in own}.union(*(fact.sessions for fact in said))
         enough = len(sessions) >= triggers.sessions or len(own) >= triggers.episodes or entity in asked
-        if not enough or len(own) + len(said) < MIN_LINES:
+        if not enough or len(own) + len(said) < _MIN_LINES:
             continue
         slugs = things.slugs(entity)
         previous = next((known[each] for each in (entity, *slugs) if each in known), None)
-        if previous is not None and not has_news(previous, said, sessions, own, triggers, asked=entity in asked):
+        if previous is not None and not _has_news(previous, said, sessions, own, triggers, asked=entity in asked):
             continue
         due = DueSummary(
-            entity, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked,
+            entity, tuple(said), tuple(own[-_QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked,
             things.names.get(entity), slugs,
         )  # fmt: skip
         found.append(due)
@@ -388,7 +388,7 @@ def aliases(facts: Sequence[KnownFact]) -> dict[str, str]:
     }
 
 
-def has_news(
+def _has_news(
     previous: KnownSummary,
     said: Sequence[KnownFact],
     sessions: Collection[UUID],
@@ -511,17 +511,17 @@ def due_topics(
         if (
             not named.isdisjoint([*theme.split(), "-".join(_words(theme))])
             or len(sessions) < triggers.sessions
-            or len(said) < MIN_LINES
+            or len(said) < _MIN_LINES
         ):
             continue
         topics += 1
         if topics > MAX_TOPICS:
             break
         previous = known.get(theme)
-        if previous is None or has_news(previous, said, sessions, own, triggers):
+        if previous is None or _has_news(previous, said, sessions, own, triggers):
             found.append(
                 DueSummary(
-                    theme, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous,
+                    theme, tuple(said), tuple(own[-_QUOTED_MESSAGES:]), len(sessions), len(own), previous,
                     name=" ".join(_words(theme)).capitalize(), scope="topic",
                 )
             )  # fmt: skip

@@ -76,7 +76,7 @@ class Insight(Struct, frozen=True):
     every_hours: int = 6
 
 
-class InsightText(Struct, frozen=True):
+class _InsightText(Struct, frozen=True):
     """What it says. `change`: against the period before, as a share of that; None where there was nothing."""
 
     text: str
@@ -96,7 +96,7 @@ def bounds_of(days: int, now: datetime) -> Bounds:
     return Bounds(end - 2 * length, end - length, end)
 
 
-def said(insight: Insight, figures: Figures, bounds: Bounds) -> InsightText | None:
+def said(insight: Insight, figures: Figures, bounds: Bounds) -> _InsightText | None:
     """None: there is nothing to say of this period, nor of the one before."""
     if not figures.now and not figures.before:
         return None
@@ -114,7 +114,7 @@ def said(insight: Insight, figures: Figures, bounds: Bounds) -> InsightText | No
         text += f"; most: {', '.join(named)}"
     elif labelled:
         text += "; " + ", ".join(f"{each.label} {_number(each.value)}" for each in labelled[:TOP])
-    return InsightText(text, total, change)
+    return _InsightText(text, total, change)
 
 
 def _compared(change: float | None, former: float, days: int) -> str:
@@ -137,31 +137,18 @@ MAX_INSIGHTS = 50
 """Of one user: each is a query of the business's database every few hours."""
 
 
-class StoredInsight(NamedTuple):
+class StoredInsight(Insight, frozen=True, kw_only=True):
     """An insight, and what became of it."""
 
     user_id: UUID
     user_external_id: str
-    name: str
-    domain: str
-    title: str
-    unit: str
-    source: str
-    period_days: int
-    every_hours: int
     due_at: datetime
     ran_at: datetime | None
     memory_id: UUID | None
     error: str | None
 
-    @property
-    def insight(self) -> Insight:
-        return Insight(self.name, self.domain, self.title, self.source, self.unit, self.period_days, self.every_hours)
-
 
 class InsightStore:
-    """Insights by user."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -192,7 +179,6 @@ class InsightStore:
         return [StoredInsight(**dict(row)) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID, name: str) -> StoredInsight | None:
-        """One of a user's."""
         async with self._pool.transaction(tenant) as connection:
             row = await connection.fetchrow(self._sql["insights.one"], tenant, user, name)
         return None if row is None else StoredInsight(**dict(row))
@@ -390,8 +376,6 @@ _GLOBAL = 1
 
 
 class InsightJob(NamedTuple):
-    """The payload."""
-
     tenant: UUID
     user: UUID
     name: str
@@ -408,8 +392,6 @@ class InsightJob(NamedTuple):
 
 
 class Engine:
-    """Does `insight` jobs."""
-
     def __init__(self, store: InsightStore, caller: DomainAsker, process: Process) -> None:
         self._store = store
         self._caller = caller
@@ -429,13 +411,13 @@ class Engine:
             await self._store.failed(job.tenant, job.user, job.name, due_at, error.message)
             log.warning("an insight says nothing", extra={"insight": job.name, "domain": stored.domain})
             return
-        await self._write(job, stored, said(stored.insight, figures, bounds), bounds, now, due_at)
+        await self._write(job, stored, said(stored, figures, bounds), bounds, now, due_at)
 
     async def _write(
         self,
         job: InsightJob,
         stored: StoredInsight,
-        told: InsightText | None,
+        told: _InsightText | None,
         bounds: Bounds,
         now: datetime,
         due_at: datetime,
@@ -469,7 +451,7 @@ class Engine:
             )
         log.info("an insight was asked", extra={"insight": job.name, "domain": stored.domain, "new": len(made)})
 
-    async def _drawn(self, stored: StoredInsight, told: InsightText, bounds: Bounds, now: datetime) -> NewConsolidated:
+    async def _drawn(self, stored: StoredInsight, told: _InsightText, bounds: Bounds, now: datetime) -> NewConsolidated:
         embedder, memory = self._process.embedder, ids.uuid7(now)
         vector = (await embedder.embed([told.text]))[0] if embedder.dimensions else None
         row = MemoryRow(
@@ -521,7 +503,6 @@ def key_of(name: str) -> str:
 
 
 def insight_ticks(sql: Queries) -> Sequence[Tick]:
-    """What the schedule does: it only puts into the queue what is due."""
 
     async def due(connection: Connection, now: datetime) -> int:
         done: int = await connection.fetchval(sql["insights.enqueue"], now, EACH_RUN, timeout=STATEMENT_S)

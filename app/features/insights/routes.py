@@ -86,7 +86,6 @@ class InsightDeleted(BaseModel):
 
 
 def insights_router(gate: Gate, store: InsightStore, caller: DomainAsker, clock: Clock) -> APIRouter:
-    """The routes of /api/v1/insights."""
     routes = _Routes(store, caller, clock)
     router = gate.router("knowledge")
     one = "/insights/{name}"

@@ -187,7 +187,6 @@ class SpendPage(BaseModel):
 
 
 def spend_router(gate: Gate, spend: SpendStore, clock: Clock) -> APIRouter:
-    """The route /api/v1/spend."""
 
     async def listing(
         scope: Admitted,
@@ -216,7 +215,6 @@ def spend_router(gate: Gate, spend: SpendStore, clock: Clock) -> APIRouter:
 
 
 def spent_out(tenant: UUID, by: By, row: Spent) -> SpentOut:
-    """A group as it is shown."""
     # What stands for calls without a key or session, or without a user.
     nothing = by in ("key", "user", "session") and row.value in (str(NIL), str(nobody(tenant)))
     shown = row.name or row.value if by == "user" else row.value
@@ -404,8 +402,6 @@ ASKS_NOTHING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
 
 class Limiter(Admits):
-    """Admits calls, and settles them."""
-
     def __init__(
         self,
         ledger: LimitStore,

@@ -67,7 +67,7 @@ class ToolRefused(Exception):
         self.status = status
 
 
-def check_sayable(value: object) -> None:
+def _check_sayable(value: object) -> None:
     """Raises ToolRefused for a lone surrogate, a nesting without end, a number without measure: the SDK's parser takes all."""
     try:
         orjson.dumps(value)
@@ -162,7 +162,7 @@ class Tool(Struct, frozen=True):
 
     async def call(self, caller: CallerApi, given: Mapping[str, Any]) -> Told:
         """Raises ToolRefused, also for arguments that it does not take."""
-        check_sayable(dict(given))
+        _check_sayable(dict(given))
         try:
             arguments = self.arguments.model_validate(dict(given))
         except ValidationError as error:
@@ -611,7 +611,7 @@ def build_server(asker_of: Callable[[Context], CallerApi]) -> Server[dict[str, A
 
 
 async def _read(caller: CallerApi, uri: str) -> Told:
-    check_sayable(uri)
+    _check_sayable(uri)
     if uri == PROFILE:
         return await caller.ask("GET", "users", USER, "profile")
     session = unquote(uri.removeprefix(SESSION))

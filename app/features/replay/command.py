@@ -197,7 +197,6 @@ def _changed(outcome: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def readable(told: Mapping[str, Any]) -> str:
-    """The report for a person."""
     if not told["calls"]:
         return "No call was chosen."
     lines = [f"{told['replayed']} of {told['calls']} calls compiled again ({told['mode']})."]
@@ -208,7 +207,8 @@ def readable(told: Mapping[str, Any]) -> str:
     lines.append(
         f"{told['identical']} prompts identical to the byte ({share}); {told['same_context']} with the same items."
     )
-    lines.append("Items: " + ", ".join(f"{told['items'][name]} {name}" for name in CHANGES) + _forgotten(told))
+    forgotten = f" ({told['forgotten']} of them forgotten since)." if told["forgotten"] else "."
+    lines.append("Items: " + ", ".join(f"{told['items'][name]} {name}" for name in CHANGES) + forgotten)
     lines.append(f"Tokens added: {_pair(told['tokens'], '.1f')}; eta: {_pair(told['eta'], '.3f')} (means).")
     if "answers" in told:
         answers = told["answers"]
@@ -225,10 +225,6 @@ def readable(told: Mapping[str, Any]) -> str:
     if len(told["changed"]) > SHOWN:
         lines.append(f"  and {len(told['changed']) - SHOWN} more; --json has all.")
     return "\n".join(lines)
-
-
-def _forgotten(told: Mapping[str, Any]) -> str:
-    return f" ({told['forgotten']} of them forgotten since)." if told["forgotten"] else "."
 
 
 def _side(side: Mapping[str, Any]) -> str:

@@ -77,7 +77,7 @@ class StoredInputs(Struct, frozen=True):
     eta: float | None
 
 
-class RecordedItem(NamedTuple):
+class _RecordedItem(NamedTuple):
     """A message or memory as it was. `in_force`: it is today. `origin`: the only message that a memory comes from today."""
 
     id: UUID
@@ -135,18 +135,18 @@ class ReplayStore:
 
     async def items(
         self, tenant: UUID, user: UUID, wanted: Collection[UUID], then: datetime, spaces: Sequence[Shared] = ()
-    ) -> dict[UUID, RecordedItem]:
+    ) -> dict[UUID, _RecordedItem]:
         """Those of these items that may still be shown, as they were: the user's own, and those of these spaces. Raises
         StoreUnavailable."""
         if not wanted:
             return {}
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["replays.items"], tenant, user, list(wanted), then)
-            found = {row["id"]: RecordedItem(**dict(row)) for row in rows}
+            found = {row["id"]: _RecordedItem(**dict(row)) for row in rows}
             missing = [each for each in wanted if each not in found]
             for space, name in spaces:
                 rows = await connection.fetch(self._sql["replays.items"], tenant, space, missing, then)
-                found |= {row["id"]: RecordedItem(**dict(row), space=name, space_id=space) for row in rows}
+                found |= {row["id"]: _RecordedItem(**dict(row), space=name, space_id=space) for row in rows}
         return found
 
     async def facts(
@@ -233,8 +233,6 @@ class RecordedMessages:
 
 
 class RecordedRetriever(Retriever):
-    """Finds what was found then."""
-
     def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[EndedFact] = ()) -> None:
         self._found = [each._replace(ended=tuple(e for e in ended if e.item == each.id)) for each in found]
         self._asked = asked
@@ -259,7 +257,7 @@ class RecordedModel(ModelRegistry):
         return self._then[1]
 
 
-def ended_of(kept: KeptInputs, items: Mapping[UUID, RecordedItem]) -> list[EndedFact]:
+def ended_of(kept: KeptInputs, items: Mapping[UUID, _RecordedItem]) -> list[EndedFact]:
     """What was said to be so no more, as far as it may still be shown."""
     found = []
     for item, memory, at, heir in kept.ended:
@@ -269,7 +267,7 @@ def ended_of(kept: KeptInputs, items: Mapping[UUID, RecordedItem]) -> list[Ended
     return found
 
 
-def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUID, RecordedItem]) -> list[Candidate]:
+def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUID, _RecordedItem]) -> list[Candidate]:
     """The candidates of then, as far as they may still be shown. Raises Conflict for numbers that do not belong to them."""
     columns = audit["items"]
     try:
@@ -290,7 +288,7 @@ def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUI
 
 
 def _candidate(
-    item: RecordedItem, kind: str, tier: int | None, tokens: int, channels: int, sources: Any, span: Any, own: Numbers
+    item: _RecordedItem, kind: str, tier: int | None, tokens: int, channels: int, sources: Any, span: Any, own: Numbers
 ) -> Candidate:
     role = ROLE_NAMES.get(item.role) if item.role is not None else None
     text = item.text[slice(*span)] if span is not None else item.text
@@ -383,7 +381,7 @@ class _Captured(Struct):
     kept: KeptInputs
     audit: Mapping[str, Any]
     eta: float | None
-    items: Mapping[UUID, RecordedItem] = field(default_factory=dict)
+    items: Mapping[UUID, _RecordedItem] = field(default_factory=dict)
     quoted: set[UUID] = field(default_factory=set)
     """What the live blocks quote."""
     lost: set[UUID] = field(default_factory=set)
@@ -392,8 +390,6 @@ class _Captured(Struct):
 
 
 class Recompiler:
-    """Compiles captured requests again."""
-
     def __init__(
         self,
         captures: Captures,
@@ -503,7 +499,6 @@ class Recompiler:
         return _Captured(found, tenant, found.user_id, chat, kept, stored.audit, stored.eta)
 
     async def _chat(self, tenant: UUID, call: CallDetail, dialect: Dialect) -> ChatRequest | None:
-        """The request as it was received."""
         parts = await self._captures.request(tenant, call.call_id, call.user_id, sent=False)
         if parts is None or parts.truncated or parts.sha256 is None:
             return None
@@ -719,7 +714,7 @@ class Recompiler:
         return replace(again, body=with_value(again.body, "model", named))
 
 
-def _fate(item: RecordedItem | None) -> str | None:
+def _fate(item: _RecordedItem | None) -> str | None:
     """What became of an item of then; None: it is as it was."""
     if item is None:
         return "forgotten"

@@ -142,8 +142,6 @@ class ReplayedAnswer(Struct, frozen=True):
 
 
 class Replayer:
-    """Sends what was compiled again upstream."""
-
     def __init__(
         self,
         sender: Sender,
@@ -344,7 +342,6 @@ class ReplayOut(BaseModel, extra="allow"):
 
 
 def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, caller: Replayer) -> APIRouter:
-    """POST /api/v1/calls/{id}/replay."""
 
     async def replay(scope: Admitted, request: Request, call_id: str, body: ReplayIn | None = None) -> dict[str, Any]:
         """Compile a captured request again and compare it with what was compiled then, item by item; with `send`, ask the

@@ -570,8 +570,6 @@ REFUSED = "a call of the spool cannot be stored, and is set aside"
 
 
 class Drain:
-    """Empties the spool."""
-
     def __init__(
         self,
         keeper: SpoolKeeper,

@@ -109,19 +109,15 @@ class JournalSegment:
         self.size += length
 
     def empty(self) -> None:
-        """Forget all of it."""
         os.ftruncate(self._fd, 0)
         self.size, self.used = 0, False
 
     def close(self) -> None:
-        """Take the file away."""
         self.path.unlink(missing_ok=True)
         os.close(self._fd)
 
 
 class JournalEntry:
-    """One running call in the journal."""
-
     __slots__ = ("_call", "_id", "_journal", "_offset", "_open", "_segment", "_whole")
 
     def __init__(self, journal: Journal, segment: JournalSegment, call: UUID) -> None:
@@ -295,8 +291,6 @@ def _wipe(fd: int, codec: Codec, user: UUID) -> None:
 
 
 class WaitingCall(Struct, frozen=True):
-    """A call in the spool."""
-
     user: UUID
     path: Path
 
@@ -429,11 +423,9 @@ class Spool:
     # --- out --------------------------------------------------------------------------------------------------------------
 
     def behind(self, user: UUID) -> bool:
-        """Whether calls of this user wait."""
         return os.path.exists(self._turns_name + user.hex)
 
     def users(self) -> list[UUID]:
-        """Whose calls wait."""
         return [UUID(name) for name in os.listdir(self._turns) if _HEX.fullmatch(name)]
 
     def turns(self, user: UUID) -> list[WaitingCall]:
@@ -511,7 +503,6 @@ class Spool:
             os.close(fd)
 
     def usage(self) -> SpoolUsage:
-        """Count everything."""
         found = look(self.folder)
         self._used = found.size
         return found
@@ -594,7 +585,6 @@ NEARLY_FULL = 0.8
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """See `Feature.findings`."""
     if not settings.spool_max_bytes:
         yield Finding(
             "warning",

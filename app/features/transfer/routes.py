@@ -110,7 +110,6 @@ def _check_lines(request: Request) -> None:
 
 
 def export_router(gate: Gate, export: Export, tenancy: Tenancy, clock: Clock) -> APIRouter:
-    """GET /api/v1/users/{user}/export."""
     routes = _ExportRoutes(export, tenancy, clock)
     router = gate.router("users")
     router.add_api_route(
@@ -210,7 +209,6 @@ class Imported(BaseModel):
 
 
 def importer_router(gate: Gate, importer: Importer) -> APIRouter:
-    """POST /api/v1/import."""
 
     async def run(scope: Admitted, request: Request) -> Imported | JSONResponse:
         """Import past conversations, JSON lines of one message each. Sent again, it adds only what is missing.
@@ -261,8 +259,6 @@ class _Tally(Struct):
 
 
 class Importer:
-    """Checks and stores an import."""
-
     def __init__(
         self,
         sessions: Sessions,
@@ -465,7 +461,6 @@ class CassettesIn(BaseModel):
 def cassettes_router(
     gate: Gate, captures: Captures, store: CassetteStore, sessions: Sessions, recorder: Recorder, clock: Clock
 ) -> APIRouter:
-    """The routes of /api/v1/cassettes."""
     routes = _CassetteRoutes(captures, store, sessions, recorder, clock)
     router = gate.router("cassettes")
     router.add_api_route(

@@ -49,8 +49,6 @@ LEFT_OUT = {
 
 
 class Export:
-    """Exports users."""
-
     def __init__(self, pool: Pool, sql: Queries, *, page_bytes: int = PAGE_BYTES) -> None:
         self._pool = pool
         self._sql = sql
@@ -226,7 +224,6 @@ MAX_WORD = 256
 
 
 def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: CapturedAnswer | None) -> Cassette:
-    """The cassette of a captured call."""
     labelled = any(name.encode("latin-1", "replace").lower() == LABEL_HEADER for name, _ in call.request_headers)
     imported = call.metadata.get(IMPORTED)
     imported = imported if isinstance(imported, Mapping) else {}

@@ -308,9 +308,9 @@ def text_of(content: object) -> str:
     return "\n\n".join(parts)
 
 
-def last_said(messages: Sequence[Mapping[str, Any]], role: str = "user") -> str | None:
-    """The last message's text of that role."""
-    return next((text_of(each.get("content")) for each in reversed(messages) if each.get("role") == role), None)
+def last_said(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """The text of the user's last message."""
+    return next((text_of(each.get("content")) for each in reversed(messages) if each.get("role") == "user"), None)
 
 
 def compare(
@@ -518,7 +518,6 @@ class Spending(Struct, frozen=True):
 
     @property
     def empty(self) -> list[Section]:
-        """The sections that have nothing."""
         return [each for each in self.sections if not each.tokens]
 
     def share(self, section: Section, of: int) -> float:
@@ -580,13 +579,13 @@ def spending(context: Mapping[str, Any]) -> Spending:
     return Spending(made, window, prompt, added)
 
 
-def segments(sections: Sequence[Section], width: float = BAR) -> list[Segment]:
+def segments(sections: Sequence[Section]) -> list[Segment]:
     """The sections as parts of a bar that they fill together; what has tokens is at least `LEAST` wide."""
     told = [each for each in sections if each.tokens > 0]
     whole = sum(each.tokens for each in told)
     if not whole:
         return []
-    room = width - LEAST * len(told)
+    room = BAR - LEAST * len(told)
     x, made = 0.0, []
     for each in told:
         part = LEAST + max(0.0, room) * each.tokens / whole
@@ -606,8 +605,6 @@ class SignalPart(NamedTuple):
 
 
 class CandidateRow(Struct, frozen=True):
-    """A candidate, to be shown."""
-
     item: Mapping[str, Any]
     reason: WordMeaning
     parts: Sequence[SignalPart]

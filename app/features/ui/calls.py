@@ -121,10 +121,10 @@ class Timeline(NamedTuple):
     thinned: int
 
 
-def events_of(given: Sequence[Mapping[str, Any]], whole: int | None, before_us: int | None = None) -> list[BodyEvent]:
-    """Events of the route. `whole`: bytes of the body, where these are the last; `before_us`: when the one before them came."""
+def events_of(given: Sequence[Mapping[str, Any]], whole: int | None) -> list[BodyEvent]:
+    """Events of the route. `whole`: bytes of the body, where these are the last."""
     made = []
-    last = before_us
+    last: int | None = None
     for n, each in enumerate(given):
         start = int(each["offset"])
         data = str(each["data"])
@@ -274,7 +274,6 @@ ANSWER_CHARS = 20_000
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/calls."""
     given = {name: value for name in FILTERS if (value := visit.query(name)) is not None}
     empty: dict[str, Any] = {"calls": [], "next": None}
     page, refused = await or_refused(
@@ -488,7 +487,6 @@ def _again(one: Mapping[str, Any], sent: bytes | None, told: Mapping[str, Any]) 
 
 
 async def labelled(visit: Visit) -> Response:
-    """POST /ui/calls/{id}/labels."""
     given = await visit.form()
     labels = [each.strip() for each in str(given.get("labels", "")).split(",") if each.strip()]
     identity = visit.segment("call")

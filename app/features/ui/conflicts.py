@@ -184,7 +184,6 @@ async def _memory(visit: Visit, memory: str, user: str | None) -> Any:
 
 
 async def decide(visit: Visit) -> Response:
-    """POST /ui/conflicts/{conflict}/resolve."""
     given = await visit.form()
     keep, note = str(given.get("keep", "")), str(given.get("note", "")).strip()
     body = {"keep": keep} | ({"note": note} if note else {})

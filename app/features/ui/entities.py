@@ -24,7 +24,6 @@ STAGES = (
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/entities."""
     filters = {name: visit.query(name) for name in ("query", "type", "user")}
     empty: dict[str, Any] = {"entities": [], "next": None}
     asked = visit.api.get("entities", **filters, limit=ROWS, cursor=visit.query("cursor"))
@@ -70,7 +69,6 @@ async def one(visit: Visit) -> Response:
 
 
 async def add_alias(visit: Visit) -> Response:
-    """POST /ui/entities/{entity}/aliases."""
     given = await visit.form()
     entity, user = visit.segment("entity"), _text(given, "user")
     body = _said({"alias": _text(given, "alias"), "user": user})
@@ -79,7 +77,6 @@ async def add_alias(visit: Visit) -> Response:
 
 
 async def delete_alias(visit: Visit) -> Response:
-    """POST /ui/entities/{entity}/aliases/{alias}/delete."""
     given = await visit.form()
     entity, user = visit.segment("entity"), _text(given, "user")
     await visit.api.send("DELETE", "entities", entity, "aliases", visit.segment("alias"), query={"user": user})
@@ -87,7 +84,6 @@ async def delete_alias(visit: Visit) -> Response:
 
 
 async def delete(visit: Visit) -> Response:
-    """POST /ui/entities/{entity}/delete."""
     given = await visit.form()
     await visit.api.send("DELETE", "entities", visit.segment("entity"), query={"user": _text(given, "user")})
     return visit.redirect(

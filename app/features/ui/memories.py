@@ -72,7 +72,6 @@ _SHAPES: dict[str, Shape] = {
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/memories."""
     wanted = MemoryQuery.of(visit)
     user = visit.query("user") or (visit.principal.user_external_id if visit.principal else None)
     return visit.render(
@@ -87,12 +86,10 @@ async def listed(visit: Visit) -> Response:
 
 
 async def blank(visit: Visit) -> Response:
-    """GET /ui/memories/new."""
     return _form(visit, None, {})
 
 
 async def add(visit: Visit) -> Response:
-    """POST /ui/memories/new."""
     given = await visit.form()
     said = {name: str(value).strip() for name, value in given.items()}
     try:
@@ -149,7 +146,6 @@ class MemoryQuery(Struct, frozen=True):
 
     @classmethod
     def of(cls, visit: Visit) -> MemoryQuery:
-        """What the request asks for."""
         return cls(**{name: visit.query(name) or "" for name in cls.__struct_fields__})
 
     @property
@@ -163,7 +159,6 @@ class MemoryQuery(Struct, frozen=True):
         return self != MemoryQuery() and self != MemoryQuery(status=ALL)
 
     def listing(self) -> dict[str, Any]:
-        """The query of GET /memories."""
         return {
             "tier": self.tier,
             "kind": self.kind,
@@ -278,8 +273,6 @@ class Change(Struct, frozen=True):
 
 
 class TimelineEvent(Struct, frozen=True):
-    """An entry of the timeline."""
-
     at: str
     title: str
     tone: str
@@ -288,7 +281,6 @@ class TimelineEvent(Struct, frozen=True):
 
 
 def event(told: Mapping[str, Any]) -> TimelineEvent:
-    """An entry of the route's history, for people."""
     title, tone = MEMORY_EVENTS.get(told["event"], (str(told["event"]), ""))
     if told["event"] == "created" and told["actor"] == "api":
         title = WRITTEN_BY_HAND
@@ -420,7 +412,6 @@ async def invalidate(visit: Visit) -> Response:
 
 
 async def restore(visit: Visit) -> Response:
-    """POST …/restore."""
     return await _do(visit, "Brought back.", "restore", None)
 
 
@@ -431,7 +422,6 @@ async def ask_to_forget(visit: Visit) -> Response:
 
 
 async def forget(visit: Visit) -> Response:
-    """POST …/forget."""
     await visit.form()
     memory = visit.segment("memory")
     user = (await visit.api.get("memories", memory))["user"]

@@ -258,7 +258,6 @@ def _storage(told: Mapping[str, Any] | None) -> list[tuple[str, int, float]] | N
 
 
 def draw(figures: Mapping[str, Any]) -> list[ChartView]:
-    """The charts of what /api/v1/overview told."""
     return [_traffic(figures), _tokens(figures), *(_latency(figures, *each) for each in STAGES), *_degraded(figures)]
 
 
@@ -358,7 +357,6 @@ async def _dead(visit: Visit) -> object:
 
 
 async def retried_job(visit: Visit) -> Response:
-    """POST /ui/jobs/{job}/retry."""
     job = visit.segment("job")
     await visit.api.send("POST", "queue", "dead", job, "retry")
     return visit.redirect(url("jobs"), f"Job {job} is tried again.")

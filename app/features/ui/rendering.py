@@ -124,7 +124,6 @@ def moment(value: str | None) -> Markup:
 
 
 def short(value: object) -> Markup:
-    """An id, shortened."""
     text = str(value)
     shown = text if len(text) <= SHORT + 1 else f"…{text[-SHORT:]}"
     return Markup('<span class="id" title="{}">{}</span>').format(text, shown)

@@ -26,7 +26,6 @@ PAGING = {"on": "Requests are paged from the next one on.", "off": "Requests are
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/sessions."""
     filters = {name: visit.query(name) for name in ("user", "status", "query")}
     empty: dict[str, Any] = {"sessions": [], "next": None}
     asked = visit.api.get("sessions", **filters, limit=ROWS, cursor=visit.query("cursor"))
@@ -198,7 +197,6 @@ def zones(share: float) -> list[tuple[str, float, float]]:
 
 
 async def object_list(visit: Visit) -> Response:
-    """GET /ui/sessions/{session}/objects."""
     api = visit.api
     session = await found(visit)
     at = ("sessions", session["id"])

@@ -36,7 +36,6 @@ MOST_GROUPS = 1000
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/keys."""
     page, *spent = await asyncio.gather(
         visit.api.get("keys", limit=PAGE, cursor=visit.query("cursor")),
         *(_spent(visit, days) for days, _ in USED_SINCE),
@@ -76,13 +75,11 @@ async def made(visit: Visit) -> Response:
 
 
 async def shown(visit: Visit) -> Response:
-    """GET /ui/keys/{key}."""
     key = await _one(visit)
     return _form(visit, key, _values(key))
 
 
 async def changed(visit: Visit) -> Response:
-    """POST /ui/keys/{key}."""
     given = {name: str(value) for name, value in (await visit.form()).items()}
     try:
         await visit.api.send("PATCH", "keys", visit.segment("key"), body=_limits(given))
@@ -94,7 +91,6 @@ async def changed(visit: Visit) -> Response:
 
 
 async def revoked(visit: Visit) -> Response:
-    """POST /ui/keys/{key}/revoke."""
     await visit.api.send("DELETE", "keys", visit.segment("key"))
     return visit.redirect(url("keys"), "The key was revoked; servers notice within seconds.")
 
@@ -211,7 +207,6 @@ class SettingRow(Struct, frozen=True):
 
 
 def rows(settings: Settings) -> list[tuple[str, list[SettingRow]]]:
-    """Every setting under its heading, as it may be shown."""
     starts = {first: title for title, first in GROUPS}
     found: list[tuple[str, list[SettingRow]]] = []
     for name, field in Settings.model_fields.items():

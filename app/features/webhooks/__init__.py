@@ -72,7 +72,6 @@ class Webhooks(Feature):
         return webhook_ticks(queries)
 
     async def work(self, process: Process, stop: asyncio.Event) -> None:
-        """Tell others, until `stop`."""
         from app.features.webhooks.delivery import Deliverer, Outbox, WebhookSender
         from app.jobs.worker import PROBE_S, QueueDriver
 

@@ -65,6 +65,9 @@ class WaitingMessage(Struct, frozen=True):
     text: str | None
 
 
+_COLUMNS = [name for name in WaitingMessage.__struct_fields__ if name not in ("user", "data")]
+
+
 class TargetFigures(NamedTuple):
     """Of one target. `failed`: tries; `waiting`: messages, the first of them told of at `oldest`."""
 
@@ -77,8 +80,6 @@ class TargetFigures(NamedTuple):
 
 
 class Outbox:
-    """The worker's side."""
-
     def __init__(self, statements: QueueDriver, sql: Queries) -> None:
         self._statements = statements
         self._sql = sql
@@ -98,16 +99,7 @@ class Outbox:
         rows = await self._statements.fetch(self._sql["webhooks.claim"], target, limit, lease, text)
         return [
             WaitingMessage(
-                message_id=row["message_id"],
-                tenant=row["tenant"],
-                user_id=row["user_id"],
-                user=row["user_name"],
-                event=row["event"],
-                subject=row["subject"],
-                data=orjson.loads(row["data"]),
-                created_at=row["created_at"],
-                attempts=row["attempts"],
-                text=row["text"],
+                **{name: row[name] for name in _COLUMNS}, user=row["user_name"], data=orjson.loads(row["data"])
             )
             for row in rows
         ]
@@ -134,14 +126,11 @@ class Outbox:
 
 
 class WebhookFigures:
-    """How the outbox stands."""
-
     def __init__(self, pool: Pool, sql: Queries) -> None:
         self._pool = pool
         self._sql = sql
 
     async def figures(self) -> list[TargetFigures]:
-        """By target."""
         async with self._pool.acquire() as connection:
             return [TargetFigures(*row) for row in await connection.fetch(self._sql["webhooks.figures"])]
 
@@ -158,7 +147,6 @@ LONG_WAIT = timedelta(hours=1)
 
 
 async def findings(settings: Settings, dsn: str | None) -> list[Finding]:
-    """See `Feature.findings`."""
     found = list(_sent_in_the_clear(settings))
     if dsn is not None:
         named = {each.name for each in settings.webhooks}
@@ -262,8 +250,6 @@ Post = Callable[[WebhookTarget, Mapping[str, str], bytes], Awaitable[Failed | No
 
 
 class WebhookSender:
-    """Sends messages by HTTP."""
-
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=timeout_s),
@@ -291,8 +277,6 @@ class WebhookSender:
 
 
 class Deliverer:
-    """Empties the outbox."""
-
     def __init__(
         self,
         outbox: Outbox,
@@ -303,7 +287,6 @@ class Deliverer:
         attempts: int,
         summary_s: float,
         poll_s: float = POLL_S,
-        retries_s: Sequence[float] = RETRIES_S,
         open_s: float = OPEN_S,
     ) -> None:
         """`targets`: None leaves them to other workers. `attempts`: tries before a message is a dead letter. `summary_s`:
@@ -317,7 +300,6 @@ class Deliverer:
         self._attempts = attempts
         self._summary = timedelta(seconds=summary_s)
         self._poll_s = poll_s
-        self._retries_s = retries_s
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set. With an empty list of targets nobody is to be told any more."""
@@ -419,7 +401,7 @@ class Deliverer:
             )
 
     def _wait_s(self, attempts: int) -> float:
-        wait_s = self._retries_s[min(attempts, len(self._retries_s)) - 1]
+        wait_s = RETRIES_S[min(attempts, len(RETRIES_S)) - 1]
         return wait_s * random.uniform(1 - JITTER, 1 + JITTER)
 
 
@@ -440,7 +422,6 @@ def retrying(figures: WebhookFigures) -> Callable[[bytes], Awaitable[None]]:
 
 
 def webhook_ticks(sql: Queries) -> Sequence[Tick]:
-    """What is too old to be told."""
 
     async def prune(connection: Connection, now: datetime) -> int:
         pruned: int = await connection.fetchval(sql["webhooks.prune"], now - KEEP)
