@@ -49,6 +49,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from app.errors import NotReady
+from app.features import sync
 from app.settings import Settings
 from app.store.queries import Queries
 
@@ -352,7 +353,7 @@ def make_cluster(binaries: Binaries, home: Path) -> None:
     _run_single_user(binaries, fresh, DATABASE, *(queries[key] for key in extensions))
     _check(binaries.run("initdb", "-D", binaries.address(fresh), "--sync-only", cwd=fresh), "initdb --sync-only")
     fresh.rename(home / "data")
-    _sync_directory(home)
+    sync(home)
     _remove_leftovers(home)  # once more: the programs of a killed start may have written on for a moment
 
 
@@ -431,14 +432,6 @@ def _run_single_user(binaries: Binaries, fresh: Path, database: str, *statements
 def _check(done: subprocess.CompletedProcess[str], what: str) -> None:
     if done.returncode != 0:
         raise NotReady(f"The embedded PostgreSQL could not be made, {what} failed: {telling(done.stdout)}")
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 # --- the server ----------------------------------------------------------------------------------------------------------

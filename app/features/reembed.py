@@ -323,43 +323,33 @@ async def bring_over(settings: Settings, dsn: str, watch: RunProgress) -> Reembe
         await embedder.close()
 
 
-class _Run:
+class _Run(Struct):
     """One run, which holds the lock."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        dsn: str,
-        sql: Queries,
-        spaces: _VectorSpaces,
-        pool: Pool,
-        embedder: Embedder,
-        watch: RunProgress,
-    ) -> None:
-        self._settings = settings
-        self._dsn = dsn
-        self._sql = sql
-        self._spaces = spaces
-        self._pool = pool
-        self._embedder = embedder
-        self._watch = watch
+    settings: Settings
+    dsn: str
+    sql: Queries
+    spaces: _VectorSpaces
+    pool: Pool
+    embedder: Embedder
+    watch: RunProgress
 
     async def run(self) -> ReembedResult:
-        self._watch.step("adding the space")
-        space = await self._spaces.add(self._embedder.space, self._embedder.dimensions, self._watch.step)
-        await self._spaces.clear_jobs()
-        doing = Reembedder(ReembedStore(self._pool, self._sql, space), self._embedder, self._watch.done)
+        self.watch.step("adding the space")
+        space = await self.spaces.add(self.embedder.space, self.embedder.dimensions, self.watch.step)
+        await self.spaces.clear_jobs()
+        doing = Reembedder(ReembedStore(self.pool, self.sql, space), self.embedder, self.watch.done)
         stop, tasks = asyncio.Event(), Supervisor()
         working = tasks.spawn(self._worker(doing).run(stop), "reembedding")
         try:
             for _ in range(MAX_PASSES):
-                self._watch.step("looking for what has no vector")
+                self.watch.step("looking for what has no vector")
                 lacking = await self._lacking(space, doing)
                 if not lacking:
                     break
                 items = sum(each.items for each in lacking)
-                self._watch.more(items)
-                self._watch.step("embedding")
+                self.watch.more(items)
+                self.watch.step("embedding")
                 await self._pass(space, lacking, working)
                 if items <= SETTLED:
                     break
@@ -368,40 +358,40 @@ class _Run:
             await asyncio.wait([working], timeout=2 * CLOSING_S)
             await tasks.close(CLOSING_S)
         return ReembedResult(
-            space=self._embedder.space,
-            dimensions=self._embedder.dimensions,
+            space=self.embedder.space,
+            dimensions=self.embedder.dimensions,
             embedded=doing.embedded,
             wordless=sum(len(each) for each in doing.wordless.values()),
             left=sum(each.items for each in await self._lacking(space, doing)),
-            spaces=await self._spaces.all(),
+            spaces=await self.spaces.all(),
         )
 
     def _worker(self, doing: Reembedder) -> Worker:
         return Worker(
-            connect=connector(self._settings.direct(self._dsn), role=APP_ROLE, name="mneme reembed"),
-            sql=self._sql,
+            connect=connector(self.settings.direct(self.dsn), role=APP_ROLE, name="mneme reembed"),
+            sql=self.sql,
             handlers={REEMBED: doing.reembed},
-            lease_s=self._settings.job_lease_s,
-            attempts=self._settings.job_attempts,
+            lease_s=self.settings.job_lease_s,
+            attempts=self.settings.job_attempts,
             grace_s=CLOSING_S,
             concurrency=CONCURRENCY,
         )
 
     async def _lacking(self, space: int, doing: Reembedder) -> list[_MissingVectors]:
         """The users with items that lack a vector, but for those that are known to have no words."""
-        found = await self._spaces.lacking(space)
+        found = await self.spaces.lacking(space)
         known = [each._replace(items=each.items - len(doing.wordless.get(each.user_id, ()))) for each in found]
         return [each for each in known if each.items > 0]
 
     async def _pass(self, space: int, lacking: list[_MissingVectors], working: asyncio.Task[None]) -> None:
         """Have the jobs of these users done. Raises Unavailable where some failed for good, or nobody works on them."""
-        queue = Queue(self._pool, self._sql)
+        queue = Queue(self.pool, self.sql)
         for at in range(0, len(lacking), ENQUEUE_AT_ONCE):
-            async with self._pool.acquire() as connection:
+            async with self.pool.acquire() as connection:
                 jobs = [reembed_job(each.tenant_id, each.user_id, space) for each in lacking[at : at + ENQUEUE_AT_ONCE]]
                 await queue.enqueue(connection, jobs)
         while True:
-            waiting, dead = await self._spaces.jobs()
+            waiting, dead = await self.spaces.jobs()
             if not waiting:
                 break
             if working.done():

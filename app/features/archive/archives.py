@@ -21,7 +21,7 @@ import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hmac import digest
 from itertools import islice
 from pathlib import Path
@@ -36,7 +36,7 @@ from msgspec import Struct, field
 from app.clock import Clock, SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
-from app.features import Finding, writable
+from app.features import Finding, sync, writable
 from app.features.archive import HistoryArchives
 from app.settings import Settings
 from app.store import ids
@@ -107,7 +107,7 @@ class Sink:
         digest = digest_of(self._path)
         path = self._folder / f"{self._part}.{digest.hex()[:NAMED]}.jsonl.gz"
         os.replace(self._path, path)
-        sync(self._folder)
+        _sync(self._folder)
         return Written(f"{self._folder.name}/{path.name}", self._rows, path.stat().st_size, digest)
 
     def __exit__(self, *_: object) -> None:
@@ -165,7 +165,7 @@ def write_manifest(folder: Path, month: str, table: str, files: Sequence[Written
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(undone, folder / "manifest.json")
-    sync(folder)
+    _sync(folder)
 
 
 def take_away(folder: Path, part: str, but: str | None) -> int:
@@ -178,14 +178,9 @@ def take_away(folder: Path, part: str, but: str | None) -> int:
     return gone
 
 
-def sync(folder: Path) -> None:
-    """The names in a folder are on the disk. (Of a mounted object store there is nothing to sync: it says so.)"""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+def _sync(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # of a mounted object store there is nothing to sync: it says so
+        sync(folder)
 
 
 # --- months --------------------------------------------------------------------------------------------------------------
@@ -381,7 +376,7 @@ class Archives:
         *,
         active: bool,
     ) -> None:
-        first = datetime.strptime(part.month, "%Y%m").date()  # noqa: DTZ007 - a month
+        first = date(int(part.month[:4]), int(part.month[4:]), 1)
         if not await self._briefly(connection, "months_anew", first):
             raise Conflict(f"The history is in use: {spelled(part.month)} is restored in part. Ask again.")
         if not await connection.fetchval(self._sql["archives.is_partition"], part.part):

@@ -14,15 +14,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct
 from msgspec.structs import replace
 
 from app.clock import Clock
-from app.errors import BadBody
-from app.features import Process
+from app.features import Process, parsed
 from app.features.consolidation.patterns import (
     THEME_EPISODES,
     CompactionWindow,
@@ -124,48 +123,29 @@ class SessionJob(Struct, frozen=True):
         return self.session if self.confined else self.user
 
 
-Job = TypeVar("Job")
+class SessionKeeper(Struct):
+    """Does `session_end` and `compact` jobs. `count`: tokens of o200k. `helper`: None: extractively."""
 
-
-def _parsed(payload: bytes, shape: type[Job]) -> Job:
-    """Raises `BadBody`: what cannot be read now cannot be read later."""
-    try:
-        return json.decode(payload, type=shape)
-    except DecodeError as error:
-        raise BadBody("This job's payload cannot be read.") from error
-
-
-class SessionKeeper:
-    def __init__(
-        self,
-        store: ConsolidationStore,
-        *,
-        embedder: Embedder,
-        count: Count,
-        clock: Clock,
-        helper: Helper | None = None,
-    ) -> None:
-        """`count`: tokens of o200k. `helper`: None: extractively."""
-        self._store = store
-        self._embedder = embedder
-        self._count = count
-        self._clock = clock
-        self._helper = helper
+    store: ConsolidationStore
+    embedder: Embedder
+    count: Count
+    clock: Clock
+    helper: Helper | None = None
 
     async def end(self, payload: bytes) -> None:
         """Session-end work: the summary of the session, and what follows for its user. Raises `BadBody`, `HelperError`,
         `Unavailable`, `StoreUnavailable`."""
-        job, began = _parsed(payload, SessionJob), self._clock.now()
-        state = await self._store.read_session(job.tenant, job.user, job.session)
+        job, began = parsed(payload, SessionJob), self.clock.now()
+        state = await self.store.read_session(job.tenant, job.user, job.session)
         if state is None:
             return
         whole = sum(each.token_count for each in state.messages)
         summary = vector = None
         if whole >= MIN_SUMMARY_TOKENS and not state.forgotten:
-            summary = await _summary(self._helper, lines_of(state, state.messages), summary_budget(whole), self._count)
+            summary = await _summary(self.helper, lines_of(state, state.messages), summary_budget(whole), self.count)
             vector = await self._vector(summary)
         try:
-            async with self._store.effect(
+            async with self.store.effect(
                 job.tenant, job.user, f"{SESSION_END}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
             ) as drawing:
                 if drawing is None:
@@ -195,8 +175,8 @@ class SessionKeeper:
 
     async def compact(self, payload: bytes) -> None:
         """Compaction (seed 000 §7.3), where it is due or was asked for. Raises as `end`."""
-        job, began = _parsed(payload, SessionJob), self._clock.now()
-        state = await self._store.read_session(job.tenant, job.user, job.session)
+        job, began = parsed(payload, SessionJob), self.clock.now()
+        state = await self.store.read_session(job.tenant, job.user, job.session)
         if state is None:
             return
         if state.forgotten:  # its turns stay as they are: what does not fit a prompt is left to retrieval
@@ -208,7 +188,7 @@ class SessionKeeper:
             return
         taken = set(window.messages)
         told = [each for each in state.messages if each.compressed or each.message_id in taken]
-        summary = await _summary(self._helper, lines_of(state, told), summary_budget(window.tokens), self._count)
+        summary = await _summary(self.helper, lines_of(state, told), summary_budget(window.tokens), self.count)
         if summary is None:
             log.info("nothing in a session can be summarised", extra={"session": str(job.session)})
             return
@@ -227,7 +207,7 @@ class SessionKeeper:
         vector = await self._vector(summary)
         messages = [each for each in state.messages if each.message_id in taken]
         try:
-            async with self._store.effect(
+            async with self.store.effect(
                 job.tenant, job.user, f"{COMPACT}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
             ) as drawing:
                 if drawing is None:
@@ -256,9 +236,9 @@ class SessionKeeper:
         return choose(state.messages, state.context_window if target is None else target, state.shared_turn)
 
     async def _vector(self, summary: Summary | None) -> Vector | None:
-        if summary is None or not self._embedder.dimensions:
+        if summary is None or not self.embedder.dimensions:
             return None
-        (vector,) = await self._embedder.embed([summary.text])
+        (vector,) = await self.embedder.embed([summary.text])
         return vector if vector.any() else None
 
 
@@ -363,7 +343,8 @@ def consolidation_jobs(process: Process) -> dict[str, Handler]:
     store = ConsolidationStore(process.pool, process.queries, space=process.space)
     embedder, count, clock, helper = process.embedder, process.count, process.clock, process.helper
     keeper = SessionKeeper(store, embedder=embedder, count=count, clock=clock, helper=helper)
-    users = Consolidator(store, embedder=embedder, space=process.space, count=count, clock=clock, helper=helper)
+    space = process.space if embedder.dimensions else None
+    users = Consolidator(store, embedder=embedder, space=space, count=count, clock=clock, helper=helper)
     return {SESSION_END: keeper.end, COMPACT: keeper.compact, CONSOLIDATE: users.consolidate}
 
 
@@ -413,28 +394,19 @@ class UserJob(Struct, frozen=True):
     entities: tuple[str, ...] = ()
 
 
-class Consolidator:
-    def __init__(
-        self,
-        store: ConsolidationStore,
-        *,
-        embedder: Embedder,
-        space: int | None,
-        count: Count,
-        clock: Clock,
-        helper: Helper | None = None,
-    ) -> None:
-        """`space`: the number of the embedder's space. `count`: tokens of o200k. `helper`: None: extractively."""
-        self._store = store
-        self._embedder = embedder
-        self._space = space if embedder.dimensions else None
-        self._count = count
-        self._clock = clock
-        self._helper = helper
+class Consolidator(Struct):
+    """`space`: the number of the embedder's space. `count`: tokens of o200k. `helper`: None: extractively."""
+
+    store: ConsolidationStore
+    embedder: Embedder
+    space: int | None
+    count: Count
+    clock: Clock
+    helper: Helper | None = None
 
     async def consolidate(self, payload: bytes) -> None:
         """Draw together what a user's sessions say. Raises `BadBody`, `HelperError`, `Unavailable`, `StoreUnavailable`."""
-        job = _parsed(payload, UserJob)
+        job = parsed(payload, UserJob)
         if job.user == ids.nobody(job.tenant):
             return  # sessions of nobody have nothing to do with each other
         for _ in range(TRIES):
@@ -445,8 +417,8 @@ class Consolidator:
                 log.info("a consolidation is void: something changed meanwhile", extra={"user": str(job.user)})
 
     async def _once(self, job: UserJob) -> None:
-        began = self._clock.now()
-        state = await self._store.read(job.tenant, job.user, began)
+        began = self.clock.now()
+        state = await self.store.read(job.tenant, job.user, began)
         if state.epoch is None:
             return
         repeated = await asyncio.to_thread(lambda: self._repeated(state, began))
@@ -461,7 +433,7 @@ class Consolidator:
             if (each := await self._profile(job, due, of_topics.get(due.topic), began)) is not None
         ]
         new = await self._embedded([*repeated, *summarised])
-        async with self._store.effect(
+        async with self.store.effect(
             job.tenant, job.user, f"{CONSOLIDATE}:{job.id}", alone=job.user, epoch=state.epoch, now=began
         ) as drawing:
             if drawing is None:
@@ -472,7 +444,7 @@ class Consolidator:
                 sorted({fact for each in new for fact in each.facts}),
                 sorted({message for each in new for message in each.messages}),
             )
-            made = set(await drawing.add(new, state.hmac_key, self._space))
+            made = set(await drawing.add(new, state.hmac_key, self.space))
             confirmed = sorted({fact for each in new if each.row.memory_id in made for fact in each.confirms})
             await work.confirm(confirmed, state.triggers.gain, state.triggers.most)
             await work.done(began, more=len(due_now) > EACH_RUN)
@@ -519,11 +491,11 @@ class Consolidator:
         self, job: UserJob, due: DueSummary, topic: KnownSummary | None, now: datetime
     ) -> NewConsolidated | None:
         """`topic`: the summary of it as a topic, whose place it takes: an entity may have been one before."""
-        texts = await self._store.texts(job.tenant, job.user, due.episodes)
+        texts = await self.store.texts(job.tenant, job.user, due.episodes)
         lines = profile_lines(due, texts)
         name = due.name or display_name(due.of, [each.text for each in lines])
         about = f"Write a profile of {name}: only points that are about it."
-        summary = await _summary(self._helper, lines, ENTITY_TOKENS, self._count, about)
+        summary = await _summary(self.helper, lines, ENTITY_TOKENS, self.count, about)
         if summary is None:
             return None
         facts = [each for each in due.facts if each.memory_id in summary.sources]
@@ -600,7 +572,7 @@ class Consolidator:
             created_at=now,
             expires_at=None,
             validated=False,
-            token_count=self._count(said),
+            token_count=self.count(said),
             valid_from=now,
             stated_at=now,
             vector=None,
@@ -609,9 +581,9 @@ class Consolidator:
         )
 
     async def _embedded(self, new: Sequence[NewConsolidated]) -> list[NewConsolidated]:
-        if self._space is None or not new:
+        if self.space is None or not new:
             return list(new)
-        vectors = await self._embedder.embed([each.row.text for each in new])
+        vectors = await self.embedder.embed([each.row.text for each in new])
         return [
             replace(each, row=replace(each.row, vector=vector)) if vector.any() else each
             for each, vector in zip(new, vectors, strict=True)

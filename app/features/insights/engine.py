@@ -17,8 +17,8 @@ import orjson
 from msgspec import Struct
 
 from app.clock import Clock
-from app.errors import AwayReason, BadBody, BadRequest, Conflict, DomainAway
-from app.features import Process
+from app.errors import AwayReason, BadRequest, Conflict, DomainAway
+from app.features import Process, parsed
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
 from app.memory.drafts import SEMANTIC
@@ -213,25 +213,18 @@ NUMERIC = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8"})
 TEXTUAL = frozenset({"text", "varchar", "bpchar", "name", "citext"})
 
 
-class DomainAsker:
-    """Asks the domains that the settings name, each for its own tenants alone."""
+class DomainAsker(Struct):
+    """Asks the domains that the settings name, each for its own tenants alone. `tenant_of`: the tenant of a name."""
 
-    def __init__(
-        self,
-        sources: Mapping[str, DomainSource],
-        tenant_of: Callable[[str], Awaitable[UUID | None]],
-        sql: Queries,
-    ) -> None:
-        """`tenant_of`: the tenant of a name."""
-        self._sources = sources
-        self._tenant_of = tenant_of
-        self._sql = sql
+    sources: Mapping[str, DomainSource]
+    tenant_of: Callable[[str], Awaitable[UUID | None]]
+    sql: Queries
 
     async def ask(self, tenant: UUID, domain: str, source: str, bounds: Bounds) -> Figures:
         """What a query says of a period and of the one before. Raises BadRequest for what is no query of this tenant's, and
         DomainAway."""
-        found = self._sources.get(domain)
-        if found is None or tenant not in [await self._tenant_of(each) for each in found.tenants]:
+        found = self.sources.get(domain)
+        if found is None or tenant not in [await self.tenant_of(each) for each in found.tenants]:
             raise BadRequest(f"There is no domain {domain} of this tenant's.", param="domain")
         patience_s = 2 * found.statement_timeout_ms / 1000 + CONNECT_TIMEOUT_S + COMMAND_GRACE_S
         try:
@@ -283,14 +276,14 @@ class DomainAsker:
 
     async def _check_role(self, connection: Any, domain: str, statement: str, bounds: Bounds) -> None:
         """Raises DomainAway where the role could write into what the query reads."""
-        (who,) = await connection.fetch(self._sql["domain.writer"])
+        (who,) = await connection.fetch(self.sql["domain.writer"])
         if who["is_superuser"]:
             raise DomainAway(domain, "writer", "its role is a superuser")
         explained = await connection.fetchval(f"EXPLAIN (VERBOSE, FORMAT JSON) {statement}", bounds.begin, bounds.end)
         tables = sorted(set(tables_of(orjson.loads(explained))))
         if tables:
             schemas, names = map(list, zip(*tables, strict=True))
-            for row in await connection.fetch(self._sql["domain.tables"], schemas, names):
+            for row in await connection.fetch(self.sql["domain.tables"], schemas, names):
                 if row["may_write"]:
                     raise DomainAway(domain, "writer", f"its role could write to {'.'.join(tables[row['n'] - 1])}")
 
@@ -375,20 +368,11 @@ IMPORTANCE = 0.6
 _GLOBAL = 1
 
 
-class InsightJob(NamedTuple):
+class InsightJob(Struct, frozen=True):
     tenant: UUID
     user: UUID
     name: str
     id: str
-
-    @classmethod
-    def parse(cls, payload: bytes) -> InsightJob:
-        """Raises `BadBody`: what cannot be read now cannot be read later."""
-        try:
-            fields = orjson.loads(payload)
-            return cls(UUID(fields["tenant"]), UUID(fields["user"]), str(fields["name"]), str(fields["id"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadBody("This job's payload cannot be read.") from error
 
 
 class Engine:
@@ -399,7 +383,7 @@ class Engine:
 
     async def handle(self, payload: bytes) -> None:
         """Raises `BadBody`, `StoreUnavailable`; what the domain refuses is noted, and asked again in its time."""
-        job, now = InsightJob.parse(payload), self._process.clock.now()
+        job, now = parsed(payload, InsightJob), self._process.clock.now()
         stored = await self._store.one(job.tenant, job.user, job.name)
         if stored is None:
             return

@@ -141,33 +141,23 @@ class ReplayedAnswer(Struct, frozen=True):
     error: str | None = None
 
 
-class Replayer:
-    def __init__(
-        self,
-        sender: Sender,
-        captures: Captures,
-        replays: ReplayStore,
-        models: ModelRegistry,
-        tokenizers: Tokenizers,
-        clock: Clock,
-        *,
-        max_bytes: int,
-    ) -> None:
-        """`max_bytes`: longest answer that is read."""
-        self._sender = sender
-        self._captures = captures
-        self._replays = replays
-        self._models = models
-        self._tokenizers = tokenizers
-        self._clock = clock
-        self._max_bytes = max_bytes
+class Replayer(Struct):
+    """`max_bytes`: longest answer that is read."""
+
+    sender: Sender
+    captures: Captures
+    replays: ReplayStore
+    models: ModelRegistry
+    tokenizers: Tokenizers
+    clock: Clock
+    max_bytes: int
 
     async def ask(self, tenant: UUID, again: Recompiled, headers: Headers, key: UUID | None) -> dict[str, Any]:
         """The captured answer and the one of now, compared. `headers`: of whoever asks for the replay: their Authorization goes
         upstream where Mneme has no key of its own for it, unless it is a Mneme key. An upstream that fails is a finding, no
         error. Raises StoreUnavailable."""
         call = again.call
-        body = await self._captures.body(tenant, call.call_id, call.user_id)
+        body = await self.captures.body(tenant, call.call_id, call.user_id)
         was = ReplayedAnswer(
             call.status,
             answer_of(body[0], again.chat.dialect) if body is not None else None,
@@ -177,11 +167,11 @@ class Replayer:
             call.cached_tokens,
             call.error,
         )
-        replay, at = uuid7(self._clock.now()), self._clock.now()
+        replay, at = uuid7(self.clock.now()), self.clock.now()
         now, target = await self._heard(replay, again, headers)
         if now.status is not None and now.status < 300:
             cost = self._cost(again, now)
-            await self._replays.note_spend(tenant, call.user_id, call.call_id, replay, key, at, cost)
+            await self.replays.note_spend(tenant, call.user_id, call.call_id, replay, key, at, cost)
         return {"upstream": target.name} | difference(was, now)
 
     async def _heard(self, replay: UUID, again: Recompiled, headers: Headers) -> tuple[ReplayedAnswer, Target]:
@@ -201,14 +191,14 @@ class Replayer:
         parts: list[bytes] = []
         status, target, error = None, again.target, None
         try:
-            target, response = await self._sender.send(outgoing)
+            target, response = await self.sender.send(outgoing)
             status, size = response.status, 0
             try:
                 async for chunk in response.chunks:
                     parts.append(chunk)
                     size += len(chunk)
-                    if size > self._max_bytes:
-                        error = f"The answer is longer than {self._max_bytes} bytes; the rest was not read."
+                    if size > self.max_bytes:
+                        error = f"The answer is longer than {self.max_bytes} bytes; the rest was not read."
                         break
             finally:
                 await response.aclose()
@@ -234,7 +224,7 @@ class Replayer:
             prompt, completion = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
             cached = token_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
         else:
-            counter = self._tokenizers.for_model(answer.model or again.chat.model)
+            counter = self.tokenizers.for_model(answer.model or again.chat.model)
             prompt = again.compilation.audit["budget"]["client"] + again.compilation.tokens
             completion, cached = sum(counter.count(each.content or "") for each in answer.choices), None
         return ReplayedAnswer(heard.status, answer, heard.latency_ms, prompt, completion, cached, error)
@@ -245,8 +235,8 @@ class Replayer:
         return Cost(
             again.chat.model.replace("\0", "\ufffd"),
             *figures,
-            self._models.cost_microcents(model, *figures),
-            self._models.price(model) is not None,
+            self.models.cost_microcents(model, *figures),
+            self.models.price(model) is not None,
         )
 
 

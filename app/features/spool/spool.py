@@ -38,7 +38,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.errors import NotReady, SpoolUnavailable
-from app.features import Finding, writable
+from app.features import Finding, sync, writable
 from app.features.spool.journal import HEAD_BYTES, CallBegin, Codec, KeptCall, Kind, frames_of, gather
 from app.settings import Settings
 
@@ -340,7 +340,7 @@ class Spool:
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
                     left.unlink()
-        _sync(self.folder)
+        sync(self.folder)
         self.usage()
 
     # --- in ---------------------------------------------------------------------------------------------------------------
@@ -360,7 +360,7 @@ class Spool:
         failed = dict[Path, OSError]()
         for folder in [*folders, *([self._turns] if folders else [])]:
             try:
-                _sync(folder)
+                sync(folder)
             except OSError as error:
                 failed[folder] = error
         for each in items:
@@ -462,8 +462,8 @@ class Spool:
         grave = self._dead / waiting.user.hex
         grave.mkdir(exist_ok=True, mode=0o700)
         waiting.path.replace(grave / waiting.path.name)
-        _sync(grave)
-        _sync(self._dead)
+        sync(grave)
+        sync(self._dead)
 
     def erase(self, user: UUID) -> int:
         """Take away all that waits, or was set aside, of a user, and what his calls have left in the journals; how many calls
@@ -557,14 +557,6 @@ def _try(step: Callable[[], None], item: _Item) -> None:
             step()
         except (OSError, SpoolUnavailable) as error:
             item.error = error
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _write_all(fd: int, pieces: Sequence[bytes]) -> None:

@@ -258,21 +258,14 @@ class _Tally(Struct):
     users: set[UserRef] = field(default_factory=set)
 
 
-class Importer:
-    def __init__(
-        self,
-        sessions: Sessions,
-        history: History,
-        preparer: IntakePreparer,
-        spaces: SharedSpaces,
-        intake_check: IntakeCheck,
-    ) -> None:
-        """`intake_check`: of what is said to spaces, which others read."""
-        self._intake_check = intake_check
-        self._spaces = spaces
-        self._sessions = sessions
-        self._history = history
-        self._preparer = preparer
+class Importer(Struct):
+    """`intake_check`: of what is said to spaces, which others read."""
+
+    sessions: Sessions
+    history: History
+    preparer: IntakePreparer
+    spaces: SharedSpaces
+    intake_check: IntakeCheck
 
     async def run(self, scope: CallerScope, chunks: AsyncIterator[bytes]) -> Imported | list[dict[str, Any]]:
         """Store all lines, or say which are wrong: [{line, error}], counted from 1. Raises TooLarge over `MAX_LINES`."""
@@ -294,7 +287,7 @@ class Importer:
         places: dict[_Where, list[tuple[int, int]]] = {}
         member: dict[UserRef, set[str]] = {}
         wrong: list[dict[str, Any]] = []
-        now, at, lines = self._preparer.now(), 0, 0
+        now, at, lines = self.preparer.now(), 0, 0
         async for number, line in _numbered_lines(chunks):
             lines += 1
             if lines > MAX_LINES:
@@ -306,10 +299,10 @@ class Importer:
                     check_time(read.created_at, now)
                 if read.space is not None:
                     if user not in member:
-                        member[user] = {each.name for each in await self._spaces.of(scope.tenant, user.id)}
+                        member[user] = {each.name for each in await self.spaces.of(scope.tenant, user.id)}
                     if read.space not in member[user]:
                         raise no_such_space(read.space)
-                    self._intake_check.check(
+                    self.intake_check.check(
                         plain_text(MessageIn(role=read.role, content=read.content)) or "", param="content"
                     )
             except (MnemeError, ValidationError) as error:
@@ -331,24 +324,24 @@ class Importer:
         tally: _Tally,
     ) -> None:
         owner, name = where.user, where.session
-        known = await self._sessions.resolve(scope.tenant, name, owner.id)
+        known = await self.sessions.resolve(scope.tenant, name, owner.id)
         if where.space is not None:
             own = known[0].session_id if known else ids.session_id(scope.tenant, owner.id, name)
             owner, name = owner_of(scope.tenant, where.space), said_in(own)
-            known = await self._sessions.resolve(scope.tenant, name, owner.id)
+            known = await self.sessions.resolve(scope.tenant, name, owner.id)
         progress = _Progress(known[0] if known else NewSession(external=name))
         for batch in _batches(places):
             lines = [_read(_slice(file, *place)) for place in batch]
             said = await self._place(scope, owner, lines, progress)
             if isinstance(progress.session, NewSession):
                 progress.session = NewSession(external=name, began_at=said[0].created_at)
-            messages = await self._preparer.messages(said)
+            messages = await self.preparer.messages(said)
             noted = None
             if where.space is not None:
                 session = ids.session_id(scope.tenant, owner.id, name)
                 spoken = [each.message_id for each in messages]
-                noted = self._spaces.saying(scope.tenant, where.user.id, where.space, spoken, MESSAGE, session)
-            added = await self._history.append(scope.tenant, owner, progress.session, messages, within=noted)
+                noted = self.spaces.saying(scope.tenant, where.user.id, where.space, spoken, MESSAGE, session)
+            added = await self.history.append(scope.tenant, owner, progress.session, messages, within=noted)
             progress.session = added.session
             tally.imported += len(added.placed)
             tally.duplicates += added.duplicates
@@ -376,7 +369,7 @@ class Importer:
                     (t for i, t in known if i == ids.message_id(session, progress.ordinal, line.role, text, t)), None
                 )
             if at is None:
-                at = progress.last + _STEP if progress.last is not None else self._preparer.now()
+                at = progress.last + _STEP if progress.last is not None else self.preparer.now()
             ordinal = progress.ordinal
             if line.created_at is not None:
                 # Not its place: the same line is the same message in another file, or another part of one.
@@ -393,7 +386,7 @@ class Importer:
             return {}
         texts = [plain_text(MessageIn(role=each.role, content=each.content)) for each in lines if not each.created_at]
         wanted = [content_hash(text) for text in texts if text]
-        return await self._history.times_of(scope.tenant, progress.session, wanted) if wanted else {}
+        return await self.history.times_of(scope.tenant, progress.session, wanted) if wanted else {}
 
 
 async def _numbered_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
