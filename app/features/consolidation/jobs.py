@@ -218,17 +218,9 @@ class SessionKeeper(Struct):
         except Stale:
             log.info("a compaction is void: something was forgotten meanwhile", extra={"session": str(job.session)})
             return
-        log.info(
-            "a session was compacted",
-            extra={
-                "session": str(job.session),
-                "messages": done.messages,
-                "removed_tokens": done.removed_tokens,
-                "summary_tokens": done.summary_tokens,
-                "ratio": round(done.ratio, 2),
-                "method": done.method,
-            },
-        )
+        names = ("messages", "removed_tokens", "summary_tokens", "ratio", "method")
+        figures = {name: getattr(done, name) for name in names} | {"ratio": round(done.ratio, 2)}
+        log.info("a session was compacted", extra={"session": str(job.session)} | figures)
 
     def _window(self, state: SessionState, target: int | None) -> CompactionWindow | None:
         if target is None and not needs_compaction(_active(state), state.context_window):
@@ -289,15 +281,7 @@ def remembered(
         turn_id=last.message_id,
         turn_index=last.turn_index,
         source_message_ids=[each.message_id for each in messages[:MAX_SOURCES]],
-        sources=[
-            {
-                "session": state.name,
-                "session_id": str(job.session),
-                "message_id": str(each.message_id),
-                "turn_index": each.turn_index,
-            }
-            for each in messages[:MAX_SOURCES]
-        ],
+        sources=[_source(state.name, job.session, each) for each in messages[:MAX_SOURCES]],
         confidence=SUMMARY_CONFIDENCE,
         confidence_factors=drawn_factors(SUMMARY_CONFIDENCE, {}),
         importance=SUMMARY_IMPORTANCE,
@@ -506,7 +490,7 @@ class Consolidator(Struct):
         origin |= dict.fromkeys(patterns.messages)
         # Without their quotations: these may say more than the fact, and something that is forgotten later.
         sources = [{k: v for k, v in source.items() if k != "quote"} for fact in facts for source in fact.sources]
-        sources += [_source(each) for each in messages]
+        sources += [_source(each.session_name, each.session_id, each) for each in messages]
         details = {
             "key": due.key,
             "scope_type": due.scope,
@@ -642,10 +626,10 @@ def _summaries(drawn: Sequence[ConsolidatedMemory], scope: SummaryScope) -> dict
     return found
 
 
-def _source(text: Text) -> dict[str, Any]:
+def _source(name: str, session: UUID, said: SessionMessage | Text) -> dict[str, Any]:
     return {
-        "session": text.session_name,
-        "session_id": str(text.session_id),
-        "message_id": str(text.message_id),
-        "turn_index": text.turn_index,
+        "session": name,
+        "session_id": str(session),
+        "message_id": str(said.message_id),
+        "turn_index": said.turn_index,
     }

@@ -231,16 +231,8 @@ class Consolidated(Struct, frozen=True):
             raise Stale
 
     async def summarise(self, session: UUID, text: str | None, tokens: int, vector: Vector | None) -> None:
-        packed = None if vector is None else halfvec(vector)
-        await self._run(
-            "summarise",
-            session,
-            text,
-            tokens,
-            packed,
-            self.drawing.now,
-            self.drawing.space if packed is not None else None,
-        )
+        packed, space = (halfvec(vector), self.drawing.space) if vector is not None else (None, None)
+        await self._run("summarise", session, text, tokens, packed, self.drawing.now, space)
 
     async def clear_working(self, session: UUID) -> None:
         """A session that has ended needs no working memory."""
@@ -261,13 +253,13 @@ class Consolidated(Struct, frozen=True):
     ) -> None:
         """Let a summary stand for messages (seed 000 §7.3, steps 4 to 6). `content`: of the synthetic message. Raises
         `Stale` where another one stands for some of them already."""
-        await self._run("add_summary_message", session, done.summary_id, content, done.summary_tokens, self.drawing.now)
-        times = [each.created_at for each in messages]
-        marked: int = await self.drawing.connection.fetchval(
-            self.drawing.sql["consolidation.compact"],
-            self.drawing.tenant, self.drawing.user, session, [each.message_id for each in messages], min(times), max(times),
-            done.summary_id,
-        )  # fmt: skip
+        on = self.drawing
+        await self._run("add_summary_message", session, done.summary_id, content, done.summary_tokens, on.now)
+        times, taken = [each.created_at for each in messages], [each.message_id for each in messages]
+        stretch = (taken, min(times), max(times), done.summary_id)
+        marked: int = await on.connection.fetchval(
+            on.sql["consolidation.compact"], on.tenant, on.user, session, *stretch
+        )
         if marked != len(messages):
             raise Stale
         await self._run(
@@ -278,9 +270,8 @@ class Consolidated(Struct, frozen=True):
         await self._run("take_tokens", session, done.removed_tokens)
         await self._run("new_epoch", session)
         # Last: it is one row for everybody.
-        await self.drawing.connection.execute(
-            self.drawing.sql["consolidation.count_compaction"], done.at, done.removed_tokens, done.summary_tokens
-        )
+        counted = (done.at, done.removed_tokens, done.summary_tokens)
+        await on.connection.execute(on.sql["consolidation.count_compaction"], *counted)
 
     async def hold(self, version: int, facts: Sequence[UUID], messages: Sequence[UUID]) -> None:
         """None of these is forgotten or superseded from here on. Raises `Stale` where one was since `version`."""
@@ -297,12 +288,10 @@ class Consolidated(Struct, frozen=True):
     async def retire(self, session: UUID) -> None:
         """Of a session's summaries that are not in force any more only the last is kept, without its vectors: the others go in
         their time, as what has expired does. (A session that goes on for years is summarised anew every day.)"""
-        sql, connection = self.drawing.sql, self.drawing.connection
-        former = await connection.fetch(
-            sql["consolidation.retire_summaries"], self.drawing.tenant, self.drawing.user, session
-        )
+        on = self.drawing
+        former = await on.connection.fetch(on.sql["consolidation.retire_summaries"], on.tenant, on.user, session)
         gone = [each["memory_id"] for each in former]
-        await connection.execute(sql["memories.drop_vectors"], self.drawing.tenant, self.drawing.user, gone)
+        await on.connection.execute(on.sql["memories.drop_vectors"], on.tenant, on.user, gone)
 
     async def confirm(self, facts: Sequence[UUID], by: float, up_to: float) -> None:
         """These memories are a little surer."""

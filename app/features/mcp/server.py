@@ -376,14 +376,10 @@ def _said(found: Told) -> bool:
 
 
 def _memory(row: Told) -> Told:
-    shown = {
-        "memory" if row.get("space") is None else "item": row["id"],
-        "kind": row["kind"],
-        "text": row["text"],
-        "status": row["status"],
-        "tags": row["tags"],
-    }
     shared = {"space": row["space"]} if row.get("space") is not None else {}
+    shown = {"item" if shared else "memory": row["id"]} | {
+        name: row[name] for name in ("kind", "text", "status", "tags")
+    }
     return shown | shared | {"created_at": row["created_at"]}
 
 
