@@ -235,22 +235,17 @@ class ConflictPage(BaseModel):
 
 
 def conflicts_router(gate: Gate, conflicts: ConflictStore) -> APIRouter:
-    routes = _Routes(conflicts)
-    router = gate.router("conflicts")
-    router.add_api_route("/conflicts", routes.listing, methods=["GET"], response_model=ConflictPage)
-    router.add_api_route("/conflicts/{conflict_id}", routes.get, methods=["GET"], response_model=ConflictOut)
-    router.add_api_route(
-        "/conflicts/{conflict_id}/resolve", routes.resolve, methods=["POST"], response_model=ConflictOut
-    )
-    return router
-
-
-class _Routes:
-    def __init__(self, conflicts: ConflictStore) -> None:
-        self._conflicts = conflicts
+    async def _named(scope: CallerScope, text: str) -> LoggedConflict:
+        conflict = ids.issued(text)
+        named = scope.named()
+        found = None
+        if conflict is not None:
+            found = await conflicts.one(scope.tenant, conflict, named.id if named else None)
+        if found is None:
+            raise NotFound("There is no such conflict.")
+        return found
 
     async def listing(
-        self,
         scope: Admitted,
         user: Annotated[Name | None, Query(description="Of this user only.")] = None,
         status: Literal["open", "resolved"] | None = None,
@@ -262,7 +257,7 @@ class _Routes:
         """List contradictions, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
         named = scope.named(user)
-        rows = await self._conflicts.page(
+        rows = await conflicts.page(
             scope.tenant,
             named.id if named else None,
             status=status,
@@ -274,28 +269,24 @@ class _Routes:
         page, following = paged(rows, limit, lambda row: (row.created_at, row.conflict_id))
         return ConflictPage(conflicts=[conflict_out(row) for row in page], next=following)
 
-    async def get(self, scope: Admitted, conflict_id: str) -> ConflictOut:
+    async def get(scope: Admitted, conflict_id: str) -> ConflictOut:
         """Read a contradiction: both sides, and what became of it."""
-        return conflict_out(await self._one(scope, conflict_id))
+        return conflict_out(await _named(scope, conflict_id))
 
-    async def resolve(self, scope: Admitted, conflict_id: str, body: Resolution) -> ConflictOut:
+    async def resolve(scope: Admitted, conflict_id: str, body: Resolution) -> ConflictOut:
         """Decide an open contradiction. What stands is in force afterwards, what does not is invalidated or superseded. 409: it
         is resolved already."""
-        found = await self._one(scope, conflict_id)
-        await self._conflicts.resolve(
+        found = await _named(scope, conflict_id)
+        await conflicts.resolve(
             scope.tenant, found.user_id, found.conflict_id, body.keep, memory=body.memory_id, note=body.note
         )
-        return await self.get(scope, conflict_id)
+        return await get(scope, conflict_id)
 
-    async def _one(self, scope: CallerScope, text: str) -> LoggedConflict:
-        conflict = ids.issued(text)
-        named = scope.named()
-        found = None
-        if conflict is not None:
-            found = await self._conflicts.one(scope.tenant, conflict, named.id if named else None)
-        if found is None:
-            raise NotFound("There is no such conflict.")
-        return found
+    router = gate.router("conflicts")
+    router.add_api_route("/conflicts", listing, methods=["GET"], response_model=ConflictPage)
+    router.add_api_route("/conflicts/{conflict_id}", get, methods=["GET"], response_model=ConflictOut)
+    router.add_api_route("/conflicts/{conflict_id}/resolve", resolve, methods=["POST"], response_model=ConflictOut)
+    return router
 
 
 def conflict_out(row: LoggedConflict) -> ConflictOut:

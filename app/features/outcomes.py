@@ -184,95 +184,88 @@ class OutcomeDeleted(BaseModel):
 
 
 def outcomes_router(gate: Gate, outcomes: Outcomes, captures: Captures) -> APIRouter:
-    routes = _Routes(outcomes, captures)
-    router = gate.router("outcomes")
-    router.add_api_route("/outcomes", routes.listing, methods=["GET"], response_model=OutcomePage)
-    router.add_api_route("/outcomes", routes.rate, methods=["POST"], response_model=OutcomeOut)
-    router.add_api_route("/outcomes/report", routes.report, methods=["GET"], response_model=ReportPage)
-    router.add_api_route("/outcomes/{call_id}", routes.get, methods=["GET"], response_model=OutcomeOut)
-    router.add_api_route("/outcomes/{call_id}", routes.delete, methods=["DELETE"], response_model=OutcomeDeleted)
-    return router
+    async def _memories(scope: CallerScope, call: UUID, owner: UUID) -> list[UUID]:
+        """The memories in the prompt: those chosen for the turn, and those of earlier blocks that still stood there."""
+        compiled = await captures.compilation(scope.tenant, call, owner)
+        if compiled is None:
+            return []
+        found = [UUID(str(memory)) for memory, _ in used_memories(compiled.audit)]
+        blocks = compiled.audit.get("live_blocks")
+        if blocks and compiled.session_id is not None:
+            found += await outcomes.block_items(scope.tenant, owner, compiled.session_id, call, int(blocks))
+        return list(dict.fromkeys(found))
 
+    async def _owner(scope: CallerScope, call: UUID) -> UUID:
+        named = scope.named()
+        owner = await outcomes.owner(scope.tenant, call, named.id if named is not None else None)
+        if owner is None:
+            raise NotFound("There is no such call.", param="call")
+        return owner
 
-class _Routes:
-    def __init__(self, outcomes: Outcomes, captures: Captures) -> None:
-        self._outcomes = outcomes
-        self._captures = captures
+    async def _one(scope: CallerScope, call: UUID, owner: UUID) -> OutcomeOut:
+        rows = await outcomes.page(scope.tenant, owner, call=call)
+        if not rows:
+            raise NotFound("Nothing was said of this answer.")
+        return rows[0]
 
-    async def rate(self, scope: Admitted, response: Response, body: OutcomeIn) -> OutcomeOut:
+    async def rate(scope: Admitted, response: Response, body: OutcomeIn) -> OutcomeOut:
         """Say what an answer was worth (201; 200 where something was said of it before: the last word counts). Each memory
         that stood in its prompt becomes more or less important by up to 0.1, within 0 to 1."""
         call = find_call(body.call)
-        owner = await self._owner(scope, call)
-        known = await self._outcomes.rate(
+        owner = await _owner(scope, call)
+        known = await outcomes.rate(
             scope.tenant,
             owner,
             call,
             score=body.worth,
             comment=body.comment,
             metadata=body.metadata,
-            memories=await self._memories(scope, call, owner),
+            memories=await _memories(scope, call, owner),
         )
         if known is None:
             raise NotFound("There is no such call.", param="call")
         response.status_code = 200 if known else 201
-        return await self._one(scope, call, owner)
+        return await _one(scope, call, owner)
 
-    async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> OutcomePage:
+    async def listing(scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> OutcomePage:
         """List outcomes, of one user or of all, the latest calls first."""
         (before,) = decode_cursor(cursor, (UUID,)) or (None,)
         named = scope.named()
-        rows = await self._outcomes.page(scope.tenant, named.id if named else None, before=before, limit=limit + 1)
+        rows = await outcomes.page(scope.tenant, named.id if named else None, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.call,))
         return OutcomePage(outcomes=page, next=following)
 
-    async def get(self, scope: Admitted, call_id: str) -> OutcomeOut:
+    async def get(scope: Admitted, call_id: str) -> OutcomeOut:
         """Read what an answer was worth."""
         call = find_call(call_id)
-        return await self._one(scope, call, await self._owner(scope, call))
+        return await _one(scope, call, await _owner(scope, call))
 
-    async def delete(self, scope: Admitted, call_id: str) -> OutcomeDeleted:
+    async def delete(scope: Admitted, call_id: str) -> OutcomeDeleted:
         """Take back what was said of an answer; the importance of its memories goes back as well."""
         call = find_call(call_id)
-        owner = await self._owner(scope, call)
-        if not await self._outcomes.rate(scope.tenant, owner, call, score=None):
+        owner = await _owner(scope, call)
+        if not await outcomes.rate(scope.tenant, owner, call, score=None):
             raise NotFound("Nothing was said of this answer.")
         return OutcomeDeleted(call=call, deleted=True)
 
-    async def report(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> ReportPage:
+    async def report(scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> ReportPage:
         """For each memory, of one user or of all: answers with it in their prompt against the same user's answers without
         it, most answers first."""
         after = decode_cursor(cursor, (int, UUID))
         named = scope.named()
-        rows = await self._outcomes.report(
+        rows = await outcomes.report(
             scope.tenant, named.id if named else None, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.answers_with.answers, row.id))
         return ReportPage(memories=page, next=following)
 
-    async def _memories(self, scope: CallerScope, call: UUID, owner: UUID) -> list[UUID]:
-        """The memories in the prompt: those chosen for the turn, and those of earlier blocks that still stood there."""
-        compiled = await self._captures.compilation(scope.tenant, call, owner)
-        if compiled is None:
-            return []
-        found = [UUID(str(memory)) for memory, _ in used_memories(compiled.audit)]
-        blocks = compiled.audit.get("live_blocks")
-        if blocks and compiled.session_id is not None:
-            found += await self._outcomes.block_items(scope.tenant, owner, compiled.session_id, call, int(blocks))
-        return list(dict.fromkeys(found))
-
-    async def _owner(self, scope: CallerScope, call: UUID) -> UUID:
-        named = scope.named()
-        owner = await self._outcomes.owner(scope.tenant, call, named.id if named is not None else None)
-        if owner is None:
-            raise NotFound("There is no such call.", param="call")
-        return owner
-
-    async def _one(self, scope: CallerScope, call: UUID, owner: UUID) -> OutcomeOut:
-        rows = await self._outcomes.page(scope.tenant, owner, call=call)
-        if not rows:
-            raise NotFound("Nothing was said of this answer.")
-        return rows[0]
+    router = gate.router("outcomes")
+    router.add_api_route("/outcomes", listing, methods=["GET"], response_model=OutcomePage)
+    router.add_api_route("/outcomes", rate, methods=["POST"], response_model=OutcomeOut)
+    router.add_api_route("/outcomes/report", report, methods=["GET"], response_model=ReportPage)
+    router.add_api_route("/outcomes/{call_id}", get, methods=["GET"], response_model=OutcomeOut)
+    router.add_api_route("/outcomes/{call_id}", delete, methods=["DELETE"], response_model=OutcomeDeleted)
+    return router
 
 
 def _word(score: float) -> Word:
