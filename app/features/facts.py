@@ -250,26 +250,13 @@ class Profile(BaseModel):
 
 
 def facts_router(gate: Gate, facts: Facts, intake_check: IntakeCheck) -> APIRouter:
-    routes = _Routes(facts, intake_check)
-    router = gate.router("facts")
-    one = "/users/{user}/facts/{key}"
-    router.add_api_route("/users/{user}/facts", routes.listing, methods=["GET"], response_model=FactPage)
-    router.add_api_route(one, routes.get, methods=["GET"], response_model=FactOut)
-    router.add_api_route(one, routes.put, methods=["PUT"], response_model=FactOut)
-    router.add_api_route(one, routes.rate, methods=["PATCH"], response_model=FactOut)
-    router.add_api_route(one, routes.delete, methods=["DELETE"], response_model=FactDeleted)
-    router.add_api_route(f"{one}/history", routes.history, methods=["GET"], response_model=FactChangePage)
-    router.add_api_route("/users/{user}/profile", routes.profile, methods=["GET"], response_model=Profile)
-    return router
-
-
-class _Routes:
-    def __init__(self, facts: Facts, intake_check: IntakeCheck) -> None:
-        self._facts = facts
-        self._intake_check = intake_check
+    async def _named(scope: Admitted, user: str, key: str, category: str | None) -> FactOut:
+        found = await facts.one(scope.tenant, scope.user(user).id, key, category)
+        if found is None:
+            raise NotFound("There is no such fact.")
+        return found
 
     async def listing(
-        self,
         scope: Admitted,
         user: Segment,
         category: Annotated[Category | None, Query(description="Of this category only.")] = None,
@@ -281,7 +268,7 @@ class _Routes:
     ) -> FactPage:
         """List a user's facts, by category and key."""
         after = decode_cursor(cursor, (str, str))
-        rows = await self._facts.page(
+        rows = await facts.page(
             scope.tenant,
             scope.user(user).id,
             category=category,
@@ -289,24 +276,24 @@ class _Routes:
             limit=limit + 1,
             holding=_json(value),
         )
-        if not rows and not await self._facts.has_user(scope.tenant, scope.user(user).id):
+        if not rows and not await facts.has_user(scope.tenant, scope.user(user).id):
             raise NotFound("There is no such user.")
         page, following = paged(rows, limit, lambda row: (row.category, row.key))
         return FactPage(facts=page, next=following)
 
-    async def get(self, scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactOut:
+    async def get(scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactOut:
         """Read a fact. 409: several categories have this key, and none is named."""
-        return await self._named(scope, user, key, category)
+        return await _named(scope, user, key, category)
 
-    async def put(self, scope: Admitted, response: Response, user: Segment, key: Key, body: FactIn) -> FactOut:
+    async def put(scope: Admitted, response: Response, user: Segment, key: Key, body: FactIn) -> FactOut:
         """Say what is so: a new fact (201), or another value of one that is there (200). It holds until something else is
         said."""
         if body.value is None:
             raise BadRequest("A fact has a value; DELETE takes it away.", param="value")
         if len(orjson.dumps(body.value)) > MAX_VALUE_BYTES:
             raise BadRequest(f"A value has at most {MAX_VALUE_BYTES} bytes.", param="value")
-        self._intake_check.check_fact(key, body.value)
-        found, created = await self._facts.put(
+        intake_check.check_fact(key, body.value)
+        found, created = await facts.put(
             scope.tenant, scope.user(user), key, body.value, category=body.category, confidence=body.confidence
         )
         if created:
@@ -314,25 +301,24 @@ class _Routes:
         return found
 
     async def rate(
-        self, scope: Admitted, user: Segment, key: Key, body: FactRating, category: CategoryQuery = None
+        scope: Admitted, user: Segment, key: Key, body: FactRating, category: CategoryQuery = None
     ) -> FactOut:
         """Say how far a fact is to be believed."""
-        held = await self._named(scope, user, key, category)
+        held = await _named(scope, user, key, category)
         owner = scope.user(user).id
-        if not await self._facts.rate(scope.tenant, owner, held.id, body.confidence):
+        if not await facts.rate(scope.tenant, owner, held.id, body.confidence):
             raise NotFound("There is no such fact.")
-        return await self._named(scope, user, key, held.category)
+        return await _named(scope, user, key, held.category)
 
-    async def delete(self, scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactDeleted:
+    async def delete(scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactDeleted:
         """Take a fact away, with the words of its history; it comes back only if it is said again. The memories that it
         came from stay: forget those under /api/v1/memories."""
-        held = await self._named(scope, user, key, category)
-        if not await self._facts.delete(scope.tenant, scope.user(user).id, held.id):
+        held = await _named(scope, user, key, category)
+        if not await facts.delete(scope.tenant, scope.user(user).id, held.id):
             raise NotFound("There is no such fact.")
         return FactDeleted(id=held.id, deleted=True)
 
     async def history(
-        self,
         scope: Admitted,
         user: Segment,
         key: Key,
@@ -344,7 +330,7 @@ class _Routes:
         (after,) = decode_cursor(cursor, (int,)) or (0,)
         if after < 0:
             raise BadRequest("This cursor is not one that this list gave out.", param="cursor")
-        rows = await self._facts.history(
+        rows = await facts.history(
             scope.tenant, scope.user(user).id, key, category=category, after=after, limit=limit + 1
         )
         if not rows and not after:
@@ -352,19 +338,24 @@ class _Routes:
         following = encode_cursor([after + limit]) if len(rows) > limit else None
         return FactChangePage(changes=rows[:limit], next=following)
 
-    async def profile(self, scope: Admitted, user: Segment) -> Profile:
+    async def profile(scope: Admitted, user: Segment) -> Profile:
         """Read the persona of a user (at most 1,000 facts)."""
         owner = scope.user(user)
-        found = await self._facts.profile(scope.tenant, owner.id)
-        if not found and not await self._facts.has_user(scope.tenant, owner.id):
+        found = await facts.profile(scope.tenant, owner.id)
+        if not found and not await facts.has_user(scope.tenant, owner.id):
             raise NotFound("There is no such user.")
         return Profile(user=owner.external, profile=found)
 
-    async def _named(self, scope: Admitted, user: str, key: str, category: str | None) -> FactOut:
-        found = await self._facts.one(scope.tenant, scope.user(user).id, key, category)
-        if found is None:
-            raise NotFound("There is no such fact.")
-        return found
+    router = gate.router("facts")
+    one = "/users/{user}/facts/{key}"
+    router.add_api_route("/users/{user}/facts", listing, methods=["GET"], response_model=FactPage)
+    router.add_api_route(one, get, methods=["GET"], response_model=FactOut)
+    router.add_api_route(one, put, methods=["PUT"], response_model=FactOut)
+    router.add_api_route(one, rate, methods=["PATCH"], response_model=FactOut)
+    router.add_api_route(one, delete, methods=["DELETE"], response_model=FactDeleted)
+    router.add_api_route(f"{one}/history", history, methods=["GET"], response_model=FactChangePage)
+    router.add_api_route("/users/{user}/profile", profile, methods=["GET"], response_model=Profile)
+    return router
 
 
 def _json(text: str | None) -> Any:
