@@ -1,23 +1,24 @@
 """What the core does without: features, each in a folder of its own.
 
-A feature is a subclass of `Feature`, and overrides the hooks by which it takes part: those of the base do nothing. `registry`
-knows which there are, and loads those that the settings ask for; no feature knows another. The class stands in the folder's
-`__init__`, as `FEATURE`, and imports next to nothing: what a hook needs it imports itself.
+A feature is a subclass of `Feature`, and overrides the hooks by which it takes part: those of the base do nothing. `load` makes
+those that the settings ask for; no feature knows another. The class stands in the folder's `__init__`, as `FEATURE`, and
+imports next to nothing: what a hook needs it imports itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
-from app.errors import NotReady
+from app.errors import BadBody, NotReady
 from app.optional import imported, is_there, require
 from app.settings import Settings
 
@@ -54,6 +55,19 @@ if TYPE_CHECKING:
     from app.store.queries import Queries
     from app.store.turns import TurnStore
     from app.tasks import Supervisor
+
+
+log = logging.getLogger("mneme")
+
+T = TypeVar("T")
+
+
+def parsed(payload: bytes, shape: type[T]) -> T:
+    """A job's payload. Raises BadBody: what cannot be read now cannot be read later."""
+    try:
+        return json.decode(payload, type=shape)
+    except DecodeError as error:
+        raise BadBody("This job's payload cannot be read.") from error
 
 
 class CallPath(Struct, frozen=True):
@@ -113,6 +127,15 @@ def writable(folder: Path) -> bool:
             return True
     except OSError:
         return False
+
+
+def sync(folder: Path) -> None:
+    """The names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 class Around:
@@ -246,11 +269,7 @@ class Feature:
         return None
 
 
-# --- Which features there are, which of them the settings ask for, and how all of those are asked.
-
-log = logging.getLogger("mneme")
-
-T = TypeVar("T")
+# --- which there are, which the settings ask for, and how all of those are asked -----------------------------------------
 
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",

@@ -34,7 +34,6 @@ from app.features import Process
 from app.gateway.addon import Addon
 from app.settings import Settings
 from app.store.captures import (
-    CallDetail,
     CallFilter,
     Captures,
     ShownItem,
@@ -187,36 +186,8 @@ def calls_router(
     gate: Gate, captures: Captures, sessions: Sessions, knowing: ResolutionStore, addon: Addon | None = None
 ) -> APIRouter:
     """The routes of /api/v1/calls. `addon`: whose part in a call is explained with it."""
-    routes = _Routes(captures, sessions, knowing, addon)
-    router = gate.router("calls")
-    binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
-    router.add_api_route("/calls", routes.listing, methods=["GET"], response_model=CallPage)
-    router.add_api_route("/calls/{call_id}", routes.get, methods=["GET"], response_model=CallDetailOut)
-    router.add_api_route("/calls/{call_id}", routes.label, methods=["PATCH"], response_model=CallDetailOut)
-    router.add_api_route(
-        "/calls/{call_id}/request", routes.request, methods=["GET"], response_class=Response, responses=binary
-    )
-    router.add_api_route("/calls/{call_id}/raw", routes.raw, methods=["GET"], response_class=Response, responses=binary)
-    router.add_api_route("/calls/{call_id}/context", routes.context, methods=["GET"], response_model=ContextOut)
-    router.add_api_route(
-        "/calls/{call_id}/events",
-        routes.events,
-        methods=["GET"],
-        response_model=StreamEventPage,
-        response_model_exclude_none=False,
-    )
-    return router
-
-
-class _Routes:
-    def __init__(self, captures: Captures, sessions: Sessions, knowing: ResolutionStore, addon: Addon | None) -> None:
-        self._captures = captures
-        self._sessions = sessions
-        self._knowing = knowing
-        self._addon = addon
 
     async def listing(
-        self,
         scope: Admitted,
         user: Annotated[Name | None, Query(description="Of this user only.")] = None,
         session: Annotated[Name | None, Query(description="Of this session only.")] = None,
@@ -237,7 +208,7 @@ class _Routes:
     ) -> CallPage:
         """List calls, newest first."""
         (before,) = decode_cursor(cursor, (UUID,)) or (None,)
-        owner, within = await owner_and_session(self._sessions, scope, session, user)
+        owner, within = await owner_and_session(sessions, scope, session, user)
         wanted = CallFilter(
             session=within,
             model=model,
@@ -251,35 +222,31 @@ class _Routes:
             min_latency_ms=min_latency_ms,
             legs=legs,
         )
-        rows = await self._captures.page(scope.tenant, owner, wanted, before=before, limit=limit + 1)
+        rows = await captures.page(scope.tenant, owner, wanted, before=before, limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.call_id,))
-        return CallPage(calls=[CallOut.model_validate(_fields(row)) for row in page], next=following)
+        return CallPage(calls=[CallOut.model_validate(_fields(row, CallOut)) for row in page], next=following)
 
-    async def get(self, scope: Admitted, call_id: str) -> CallDetailOut:
+    async def get(scope: Admitted, call_id: str) -> CallDetailOut:
         """Read a call: what was asked of whom, how it went, what it cost."""
-        found = await self._captures.one(scope.tenant, find_call(call_id), _owner(scope))
+        found = await captures.one(scope.tenant, find_call(call_id), _owner(scope))
         if found is None:
             raise NotFound("There is no such call.")
-        legs = [_leg(each) for each in await self._captures.legs(scope.tenant, found)]
-        return CallDetailOut.model_validate(_fields(found) | _detail(found) | {"legs": legs})
+        legs = [_leg(each) for each in await captures.legs(scope.tenant, found)]
+        return CallDetailOut.model_validate(_fields(found, CallDetailOut) | {"legs": legs})
 
-    async def label(self, scope: Admitted, call_id: str, body: LabelsIn) -> CallDetailOut:
+    async def label(scope: Admitted, call_id: str, body: LabelsIn) -> CallDetailOut:
         """Label a call: sets of calls are chosen by their labels, for cassettes and regression replays."""
-        if not await self._captures.label(scope.tenant, find_call(call_id), _owner(scope), body.labels):
+        if not await captures.label(scope.tenant, find_call(call_id), _owner(scope), body.labels):
             raise NotFound("There is no such call.")
-        return await self.get(scope, call_id)
+        return await get(scope, call_id)
 
     async def request(
-        self,
         scope: Admitted,
         call_id: str,
         sent: Annotated[bool, Query(description="As it went upstream, rather than as it came in.")] = False,
     ) -> Response:
         """The request's body, to the byte."""
-        return await self._request(scope, call_id, sent=sent)
-
-    async def _request(self, scope: CallerScope, call_id: str, *, sent: bool) -> Response:
-        parts = await self._captures.request(scope.tenant, find_call(call_id), _owner(scope), sent=sent)
+        parts = await captures.request(scope.tenant, find_call(call_id), _owner(scope), sent=sent)
         if parts is None:
             raise NotFound("There is no such call.")
         if parts.sha256 is None:
@@ -290,7 +257,6 @@ class _Routes:
             raise MnemeError(f"{error}.", code="capture_mismatch") from error
 
     async def raw(
-        self,
         scope: Admitted,
         call_id: str,
         part: Annotated[
@@ -299,46 +265,65 @@ class _Routes:
     ) -> Response:
         """A body of the call, to the byte: the answer's, unless the request's is asked for."""
         if part != "response":
-            return await self._request(scope, call_id, sent=part == "sent")
-        found = await self._captures.body(scope.tenant, find_call(call_id), _owner(scope))
+            return await request(scope, call_id, sent=part == "sent")
+        found = await captures.body(scope.tenant, find_call(call_id), _owner(scope))
         if found is None:
             raise NotFound("Of this call no answer was captured.")
         return _bytes(found[0], truncated=found[1])
 
-    async def context(self, scope: Admitted, call_id: str) -> ContextOut:
+    async def context(scope: Admitted, call_id: str) -> ContextOut:
         """How the call's context was compiled: each item that was considered, its score's parts, and where it comes from."""
         call = find_call(call_id)
-        found = await self._captures.compilation(scope.tenant, call, _owner(scope))
+        found = await captures.compilation(scope.tenant, call, _owner(scope))
         if found is None:
             raise NotFound("For this call no context was compiled.")
         wanted = {source: [UUID(each) for each in each_ids] for source, each_ids in shown_texts(found.audit).items()}
         explained = expand(found.audit)
         said = {UUID(each["message_id"]) for item in explained["items"] for each in item["provenance"]}
-        shown = await self._captures.shown(
+        shown = await captures.shown(
             scope.tenant, found.user_id, messages=[*{*wanted["message"], *said}], memories=wanted["memory"]
         )
         for item in explained["items"]:
             _complete(item, shown)
         if quoted := quoted_memories(explained):
-            claims = await self._knowing.claims(scope.tenant, found.user_id, quoted)
+            claims = await knowing.claims(scope.tenant, found.user_id, quoted)
             fill(explained, {each.memory_id: each.value for each in claims})
-        if (addon := self._addon) is not None and (part := explained.get(addon.name)) is not None:
+        if addon is not None and (part := explained.get(addon.name)) is not None:
             explained[addon.name] = addon.shown(part)
         return ContextOut.model_validate(explained | {"call_id": call, "session_id": found.session_id})
 
     async def events(
-        self, scope: Admitted, call_id: str, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
+        scope: Admitted, call_id: str, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None
     ) -> StreamEventPage:
         """The answer's stream, event by event, with the time of each."""
         (after,) = decode_cursor(cursor, (int,)) or (0,)
         if after < 0:
             raise BadRequest("This cursor is not one that this list gave out.", param="cursor")
-        found = await self._captures.events(scope.tenant, find_call(call_id), _owner(scope), after=after, limit=limit)
+        found = await captures.events(scope.tenant, find_call(call_id), _owner(scope), after=after, limit=limit)
         if found is None:
             raise NotFound("Of this call no answer was captured.")
         events, total = found
         following = encode_cursor([after + limit]) if after + limit < total else None
         return StreamEventPage(events=[_event(each) for each in events], next=following)
+
+    router = gate.router("calls")
+    binary: dict[int | str, dict[str, Any]] = {200: {"content": {"application/octet-stream": {}}}}
+    router.add_api_route("/calls", listing, methods=["GET"], response_model=CallPage)
+    router.add_api_route("/calls/{call_id}", get, methods=["GET"], response_model=CallDetailOut)
+    router.add_api_route("/calls/{call_id}", label, methods=["PATCH"], response_model=CallDetailOut)
+    router.add_api_route(
+        "/calls/{call_id}/request", request, methods=["GET"], response_class=Response, responses=binary
+    )
+    router.add_api_route("/calls/{call_id}/raw", raw, methods=["GET"], response_class=Response, responses=binary)
+    router.add_api_route("/calls/{call_id}/context", context, methods=["GET"], response_model=ContextOut)
+    router.add_api_route(
+        "/calls/{call_id}/events",
+        events,
+        methods=["GET"],
+        response_model=StreamEventPage,
+        response_model_exclude_none=False,
+    )
+    return router
 
 
 def _owner(scope: CallerScope) -> UUID | None:
@@ -370,13 +355,13 @@ def _event(event: StreamEvent) -> StreamEventOut:
         return StreamEventOut(seq=event.seq, t_us=event.t_us, offset=event.offset, data=data, encoding="base64")
 
 
-def _fields(row: StoredCall) -> dict[str, Any]:
-    same = (
-        "session_id", "created_at", "method", "path", "upstream", "model", "answered_model", "status", "outcome",
-        "memory_status", "reason", "cost_microcents", "latency_ms", "first_byte_us", "overhead_us", "retry_count", "error",
-        "labels", "tool_calls", "leg_of", "leg",
-    )  # fmt: skip
-    return {name: getattr(row, name) for name in same} | {
+def _same(row: StoredCall | StoredLeg, model: type[BaseModel]) -> dict[str, Any]:
+    """What is shown under the name that it has in the row."""
+    return {name: getattr(row, name) for name in model.model_fields if hasattr(row, name)}
+
+
+def _fields(row: StoredCall, model: type[CallOut]) -> dict[str, Any]:
+    return _same(row, model) | {
         "id": row.call_id,
         "user": row.user_external_id,
         "session": row.session_external_id,
@@ -391,23 +376,11 @@ def _fields(row: StoredCall) -> dict[str, Any]:
 
 
 def _leg(row: StoredLeg) -> dict[str, Any]:
-    same = (
-        "created_at", "upstream", "answered_model", "status", "outcome", "latency_ms", "first_byte_us", "error",
-    )  # fmt: skip
     told = {name: row.metadata[name] for name in ("leg", "usage", "cost_microcents")}
-    return {name: getattr(row, name) for name in same} | told | {"id": row.call_id}
-
-
-def _detail(row: CallDetail) -> dict[str, Any]:
-    same = (
-        "request_headers", "response_headers", "request_bytes", "request_truncated", "request_sha256", "sent_sha256",
-        "response_bytes", "response_truncated", "metadata",
-    )  # fmt: skip
-    return {name: getattr(row, name) for name in same}
+    return _same(row, LegOut) | told | {"id": row.call_id}
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     assert process.path is not None, "a server with routes has one"
     pool, sql, ttl = process.pool, process.queries, timedelta(days=settings.session_ttl_days)
     sessions = Sessions(pool, sql, process.clock, ttl=ttl)

@@ -1,4 +1,8 @@
-"""What a turn taught."""
+"""POST /api/v1/chat: one turn, answered by a model, with all that memory had to do with it (seed 004).
+
+It asks Mneme's own gateway from within (`Caller`), says what was in the prompt, and looks for what the worker learned from the
+turn (`LearnedTurns`).
+"""
 
 from __future__ import annotations
 
@@ -34,6 +38,10 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.records import ROLES
 
+log = logging.getLogger("mneme.chat")
+
+# --- what a turn taught --------------------------------------------------------------------------------------------------
+
 
 class TurnMessages(NamedTuple):
     """The messages of a turn, in order; `question`: the user's own, None where there is none."""
@@ -43,8 +51,6 @@ class TurnMessages(NamedTuple):
 
 
 class MadeMemory(NamedTuple):
-    """A memory that a turn gave."""
-
     memory_id: UUID
     kind: str
     text: str
@@ -59,8 +65,6 @@ class Made(NamedTuple):
 
 
 class LearnedTurns:
-    """Looks for what became of turns."""
-
     def __init__(self, pool: Pool, queries: Queries) -> None:
         self._pool = pool
         self._sql = queries
@@ -90,12 +94,9 @@ class LearnedTurns:
         return Made(event, tuple(MadeMemory(*row.values()) for row in rows))
 
 
-# --- POST /api/v1/chat: one turn, answered by a model, with all that memory had to do with it (seed 004).
+# --- the answer, from a call's explanation (seed 004, stage 7) -----------------------------------------------------------
 
-log = logging.getLogger("mneme.chat")
-
-# The answer of `POST /api/v1/chat` (seed 004, stage 7), from a call's explanation. Pure.
-
+Learning = Literal["done", "pending", "off"]
 MEMORY_TYPES: Mapping[str, MemoryType] = {
     **{kind: each.type for kind, each in KINDS.items()},
     **dict.fromkeys(("turn", "message", "passage"), "episodic"),
@@ -179,7 +180,7 @@ class ChatMetadata(BaseModel):
     query_type: str
     call_id: UUID
     session_id: UUID | None
-    learning: Literal["done", "pending", "off"]
+    learning: Learning
     status: str
     reason: str | None
 
@@ -228,7 +229,6 @@ def _span(item: Mapping[str, Any]) -> tuple[int, int] | None:
 
 
 def domain_queries(explained: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The queries of the business's own database."""
     names = ("query_type", "entity", "filters", "result_count")
     return [
         {name: each[name] for name in names} | ({"error": each["error"]} if each.get("error") else {})
@@ -285,7 +285,7 @@ def first_choice(document: object) -> tuple[dict[str, Any], str] | None:
     )
 
 
-# Asking Mneme's own gateway from within: the very pipeline of /v1, without a socket.
+# --- Mneme's own gateway, asked from within: the pipeline of /v1, without a socket ---------------------------------------
 
 Headers = list[tuple[bytes, bytes]]
 _OWN_FRAMING = frozenset({b"content-length", b"content-type", b"transfer-encoding", b"accept-encoding", b"expect"})
@@ -359,6 +359,8 @@ class Caller:
         )
 
 
+# --- the route -----------------------------------------------------------------------------------------------------------
+
 MODEL_LIFE_S = 300.0
 """Seconds for which the upstream's first model is remembered: it may be restarted with another."""
 MODELS_KEPT = 1000
@@ -372,7 +374,6 @@ CLOCKS_APART = timedelta(minutes=1)
 _SHOWN = (b"x-mneme-", b"x-ratelimit-", b"retry-after")
 """Headers of the call's answer that go with this one."""
 _NAMED = (b"x-mneme-user", b"x-mneme-session")
-Learning = Literal["done", "pending", "off"]
 
 
 class ChatIn(Model):
@@ -401,7 +402,6 @@ def chat_router(
     default_model: str | None,
     learn_wait_ms: int,
 ) -> APIRouter:
-    """POST /api/v1/chat."""
     routes = _Routes(gateway, learned, clock, default_model, learn_wait_ms / 1000)
     router = gate.router("chat")
     router.add_api_route(
@@ -463,7 +463,6 @@ class _Routes:
         }
 
     async def _request(self, caller: Caller, headers: Headers, tenant: UUID, body: ChatIn) -> dict[str, Any]:
-        """The chat request that this is."""
         model = body.model or self._default_model or await self._first_model(caller, headers, tenant)
         given = body.model_dump(include={"temperature", "max_tokens", "metadata"}, exclude_none=True)
         return {"model": model, "messages": [{"role": "user", "content": body.message}], **given}
@@ -534,7 +533,6 @@ def _explained(call: Remembered, choice: tuple[dict[str, Any], str], created: li
 
 
 def _metadata(call: Remembered, message: str, model: str) -> dict[str, Any]:
-    """What there is to say of the call itself."""
     compiled = call.prepared.compilation if call.prepared is not None else None
     told = compiled.audit.get("query") if compiled is not None else None
     if told is None:
@@ -584,7 +582,6 @@ def _header(name: str, param: str) -> bytes:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     assert process.path is not None, "a server with routes has one"
     learned = LearnedTurns(process.pool, process.queries)
     return (

@@ -1,4 +1,5 @@
-"""The log of contradictions (seed 004, table 9), read, and what is open of it decided.
+"""Where memories contradict each other, or the business's own database (seed 004, table 9): the log of it, read and decided by
+/api/v1/conflicts and `mneme conflicts`.
 
     open ──the user answers, or says what is right; its memory ends; the row comes to agree, or says something else──> resolved
       └──POST /api/v1/conflicts/{id}/resolve ──────────────────────────────────────────────────────────────────────> resolved
@@ -37,34 +38,37 @@ from app.store.tenancy import Tenancy
 Keep = Literal["memory", "domain", "other", "both"]
 
 
-class ConflictFilter(Struct, frozen=True):
-    """Which contradictions: None is any. `user`: whose; `open`: whether nobody has decided yet."""
-
-    user: UUID | None = None
-    open: bool | None = None
-    type: str | None = None
-    entity: str | None = None
-
-
 class ConflictStore:
-    """Reads and decides contradictions of a tenant."""
-
-    def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, actor: str = "api") -> None:
-        """`actor`: who decides, in the memories' history."""
+    def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
         self._clock = clock
-        self._actor = actor
 
     async def page(
-        self, tenant: UUID, wanted: ConflictFilter, *, after: tuple[datetime, UUID] | None, limit: int
+        self,
+        tenant: UUID,
+        user: UUID | None = None,
+        *,
+        status: str | None = None,
+        kind: str | None = None,
+        entity: str | None = None,
+        after: tuple[datetime, UUID] | None = None,
+        limit: int,
     ) -> list[LoggedConflict]:
-        """Contradictions, newest first, after a place in that order."""
-        asked: list[object] = [tenant, wanted.open, wanted.type, wanted.entity, *(after or (None, None)), limit]
+        """Contradictions, newest first, after a place in that order. None: of all users, open or
+        resolved, of any type, about anything."""
+        asked: list[object] = [
+            tenant,
+            None if status is None else status == "open",
+            kind,
+            entity,
+            *(after or (None, None)),
+            limit,
+        ]
         name = "conflicts.list_of_tenant"
-        if wanted.user is not None:
+        if user is not None:
             name = "conflicts.list_of_user"
-            asked.append(wanted.user)
+            asked.append(user)
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql[name], *asked)
         return [LoggedConflict(**dict(row)) for row in rows]
@@ -113,7 +117,7 @@ class ConflictStore:
                 outcome["note"] = note
             # First the log: what follows for the memories decides open contradictions.
             await connection.execute(self._sql["conflicts.resolve"], tenant, user, conflict, outcome, now)
-            effects = _Effects(connection, self._sql, tenant, user, now, self._actor)
+            effects = _Effects(connection, self._sql, tenant, user, now)
             if keep == "both":
                 await effects.stand(stays)
                 return
@@ -149,7 +153,6 @@ class _Effects(Struct, frozen=True):
     tenant: UUID
     user: UUID
     now: datetime
-    actor: str
 
     async def end(self, row: Any, heir: UUID | None) -> None:
         if row["status"] not in IN_FORCE:
@@ -186,13 +189,13 @@ class _Effects(Struct, frozen=True):
 
     async def _tell(self, memory: UUID, event: str, before: str, after: dict[str, Any]) -> None:
         told = after | {"reason": "conflict"}
-        await self._run("memories.event", memory, self.now, event, {"status": before}, told, self.actor)
+        await self._run("memories.event", memory, self.now, event, {"status": before}, told, "api")
 
     async def _run(self, name: str, *arguments: object) -> None:
         await self.connection.execute(self.sql[name], self.tenant, self.user, *arguments)
 
 
-# --- /api/v1/conflicts: where memories contradict each other, or the business's own database (seed 004, table 9).
+# --- /api/v1/conflicts ---------------------------------------------------------------------------------------------------
 
 Type = Literal["memory_vs_memory", "memory_vs_db", "temporal"]
 MAX_NOTE_CHARS = 2000
@@ -232,23 +235,17 @@ class ConflictPage(BaseModel):
 
 
 def conflicts_router(gate: Gate, conflicts: ConflictStore) -> APIRouter:
-    """The routes of /api/v1/conflicts."""
-    routes = _Routes(conflicts)
-    router = gate.router("conflicts")
-    router.add_api_route("/conflicts", routes.listing, methods=["GET"], response_model=ConflictPage)
-    router.add_api_route("/conflicts/{conflict_id}", routes.get, methods=["GET"], response_model=ConflictOut)
-    router.add_api_route(
-        "/conflicts/{conflict_id}/resolve", routes.resolve, methods=["POST"], response_model=ConflictOut
-    )
-    return router
-
-
-class _Routes:
-    def __init__(self, conflicts: ConflictStore) -> None:
-        self._conflicts = conflicts
+    async def _named(scope: CallerScope, text: str) -> LoggedConflict:
+        conflict = ids.issued(text)
+        named = scope.named()
+        found = None
+        if conflict is not None:
+            found = await conflicts.one(scope.tenant, conflict, named.id if named else None)
+        if found is None:
+            raise NotFound("There is no such conflict.")
+        return found
 
     async def listing(
-        self,
         scope: Admitted,
         user: Annotated[Name | None, Query(description="Of this user only.")] = None,
         status: Literal["open", "resolved"] | None = None,
@@ -260,42 +257,39 @@ class _Routes:
         """List contradictions, newest first."""
         after = decode_cursor(cursor, (datetime, UUID))
         named = scope.named(user)
-        wanted = ConflictFilter(
-            user=named.id if named else None,
-            open=None if status is None else status == "open",
-            type=type,
+        rows = await conflicts.page(
+            scope.tenant,
+            named.id if named else None,
+            status=status,
+            kind=type,
             entity=entity,
+            after=after and (after[0], after[1]),
+            limit=limit + 1,
         )
-        rows = await self._conflicts.page(scope.tenant, wanted, after=after and (after[0], after[1]), limit=limit + 1)
         page, following = paged(rows, limit, lambda row: (row.created_at, row.conflict_id))
         return ConflictPage(conflicts=[conflict_out(row) for row in page], next=following)
 
-    async def get(self, scope: Admitted, conflict_id: str) -> ConflictOut:
+    async def get(scope: Admitted, conflict_id: str) -> ConflictOut:
         """Read a contradiction: both sides, and what became of it."""
-        return conflict_out(await self._one(scope, conflict_id))
+        return conflict_out(await _named(scope, conflict_id))
 
-    async def resolve(self, scope: Admitted, conflict_id: str, body: Resolution) -> ConflictOut:
+    async def resolve(scope: Admitted, conflict_id: str, body: Resolution) -> ConflictOut:
         """Decide an open contradiction. What stands is in force afterwards, what does not is invalidated or superseded. 409: it
         is resolved already."""
-        found = await self._one(scope, conflict_id)
-        await self._conflicts.resolve(
+        found = await _named(scope, conflict_id)
+        await conflicts.resolve(
             scope.tenant, found.user_id, found.conflict_id, body.keep, memory=body.memory_id, note=body.note
         )
-        return await self.get(scope, conflict_id)
+        return await get(scope, conflict_id)
 
-    async def _one(self, scope: CallerScope, text: str) -> LoggedConflict:
-        conflict = ids.issued(text)
-        named = scope.named()
-        found = None
-        if conflict is not None:
-            found = await self._conflicts.one(scope.tenant, conflict, named.id if named else None)
-        if found is None:
-            raise NotFound("There is no such conflict.")
-        return found
+    router = gate.router("conflicts")
+    router.add_api_route("/conflicts", listing, methods=["GET"], response_model=ConflictPage)
+    router.add_api_route("/conflicts/{conflict_id}", get, methods=["GET"], response_model=ConflictOut)
+    router.add_api_route("/conflicts/{conflict_id}/resolve", resolve, methods=["POST"], response_model=ConflictOut)
+    return router
 
 
 def conflict_out(row: LoggedConflict) -> ConflictOut:
-    """A contradiction as it is shown."""
     data = row.conflict_data
     first: dict[str, Any] = data.get("memory") or next(iter(data.get("memories") or ()), {})
     return ConflictOut(
@@ -317,11 +311,10 @@ def conflict_out(row: LoggedConflict) -> ConflictOut:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     return (conflicts_router(gate, ConflictStore(process.pool, process.queries, process.clock)),)
 
 
-# --- `mneme conflicts`: where memories contradict each other, or the business's own database; read and decided.
+# --- `mneme conflicts` ---------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -335,7 +328,6 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 def _with_store(tenant: str, work: Callable[[ConflictStore, UUID], Coroutine[Any, Any, T]]) -> T:
-
     settings = load_settings()
 
     async def run(dsn: str) -> T:
@@ -349,17 +341,11 @@ def _with_store(tenant: str, work: Callable[[ConflictStore, UUID], Coroutine[Any
     return with_database(settings, run)
 
 
-def _user_id(tenant: UUID, user: str | None) -> UUID | None:
-
-    return None if user is None else ids.user_id(tenant, user)
-
-
-async def _one(store: ConflictStore, tenant: UUID, conflict: UUID, user: str | None) -> tuple[UUID, ConflictOut]:
-
-    found = await store.one(tenant, conflict, _user_id(tenant, user))
+async def _one(store: ConflictStore, tenant: UUID, conflict: UUID, user: str | None) -> LoggedConflict:
+    found = await store.one(tenant, conflict, None if user is None else ids.user_id(tenant, user))
     if found is None:
         raise NotFound("There is no such conflict.")
-    return found.user_id, conflict_out(found)
+    return found
 
 
 @click.group()
@@ -384,10 +370,9 @@ def list_(
     """List contradictions, the newest first."""
 
     async def work(store: ConflictStore, owner: UUID) -> list[ConflictOut]:
-
-        state = None if status is None else status == "open"
-        wanted = ConflictFilter(user=_user_id(owner, user), open=state, type=kind, entity=entity)
-        return [conflict_out(row) for row in await store.page(owner, wanted, after=None, limit=limit)]
+        whose = None if user is None else ids.user_id(owner, user)
+        rows = await store.page(owner, whose, status=status, kind=kind, entity=entity, limit=limit)
+        return [conflict_out(row) for row in rows]
 
     found = _with_store(tenant, work)
 
@@ -408,8 +393,7 @@ def list_(
 @failing_clearly
 def show_(conflict_id: UUID, tenant: str, user: str | None, as_json: bool) -> None:
     """Show both sides of a contradiction, and what became of it."""
-    _, found = _with_store(tenant, lambda store, owner: _one(store, owner, conflict_id, user))
-    _shown(found, as_json)
+    _shown(_with_store(tenant, lambda store, owner: _one(store, owner, conflict_id, user)), as_json)
 
 
 @conflicts.command("resolve")
@@ -431,15 +415,17 @@ def resolve(
 ) -> None:
     """Decide an open contradiction: what does not stand is not in force any more."""
 
-    async def work(store: ConflictStore, owner: UUID) -> ConflictOut:
-        whose, _ = await _one(store, owner, conflict_id, user)
+    async def work(store: ConflictStore, owner: UUID) -> LoggedConflict:
+        whose = (await _one(store, owner, conflict_id, user)).user_id
         await store.resolve(owner, whose, conflict_id, keep, memory=memory, note=note)
-        return (await _one(store, owner, conflict_id, user))[1]
+        return await _one(store, owner, conflict_id, user)
 
     _shown(_with_store(tenant, work), as_json)
 
 
-def _shown(found: ConflictOut, as_json: bool) -> None:
+def _shown(row: LoggedConflict, as_json: bool) -> None:
+    found = conflict_out(row)
+
     def text() -> None:
         click.echo(f"{found.id}  {found.status}  {found.type}")
         click.echo(f"  {told(found)}")

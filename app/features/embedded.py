@@ -41,7 +41,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -50,12 +49,13 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from app.errors import NotReady
+from app.features import sync
 from app.settings import Settings
 from app.store.queries import Queries
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
-# --- the programs ------------------------------------------------------------------------------------------------------
+# --- the programs --------------------------------------------------------------------------------------------------------
 
 ROOT_CACHE = Path("/var/cache/mneme")
 UNPRIVILEGED = "nobody"
@@ -109,7 +109,6 @@ class Account(Struct, frozen=True):
         return cls(account.pw_uid, account.pw_gid, switch=True)
 
     def own(self, path: Path | int) -> None:
-        """Give a file or folder to the account."""
         if self.switch:
             os.chown(path, self.uid, self.gid)
 
@@ -267,7 +266,7 @@ def _unpack_into(root: Path, bundle: Path) -> None:
                 unpacked[0].rename(root)
 
 
-# --- the data directory ------------------------------------------------------------------------------------------------
+# --- the data directory --------------------------------------------------------------------------------------------------
 
 SUPERUSER = "mneme"
 DATABASE = "mneme"
@@ -341,7 +340,7 @@ def make_cluster(binaries: Binaries, home: Path) -> None:
     The folder appears by one rename, complete or not at all: a run that was cut short leaves nothing but a folder
     `init-…`, which the next one removes. Raises NotReady with what the failing program said.
     """
-    logger.info("making the embedded PostgreSQL in %s", home)
+    log.info("making the embedded PostgreSQL in %s", home)
     _remove_leftovers(home)
     write_private(home / "password", secrets.token_urlsafe(PASSWORD_BYTES), binaries.account)
     fresh = Path(tempfile.mkdtemp(prefix="init-", dir=home))
@@ -354,7 +353,7 @@ def make_cluster(binaries: Binaries, home: Path) -> None:
     _run_single_user(binaries, fresh, DATABASE, *(queries[key] for key in extensions))
     _check(binaries.run("initdb", "-D", binaries.address(fresh), "--sync-only", cwd=fresh), "initdb --sync-only")
     fresh.rename(home / "data")
-    _sync_directory(home)
+    sync(home)
     _remove_leftovers(home)  # once more: the programs of a killed start may have written on for a moment
 
 
@@ -371,7 +370,7 @@ def check_version(binaries: Binaries, data: Path) -> None:
 def take_over(home: Path, account: Account) -> None:
     """As root: give all of `home` to the account where something (a restore, `chown -R root`) gave `data` to root."""
     if account.switch and (home / "data").stat().st_uid != account.uid:
-        logger.warning("giving %s to the account of PostgreSQL, which refuses to run as root", home)
+        log.warning("giving %s to the account of PostgreSQL, which refuses to run as root", home)
         for folder, _, files in os.walk(home):
             for path in (folder, *(os.path.join(folder, name) for name in files)):
                 os.chown(path, account.uid, account.gid, follow_symlinks=False)
@@ -435,15 +434,7 @@ def _check(done: subprocess.CompletedProcess[str], what: str) -> None:
         raise NotReady(f"The embedded PostgreSQL could not be made, {what} failed: {telling(done.stdout)}")
 
 
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-# --- the server --------------------------------------------------------------------------------------------------------
+# --- the server ----------------------------------------------------------------------------------------------------------
 
 START_TIMEOUT_S = 300.0
 """Seconds until a start is given up; only the recovery after a crash takes longer than a moment."""
@@ -509,7 +500,7 @@ class EmbeddedPostgres:
                 if self._use is None:
                     self._use = self._open("users")
                     fcntl.flock(self._use, fcntl.LOCK_SH)
-        logger.info("the embedded PostgreSQL %s on port %d", "runs already" if self.reused else "started", port)
+        log.info("the embedded PostgreSQL %s on port %d", "runs already" if self.reused else "started", port)
         return self._dsn(port)
 
     def stop(self, *, force: bool = False) -> bool:
@@ -524,12 +515,11 @@ class EmbeddedPostgres:
                 os.close(self._use)
                 self._use = None
             if not force and not self._is_free("users"):
-                logger.info("the embedded PostgreSQL is left to the others who use it")
+                log.info("the embedded PostgreSQL is left to the others who use it")
                 return False
             return self._shut_down()
 
     def status(self) -> ServerStatus:
-        """Whether a server runs for the data directory."""
         with self._explained("examined"):
             self._account()
             file = self._pid_file()
@@ -619,12 +609,7 @@ class EmbeddedPostgres:
 
     def _log_in(self, binaries: Binaries, port: int) -> str | None:
         """None when the server at `port` takes our password, which only ours does; else what went wrong."""
-        login = {
-            "PGHOST": HOST,
-            "PGPORT": str(port),
-            "PGUSER": SUPERUSER,
-            "PGDATABASE": DATABASE,
-        }
+        login = {"PGHOST": HOST, "PGPORT": str(port), "PGUSER": SUPERUSER, "PGDATABASE": DATABASE}
         login |= {"PGPASSWORD": self._password(), "PGCONNECT_TIMEOUT": str(LOGIN_TIMEOUT_S)}
         try:
             done = binaries.run("psql", "--no-psqlrc", "--no-password", "--command=\\q", cwd=Path("/"), variables=login)
@@ -659,13 +644,13 @@ class EmbeddedPostgres:
         lock = self._open("server.lock")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with open(self._home / "log" / "start.log", "wb") as log:
+            with open(self._home / "log" / "start.log", "wb") as words:
                 return subprocess.Popen(  # noqa: S603 - our own program, no shell
                     command,
                     cwd=self._data,
                     env=binaries.environment(),
                     stdin=subprocess.DEVNULL,
-                    stdout=log,
+                    stdout=words,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,  # Ctrl-C in the terminal is for us, not for the server
                     pass_fds=(lock,),
@@ -691,11 +676,10 @@ class EmbeddedPostgres:
         if first and wanted:
             if _port_is_free(wanted):
                 return wanted
-            logger.warning("port %d is taken; the embedded PostgreSQL takes another", wanted)
+            log.warning("port %d is taken; the embedded PostgreSQL takes another", wanted)
         with socket.socket() as any_port:
             any_port.bind((HOST, 0))
-            port: int = any_port.getsockname()[1]
-            return port
+            return int(any_port.getsockname()[1])
 
     # --- stopping -----------------------------------------------------------------------------------------------
 
@@ -714,7 +698,7 @@ class EmbeddedPostgres:
                 if not self._server_alive() and not (file is not None and foreign and _is_postgres(file.pid)):
                     return True
                 time.sleep(POLL_S)
-            logger.warning("the embedded PostgreSQL did not stop within %.0f s of %s", STOP_TIMEOUT_S, how.name)
+            log.warning("the embedded PostgreSQL did not stop within %.0f s of %s", STOP_TIMEOUT_S, how.name)
         return False
 
     # --- reading ------------------------------------------------------------------------------------------------
@@ -799,18 +783,15 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
-# --- A Postgres of Mneme's own (`server`), for whoever has configured none: as long as a command takes, and in `mneme serve`.
-
-log = logging.getLogger(__name__)
+# --- for as long as a command, or `mneme serve`, takes -------------------------------------------------------------------
 
 DATABASE_LOOK_S = 1.0
 """Seconds between two looks at the embedded Postgres; each reads a lock, some 0.1 ms."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
-    """Its DSN; at the end it is stopped. Raises NotReady."""
-
+    """The DSN of a Postgres of Mneme's own, for whoever has configured none; at the end it is stopped. Raises NotReady."""
     server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
     say("starting the embedded Postgres …")
     dsn = server.start()

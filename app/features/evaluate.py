@@ -1,4 +1,13 @@
-"""What `mneme eval` measures (`measure`): how much of what answers a question is found. The command makes what is asked."""
+"""What `mneme eval` measures: of a file of messages and questions, how much of what answers these is found within a budget.
+
+The file has one JSON object a line, of two kinds (docs/explanation/recall.md). A line of an import (docs of POST
+/api/v1/import) whose `metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata":
+{"id": "D1:3"}}`. And a question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's
+messages that answer it; with none it is a request that memory has nothing to do with.
+
+A derived item counts for a message when it comes from at most two, that one among them; a raw one when it carries the message
+or at least 25 of its words.
+"""
 
 from __future__ import annotations
 
@@ -22,16 +31,6 @@ from app.context.retrieve import Scope
 from app.errors import BadBody
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
-
-# --- A file of messages and questions, and how much of what answers these is found within a budget.
-#
-# The file has one JSON object a line, of two kinds (docs/explanation/recall.md). A line of an import (docs of POST
-# /api/v1/import) whose `metadata` has an `id`: `{"user", "session", "role", "content", "name"?, "created_at"?, "metadata":
-# {"id": "D1:3"}}`. And a question: `{"user", "question", "evidence": ["D1:3"], "kind"?, "now"?}`, the ids of the user's
-# messages that answer it; with none it is a request that memory has nothing to do with.
-#
-# A derived item counts for a message when it comes from at most two, that one among them; a raw one when it carries the message
-# or at least 25 of its words.
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""

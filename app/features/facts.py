@@ -1,4 +1,4 @@
-"""What is known of a user, fact by fact: the persona of seed 003 §6.
+"""What is known of a user, fact by fact: the persona of seed 003 §6, at /api/v1/users/{user}/facts and …/profile.
 
 Memories keep it by themselves (`agent_data.keep_facts`, a trigger): what a triple says becomes a fact in the transaction that
 learns it. Here it is read, and changed by clients.
@@ -13,7 +13,6 @@ from uuid import UUID
 
 import orjson
 from fastapi import APIRouter, Query, Response
-from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
 from app.api.common import (
@@ -44,44 +43,13 @@ PROFILE_FACTS = 1000
 """Most facts of a profile: it is meant to be read, and 1,000 lines are more than anybody's prompt holds."""
 
 
-class Fact(Struct, frozen=True):
-    """A fact. `is_many`: one of several values of its predicate, which its key names as well (`likes:tea`).
-    `confidence_score`: 0 to 100 (seed 003)."""
-
-    fact_id: UUID
-    category: str
-    fact_key: str
-    is_many: bool
-    fact_value: Any
-    confidence_score: int
-    source_memory_ids: list[UUID]
-    said_at: datetime
-    first_mentioned: datetime
-    last_updated: datetime
-
-
-class FactChange(Struct, frozen=True):
-    """A line of a fact's history. `fact_value` None: it stayed, or went."""
-
-    fact_id: UUID
-    at: datetime
-    event: str
-    fact_value: Any
-    confidence_score: int | None
-    source_memory_id: UUID | None
-    actor: str
-
-
 class Facts:
-    """The facts of a tenant's users."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
         self._clock = clock
 
     async def has_user(self, tenant: UUID, user: UUID) -> bool:
-        """Whether there is such a user."""
         async with self._pool.transaction(tenant) as connection:
             return await connection.fetchrow(self._sql["tenancy.user_one"], tenant, user) is not None
 
@@ -94,10 +62,21 @@ class Facts:
         after: tuple[str, str] | None,
         limit: int,
         holding: Any = None,
-    ) -> list[Fact]:
+    ) -> list[FactOut]:
         """Facts by category and key, after (category, key). `holding`: those whose value contains this, as JSON; None: all."""
+        return [_out(row) for row in await self._rows(tenant, user, category, after, limit, holding)]
+
+    async def _rows(
+        self,
+        tenant: UUID,
+        user: UUID,
+        category: str | None,
+        after: tuple[str, str] | None,
+        limit: int,
+        holding: Any = None,
+    ) -> list[Any]:
         async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
+            found: list[Any] = await connection.fetch(
                 self._sql["facts.page"],
                 tenant,
                 user,
@@ -106,27 +85,27 @@ class Facts:
                 limit,
                 None if holding is None else orjson.dumps(holding).decode(),
             )
-        return [Fact(**dict(row)) for row in rows]
+        return found
 
     async def profile(self, tenant: UUID, user: UUID) -> dict[str, dict[str, Any]]:
         """Seed 003's `get_user_profile`: {category: {key: value}}; of what there may be many, a list of values."""
         found: dict[str, dict[str, Any]] = {}
-        for fact in await self.page(tenant, user, category=None, after=None, limit=PROFILE_FACTS):
-            own = found.setdefault(fact.category, {})
-            if fact.is_many:
-                own.setdefault(fact.fact_key.partition(":")[0], []).append(fact.fact_value)
+        for row in await self._rows(tenant, user, None, None, PROFILE_FACTS):
+            own = found.setdefault(row["category"], {})
+            if row["is_many"]:  # one of several values of its predicate, which its key names as well (`likes:tea`)
+                own.setdefault(row["fact_key"].partition(":")[0], []).append(row["fact_value"])
             else:
-                own[fact.fact_key] = fact.fact_value
+                own[row["fact_key"]] = row["fact_value"]
         return found
 
-    async def one(self, tenant: UUID, user: UUID, key: str, category: str | None = None) -> Fact | None:
+    async def one(self, tenant: UUID, user: UUID, key: str, category: str | None = None) -> FactOut | None:
         """The fact of that key. Raises Conflict where several categories have one and none is named."""
         async with self._pool.transaction(tenant) as connection:
             return await self._one(connection, tenant, user, key, category)
 
     async def put(
         self, tenant: UUID, user: UserRef, key: str, value: Any, *, category: str | None, confidence: int
-    ) -> tuple[Fact, bool]:
+    ) -> tuple[FactOut, bool]:
         """Seed 003's `extract_and_store_fact`, as a client says it; True: it is new. Without a category it is the one that
         has this key already, else the one where such a key belongs. Raises Conflict as `one`, and where the fact was
         deleted at this very moment."""
@@ -160,23 +139,34 @@ class Facts:
 
     async def history(
         self, tenant: UUID, user: UUID, key: str, *, category: str | None, after: int, limit: int
-    ) -> list[FactChange]:
+    ) -> list[FactChangeOut]:
         """What became of the facts of that key, gone ones too, oldest first, after the first `after` changes."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["facts.ids_of"], user, category, key)
             facts = [row["fact_id"] for row in rows]
             changes = await connection.fetch(self._sql["facts.history"], tenant, user, facts, after, limit)
-        return [FactChange(**dict(row)) for row in changes]
+        return [
+            FactChangeOut(
+                fact=row["fact_id"],
+                at=row["at"],
+                event=row["event"],
+                value=row["fact_value"],
+                confidence=row["confidence_score"],
+                memory=row["source_memory_id"],
+                actor=row["actor"],
+            )
+            for row in changes
+        ]
 
-    async def _one(self, connection: Any, tenant: UUID, user: UUID, key: str, category: str | None) -> Fact | None:
+    async def _one(self, connection: Any, tenant: UUID, user: UUID, key: str, category: str | None) -> FactOut | None:
         rows = await connection.fetch(self._sql["facts.named"], tenant, user, key, category)
         if len(rows) > 1:
             names = ", ".join(row["category"] for row in rows)
             raise Conflict(f"There are facts of this key in {names}: say which, with `category`.", param="category")
-        return Fact(**dict(rows[0])) if rows else None
+        return _out(rows[0]) if rows else None
 
 
-# --- /api/v1/users/{user}/facts and …/profile: what is known of a user, fact by fact (seed 003).
+# --- the routes ----------------------------------------------------------------------------------------------------------
 
 MAX_KEY_CHARS = 255
 MAX_CATEGORY_CHARS = 100
@@ -260,27 +250,13 @@ class Profile(BaseModel):
 
 
 def facts_router(gate: Gate, facts: Facts, intake_check: IntakeCheck) -> APIRouter:
-    """The routes of facts and of the profile."""
-    routes = _Routes(facts, intake_check)
-    router = gate.router("facts")
-    one = "/users/{user}/facts/{key}"
-    router.add_api_route("/users/{user}/facts", routes.listing, methods=["GET"], response_model=FactPage)
-    router.add_api_route(one, routes.get, methods=["GET"], response_model=FactOut)
-    router.add_api_route(one, routes.put, methods=["PUT"], response_model=FactOut)
-    router.add_api_route(one, routes.rate, methods=["PATCH"], response_model=FactOut)
-    router.add_api_route(one, routes.delete, methods=["DELETE"], response_model=FactDeleted)
-    router.add_api_route(f"{one}/history", routes.history, methods=["GET"], response_model=FactChangePage)
-    router.add_api_route("/users/{user}/profile", routes.profile, methods=["GET"], response_model=Profile)
-    return router
-
-
-class _Routes:
-    def __init__(self, facts: Facts, intake_check: IntakeCheck) -> None:
-        self._facts = facts
-        self._intake_check = intake_check
+    async def _named(scope: Admitted, user: str, key: str, category: str | None) -> FactOut:
+        found = await facts.one(scope.tenant, scope.user(user).id, key, category)
+        if found is None:
+            raise NotFound("There is no such fact.")
+        return found
 
     async def listing(
-        self,
         scope: Admitted,
         user: Segment,
         category: Annotated[Category | None, Query(description="Of this category only.")] = None,
@@ -292,7 +268,7 @@ class _Routes:
     ) -> FactPage:
         """List a user's facts, by category and key."""
         after = decode_cursor(cursor, (str, str))
-        rows = await self._facts.page(
+        rows = await facts.page(
             scope.tenant,
             scope.user(user).id,
             category=category,
@@ -300,50 +276,49 @@ class _Routes:
             limit=limit + 1,
             holding=_json(value),
         )
-        if not rows and not await self._facts.has_user(scope.tenant, scope.user(user).id):
+        if not rows and not await facts.has_user(scope.tenant, scope.user(user).id):
             raise NotFound("There is no such user.")
-        page, following = paged(rows, limit, lambda row: (row.category, row.fact_key))
-        return FactPage(facts=[_out(row) for row in page], next=following)
+        page, following = paged(rows, limit, lambda row: (row.category, row.key))
+        return FactPage(facts=page, next=following)
 
-    async def get(self, scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactOut:
+    async def get(scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactOut:
         """Read a fact. 409: several categories have this key, and none is named."""
-        return _out(await self._named(scope, user, key, category))
+        return await _named(scope, user, key, category)
 
-    async def put(self, scope: Admitted, response: Response, user: Segment, key: Key, body: FactIn) -> FactOut:
+    async def put(scope: Admitted, response: Response, user: Segment, key: Key, body: FactIn) -> FactOut:
         """Say what is so: a new fact (201), or another value of one that is there (200). It holds until something else is
         said."""
         if body.value is None:
             raise BadRequest("A fact has a value; DELETE takes it away.", param="value")
         if len(orjson.dumps(body.value)) > MAX_VALUE_BYTES:
             raise BadRequest(f"A value has at most {MAX_VALUE_BYTES} bytes.", param="value")
-        self._intake_check.check_fact(key, body.value)
-        found, created = await self._facts.put(
+        intake_check.check_fact(key, body.value)
+        found, created = await facts.put(
             scope.tenant, scope.user(user), key, body.value, category=body.category, confidence=body.confidence
         )
         if created:
             response.status_code = 201
-        return _out(found)
+        return found
 
     async def rate(
-        self, scope: Admitted, user: Segment, key: Key, body: FactRating, category: CategoryQuery = None
+        scope: Admitted, user: Segment, key: Key, body: FactRating, category: CategoryQuery = None
     ) -> FactOut:
         """Say how far a fact is to be believed."""
-        held = await self._named(scope, user, key, category)
+        held = await _named(scope, user, key, category)
         owner = scope.user(user).id
-        if not await self._facts.rate(scope.tenant, owner, held.fact_id, body.confidence):
+        if not await facts.rate(scope.tenant, owner, held.id, body.confidence):
             raise NotFound("There is no such fact.")
-        return _out(await self._named(scope, user, key, held.category))
+        return await _named(scope, user, key, held.category)
 
-    async def delete(self, scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactDeleted:
+    async def delete(scope: Admitted, user: Segment, key: Key, category: CategoryQuery = None) -> FactDeleted:
         """Take a fact away, with the words of its history; it comes back only if it is said again. The memories that it
         came from stay: forget those under /api/v1/memories."""
-        held = await self._named(scope, user, key, category)
-        if not await self._facts.delete(scope.tenant, scope.user(user).id, held.fact_id):
+        held = await _named(scope, user, key, category)
+        if not await facts.delete(scope.tenant, scope.user(user).id, held.id):
             raise NotFound("There is no such fact.")
-        return FactDeleted(id=held.fact_id, deleted=True)
+        return FactDeleted(id=held.id, deleted=True)
 
     async def history(
-        self,
         scope: Admitted,
         user: Segment,
         key: Key,
@@ -355,38 +330,32 @@ class _Routes:
         (after,) = decode_cursor(cursor, (int,)) or (0,)
         if after < 0:
             raise BadRequest("This cursor is not one that this list gave out.", param="cursor")
-        rows = await self._facts.history(
+        rows = await facts.history(
             scope.tenant, scope.user(user).id, key, category=category, after=after, limit=limit + 1
         )
         if not rows and not after:
             raise NotFound("There is no such fact.")
-        changes = [
-            FactChangeOut(
-                fact=row.fact_id,
-                at=row.at,
-                event=row.event,
-                value=row.fact_value,
-                confidence=row.confidence_score,
-                memory=row.source_memory_id,
-                actor=row.actor,
-            )
-            for row in rows[:limit]
-        ]
-        return FactChangePage(changes=changes, next=encode_cursor([after + limit]) if len(rows) > limit else None)
+        following = encode_cursor([after + limit]) if len(rows) > limit else None
+        return FactChangePage(changes=rows[:limit], next=following)
 
-    async def profile(self, scope: Admitted, user: Segment) -> Profile:
+    async def profile(scope: Admitted, user: Segment) -> Profile:
         """Read the persona of a user (at most 1,000 facts)."""
         owner = scope.user(user)
-        found = await self._facts.profile(scope.tenant, owner.id)
-        if not found and not await self._facts.has_user(scope.tenant, owner.id):
+        found = await facts.profile(scope.tenant, owner.id)
+        if not found and not await facts.has_user(scope.tenant, owner.id):
             raise NotFound("There is no such user.")
         return Profile(user=owner.external, profile=found)
 
-    async def _named(self, scope: Admitted, user: str, key: str, category: str | None) -> Fact:
-        found = await self._facts.one(scope.tenant, scope.user(user).id, key, category)
-        if found is None:
-            raise NotFound("There is no such fact.")
-        return found
+    router = gate.router("facts")
+    one = "/users/{user}/facts/{key}"
+    router.add_api_route("/users/{user}/facts", listing, methods=["GET"], response_model=FactPage)
+    router.add_api_route(one, get, methods=["GET"], response_model=FactOut)
+    router.add_api_route(one, put, methods=["PUT"], response_model=FactOut)
+    router.add_api_route(one, rate, methods=["PATCH"], response_model=FactOut)
+    router.add_api_route(one, delete, methods=["DELETE"], response_model=FactDeleted)
+    router.add_api_route(f"{one}/history", history, methods=["GET"], response_model=FactChangePage)
+    router.add_api_route("/users/{user}/profile", profile, methods=["GET"], response_model=Profile)
+    return router
 
 
 def _json(text: str | None) -> Any:
@@ -399,21 +368,20 @@ def _json(text: str | None) -> Any:
         raise BadRequest("This is no JSON.", param="value") from error
 
 
-def _out(row: Fact) -> FactOut:
+def _out(row: Any) -> FactOut:
     return FactOut(
-        id=row.fact_id,
-        category=row.category,
-        key=row.fact_key,
-        value=row.fact_value,
-        confidence=row.confidence_score,
-        memories=row.source_memory_ids,
-        said_at=row.said_at,
-        first_mentioned=row.first_mentioned,
-        last_updated=row.last_updated,
+        id=row["fact_id"],
+        category=row["category"],
+        key=row["fact_key"],
+        value=row["fact_value"],
+        confidence=row["confidence_score"],
+        memories=row["source_memory_ids"],
+        said_at=row["said_at"],
+        first_mentioned=row["first_mentioned"],
+        last_updated=row["last_updated"],
     )
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
     return (facts_router(gate, Facts(process.pool, process.queries, process.clock), intake_check),)

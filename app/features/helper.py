@@ -1,4 +1,4 @@
-"""The helper LLM (`client`, which `app.providers.helper` finds by its name), and what it learns from turns (`extract`)."""
+"""The helper LLM behind an endpoint as OpenAI's (found by its name, in `app.providers.helper`), and what it learns."""
 
 from __future__ import annotations
 
@@ -34,10 +34,9 @@ from app.settings import Settings
 from app.store.kinds import LearnedKind, StatedKind
 
 if TYPE_CHECKING:
-    import httpx
+    pass
+# --- the client ----------------------------------------------------------------------------------------------------------
 
-
-# --- The helper LLM behind an endpoint as OpenAI's.
 
 BARE = {"X-Mneme-Memory": "off", "X-Mneme-Capture": "off"}
 """Where the helper is reached through Mneme, its own prompts are no conversation: learned from, each would lead to the next,
@@ -63,7 +62,6 @@ class HelperClient:
         model: str,
         api_key: str | None = None,
         timeout_s: float = 60.0,
-        client: httpx.AsyncClient | None = None,
     ) -> None:
         """`timeout_s`: seconds for a whole answer, the second try of a server without schemas included."""
         self._url = base_url.rstrip("/") + "/chat/completions"
@@ -72,7 +70,7 @@ class HelperClient:
         self._timeout = timeout_s
         import httpx  # 0.1 s, which a start without a helper need not spend
 
-        self._client = client or httpx.AsyncClient()
+        self._client = httpx.AsyncClient()
 
     async def ask(self, shape: type[Shape], *, system: str, user: str, max_tokens: int) -> Shape:
         try:
@@ -83,7 +81,6 @@ class HelperClient:
         return self._parse(shape, text)
 
     async def close(self) -> None:
-        """Give back connections."""
         await self._client.aclose()
 
     async def _complete(self, shape: type[BaseModel], system: str, user: str, max_tokens: int) -> str:
@@ -182,8 +179,7 @@ def open_helper(settings: Settings) -> HelperClient:
 
 def strict_schema(shape: type[BaseModel]) -> dict[str, Any]:
     """The JSON schema in the form that strict structured output takes: every property required, no others allowed."""
-    schema: dict[str, Any] = _strict(shape.model_json_schema())
-    return schema
+    return dict(_strict(shape.model_json_schema()))
 
 
 def _strict(node: Any) -> Any:
@@ -228,7 +224,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         at = text.find("{", end)
 
 
-# --- Extraction by the helper LLM, held to the user's own words.
+# --- extraction, held to the user's own words ----------------------------------------------------------------------------
 #
 # What it proposes counts only with a quotation that is really in the user's message, outside of what Mneme injected and of what
 # the user quoted or pasted, and with a statement that shares a word with that quotation: an LLM that invents, repeats the

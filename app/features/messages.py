@@ -1,4 +1,12 @@
-"""Requests to `/v1/messages` get memory, too: the dialect (`dialect`), which `app.dialects.registry` finds by its name."""
+"""The dialect of `/v1/messages` (Anthropic's), which `app.dialects` finds by its name: `system` beside `messages` of content
+blocks; a stream of named events.
+
+A result of a tool is a block of the user's message there, and a message of its own here; so one element may be several
+messages. Where text is put before a user's words, results stay in front: the API wants them first. Memory puts nothing into
+a block that carries `cache_control`, and no such mark is ever moved or taken away. What a program puts beside its user's
+words in `<system-reminder>` (Claude Code: the date, its files of instructions) is not what the user said: it is neither
+searched for nor learned from.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +20,6 @@ from app.context.assemble import SEPARATOR
 from app.context.transcript import Transcript
 from app.dialects.base import NAMING, ChatRequest, Guard, is_system, positive
 from app.dialects.splice import (
-    ByteSpan,
     Envelope,
     Insertion,
     append_text,
@@ -26,14 +33,6 @@ from app.dialects.splice import (
 )
 from app.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer
 from app.errors import MnemeError
-
-# --- The dialect of `/v1/messages` (Anthropic's): `system` beside `messages` of content blocks; a stream of named events.
-#
-# A result of a tool is a block of the user's message there, and a message of its own here; so one element may be several
-# messages. Where text is put before a user's words, results stay in front: the API wants them first. Memory puts nothing into
-# a block that carries `cache_control`, and no such mark is ever moved or taken away. What a program puts beside its user's
-# words in `<system-reminder>` (Claude Code: the date, its files of instructions) is not what the user said: it is neither
-# searched for nor learned from.
 
 LAST = LastEvents(("message_stop",))
 """The events that end a stream, beside `error`."""
@@ -61,7 +60,7 @@ def error_type(status: int) -> str:
     return _ERRORS.get(status, "invalid_request_error" if status < 500 else "api_error")
 
 
-# --- requests ---------------------------------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------------------------------
 
 
 def messages_of(element: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -202,7 +201,7 @@ def _read(document: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[tuple
     return messages, places
 
 
-# --- answers ----------------------------------------------------------------------------------------------------------
+# --- answers -------------------------------------------------------------------------------------------------------------
 
 
 class Blocks:
@@ -214,7 +213,6 @@ class Blocks:
         self._citations: dict[int, list[Any]] = {}
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """An event that may tell of a block."""
         index, block, delta = event.get("index"), event.get("content_block"), event.get("delta")
         if not isinstance(index, int):
             return
@@ -228,7 +226,6 @@ class Blocks:
                 self._citations.setdefault(index, []).append(delta.get("citation"))
 
     def drop(self, index: int) -> None:
-        """Forget a block."""
         for each in (self._begun, self._texts, self._citations):
             each.pop(index, None)
 
@@ -254,13 +251,9 @@ class Blocks:
         return made
 
 
-def fold(events: Iterable[bytes]) -> UpstreamAnswer:
-    """Put a stream together again. `events` are the data of its events, see `sse.payloads`."""
-    return folded(events)[0]
-
-
 def folded(events: Iterable[bytes]) -> tuple[UpstreamAnswer, dict[str, Any]]:
-    """The same, and the message as it would have come in one piece."""
+    """A stream put together again (`events`: their data, see `sse.payloads`), and the message as it would have come in one
+    piece."""
     answer, blocks = UpstreamAnswer(), Blocks()
     head: dict[str, Any] = {}
     for data in events:
@@ -298,16 +291,6 @@ def told(before: object, usage: object) -> dict[str, Any]:
     }
 
 
-def answer_of_json(body: bytes) -> UpstreamAnswer | None:
-    """The answer in a message that came in one piece; None when it is not a JSON object."""
-    document = parse_object(body)
-    if document is None:
-        return None
-    answer = UpstreamAnswer(done=True, error=document.get("error"))
-    _conclude(answer, document)
-    return answer
-
-
 def _conclude(answer: UpstreamAnswer, message: Mapping[str, Any]) -> None:
     """The one choice that a message is, how it ended, and what it took, by the names of chat completions."""
     given, model, usage = message.get("id"), message.get("model"), message.get("usage")
@@ -337,7 +320,7 @@ def _conclude(answer: UpstreamAnswer, message: Mapping[str, Any]) -> None:
     answer.choices = [choice]
 
 
-# --- the dialect ------------------------------------------------------------------------------------------------------
+# --- the dialect ---------------------------------------------------------------------------------------------------------
 
 
 class MessagesDialect:
@@ -394,10 +377,15 @@ class MessagesDialect:
         return LastEventGuard(LAST)
 
     def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
-        return fold(events)
+        return folded(events)[0]
 
     def whole(self, body: bytes) -> UpstreamAnswer | None:
-        return answer_of_json(body)
+        document = parse_object(body)
+        if document is None:
+            return None
+        answer = UpstreamAnswer(done=True, error=document.get("error"))
+        _conclude(answer, document)
+        return answer
 
     def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         return None
@@ -449,17 +437,11 @@ class _Canvas(Struct, frozen=True):
         own = self.envelope.members.get("system")
         if own is None:
             return [Insertion(self.body.index(b"{") + 1, b'"system":' + dump(text) + b",")]
-        return self._in_system(own, text, before=before)
-
-    def _in_system(self, own: ByteSpan, text: str, *, before: bool) -> list[Insertion]:
         given = self.body[own.start : own.end]
         if given.startswith(b'"'):
             joint = "" if given == b'""' else SEPARATOR
-            return [
-                Insertion(own.start + 1, escape(text + joint))
-                if before
-                else Insertion(own.end - 1, escape(joint + text))
-            ]
+            at, told = (own.start + 1, text + joint) if before else (own.end - 1, joint + text)
+            return [Insertion(at, escape(told))]
         if given.startswith(b"["):
             blocks = [span for _, span in entries(self.body, own.start)]
             block = _text_block(text)

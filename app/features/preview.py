@@ -51,7 +51,7 @@ class ContextIn(Model):
 
 
 class PreviewRequest(Struct, frozen=True):
-    """Plain values."""
+    """Such a request, of one user."""
 
     tenant_id: UUID
     user: UserRef
@@ -128,25 +128,15 @@ def _tell_whose(explained: Mapping[str, Any], considered: Sequence[Candidate]) -
 
 
 def context_router(gate: Gate, previewer: Previewer) -> APIRouter:
-    """POST /api/v1/context."""
-    routes = _ContextRoutes(previewer)
-    router = gate.router("context")
-    router.add_api_route("/context", routes.preview, methods=["POST"], response_model=dict[str, Any])
-    return router
 
-
-class _ContextRoutes:
-    def __init__(self, previewer: Previewer) -> None:
-        self._previewer = previewer
-
-    async def preview(self, scope: Admitted, body: ContextIn) -> dict[str, Any]:
+    async def preview(scope: Admitted, body: ContextIn) -> dict[str, Any]:
         """Compile only: the messages that would go upstream, the budget, and each item that was considered."""
         if not body.messages and body.query is None:
             raise BadBody("Send `messages`, or a `query`.", param="messages")
         messages = list(body.messages)
         if body.query is not None:
             messages.append({"role": "user", "content": body.query})
-        return await self._previewer.preview(
+        return await previewer.preview(
             PreviewRequest(
                 tenant_id=scope.tenant,
                 user=scope.user(body.user),
@@ -160,6 +150,10 @@ class _ContextRoutes:
             )
         )
 
+    router = gate.router("context")
+    router.add_api_route("/context", preview, methods=["POST"], response_model=dict[str, Any])
+    return router
+
 
 def _writable(message: dict[str, Any]) -> dict[str, Any]:
     """A message that is nested too deep is sent, but not shown."""
@@ -167,7 +161,6 @@ def _writable(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
-    """See `app.features.ROUTES`."""
     path = process.path
     assert path is not None, "a server with routes has one"
     preparer = Preparer(path.turns, path.compiler, path.knower, path.cards)

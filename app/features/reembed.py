@@ -1,4 +1,12 @@
-"""Everything is brought into the space of another embedder, by a command (`command`) over its own statements (`store`)."""
+"""`mneme reembed`: all vectors are brought into the space of the embedder that the settings name, while the server runs.
+
+    add the space, its indexes built concurrently ─> a job for each user who lacks vectors in it ─> again, for what was said
+    meanwhile, until nearly nothing is left ─> the server is restarted with these settings ─> once more, for what was said
+    in between ─> `--drop` the old space
+
+Both spaces are kept until then, and a search uses the one of its server's settings. Stopped, it goes on when asked again. The
+jobs run in the command's own process, because that one knows the new embedder; the worker's has the old one.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +22,7 @@ import asyncpg
 import click
 import orjson
 from msgspec import Struct
+from msgspec.structs import asdict
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -32,8 +41,7 @@ from app.tasks import CLOSING_S, Supervisor
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-
-# --- What changing the embedder needs of the store: a second space, what has no vector in it yet, and the end of the first.
+# --- what it needs of the store ------------------------------------------------------------------------------------------
 #
 # Nobody who writes turns waits for it: indexes are built concurrently, partition by partition, and vectors come in batches.
 # What concerns all tenants is done as mneme_owner, what concerns one user under row-level security.
@@ -56,7 +64,7 @@ Connect = Callable[[], Awaitable["Connection[Any]"]]
 """Opens a direct connection as mneme_owner."""
 
 
-class VectorSpace(NamedTuple):
+class _VectorSpace(NamedTuple):
     """An embedding space, and how many vectors are in it."""
 
     space: int
@@ -66,7 +74,7 @@ class VectorSpace(NamedTuple):
     vectors: int
 
 
-class MissingVectors(NamedTuple):
+class _MissingVectors(NamedTuple):
     """How many items of a user have no vector in the space."""
 
     user_id: UUID
@@ -74,7 +82,7 @@ class MissingVectors(NamedTuple):
     items: int
 
 
-class ItemRef(NamedTuple):
+class _ItemRef(NamedTuple):
     """An item that lacks a vector. `kind`: 0 message, 1 memory; `at`: when it was made."""
 
     kind: int
@@ -92,17 +100,17 @@ class ReembedItem(Struct, frozen=True):
     hash: bytes | None
 
 
-class VectorSpaces:
-    """The spaces of a database, as the one who may make and drop them. Made by `open_spaces`."""
+class _VectorSpaces:
+    """The spaces of a database, as the one who may make and drop them. Made by `_open_spaces`."""
 
     def __init__(self, connection: Connection[Any], sql: Queries) -> None:
         self._connection = connection
         self._sql = sql
 
-    async def all(self) -> list[VectorSpace]:
+    async def all(self) -> list[_VectorSpace]:
         """Every space, oldest first."""
         rows = await self._connection.fetch(self._sql["reembed.spaces"], timeout=STATEMENT_S)
-        return [VectorSpace(**dict(row)) for row in rows]
+        return [_VectorSpace(**dict(row)) for row in rows]
 
     async def lock(self) -> None:
         """Be the only one who changes spaces, until the connection ends. Raises Conflict where somebody else does."""
@@ -123,16 +131,16 @@ class VectorSpaces:
         await self._connection.execute(self._sql["turns.ensure_space"], name, dimensions, timeout=STATEMENT_S)
         return number
 
-    async def lacking(self, space: int) -> list[MissingVectors]:
+    async def lacking(self, space: int) -> list[_MissingVectors]:
         """The users who have items without a vector in the space."""
-        found: list[MissingVectors] = []
+        found: list[_MissingVectors] = []
         after: UUID | None = None
         while True:
             rows = await self._connection.fetch(
                 self._sql["reembed.users_lacking"], space, after, USERS_AT_ONCE, timeout=STATEMENT_S
             )
             found += [
-                MissingVectors(row["user_id"], row["tenant_id"], row["lacking"]) for row in rows if row["lacking"]
+                _MissingVectors(row["user_id"], row["tenant_id"], row["lacking"]) for row in rows if row["lacking"]
             ]
             if len(rows) < USERS_AT_ONCE:
                 return found
@@ -176,14 +184,14 @@ class VectorSpaces:
 
 
 @asynccontextmanager
-async def open_spaces(connect: Connect, sql: Queries) -> AsyncIterator[VectorSpaces]:
+async def _open_spaces(connect: Connect, sql: Queries) -> AsyncIterator[_VectorSpaces]:
     """The spaces of a database, on a connection of their own. Raises StoreUnavailable."""
     try:
         connection = await connect()
     except (*_GONE, asyncpg.PostgresError) as error:
         raise StoreUnavailable(f"The database cannot be reached as mneme_owner: {error}.") from error
     try:
-        yield VectorSpaces(connection, sql)
+        yield _VectorSpaces(connection, sql)
     except _GONE as error:
         raise StoreUnavailable("The connection to the database was lost; run it again, and it goes on.") from error
     finally:
@@ -204,14 +212,14 @@ class ReembedStore:
             found: int | None = await connection.fetchval(self._sql["reembed.epoch"], user)
         return found
 
-    async def lacking(self, tenant: UUID, user: UUID, after: ItemRef | None) -> list[ItemRef]:
+    async def lacking(self, tenant: UUID, user: UUID, after: _ItemRef | None) -> list[_ItemRef]:
         """The next items without a vector, at most `IDS_AT_ONCE`."""
         place = (after.kind, after.at, after.id) if after is not None else (None, None, None)
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["reembed.lacking"], user, self._space, *place, IDS_AT_ONCE)
-        return [ItemRef(row["kind"], row["id"], row["at"]) for row in rows]
+        return [_ItemRef(row["kind"], row["id"], row["at"]) for row in rows]
 
-    async def texts(self, tenant: UUID, user: UUID, items: Sequence[ItemRef]) -> list[ReembedItem]:
+    async def texts(self, tenant: UUID, user: UUID, items: Sequence[_ItemRef]) -> list[ReembedItem]:
         """The words of items, as far as they are still there."""
         messages = [each.id for each in items if each.kind == 0]
         memories = [each.id for each in items if each.kind == 1]
@@ -233,14 +241,7 @@ class ReembedStore:
         return added
 
 
-# --- `mneme reembed`: all vectors are brought into the space of the embedder that the settings name, while the server runs.
-#
-#     add the space, its indexes built concurrently ─> a job for each user who lacks vectors in it ─> again, for what was said
-#     meanwhile, until nearly nothing is left ─> the server is restarted with these settings ─> once more, for what was said
-#     in between ─> `--drop` the old space
-#
-# Both spaces are kept until then, and a search uses the one of its server's settings. Stopped, it goes on when asked again. The
-# jobs run in the command's own process, because that one knows the new embedder; the worker's has the old one.
+# --- the command ---------------------------------------------------------------------------------------------------------
 
 REEMBED = "reembed"
 """The entrypoint. No worker but the command's own has it."""
@@ -268,7 +269,7 @@ class ReembedResult(Struct, frozen=True):
     embedded: int
     wordless: int
     left: int
-    spaces: list[VectorSpace]
+    spaces: list[_VectorSpace]
 
 
 class RunProgress(Struct):
@@ -279,9 +280,9 @@ class RunProgress(Struct):
     done: Callable[[int], None] = lambda _: None
 
 
-async def spaces_of(dsn: str) -> list[VectorSpace]:
+async def spaces_of(dsn: str) -> list[_VectorSpace]:
     """The spaces that there are. Raises StoreUnavailable."""
-    async with open_spaces(own_connection(dsn, OWNER_ROLE), Queries.load()) as spaces:
+    async with _open_spaces(own_connection(dsn, OWNER_ROLE), Queries.load()) as spaces:
         return await spaces.all()
 
 
@@ -289,7 +290,7 @@ async def drop_space(settings: Settings, dsn: str, name: str, watch: RunProgress
     """Drop a space that is not the settings' own; how many vectors went. Raises NotFound, Conflict, StoreUnavailable."""
     embedder = build_embedder(settings)
     try:
-        async with open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), Queries.load()) as spaces:
+        async with _open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), Queries.load()) as spaces:
             await spaces.lock()
             return await spaces.drop(name, embedder.space, watch.done)
     finally:
@@ -304,7 +305,7 @@ async def bring_over(settings: Settings, dsn: str, watch: RunProgress) -> Reembe
         if not embedder.dimensions:
             raise NotReady("MNEME_EMBEDDER=none makes no vectors: name the embedder to change to.")
         await embedder.embed(["Does it answer, and with as many dimensions as the settings say?"])
-        async with open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), sql) as spaces:
+        async with _open_spaces(own_connection(settings.direct(dsn), OWNER_ROLE), sql) as spaces:
             await spaces.lock()
             pool = await open_pool(
                 dsn,
@@ -322,44 +323,33 @@ async def bring_over(settings: Settings, dsn: str, watch: RunProgress) -> Reembe
         await embedder.close()
 
 
-class _Run:
+class _Run(Struct):
     """One run, which holds the lock."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        dsn: str,
-        sql: Queries,
-        spaces: VectorSpaces,
-        pool: Pool,
-        embedder: Embedder,
-        watch: RunProgress,
-    ) -> None:
-        self._settings = settings
-        self._dsn = dsn
-        self._sql = sql
-        self._spaces = spaces
-        self._pool = pool
-        self._embedder = embedder
-        self._watch = watch
+    settings: Settings
+    dsn: str
+    sql: Queries
+    spaces: _VectorSpaces
+    pool: Pool
+    embedder: Embedder
+    watch: RunProgress
 
     async def run(self) -> ReembedResult:
-        """Pass after pass."""
-        self._watch.step("adding the space")
-        space = await self._spaces.add(self._embedder.space, self._embedder.dimensions, self._watch.step)
-        await self._spaces.clear_jobs()
-        doing = Reembedder(ReembedStore(self._pool, self._sql, space), self._embedder, self._watch.done)
+        self.watch.step("adding the space")
+        space = await self.spaces.add(self.embedder.space, self.embedder.dimensions, self.watch.step)
+        await self.spaces.clear_jobs()
+        doing = Reembedder(ReembedStore(self.pool, self.sql, space), self.embedder, self.watch.done)
         stop, tasks = asyncio.Event(), Supervisor()
         working = tasks.spawn(self._worker(doing).run(stop), "reembedding")
         try:
             for _ in range(MAX_PASSES):
-                self._watch.step("looking for what has no vector")
+                self.watch.step("looking for what has no vector")
                 lacking = await self._lacking(space, doing)
                 if not lacking:
                     break
                 items = sum(each.items for each in lacking)
-                self._watch.more(items)
-                self._watch.step("embedding")
+                self.watch.more(items)
+                self.watch.step("embedding")
                 await self._pass(space, lacking, working)
                 if items <= SETTLED:
                     break
@@ -368,40 +358,40 @@ class _Run:
             await asyncio.wait([working], timeout=2 * CLOSING_S)
             await tasks.close(CLOSING_S)
         return ReembedResult(
-            space=self._embedder.space,
-            dimensions=self._embedder.dimensions,
+            space=self.embedder.space,
+            dimensions=self.embedder.dimensions,
             embedded=doing.embedded,
             wordless=sum(len(each) for each in doing.wordless.values()),
             left=sum(each.items for each in await self._lacking(space, doing)),
-            spaces=await self._spaces.all(),
+            spaces=await self.spaces.all(),
         )
 
     def _worker(self, doing: Reembedder) -> Worker:
         return Worker(
-            connect=connector(self._settings.direct(self._dsn), role=APP_ROLE, name="mneme reembed"),
-            sql=self._sql,
-            handlers=doing.handlers(),
-            lease_s=self._settings.job_lease_s,
-            attempts=self._settings.job_attempts,
+            connect=connector(self.settings.direct(self.dsn), role=APP_ROLE, name="mneme reembed"),
+            sql=self.sql,
+            handlers={REEMBED: doing.reembed},
+            lease_s=self.settings.job_lease_s,
+            attempts=self.settings.job_attempts,
             grace_s=CLOSING_S,
             concurrency=CONCURRENCY,
         )
 
-    async def _lacking(self, space: int, doing: Reembedder) -> list[MissingVectors]:
+    async def _lacking(self, space: int, doing: Reembedder) -> list[_MissingVectors]:
         """The users with items that lack a vector, but for those that are known to have no words."""
-        found = await self._spaces.lacking(space)
+        found = await self.spaces.lacking(space)
         known = [each._replace(items=each.items - len(doing.wordless.get(each.user_id, ()))) for each in found]
         return [each for each in known if each.items > 0]
 
-    async def _pass(self, space: int, lacking: list[MissingVectors], working: asyncio.Task[None]) -> None:
+    async def _pass(self, space: int, lacking: list[_MissingVectors], working: asyncio.Task[None]) -> None:
         """Have the jobs of these users done. Raises Unavailable where some failed for good, or nobody works on them."""
-        queue = Queue(self._pool, self._sql)
+        queue = Queue(self.pool, self.sql)
         for at in range(0, len(lacking), ENQUEUE_AT_ONCE):
-            async with self._pool.acquire() as connection:
+            async with self.pool.acquire() as connection:
                 jobs = [reembed_job(each.tenant_id, each.user_id, space) for each in lacking[at : at + ENQUEUE_AT_ONCE]]
                 await queue.enqueue(connection, jobs)
         while True:
-            waiting, dead = await self._spaces.jobs()
+            waiting, dead = await self.spaces.jobs()
             if not waiting:
                 break
             if working.done():
@@ -415,7 +405,6 @@ class _Run:
 
 
 def reembed_job(tenant: UUID, user: UUID, space: int) -> JobRecord:
-    """The job for one user."""
     payload = orjson.dumps({"tenant": str(tenant), "user": str(user)})
     return JobRecord(REEMBED, payload, f"{REEMBED}:{space}:{user}", 0.0)
 
@@ -436,10 +425,6 @@ class Reembedder:
         self.embedded = 0
         self.wordless: defaultdict[UUID, set[UUID]] = defaultdict(set)
 
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {REEMBED: self.reembed}
-
     async def reembed(self, payload: bytes) -> None:
         """Embed what of a user has no vector yet. Raises `BadBody` for a payload that is none, `Unavailable` and
         `StoreUnavailable` for what may work later."""
@@ -449,14 +434,14 @@ class Reembedder:
         except (ValueError, KeyError, TypeError) as error:
             raise BadBody("This job's payload cannot be read.") from error
         epoch = await self._store.epoch(tenant, user)
-        after: ItemRef | None = None
+        after: _ItemRef | None = None
         while epoch is not None and (items := await self._store.lacking(tenant, user, after)):
             for at in range(0, len(items), EMBEDDED_AT_ONCE):
                 if not await self._batch(tenant, user, epoch, items[at : at + EMBEDDED_AT_ONCE]):
                     return
             after = items[-1]
 
-    async def _batch(self, tenant: UUID, user: UUID, epoch: int, refs: list[ItemRef]) -> bool:
+    async def _batch(self, tenant: UUID, user: UUID, epoch: int, refs: list[_ItemRef]) -> bool:
         """False: the user was erased meanwhile."""
         items = await self._store.texts(tenant, user, refs)
         if items:
@@ -485,7 +470,6 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
     Run it with the new MNEME_EMBEDDER…; then restart the server with these settings; then run it once more, for what was said
     in between; then drop the old space. Stopped, it goes on where it was.
     """
-
     if status and drop is not None:
         raise click.UsageError("--status and --drop do not go together.")
     settings = load_settings()
@@ -521,14 +505,7 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
             lambda: click.echo(f"The space {drop} is gone, with {gone} vectors."),
         )
         return
-    told = {
-        "space": result.space,
-        "dimensions": result.dimensions,
-        "embedded": result.embedded,
-        "wordless": result.wordless,
-        "left": result.left,
-        "spaces": [_told(each) for each in result.spaces],
-    }
+    told = asdict(result) | {"spaces": [_told(each) for each in result.spaces]}
 
     def text() -> None:
         click.echo(f"{result.embedded} vectors were made in {result.space}.")
@@ -544,15 +521,10 @@ def reembed(status: bool, drop: str | None, as_json: bool) -> None:
     show(told, as_json, text)
 
 
-def _told(space: VectorSpace) -> dict[str, Any]:
-    return {
-        "name": space.name,
-        "dimensions": space.dimensions,
-        "vectors": space.vectors,
-        "created_at": space.created_at,
-    }
+def _told(space: _VectorSpace) -> dict[str, Any]:
+    return {name: getattr(space, name) for name in ("name", "dimensions", "vectors", "created_at")}
 
 
-def _list(spaces: list[VectorSpace]) -> None:
+def _list(spaces: list[_VectorSpace]) -> None:
     for each in spaces:
         click.echo(f"{each.name}: {each.vectors} vectors of {each.dimensions} dimensions")

@@ -1,4 +1,5 @@
-"""Reads that a standby may answer, if it has all that was acknowledged to the user before (sql/schema/017_replicas.sql).
+"""Reads that a standby may answer (docs/how-to/scaling.md), if it has all that was acknowledged to the user before
+(sql/schema/017_replicas.sql). `app.store.workloads` finds this by its name.
 
 A read goes to a standby, and at the same time the primary is asked for the user's marks: which transactions wrote for him
 lately. The standby tells those that it has in the very snapshot that it read in. Where they are not the same, or the standby is
@@ -212,7 +213,7 @@ def _ignore(pool: str, server: str, result: Result) -> None:
     """Nobody counts."""
 
 
-# --- What the servers of the pools are: for `mneme doctor`.
+# --- `mneme doctor`: what the servers of the pools are -------------------------------------------------------------------
 
 ASK_S = 5.0
 """Seconds that a server has to answer."""
@@ -279,20 +280,16 @@ async def _server(
             told = await connection.fetchrow(sql["replicas.server"])
             assert told is not None, "a query without FROM has one row"
             lag_s = time.monotonic() - began
-            if not told["standby"] or told["position"] >= written:
+            there = not told["standby"] or told["position"] >= written
+            if there or lag_s > CATCH_UP_S:
                 break
-            if lag_s > CATCH_UP_S:
-                return PoolServer(
-                    pool, name, "", True, told["cluster"] == cluster, told["paused"], told["feedback"], None
-                )
             await asyncio.sleep(POLL_S)
     except AWAY as error:
         return PoolServer(pool, name, away=why(error))
     finally:
         await connection.close()
-    return PoolServer(
-        pool, name, "", told["standby"], told["cluster"] == cluster, told["paused"], told["feedback"], lag_s
-    )
+    ours, lag = told["cluster"] == cluster, lag_s if there else None
+    return PoolServer(pool, name, "", told["standby"], ours, told["paused"], told["feedback"], lag)
 
 
 async def findings(settings: Settings, dsn: str) -> list[Finding]:
@@ -342,15 +339,9 @@ def _told(server: PoolServer) -> Finding:
     return Finding("ok", f"{told} is a standby, {1000 * server.lag_s:.0f} ms late.")
 
 
-# --- Reads from standbys (docs/how-to/scaling.md): `reads`, which `app.store.workloads` finds by its name.
-
-
 class Replicas(Feature):
-    """Looks at the servers."""
-
     async def findings(self, dsn: str | None) -> Sequence[Finding]:
         """Also before the first migration."""
-
         url = self.settings.database_url
         if url is None or not self.settings.pool_urls:
             return ()

@@ -1,4 +1,9 @@
-"""Requests to `/v1/responses` get memory, too: the dialect (`dialect`), which `app.dialects.registry` finds by its name."""
+"""The dialect of `/v1/responses` (found by its name): `instructions` and `input`, a text or a list of items; a stream of named
+events.
+
+With `previous_response_id` or `conversation` the upstream itself holds what was said before: then memory knows the
+conversation too, and nothing of it is supplied twice.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,6 @@ from app.dialects.splice import (
     ByteSpan,
     Envelope,
     Insertion,
-    MessageSpan,
     append_text,
     dump,
     entries,
@@ -29,10 +33,7 @@ from app.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamA
 from app.errors import MnemeError
 from mneme_replay.paths import MASK
 
-# --- The dialect of `/v1/responses`: `instructions` and `input`, a text or a list of items; a stream of named events.
-#
-# With `previous_response_id` or `conversation` the upstream itself holds what was said before: then memory knows the
-# conversation too, and nothing of it is supplied twice.
+# --- requests ------------------------------------------------------------------------------------------------------------
 
 _ROLES = frozenset({"user", "system", "developer"})
 _PLAIN = frozenset({"input_text", "output_text", "text"})
@@ -168,7 +169,7 @@ def _part(part: Any) -> Any:
         return {"type": "text", "text": part["text"]}
     if kind == "input_image" and isinstance(part.get("image_url"), str):
         image = {"url": part["image_url"]}
-        return {"type": "image_url", "image_url": image | _given(part, "detail")}
+        return {"type": "image_url", "image_url": image | _detail(part)}
     if kind == "input_file":
         return {"type": "file", "file": {k: v for k, v in part.items() if k != "type" and v is not None}}
     return part
@@ -183,7 +184,7 @@ def _parts_in(parts: Sequence[Any], text: str) -> list[Any]:
             found.append({"type": text, "text": part.get("text")})
         elif kind == "image_url" and isinstance(part.get("image_url"), Mapping):
             image = part["image_url"]
-            found.append({"type": "input_image", "image_url": image.get("url")} | _given(image, "detail"))
+            found.append({"type": "input_image", "image_url": image.get("url")} | _detail(image))
         elif kind == "file" and isinstance(part.get("file"), Mapping):
             found.append({"type": "input_file", **part["file"]})
         else:
@@ -191,8 +192,8 @@ def _parts_in(parts: Sequence[Any], text: str) -> list[Any]:
     return found
 
 
-def _given(part: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {name: part[name]} if part.get(name) is not None else {}
+def _detail(part: Mapping[str, Any]) -> dict[str, Any]:
+    return {"detail": part["detail"]} if part.get("detail") is not None else {}
 
 
 def _call(item: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -228,49 +229,10 @@ def _call_item(call: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+# --- answers -------------------------------------------------------------------------------------------------------------
+
 LAST = LastEvents(("response.completed", "response.failed", "response.incomplete"))
 """The events that end a stream; each holds the whole response."""
-
-
-def fold(events: Iterable[bytes]) -> UpstreamAnswer:
-    """Put a stream together again. `events` are the data of its events, see `sse.payloads`.
-
-    Items are believed as they came one by one: the response in the last event lacks them, or most of their text, on some
-    servers. It is what counts for all else.
-    """
-    answer, growing = UpstreamAnswer(), _Growing()
-    for data in events:
-        if data.strip() == DONE:
-            answer.done = True
-            continue
-        try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            event = None
-        if not isinstance(event, dict):
-            answer.malformed += 1
-            continue
-        response = event.get("response")
-        if isinstance(response, dict):
-            growing.response = response
-            _take_head(answer, response)
-        elif event.get("type") == "error" or event.get("error"):
-            answer.error = event.get("error") or {name: event.get(name) for name in ("code", "message", "param")}
-        else:
-            growing.take(event)
-    _conclude(answer, growing.items(), growing.response)
-    return answer
-
-
-def answer_of_json(body: bytes) -> UpstreamAnswer | None:
-    """The answer in a response that came in one piece; None when it is not a JSON object."""
-    document = parse_object(body)
-    if document is None:
-        return None
-    answer = UpstreamAnswer()
-    _take_head(answer, document)
-    _conclude(answer, _dicts(document.get("output")), document)
-    return answer
 
 
 def _take_head(answer: UpstreamAnswer, response: Mapping[str, Any]) -> None:
@@ -396,6 +358,8 @@ class _Growing:
         return item
 
 
+# --- the dialect ---------------------------------------------------------------------------------------------------------
+
 _OF_THE_INSTRUCTIONS = (0, 0)
 """The place of the message that `instructions` are: no item."""
 
@@ -465,10 +429,39 @@ class ResponsesDialect:
         return LastEventGuard(LAST)
 
     def fold(self, events: Iterable[bytes]) -> UpstreamAnswer:
-        return fold(events)
+        """Items are believed as they came one by one: the response in the last event lacks them, or most of their text, on some
+        servers. It is what counts for all else."""
+        answer, growing = UpstreamAnswer(), _Growing()
+        for data in events:
+            if data.strip() == DONE:
+                answer.done = True
+                continue
+            try:
+                event = orjson.loads(data)
+            except orjson.JSONDecodeError:
+                event = None
+            if not isinstance(event, dict):
+                answer.malformed += 1
+                continue
+            response = event.get("response")
+            if isinstance(response, dict):
+                growing.response = response
+                _take_head(answer, response)
+            elif event.get("type") == "error" or event.get("error"):
+                answer.error = event.get("error") or {name: event.get(name) for name in ("code", "message", "param")}
+            else:
+                growing.take(event)
+        _conclude(answer, growing.items(), growing.response)
+        return answer
 
     def whole(self, body: bytes) -> UpstreamAnswer | None:
-        return answer_of_json(body)
+        document = parse_object(body)
+        if document is None:
+            return None
+        answer = UpstreamAnswer()
+        _take_head(answer, document)
+        _conclude(answer, _dicts(document.get("output")), document)
+        return answer
 
     def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         """Of what the upstream is not to store, no request can say that it follows it."""
@@ -531,7 +524,7 @@ class _Canvas(Struct, frozen=True):
         own = self.envelope.members["instructions"] if first == end else self._text
         if own is not None:
             return [Insertion(own.start + 1 if before else own.end - 1, escape(text))]
-        item: MessageSpan = self.envelope.messages[first if before else end - 1]
+        item = self.envelope.messages[first if before else end - 1]
         made = (insert_text if before else append_text)(self.body, item, text, "input_text")
         return [made] if made is not None else []
 

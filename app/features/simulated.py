@@ -1,4 +1,4 @@
-"""An upstream that answers by itself, where none is configured (`transport`); found by its name."""
+"""An upstream without a network, for the first request on a laptop with no account. It says that it is one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from app.dialects.base import Dialect
 from app.gateway.headers import Headers
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
 
-# --- An upstream without a network, for the first request on a laptop with no account. It says that it is one.
-
-# The simulated upstream's answers in the dialect of the Responses API. It keeps nothing, and says so.
+# --- answers in the dialects of the Responses API and of `/v1/messages` --------------------------------------------------
 
 
 def response_of(
@@ -108,6 +106,8 @@ def message_events(message: Mapping[str, Any], pieces: Sequence[str]) -> Iterato
         yield b"event: " + event["type"].encode() + b"\ndata: " + orjson.dumps(event) + b"\n\n"
 
 
+# --- the transport -------------------------------------------------------------------------------------------------------
+
 MODEL = "mneme-simulated"
 WINDOW = 128_000
 """Tokens, told in the list of models: that of gpt-4o. Open WebUI's own tools take 8,000, and what nobody knows has 8,192."""
@@ -139,7 +139,6 @@ class SimulatedTransport:
         """There is nothing to close."""
 
     async def send(self, request: UpstreamRequest) -> UpstreamResponse:
-        """See `Transport.send`."""
         body = request.body if isinstance(request.body, bytes) else b"".join([piece async for piece in request.body])
         path = urlsplit(request.url).path
         if path.endswith("/chat/completions") and request.method == "POST":
@@ -177,12 +176,7 @@ class SimulatedTransport:
             options = asked.get("stream_options")
             wants_usage = isinstance(options, dict) and options.get("include_usage") is True
             events = _events(head, pieces, count, reason, usage if wants_usage else None)
-            headers = [
-                (b"content-type", b"text/event-stream; charset=utf-8"),
-                (b"x-request-id", _digest(body).encode()),
-            ]
-            chunks = self._paced(events)
-            return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
+            return self._stream(body, events)
         message = {"role": "assistant", "content": "".join(pieces), "refusal": None}
         choices = [
             {"index": index, "message": message, "logprobs": None, "finish_reason": reason} for index in range(count)
@@ -212,9 +206,7 @@ class SimulatedTransport:
         )  # fmt: skip
         if asked.get("stream") is not True:
             return self._json(request, made)
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-request-id", _digest(body).encode())]
-        chunks = self._paced(events_of(made, pieces[:limit]))
-        return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
+        return self._stream(body, events_of(made, pieces[:limit]))
 
     def _message(self, request: UpstreamRequest, body: bytes, dialect: Dialect) -> UpstreamResponse:
         """The Messages API, as far as a text goes."""
@@ -233,8 +225,11 @@ class SimulatedTransport:
         made = message_of(_digest(body), MODEL, text, usage, cut=limit < len(pieces))
         if asked.get("stream") is not True:
             return self._json(request, made)
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"request-id", _digest(body).encode())]
-        chunks = self._paced(message_events(made, pieces[:limit]))
+        return self._stream(body, message_events(made, pieces[:limit]), b"request-id")
+
+    def _stream(self, body: bytes, events: Iterator[bytes], naming: bytes = b"x-request-id") -> UpstreamResponse:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (naming, _digest(body).encode())]
+        chunks = self._paced(events)
         return UpstreamResponse(200, "OK", headers, chunks, chunks.aclose)
 
     async def _paced(self, events: Iterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -1,7 +1,8 @@
-"""OpenTelemetry of one process: its provider, opened and closed, and the spans of jobs.
+"""OpenTelemetry traces of requests and jobs, as an option (docs/how-to/tracing.md). Loaded only where it is switched on: where
+nothing traces, nothing is wrapped.
 
-Where spans go, which are kept and how many wait is said by OpenTelemetry's own variables (docs/how-to/tracing.md). The SDK's
-queue is bounded and its exporter has a thread of its own: what it cannot send is lost, and no request waits for it.
+Where spans go, which are kept and how many wait is said by OpenTelemetry's own variables. The SDK's queue is bounded and its
+exporter has a thread of its own: what it cannot send is lost, and no request waits for it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from importlib.metadata import version
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import uuid4
@@ -23,15 +23,6 @@ from uuid import uuid4
 import orjson
 from msgspec import Struct
 from msgspec.structs import replace
-from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.environment_variables import OTEL_RESOURCE_ATTRIBUTES
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import AttributeValue
 from prometheus_client import CollectorRegistry
 
 from app.capture.facts import CallFacts, Outcome
@@ -45,6 +36,23 @@ from app.gateway.relay import Message, Receive, Send
 from app.gateway.turn import OBSERVER, Application, Authenticator
 from app.gateway.upstream import Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics
+
+try:
+    from opentelemetry.context import Context
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.environment_variables import OTEL_RESOURCE_ATTRIBUTES
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    from opentelemetry.util.types import AttributeValue
+except ModuleNotFoundError as error:  # the SDK is an extra
+    raise NotReady("MNEME_OTEL=on needs OpenTelemetry: pip install 'mneme-proxy[otel]'.") from error
+
+log = logging.getLogger("mneme.tracing")
+
+# --- a request -----------------------------------------------------------------------------------------------------------
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"})
 """Those that the semantic conventions know; another is `_OTHER`."""
@@ -224,7 +232,7 @@ def carried(headers: Headers, context: Context) -> Headers:
     return [*kept, *((name.encode(), value.encode()) for name, value in carrier.items())]
 
 
-# --- what is wrapped --------------------------------------------------------------------------------------------------
+# --- what is wrapped -----------------------------------------------------------------------------------------------------
 
 _CURRENT: ContextVar[Trace | None] = ContextVar("mneme_trace", default=None)
 """The request that this task works for. Tasks that it starts inherit it; what they tell when it has ended is not heard."""
@@ -240,8 +248,6 @@ class TracingMetrics(Metrics):
 
 
 class TracedGateway:
-    """The gateway, each of its requests with a span."""
-
     def __init__(self, gateway: Application, tracer: Tracer, *, users: bool) -> None:
         """`users`: spans tell the external id of the user."""
         self._gateway = gateway
@@ -249,7 +255,6 @@ class TracedGateway:
         self._users = users
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request."""
         trace = self._begin(scope)
         observer = scope.get(OBSERVER, nobody)
 
@@ -334,7 +339,7 @@ class TracedTransport:
         await self._transport.aclose()
 
 
-# --- what is told -----------------------------------------------------------------------------------------------------
+# --- what is told --------------------------------------------------------------------------------------------------------
 
 
 def _told(call: Incoming, *, users: bool) -> dict[str, AttributeValue]:
@@ -399,7 +404,7 @@ def _short(name: str) -> str:
     return name[:NAME_CHARS]
 
 
-log = logging.getLogger("mneme.tracing")
+# --- jobs, and the process -----------------------------------------------------------------------------------------------
 
 FLUSH_S = 3.0
 """Seconds that a process which ends gives its last spans; a collector nearby takes them in some ten milliseconds."""
@@ -462,7 +467,7 @@ def job_ids(payload: bytes) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
+async def _open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
     """Trace until the context ends; then what waits is sent, within FLUSH_S.
 
     Raises NotReady where the SDK refuses its variables.
@@ -504,35 +509,14 @@ async def _shut_down(provider: TracerProvider) -> None:
         log.warning("the last spans could not be sent", extra={"waited_s": FLUSH_S})
 
 
-# --- OpenTelemetry traces of requests and jobs, as an option (docs/how-to/tracing.md).
-#
-# The SDK is an extra (`pip install 'mneme-proxy[otel]'`): `provider` alone imports it, and is imported itself only
-# where it is switched on. Where nothing traces, nothing is wrapped.
-
-
-def check_sdk() -> None:
-    """Raises NotReady where the SDK or its exporter is not installed."""
-    try:
-        there = find_spec("opentelemetry.sdk") and find_spec("opentelemetry.exporter.otlp.proto.http")
-    except ModuleNotFoundError:  # not even what it is a part of
-        there = None
-    if there is None:
-        raise NotReady("MNEME_OTEL=on needs OpenTelemetry: pip install 'mneme-proxy[otel]'.")
-
-
 class TracingFeature(Feature):
     """Wraps what stands at the edges of the pipeline, which itself has no line about it."""
 
     _tracing: Tracing
 
-    def check(self) -> None:
-        check_sdk()
-
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        check_sdk()
-
-        async with open_tracing(users=self.settings.otel_users == "on") as self._tracing:
+        async with _open_tracing(users=self.settings.otel_users == "on") as self._tracing:
             yield
 
     def around(self) -> Tracing:

@@ -74,4 +74,4 @@ def change_of(text: str) -> MemoryChange:
 
 async def know(facts: Facts, key: str, value: str) -> UUID:
     fact, _ = await facts.put(TENANT, UserRef(ANA, "local"), key, value, category=None, confidence=90)
-    return fact.fact_id
+    return fact.id

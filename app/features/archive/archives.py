@@ -21,7 +21,7 @@ import re
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from hmac import digest
 from itertools import islice
 from pathlib import Path
@@ -36,7 +36,7 @@ from msgspec import Struct, field
 from app.clock import Clock, SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import Conflict, NotFound, NotReady, StoreUnavailable
-from app.features import Finding, writable
+from app.features import Finding, sync, writable
 from app.features.archive import HistoryArchives
 from app.settings import Settings
 from app.store import ids
@@ -44,6 +44,10 @@ from app.store.erasure import own_connection
 from app.store.pools import OWNER_ROLE
 from app.store.queries import Queries
 from app.store.retention import MB
+
+log = logging.getLogger(__name__)
+
+# --- files ---------------------------------------------------------------------------------------------------------------
 
 LEVEL = 6
 """gzip's own default."""
@@ -62,15 +66,6 @@ class Written(Struct, frozen=True):
     rows: int
     size: int
     sha256: bytes
-
-
-class Manifest(Struct, frozen=True):
-    """What a month's files are, for those who check them without the database: `sha256` as `sha256sum` prints it."""
-
-    format: int
-    table: str
-    month: str
-    files: list[dict[str, str | int]]
 
 
 class _Who(Struct, frozen=True):
@@ -112,7 +107,7 @@ class Sink:
         digest = digest_of(self._path)
         path = self._folder / f"{self._part}.{digest.hex()[:NAMED]}.jsonl.gz"
         os.replace(self._path, path)
-        sync(self._folder)
+        _sync(self._folder)
         return Written(f"{self._folder.name}/{path.name}", self._rows, path.stat().st_size, digest)
 
     def __exit__(self, *_: object) -> None:
@@ -129,7 +124,6 @@ def lines_of(path: Path) -> Iterator[bytes]:
 
 
 def digest_of(path: Path) -> bytes:
-    """SHA-256 of a file."""
     whole = hashlib.sha256()
     with open(path, "rb") as stream:
         while piece := stream.read(PIECE):
@@ -158,19 +152,20 @@ def without_user(path: Path, part: str, tenant: UUID, user: UUID) -> tuple[Writt
 
 
 def write_manifest(folder: Path, month: str, table: str, files: Sequence[Written]) -> None:
-    """A month's, in place of the one before."""
-    told: list[dict[str, str | int]] = [
+    """A month's, in place of the one before, for those who check files without the database: `sha256` as `sha256sum` has it."""
+    told = [
         {"file": Path(each.file).name, "rows": each.rows, "bytes": each.size, "sha256": each.sha256.hex()}
         for each in files
     ]
-    text = msgspec.json.format(msgspec.json.encode(Manifest(1, table, month, told)))
+    manifest = {"format": 1, "table": table, "month": month, "files": told}
+    text = msgspec.json.format(msgspec.json.encode(manifest))
     undone = folder / f"manifest.json{UNDONE}"
     with open(undone, "wb") as stream:
         stream.write(text + b"\n")
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(undone, folder / "manifest.json")
-    sync(folder)
+    _sync(folder)
 
 
 def take_away(folder: Path, part: str, but: str | None) -> int:
@@ -183,18 +178,12 @@ def take_away(folder: Path, part: str, but: str | None) -> int:
     return gone
 
 
-def sync(folder: Path) -> None:
-    """The names in a folder are on the disk. (Of a mounted object store there is nothing to sync: it says so.)"""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
+def _sync(folder: Path) -> None:
+    with contextlib.suppress(OSError):  # of a mounted object store there is nothing to sync: it says so
+        sync(folder)
 
 
-log = logging.getLogger(__name__)
-
+# --- months --------------------------------------------------------------------------------------------------------------
 Connection = asyncpg.Connection
 
 TABLE = "conversation_history"
@@ -272,15 +261,17 @@ class Archives:
             raise Conflict(f"The month {spelled(month)} has not ended.")
         done = ArchiveRun()
         async with self._alone(connection):
-            for each in await self._parts(connection, "detached", None):
+            for each in await parts_in(connection, self._sql, "detached", None):
                 if not dry:
                     await self._write(connection, each, now, done)
             last = month or self._last(now, self._keep.days)
             for row in await connection.fetch(self._sql["archives.due"], last, month) if last else []:
-                if dry or await self._archive(connection, ArchivePart(**row, **_NEW, changed_at=now), now, done):
+                # A part that never left.
+                part = ArchivePart(**row, state="", file=None, rows=None, size=None, sha256=None, changed_at=now)
+                if dry or await self._archive(connection, part, now, done):
                     _add(done.months, row["month"])
             if (before := self._last(now, self._keep.archive_days)) is not None:
-                for each in await self._parts(connection, "archived", None):
+                for each in await parts_in(connection, self._sql, "archived", None):
                     if each.month <= before:
                         done.dropped += 1
                         if not dry:
@@ -317,7 +308,7 @@ class Archives:
     async def known(self, connection: Connection[Any], *, check: bool = False) -> list[tuple[ArchivePart, str]]:
         """Every part that ever left, with what is wrong with its file, if anything is. `check`: its checksum is compared."""
         folder = await self.folder(connection)
-        found = await self._parts(connection, None, None)
+        found = await parts_in(connection, self._sql, None, None)
         return [(each, await asyncio.to_thread(_wrong_with, folder, each, check)) for each in found]
 
     async def folder(self, connection: Connection[Any]) -> Path:
@@ -385,7 +376,7 @@ class Archives:
         *,
         active: bool,
     ) -> None:
-        first = datetime.strptime(part.month, "%Y%m").date()  # noqa: DTZ007 - a month
+        first = date(int(part.month[:4]), int(part.month[4:]), 1)
         if not await self._briefly(connection, "months_anew", first):
             raise Conflict(f"The history is in use: {spelled(part.month)} is restored in part. Ask again.")
         if not await connection.fetchval(self._sql["archives.is_partition"], part.part):
@@ -433,11 +424,8 @@ class Archives:
         assert row is not None, "a function has one row, and parts stay known"
         return row
 
-    async def _parts(self, connection: Connection[Any], state: str | None, month: str | None) -> list[ArchivePart]:
-        return await parts_in(connection, self._sql, state, month)
-
     async def _archived(self, connection: Connection[Any], month: str) -> list[ArchivePart]:
-        if found := await self._parts(connection, "archived", month):
+        if found := await parts_in(connection, self._sql, "archived", month):
             return found
         raise NotFound(f"Nothing of {spelled(month)} is archived.")
 
@@ -457,6 +445,9 @@ class Archives:
         finally:
             if not connection.is_closed():
                 await connection.execute(self._sql["archives.alone_no_more"])
+
+
+# --- erasing a user ------------------------------------------------------------------------------------------------------
 
 
 def erasing(
@@ -508,7 +499,6 @@ async def _from_file(
     now: datetime,
 ) -> int:
     folder = keep.folder / await connection.fetchval(sql["archives.folder"])
-    hidden: list[bytes] = []
     gone = 0
     async with connection.transaction():
         row = await connection.fetchrow(sql["archives.held"], part.part)
@@ -558,7 +548,6 @@ async def tidy(connection: Connection[Any], sql: Queries, folder: Path, part: Ar
 async def parts_in(
     connection: Connection[Any], sql: Queries, state: str | None, month: str | None
 ) -> list[ArchivePart]:
-    """Parts in a state, or all."""
     return [ArchivePart(**row) for row in await connection.fetch(sql["archives.in_state"], state, month)]
 
 
@@ -595,11 +584,7 @@ def _add(months: list[str], month: str) -> None:
         months.append(spelled(month))
 
 
-_NEW: Mapping[str, Any] = {"state": "", "file": None, "rows": None, "size": None, "sha256": None}
-"""A part that never left."""
-
-
-# --- What `mneme doctor` says of archives.
+# --- `mneme doctor` ------------------------------------------------------------------------------------------------------
 
 
 async def findings(settings: Settings, archives: Archives, connection: asyncpg.Connection[Any]) -> list[Finding]:
@@ -630,11 +615,10 @@ async def findings(settings: Settings, archives: Archives, connection: asyncpg.C
     return found
 
 
-# --- `mneme archive run`, `list`, `restore` and `drop`: months of history in files.
+# --- `mneme archive` -----------------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 _MONTH = re.compile(r"\d{4}-(0[1-9]|1[0-2])")
-_PER_MB = 1e6
 
 
 def _month_option(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
@@ -643,14 +627,15 @@ def _month_option(_context: click.Context, _parameter: click.Parameter, value: s
     return None if value is None else value.replace("-", "")
 
 
-def _with_archives(work: Callable[[Archives, asyncpg.Connection[Any]], Awaitable[T]]) -> T:
+def _with_archives(work: Callable[[Archives, Connection[Any], datetime], Awaitable[T]]) -> T:
     settings = load_settings()
 
     async def run(dsn: str) -> T:
         try:
             connection = await own_connection(settings.direct(dsn), OWNER_ROLE)()
             try:
-                return await work(HistoryArchives(settings).archives(Queries.load()), connection)
+                archives = HistoryArchives(settings).archives(Queries.load())
+                return await work(archives, connection, SystemClock().now())
             finally:
                 connection.terminate()
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
@@ -673,14 +658,13 @@ def archive() -> None:
 @failing_clearly
 def run(month: str | None, dry_run: bool, as_json: bool) -> None:
     """Archive months past MNEME_HISTORY_DAYS and drop archives past MNEME_ARCHIVE_DAYS, as the worker does by itself."""
-    now = SystemClock().now()
-    done = _with_archives(lambda archives, connection: archives.run(connection, now, month=month, dry=dry_run))
+    done = _with_archives(lambda archives, connection, now: archives.run(connection, now, month=month, dry=dry_run))
     are = "would be" if dry_run else "were"
 
     def text() -> None:
         click.echo(f"{len(done.months)} months {are} archived{': ' if done.months else ''}{', '.join(done.months)}.")
         if not dry_run:
-            click.echo(f"{done.rows} messages are in files of {done.size / _PER_MB:.1f} MB.")
+            click.echo(f"{done.rows} messages are in files of {done.size / MB:.1f} MB.")
         if done.dropped:
             click.echo(f"{done.dropped} files {are} dropped.")
         if done.busy:
@@ -695,7 +679,7 @@ def run(month: str | None, dry_run: bool, as_json: bool) -> None:
 @failing_clearly
 def list_(check: bool, as_json: bool) -> None:
     """What is archived, was restored, or was dropped; fails where a file is not as it was written."""
-    found = _with_archives(lambda archives, connection: archives.known(connection, check=check))
+    found = _with_archives(lambda archives, connection, _: archives.known(connection, check=check))
     data = [
         {
             "month": spelled(part.month),
@@ -716,7 +700,7 @@ def list_(check: bool, as_json: bool) -> None:
             states = ", ".join(sorted({str(each["state"]) for each in of}))
             rows = sum(part.rows or 0 for part, _ in found if spelled(part.month) == month)
             size = sum(part.size or 0 for part, _ in found if spelled(part.month) == month)
-            click.echo(f"{month}  {states}: {rows} messages, {size / _PER_MB:.1f} MB")
+            click.echo(f"{month}  {states}: {rows} messages, {size / MB:.1f} MB")
         if not data:
             click.echo("Nothing is archived.")
 
@@ -732,8 +716,7 @@ def list_(check: bool, as_json: bool) -> None:
 @failing_clearly
 def restore(month: str, active: bool, as_json: bool) -> None:
     """Make the messages of a month (2026-01) rows again: in the history and exports, out of prompts and searches."""
-    now = SystemClock().now()
-    done = _with_archives(lambda archives, connection: archives.restore(connection, month, now, active=active))
+    done = _with_archives(lambda archives, connection, now: archives.restore(connection, month, now, active=active))
     show(
         msgspec.structs.asdict(done) | {"active": active},
         as_json,
@@ -750,8 +733,7 @@ def drop(month: str, yes: bool, as_json: bool) -> None:
     """Give up the archive of a month (2026-01): its files are deleted, or were lost, and its messages never come back."""
     if not yes:
         click.confirm(f"The archived messages of {spelled(month)} are gone for ever then. Go on?", abort=True)
-    now = SystemClock().now()
-    done = _with_archives(lambda archives, connection: archives.drop(connection, month, now))
+    done = _with_archives(lambda archives, connection, now: archives.drop(connection, month, now))
     show(
         msgspec.structs.asdict(done),
         as_json,

@@ -1,7 +1,7 @@
 """The cards that an application shows beside its answers (docs/reference/cards.md).
 
-They are kept with messages (`keeper`), read for prompts (`reader`), taken from the results of tools (`extract`), and found
-again by what is said of them (`navigation`, `finder`).
+They are kept with messages (`keeper`), read for prompts, taken from the results of tools (`store`), and found
+again by what is said of them (`navigation`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Cards that a conversation showed, found by what is said of them: for the API, for a prompt (`card_section`), for a model that
-calls a tool.
-"""
+"""Cards that a conversation showed: kept with its messages, found by what is said of them, and told to prompts and to tools."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, NamedTuple
 from uuid import UUID
 
@@ -33,6 +30,8 @@ from app.store.queries import Queries
 from app.store.sessions import SessionRef
 from app.tasks import FailOpen, Supervisor
 
+log = logging.getLogger("mneme.cards")
+
 MAX_FOUND = 100
 """Most cards that one sentence finds; "all cards" of a long conversation are listed in pages."""
 
@@ -47,8 +46,6 @@ class FoundCards(NamedTuple):
 
 
 class CardFinder:
-    """Finds cards."""
-
     def __init__(self, cards: Cards) -> None:
         self._cards = cards
 
@@ -75,7 +72,7 @@ class CardFinder:
         return FoundCards(wanted, tuple(cards), picked.question, why)
 
 
-# --- as a tool --------------------------------------------------------------------------------------------------------
+# --- as a tool -----------------------------------------------------------------------------------------------------------
 
 TOOL_NAME = "find_card"
 TOOL: dict[str, Any] = {
@@ -106,18 +103,15 @@ TOOL: dict[str, Any] = {
 """The tool as OpenAI's API takes it."""
 
 
-# --- The cards that a user's message asks for ("show me the second card from the first question"), as a section of a memory
-# block.
+# --- in a prompt ---------------------------------------------------------------------------------------------------------
 #
-# Each is a line of quoted text. A card never changes, so that its id tells whether it stands in an earlier block; then it is
-# not told again. Behind it stand the ids of the messages that it came with: whoever deletes one of them takes the block back.
-
+# Each card that a user's message asks for is a line of quoted text in the memory block. A card never changes, so its id tells
+# whether it stands in an earlier block; then it is not told again. Behind it stand the ids of the messages that it came with:
+# whoever deletes one of them takes the block back.
 LABEL = "Shown on the user's screen: "
 
 
 class CardsAsked(NamedTuple):
-    """The cards that were found, in their order."""
-
     found: Sequence[Card]
 
     @property
@@ -194,7 +188,7 @@ def _cost(card: Card, count: Count) -> int:
     return count(card_line(card) + "\n") + 1
 
 
-# --- What the routes of cards take and give.
+# --- what the routes take and give ---------------------------------------------------------------------------------------
 
 
 class CardIn(CardGiven):
@@ -261,16 +255,7 @@ class ToolMessage(BaseModel):
     content: str
 
 
-def new_cards(given: Sequence[CardGiven], tokens: Sequence[int], now: datetime) -> list[NewCard]:
-    """Cards ready to be stored."""
-    return [
-        NewCard(each.type, each.data, count, now, order=each.display_order)
-        for each, count in zip(given, tokens, strict=True)
-    ]
-
-
 def shown_card(card: Card) -> CardOut:
-    """A card as the API shows it."""
     return CardOut(
         id=card.card_id,
         session_id=card.session_id,
@@ -287,17 +272,12 @@ def shown_card(card: Card) -> CardOut:
     )
 
 
-# --- The cards that are shown with messages, for what answers requests: kept with them, shown with them, and read for prompts.
-
-log = logging.getLogger("mneme.cards")
-
+# --- kept, and read for prompts ------------------------------------------------------------------------------------------
 MOST_READ = 20
 """Cards that a prompt is told of at most: of some 40 tokens each so many fill the section's 800."""
 
 
 class CardReader:
-    """Begins to read cards."""
-
     def __init__(self, cards: Cards, tasks: Supervisor) -> None:
         self._cards = cards
         self._finder = CardFinder(cards)
@@ -329,8 +309,6 @@ class CardReader:
 
 
 class _Reading:
-    """One request's."""
-
     def __init__(self, task: asyncio.Task[CardsAsked | None], deadline_s: float | None) -> None:
         self._task = task
         self._until = time.monotonic() + deadline_s if deadline_s is not None else None
@@ -368,9 +346,12 @@ class CardKeeper(CardReader):
         self._clock = clock
 
     async def ready(self, given: Sequence[CardGiven]) -> list[NewCard]:
-        """Cards ready to be stored."""
         tokens = await asyncio.to_thread(lambda: [self._count(compact(each.data).decode()) for each in given])
-        return new_cards(given, tokens, self._clock.now())
+        now = self._clock.now()
+        return [
+            NewCard(each.type, each.data, count, now, order=each.display_order)
+            for each, count in zip(given, tokens, strict=True)
+        ]
 
     async def attaching(self, tenant: UUID, given: Mapping[UUID, Sequence[CardGiven]]) -> Attach:
         fresh = {message: await self.ready(each) for message, each in given.items()}

@@ -132,7 +132,7 @@ class CardChoice(NamedTuple):
     why: str = ""
 
 
-# --- understanding ----------------------------------------------------------------------------------------------------
+# --- understanding -------------------------------------------------------------------------------------------------------
 
 
 def understand(text: str, types: Collection[str] = ()) -> CardRequest | None:
@@ -306,7 +306,7 @@ def _ordinal(token: str) -> int | None:
     return int(match[1]) if match is not None else _ORDINAL.get(token)
 
 
-# --- picking ----------------------------------------------------------------------------------------------------------
+# --- picking -------------------------------------------------------------------------------------------------------------
 
 
 def words_of(kind: str) -> tuple[str, ...]:
@@ -327,7 +327,7 @@ def pick(wanted: CardRequest, shown: Iterable[Indexed], questions: int) -> CardC
     cards = _newest(shown)
     if not cards:
         return CardChoice((), None, "No card was shown in this conversation.")
-    alike = [each for each in cards if _is_kind(each, wanted.kind)]
+    alike = [each for each in cards if not wanted.kind or set(wanted.kind) <= {*words_of(each.kind), "card"}]
     what = f"{' '.join(wanted.kind)} card" if wanted.kind else "card"
     if wanted.anywhere:
         chosen = _nth(alike, wanted)
@@ -386,10 +386,6 @@ def _too_few(where: str, cards: Sequence[Indexed], what: str) -> str:
 
 def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-def _is_kind(card: Indexed, kind: Sequence[str]) -> bool:
-    return not kind or set(kind) <= {*words_of(card.kind), "card"}
 
 
 def _singular(word: str) -> str:

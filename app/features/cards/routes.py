@@ -68,28 +68,26 @@ Number = Annotated[int | None, Query(ge=0, le=2**30)]
 
 
 def cards_router(gate: Gate, sessions: Sessions, cards: Cards, keeper: CardKeeper) -> APIRouter:
-    """The routes of cards."""
-    routes = _Routes(sessions, cards, keeper)
-    router = gate.router("cards")
-    at = "/sessions/{session_id}/cards"
-    router.add_api_route(at, routes.listing, methods=["GET"], response_model=CardPage)
-    router.add_api_route(at, routes.add, methods=["POST"], response_model=CardsAdded, status_code=201)
-    router.add_api_route(f"{at}/find", routes.find, methods=["GET"], response_model=CardsFound)
-    router.add_api_route(f"{at}/call", routes.call, methods=["POST"], response_model=ToolMessage)
-    router.add_api_route("/cards", routes.holding, methods=["GET"], response_model=CardPage)
-    router.add_api_route("/cards/tool", routes.tool, methods=["GET"], response_model=dict[str, Any])
-    return router
+    finder = CardFinder(cards)
 
-
-class _Routes:
-    def __init__(self, sessions: Sessions, cards: Cards, keeper: CardKeeper) -> None:
-        self._sessions = sessions
-        self._cards = cards
-        self._finder = CardFinder(cards)
-        self._keeper = keeper
+    async def _find(scope: CallerScope, ref: SessionRef, wish: Wish) -> FoundCards:
+        """Raises BadRequest where nothing is asked for."""
+        numbers = (wish.question, wish.questions_ago, wish.order, wish.type)
+        if wish.query is None and all(each is None for each in numbers):
+            raise BadRequest(f"Say which card: with `query`, or with numbers. {HINT}", param="query")
+        if wish.query is not None and any(each is not None for each in numbers):
+            raise BadRequest("Say it with `query` or with numbers, not both.", param="query")
+        if wish.question is not None and wish.questions_ago is not None:
+            raise BadRequest("Say `question` or `questions_ago`, not both.", param="questions_ago")
+        if wish.question == 0 or wish.order == 0:
+            raise BadRequest("Questions and cards are counted from 1, and from -1 backwards.", param="order")
+        wanted = CardRequest(wish.order, 1, kind_of(wish.type), wish.question, wish.questions_ago)
+        found = await finder.find(scope.tenant, ref, wish.query if wish.query is not None else wanted)
+        if found.wanted is None:
+            raise BadRequest(f"This does not say which card. {HINT}", param="query", code="not_understood")
+        return found
 
     async def listing(
-        self,
         scope: Admitted,
         session_id: Segment,
         user: Owner = None,
@@ -102,8 +100,8 @@ class _Routes:
     ) -> CardPage:
         """List the cards of a session in the order in which they were shown."""
         after = decode_cursor(cursor, (int, int, int))
-        ref = await find_session(self._sessions, scope, session_id, user)
-        rows = await self._cards.page(
+        ref = await find_session(sessions, scope, session_id, user)
+        rows = await cards.page(
             scope.tenant,
             ref,
             CardFilter(turn, order, question, kind),
@@ -114,16 +112,16 @@ class _Routes:
         return CardPage(cards=[shown_card(each) for each in page], next=following)
 
     async def add(
-        self, scope: Admitted, session_id: Segment, response: Response, body: OneOrMany, user: Owner = None
+        scope: Admitted, session_id: Segment, response: Response, body: OneOrMany, user: Owner = None
     ) -> CardsAdded:
         """Add cards that were shown with answers, all or none (201). The same card again in the same place changes nothing
         (200, where all are); another one there is refused (409). Send `turn` and `display_order` where a request may be
         repeated."""
-        ref = await find_session(self._sessions, scope, session_id, user)
+        ref = await find_session(sessions, scope, session_id, user)
         given = body if isinstance(body, list) else [body]
-        fresh = await self._keeper.ready(given)
+        fresh = await keeper.ready(given)
         turns = [each.turn for each in given]
-        added = await self._cards.add(scope.tenant, ref, list(zip(turns, fresh, strict=True)))
+        added = await cards.add(scope.tenant, ref, list(zip(turns, fresh, strict=True)))
         if not any(created for _, created in added):
             response.status_code = 200
         return CardsAdded(
@@ -131,7 +129,6 @@ class _Routes:
         )
 
     async def find(
-        self,
         scope: Admitted,
         session_id: Segment,
         user: Owner = None,
@@ -148,15 +145,14 @@ class _Routes:
         kind: Annotated[CardType | None, Query(alias="type", description="Words of its type.")] = None,
     ) -> CardsFound:
         """Find the cards that somebody means, by what was said or by numbers (seed 003, voice navigation)."""
-        ref = await find_session(self._sessions, scope, session_id, user)
+        ref = await find_session(sessions, scope, session_id, user)
         wish = Wish(query=query, question=question, questions_ago=questions_ago, order=order, type=kind)
-        found = await self._find(scope, ref, wish)
+        found = await _find(scope, ref, wish)
         if not found.cards:
             raise NotFound(found.why, param="query" if query is not None else None, code="no_card")
         return CardsFound(cards=[shown_card(each) for each in found.cards], understood=_understood(found))
 
     async def holding(
-        self,
         scope: Admitted,
         data: Annotated[
             Text, Query(max_length=MAX_DATA_CHARS, description='JSON that their data hold: `{"sku": "A1"}`.')
@@ -173,22 +169,22 @@ class _Routes:
             raise BadRequest(f"data: {error}", param="data") from error
         if not isinstance(wanted, dict):
             raise BadRequest("data is a JSON object.", param="data")
-        rows = await self._cards.holding(
+        rows = await cards.holding(
             scope.tenant, scope.user().id, wanted, kind, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.shown_at, row.card_id))
         return CardPage(cards=[shown_card(each) for each in page], next=following)
 
-    async def tool(self) -> dict[str, Any]:
+    async def tool() -> dict[str, Any]:
         """The tool to give to a model; what it calls goes to …/sessions/{id}/cards/call."""
         return TOOL
 
-    async def call(self, scope: Admitted, session_id: Segment, body: ToolCall, user: Owner = None) -> ToolMessage:
+    async def call(scope: Admitted, session_id: Segment, body: ToolCall, user: Owner = None) -> ToolMessage:
         """Answer a model's call of `find_card`. What is wrong with the call is told to the model, which can mend it."""
-        ref = await find_session(self._sessions, scope, session_id, user)
+        ref = await find_session(sessions, scope, session_id, user)
         try:
             wish = Wish.model_validate(parse_json(body.arguments.encode() or b"{}"))
-            found = await self._find(scope, ref, wish)
+            found = await _find(scope, ref, wish)
             content = _for_model(found) if found.cards else {"error": found.why}
         except ValidationError as error:
             told = error.errors()[0]
@@ -197,22 +193,15 @@ class _Routes:
             content = {"error": f"These arguments cannot be read. {error}"}
         return ToolMessage(tool_call_id=body.tool_call_id, content=orjson.dumps(content).decode())
 
-    async def _find(self, scope: CallerScope, ref: SessionRef, wish: Wish) -> FoundCards:
-        """Raises BadRequest where nothing is asked for."""
-        numbers = (wish.question, wish.questions_ago, wish.order, wish.type)
-        if wish.query is None and all(each is None for each in numbers):
-            raise BadRequest(f"Say which card: with `query`, or with numbers. {HINT}", param="query")
-        if wish.query is not None and any(each is not None for each in numbers):
-            raise BadRequest("Say it with `query` or with numbers, not both.", param="query")
-        if wish.question is not None and wish.questions_ago is not None:
-            raise BadRequest("Say `question` or `questions_ago`, not both.", param="questions_ago")
-        if wish.question == 0 or wish.order == 0:
-            raise BadRequest("Questions and cards are counted from 1, and from -1 backwards.", param="order")
-        wanted = CardRequest(wish.order, 1, kind_of(wish.type), wish.question, wish.questions_ago)
-        found = await self._finder.find(scope.tenant, ref, wish.query if wish.query is not None else wanted)
-        if found.wanted is None:
-            raise BadRequest(f"This does not say which card. {HINT}", param="query", code="not_understood")
-        return found
+    router = gate.router("cards")
+    at = "/sessions/{session_id}/cards"
+    router.add_api_route(at, listing, methods=["GET"], response_model=CardPage)
+    router.add_api_route(at, add, methods=["POST"], response_model=CardsAdded, status_code=201)
+    router.add_api_route(f"{at}/find", find, methods=["GET"], response_model=CardsFound)
+    router.add_api_route(f"{at}/call", call, methods=["POST"], response_model=ToolMessage)
+    router.add_api_route("/cards", holding, methods=["GET"], response_model=CardPage)
+    router.add_api_route("/cards/tool", tool, methods=["GET"], response_model=dict[str, Any])
+    return router
 
 
 def _understood(found: FoundCards) -> Understood:

@@ -14,7 +14,7 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from app.api.common import MAX_ORDER
+from app.api.common import MAX_CARD_BYTES, MAX_ORDER
 from app.clock import Clock
 from app.errors import BadRequest, Conflict, NotFound
 from app.sources import CardTool
@@ -26,7 +26,6 @@ from app.store.sessions import Ancestry, SessionRef, line_of
 
 if TYPE_CHECKING:
     from app.jobs.learn import LearnJob
-
 
 MAX_INDEXED = 10_000
 """Cards of a conversation that are looked through for the one that is meant, newest first: a hundred times those of the seed's
@@ -98,8 +97,6 @@ class CardFilter(Struct, frozen=True):
 
 
 class Cards:
-    """The cards of a tenant's users."""
-
     def __init__(self, pool: Pool, queries: Queries) -> None:
         self._pool = pool
         self._sql = queries
@@ -240,11 +237,12 @@ async def attach(
     return len(fresh)
 
 
+_COLUMNS = {"kind": "card_type", "data": "card_data", "order": "display_order", "tokens": "token_count"}
+"""The columns of fields that are called otherwise."""
+
+
 def card_from(row: Any) -> Card:
-    """A card as it is stored."""
-    fields = dict(row)
-    named = {"kind": "card_type", "data": "card_data", "order": "display_order", "tokens": "token_count"}
-    return Card(**{name: fields[named.get(name, name)] for name in Card.__struct_fields__})
+    return Card(**{name: row[_COLUMNS.get(name, name)] for name in Card.__struct_fields__})
 
 
 def _put(place: CardPlace, known: list[Card], new: NewCard) -> tuple[Card, bool]:
@@ -281,39 +279,18 @@ async def _insert(
     user: UUID,
     cards: Iterable[Card],
 ) -> None:
-    rows = [
-        {
-            "card_id": card.card_id,
-            "session_id": card.session_id,
-            "turn_index": card.turn_index,
-            "sibling": card.sibling,
-            "message_id": card.message_id,
-            "question": card.question,
-            "card_type": card.kind,
-            "card_data": card.data,
-            "display_order": card.order,
-            "source": card.source,
-            "tool_call_id": card.tool_call_id,
-            "source_message_id": card.source_message_id,
-            "token_count": card.tokens,
-            "shown_at": card.shown_at,
-        }
-        for card in cards
-    ]
+    rows = [{_COLUMNS.get(name, name): value for name, value in asdict(card).items()} for card in cards]
     if rows:
         await connection.execute(sql["cards.insert"], tenant, user, rows)
 
 
-# --- Cards taken from the results of configured tools (MNEME_CARD_TOOLS), as a part of the job that learns from a turn.
+# --- cards taken from the results of configured tools (MNEME_CARD_TOOLS), in the job that learns from a turn -------------
 
 MAX_RESULT_CHARS = 256 * 1024
 """Longest result that is read, characters: a hundred of the seed's cards of 2 KB, and some more around them."""
 
 MAX_TAKEN = 100
 """Most cards of one result: more is a data set, not what a screen shows."""
-
-MAX_CARD_BYTES = 64 * 1024
-"""Largest card, bytes of compact JSON, as through the API."""
 
 
 class ExtractedCard(NamedTuple):
@@ -392,8 +369,6 @@ CALL_DISTANCE = 64
 
 
 class CardExtractor:
-    """Takes cards from the results of tools."""
-
     def __init__(self, sql: Queries, tools: Mapping[str, CardTool], count: Callable[[str], int], clock: Clock) -> None:
         """`tools`: by name. `count`: tokens of o200k."""
         self._sql = sql

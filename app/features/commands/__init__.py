@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 class ChatCommands(Feature):
-    """Routes in a server."""
-
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.features.commands.routes import commands_router
         from app.features.commands.store import CommandStore

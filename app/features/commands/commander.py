@@ -196,38 +196,26 @@ class _Turn(Struct):
             self.account.append(told | {"items": len(done.items)})
 
 
-class Commander:
-    """Does what users tell memory to do."""
+class Commander(Struct):
+    """`count`: tokens of o200k. `most`: items that one command may hide without asking (MNEME_FORGET_MOST). `unwelcome`:
+    says of a text that it must not be kept."""
 
-    def __init__(
-        self,
-        store: CommandStore,
-        validation: Validation,
-        *,
-        embedder: Embedder,
-        count: Callable[[str], int],
-        most: int,
-        metrics: Metrics,
-        unwelcome: Callable[[str], bool] = lambda _: False,
-    ) -> None:
-        """`count`: tokens of o200k. `most`: items that one command may hide without asking (MNEME_FORGET_MOST).
-        `unwelcome`: says of a text that it must not be kept."""
-        self._store = store
-        self._validation = validation
-        self._embedder = embedder
-        self._count = count
-        self._most = most
-        self._metrics = metrics
-        self._unwelcome = unwelcome
-        self._spoken: set[str | None] = set()
+    store: CommandStore
+    validation: Validation
+    embedder: Embedder
+    count: Callable[[str], int]
+    most: int
+    metrics: Metrics
+    unwelcome: Callable[[str], bool] = lambda _: False
+    spoken: set[str | None] = field(default_factory=set)
 
     async def ready(self, chat: ChatRequest) -> None:
         """Read the rules of the message's language, where it is the first: some 0.2 s, for which other requests do not wait."""
         text = newest(chat)
         code = language_of(text) if text is not None else None
-        if text is not None and code not in self._spoken:
+        if text is not None and code not in self.spoken:
             await asyncio.to_thread(_read_rules, text)
-            self._spoken.add(code)
+            self.spoken.add(code)
 
     def concerned(self, chat: ChatRequest) -> bool:
         """Whether there may be something to do: a look at the words, of a message that says nothing of the kind some 20 µs."""
@@ -240,11 +228,11 @@ class Commander:
         alone = bool(wanted) and not any(each.kind == "recall" for each in wanted) and heard(beside(text, wanted)).talk
         for each in wanted:
             if each.kind not in _DONE_BY:  # in the prompt, or with the turn
-                self._metrics.commanded(each.kind, "heard")
+                self.metrics.commanded(each.kind, "heard")
         orders = [each for each in wanted if each.kind in _DONE_BY]
         forgets = any(each.kind == "forget" for each in orders)
         if orders and not writes:
-            self._metrics.commanded(orders[0].kind, "read_only")
+            self.metrics.commanded(orders[0].kind, "read_only")
             return Obeyed((Deed(_READ_ONLY),) if forgets else (), alone=alone)
         if not orders and not (writes and confirms(text)):
             return Obeyed((Deed(_BESIDE),) if len(wanted) < len(heard_in(chat)) else (), alone=alone)
@@ -258,7 +246,7 @@ class Commander:
         except Exception as error:  # boundary: a command that fails must not keep the request from its answer
             if (done := await self._by_another(identity, chat, place, orders, text, now)) is not None:
                 return replace(done, alone=alone)
-            self._metrics.commanded(orders[0].kind if orders else "forget", "failed")
+            self.metrics.commanded(orders[0].kind if orders else "forget", "failed")
             expected = isinstance(error, MnemeError | TimeoutError)
             log.warning(
                 "a command could not be done",
@@ -272,7 +260,7 @@ class Commander:
     ) -> Obeyed:
         session = place.retrieval_session or place.session_id
         near = {each.about: await self._vector(each.about) for each in orders if each.kind == "forget" and each.about}
-        async with self._store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined) as doing:
+        async with self.store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined) as doing:
             turn = _Turn(doing, identity, chat, place, text, question_chain(place, chat.transcript), now)
             if not orders:
                 await self._confirmed(turn)
@@ -285,7 +273,7 @@ class Commander:
     ) -> Obeyed | None:
         """What another request did that said the very same; None: nobody did all of it, as far as can be seen."""
         session = place.retrieval_session or place.session_id
-        look = self._store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined, alone=False)
+        look = self.store.doing(identity.tenant_id, place.user_id, session, confined=identity.confined, alone=False)
         try:
             async with asyncio.timeout(LOOK_S), look as doing:
                 turn = _Turn(doing, identity, chat, place, text, question_chain(place, chat.transcript), now)
@@ -301,10 +289,10 @@ class Commander:
 
     async def _vector(self, about: str) -> Any:
         """For asking what is meant; without, the user is asked openly."""
-        if not self._embedder.dimensions:
+        if not self.embedder.dimensions:
             return None
         try:
-            (vector,) = await self._embedder.embed([about])
+            (vector,) = await self.embedder.embed([about])
         except MnemeError:
             return None
         return vector if vector.any() else None
@@ -327,40 +315,38 @@ class Commander:
         else:
             memories, messages, candidates, whole, sure = await self._meant(turn, order, near.get(order.about))
             outcome = "done" if memories or messages else "ask"
-            if (memories or messages) and (not sure or len(memories) + len(messages) > self._most):
+            if (memories or messages) and (not sure or len(memories) + len(messages) > self.most):
                 outcome = "confirm"
         if not memories and not messages and before is not None:
             self._again(turn, before)  # the first attempt did it, and was not stored
             return
         if outcome == "ask" and not candidates:
-            self._metrics.commanded("forget", "nothing")
+            self.metrics.commanded("forget", "nothing")
             turn.say(_NOTHING)
             return
         if outcome == "ask" and len(candidates) == 1:
             memories = [candidates[0][0]]
             messages, outcome = await turn.doing.said_by(memories), "confirm"
-        if outcome == "done" and before is not None and not before.undone:
-            # What came since the first attempt goes with it.
-            items = await turn.doing.hide(memories, messages)
-            turn.changed = turn.changed or bool(items)
-            done = replace(before, items=(*before.items, *items))
-            await turn.doing.confirmed(done.command_id, done.items)
-            self._say_done(turn, done, whole=whole)
-            return
+        items: tuple[HiddenMemory, ...] = ()
         if outcome == "done":
             items = await turn.doing.hide(memories, messages)
             turn.changed = turn.changed or bool(items)
-        else:
-            hidden = [
+            if before is not None and not before.undone:
+                # What came since the first attempt goes with it.
+                done = replace(before, items=(*before.items, *items))
+                await turn.doing.confirmed(done.command_id, done.items)
+                self._say_done(turn, done, whole=whole)
+                return
+        elif outcome == "confirm" and order.scope == "thing":
+            items = (
                 *(HiddenMemory(each, "memory") for each in memories),
                 *(HiddenMemory(each.message_id, "message") for each in messages),
-            ]
-            items = tuple(hidden) if outcome == "confirm" and order.scope == "thing" else ()
+            )
         done = Done(ids.uuid7(turn.now), "forget", order.scope, outcome, items)
         await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done)
         if len(turn.text) > BRIEF:
             await turn.doing.hide_words(done.command_id, content_hash(turn.text))
-        self._metrics.commanded("forget", outcome)
+        self.metrics.commanded("forget", outcome)
         if outcome == "confirm":
             count = _counted(len(memories) + len(messages))
             what = f"more than is forgotten unasked ({count})"
@@ -379,7 +365,7 @@ class Commander:
 
     def _again(self, turn: _Turn, before: Done) -> None:
         """What was done before about this very message is told again."""
-        self._metrics.commanded(before.kind, "again")
+        self.metrics.commanded(before.kind, "again")
         if before.undone:
             turn.say(_UNDONE, before)
         elif before.outcome == "done" and before.kind == "correct":
@@ -448,7 +434,7 @@ class Commander:
         keys = {value_keys(each) for each in found.memories}
         others = [each for each in stored if each.in_force and each.memory_id not in set(memories)]
         # Of more the user is asked in any case.
-        for words in sorted(keys | {found.keys}, key=sorted)[: self._most + 1]:
+        for words in sorted(keys | {found.keys}, key=sorted)[: self.most + 1]:
             # What stays says it, too: the name alone tells nothing.
             shared = any(says(words, each.text) for each in others)
             for each in await turn.doing.messages(words):
@@ -500,7 +486,7 @@ class Commander:
         done = replace(pending, outcome="done", items=items)
         await turn.doing.confirmed(pending.command_id, items)
         turn.changed = True
-        self._metrics.commanded("forget", "confirmed")
+        self.metrics.commanded("forget", "confirmed")
         self._say_done(turn, done)
 
     # --- correct ----------------------------------------------------------------------------------------------------------
@@ -524,7 +510,7 @@ class Commander:
         elif changes and not stated:
             done = Done(ids.uuid7(turn.now), "correct", "thing", "ask")
             await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done)
-            self._metrics.commanded("correct", "ask")
+            self.metrics.commanded("correct", "ask")
             turn.say(_WHAT_ELSE, done)
 
     # --- stop, allow ------------------------------------------------------------------------------------------------------
@@ -545,7 +531,7 @@ class Commander:
         items = await turn.doing.end(memories) if found.clear else ()
         done = Done(ids.uuid7(turn.now), order.kind, order.scope, outcome, items)
         await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done)
-        self._metrics.commanded(order.kind, outcome)
+        self.metrics.commanded(order.kind, outcome)
         turn.changed = turn.changed or found.clear
         if found.clear:
             turn.say(_TAKEN_BACK.format(count=_counted(len(items))), done)
@@ -555,8 +541,8 @@ class Commander:
 
     async def _change(self, turn: _Turn, n: int, old: StoredMemory, text: str, value: str | None) -> None:
         identity, user = turn.identity, turn.place.user_id
-        ready = await self._ready(text)
-        heir = await self._validation.replace(
+        ready = MemoryText(text, content_hash(text), self.count(text), await self._vector(text))
+        heir = await self.validation.replace(
             turn.doing.connection, identity.tenant_id, user, old.memory_id, ready, value
         )
         if heir is None:
@@ -564,7 +550,7 @@ class Commander:
         done = Done(ids.uuid7(turn.now), "correct", "thing", "done", (HiddenMemory(old.memory_id, "memory", "active"),))
         await turn.doing.note(turn.session, turn.mark(n), turn.message_hash, done, heir)
         turn.changed = True
-        self._metrics.commanded("correct", "done")
+        self.metrics.commanded("correct", "done")
         turn.say(_CORRECTED, done)
 
     def _stated(self, turn: _Turn, order: Command) -> dict[tuple[str, str], MemoryCandidate]:
@@ -594,16 +580,12 @@ class Commander:
                 reply = reply_to(Note(each.text, each.value, each.predicate), f"No, {right}")
                 if reply is not None and reply.text is not None:
                     found.append((each, normalise(reply.text), reply.value))
-        found = [each for each in found if not self._unwelcome(each[1])]
+        found = [each for each in found if not self.unwelcome(each[1])]
         if order.about:
             aim = self._aim(turn, order)
             meant = {each.memory_id for each in matched(aim, [each for each, _, _ in found]).memories}
             found = [each for each in found if each[0].memory_id in meant] or found
         return found
-
-    async def _ready(self, text: str) -> MemoryText:
-        vector = await self._vector(text)
-        return MemoryText(text, content_hash(text), self._count(text), vector)
 
 
 _DONE_BY = {
@@ -621,7 +603,6 @@ def _read_rules(text: str) -> None:
 
 
 def _last_answer(turn: _Turn) -> str:
-    """What the assistant said last."""
     for message in reversed(turn.chat.messages):
         if message.get("role") == "assistant":
             return text_of(message)

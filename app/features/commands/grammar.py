@@ -126,15 +126,9 @@ def _said_beside(own: str, said: Sequence[Sentence], number: int, spoken: Langua
 
 
 def _stands(own: str, said: Sequence[Sentence], number: int, spoken: Language) -> bool:
-    """Whether nothing in the sentence supposes it, and nothing after takes it back."""
-    supposed = spoken.pattern("supposed").search(own[said[number].start : said[number].end])
-    return supposed is None and not _unsaid(own, said[number + 1 :], spoken)
-
-
-def _unsaid(own: str, later: Sequence[Sentence], spoken: Language) -> bool:
-    """Whether what follows takes it back, or says that it was a joke."""
-    rest = [own[each.start : each.end] for each in later]
-    return any(
+    """Whether nothing in the sentence supposes it, and nothing after takes it back, or says that it was a joke."""
+    whole, *rest = (own[each.start : each.end] for each in said[number:])
+    return spoken.pattern("supposed").search(whole) is None and not any(
         spoken.pattern("cancels").match(each)
         or any(spoken.pattern(name).search(each) for name in ("joke", "retracted"))
         for each in rest
@@ -206,7 +200,7 @@ def _made(
         return None
     elif rule.kind == "forget" and _FURTHER.search(about):
         return None  # "Forget that I'm vegan, what could I cook?" supposes
-    elif rule.kind == "remember" and not _is_own(about, spoken):
+    elif rule.kind == "remember" and (_CODE.search(about) or not spoken.pattern("speaks_of_self").search(about)):
         return None  # "Remember that lists are mutable" tells the model, not memory
     return Command(rule.kind, about, rule.scope, new, spoken.code, (start + match.start(), start + match.end()))
 
@@ -217,11 +211,7 @@ def of_self(text: str) -> bool:
     return spoken.pattern("speaks_of_self").search(text.replace("’", "'")) is not None
 
 
-def _is_own(about: str, spoken: Language) -> bool:
-    return not _CODE.search(about) and spoken.pattern("speaks_of_self").search(about) is not None
-
-
-# --- what a command is about ------------------------------------------------------------------------------------------
+# --- what a command is about ---------------------------------------------------------------------------------------------
 #
 #     "I live in Porto"          what a rule reads the same out of, and what says all of its words: not "Loves hiking in Porto"
 #     "I worked at Acme"         no rule reads anything out of it, but it names something: whatever says that name
@@ -328,7 +318,6 @@ def aim_of(about: str, triples: Iterable[Triple], code: str = "en") -> CommandTa
 
 
 def matched(aim: CommandTarget, stored: Sequence[StoredMemory]) -> Matched:
-    """What of what is stored is meant."""
     aim = _of_whom(aim, stored)
     about = [each for each in stored if _subject_fits(aim, each, _spoken_of(aim, stored))]
     clear = [each for each in about if _said_by(aim, each)]
@@ -469,10 +458,7 @@ def _read_out(aim: CommandTarget, each: StoredMemory) -> bool:
 
 
 def _within(value: str, stored: str) -> bool:
-    if same_value(value, stored):
-        return True
-    words = {word for word in _tokens(value) if not function_word(word)}
-    return bool(words) and _names_all(stored, words)
+    return same_value(value, stored) or says({each for each in _tokens(value) if not function_word(each)}, stored)
 
 
 def _names_within(aim: CommandTarget, clear: Sequence[StoredMemory]) -> frozenset[str]:
@@ -504,15 +490,14 @@ def _subject_fits(aim: CommandTarget, each: StoredMemory, spoken_of: Collection[
 def _is_name(found: Sequence[str], n: int, code: str) -> bool:
     """Whether a word of a text names somebody or something. In German every noun has a capital: not one that an article or
     possessive stands before, with an adjective between or without."""
-    if not _is_named(found[n]):
+    word = found[n]
+    if not any(each.isdigit() for each in word) and (
+        not word[0].isupper() or word in ("I", "I'm", "I've", "I'd", "I'll")
+    ):
         return False
     no_name_after = language(code or "en").pattern("no_name_after")
     adjective = n > 1 and found[n - 1].islower() and no_name_after.fullmatch(found[n - 2])
     return not (adjective or (n > 0 and no_name_after.fullmatch(found[n - 1])))
-
-
-def _is_named(word: str) -> bool:
-    return (word[0].isupper() and word not in ("I", "I'm", "I've", "I'd", "I'll")) or any(c.isdigit() for c in word)
 
 
 def _tokens(text: str) -> list[str]:

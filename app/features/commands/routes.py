@@ -34,7 +34,6 @@ class Undone(BaseModel):
 
 
 def commands_router(gate: Gate, commands: CommandStore, metrics: Metrics) -> APIRouter:
-    """The routes of /api/v1/commands."""
 
     async def listing(
         scope: Admitted,

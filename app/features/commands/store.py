@@ -99,8 +99,6 @@ class CommandRow(Struct, frozen=True):
 
 
 class CommandStore:
-    """Does what users told memory to do, and undoes it."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock, *, space: int | None = None) -> None:
         """`space`: of the vectors that near memories are looked for with; None: none are."""
         self._pool = pool
@@ -151,7 +149,7 @@ class CommandStore:
                 raise Conflict("Nothing was done, so there is nothing to undo.")
             doing = Doing(connection, self._sql, tenant, owner, ids.NIL, self._clock.now(), None)
             await doing.undo(command, _items(held), held["heir"])
-            if held["kind"] in ("stop", "allow"):  # "Stop using emojis" asks for the contrary, too
+            if held["kind"] in WITHDRAWS:  # "Stop using emojis" asks for the contrary, too
                 await doing.end(await doing.asked_by(held["session_id"], held["message_hash"]))
             await doing.begin_anew(held["session_id"])
         return str(held["kind"])
@@ -220,7 +218,6 @@ class Doing(Struct, frozen=True):
         return [(row["memory_id"], row["quotes"]) for row in rows]
 
     async def messages_of(self, messages: Sequence[UUID]) -> list[Message]:
-        """Those of these messages that are there."""
         return [Message(*row.values()) for row in await self._fetch("messages_of", list(messages))]
 
     async def said_lately(self, session: UUID, items: Collection[UUID]) -> list[StoredMemory]:
@@ -254,7 +251,6 @@ class Doing(Struct, frozen=True):
         return found[0]["session_id"], found[0]["message_hash"], done
 
     async def everything(self) -> tuple[list[UUID], list[Message]]:
-        """All memories and messages."""
         memories = [row["memory_id"] for row in await self._fetch("all_memories", self.scope)]
         return memories, [Message(*row.values()) for row in await self._fetch("all_messages", self._session)]
 
@@ -340,8 +336,7 @@ class Doing(Struct, frozen=True):
                 if gone & {later.memory_id, earlier.memory_id} or not contrary(earlier, later):
                     continue
                 gone.add(earlier.memory_id)
-                how = (earlier.memory_id, later.memory_id, since, self.now)
-                await self._execute("give_way", *how)
+                await self._execute("give_way", earlier.memory_id, later.memory_id, since, self.now)
                 after = {"status": "superseded", "superseded_by": later.memory_id, "reason": "chat"}
                 await self._event(earlier.memory_id, "superseded", {"status": "active"}, after)
         if gone:
@@ -380,7 +375,7 @@ def _within(word: str) -> str:
     return "%" + re.sub(r"([\\%_])", r"\\\1", begin) + "%"
 
 
-# --- Standing wishes that the user took back, ended by the job that learns from the message.
+# --- wishes taken back, ended by the job that learns from the message ----------------------------------------------------
 
 
 async def withdraw(

@@ -1,7 +1,7 @@
 """Consolidation: what many turns come to (docs/explanation/consolidation.md).
 
 The end of a session, its compaction, and what all of a user's sessions say together are jobs (`jobs`). The schedule puts them
-into the queue, or a request (`routes`). What they decide is pure (`compaction`, `patterns`, `summaries`); `store` keeps it.
+into the queue, or a request (`routes`). What they decide is pure (`patterns`, `summaries`); `store` keeps it.
 """
 
 from __future__ import annotations

@@ -12,21 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
 from app.clock import Clock
-from app.errors import BadBody
-from app.features import Process
+from app.features import Process, parsed
 from app.features.consolidation.patterns import (
     THEME_EPISODES,
-    CompactionMessage,
     CompactionWindow,
     Pattern,
     choose,
@@ -45,7 +42,6 @@ from app.features.consolidation.store import (
     CompactionOut,
     Consolidated,
     ConsolidatedMemory,
-    ConsolidationReads,
     ConsolidationStore,
     SessionMessage,
     SessionState,
@@ -116,22 +112,6 @@ class SessionJob(Struct, frozen=True):
     id: str
     target: int | None = None
 
-    @classmethod
-    def parse(cls, payload: bytes) -> SessionJob:
-        """Raises `BadBody`: what cannot be read now cannot be read later."""
-        try:
-            fields: dict[str, Any] = orjson.loads(payload)
-            target = fields.get("target")
-            return cls(
-                UUID(fields["tenant"]),
-                UUID(fields["user"]),
-                UUID(fields["session"]),
-                str(fields["id"]),
-                None if target is None else int(target),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadBody("This job's payload cannot be read.") from error
-
     @property
     def confined(self) -> bool:
         """Nobody's session: what is said in it stays in it."""
@@ -143,43 +123,29 @@ class SessionJob(Struct, frozen=True):
         return self.session if self.confined else self.user
 
 
-class SessionKeeper:
-    """Does `session_end` and `compact` jobs."""
+class SessionKeeper(Struct):
+    """Does `session_end` and `compact` jobs. `count`: tokens of o200k. `helper`: None: extractively."""
 
-    def __init__(
-        self,
-        store: ConsolidationStore,
-        *,
-        embedder: Embedder,
-        count: Count,
-        clock: Clock,
-        helper: Helper | None = None,
-    ) -> None:
-        """`count`: tokens of o200k. `helper`: None: extractively."""
-        self._store = store
-        self._embedder = embedder
-        self._count = count
-        self._clock = clock
-        self._helper = helper
-
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {SESSION_END: self.end, COMPACT: self.compact}
+    store: ConsolidationStore
+    embedder: Embedder
+    count: Count
+    clock: Clock
+    helper: Helper | None = None
 
     async def end(self, payload: bytes) -> None:
         """Session-end work: the summary of the session, and what follows for its user. Raises `BadBody`, `HelperError`,
         `Unavailable`, `StoreUnavailable`."""
-        job, began = SessionJob.parse(payload), self._clock.now()
-        state = await self._store.read_session(job.tenant, job.user, job.session)
+        job, began = parsed(payload, SessionJob), self.clock.now()
+        state = await self.store.read_session(job.tenant, job.user, job.session)
         if state is None:
             return
         whole = sum(each.token_count for each in state.messages)
         summary = vector = None
         if whole >= MIN_SUMMARY_TOKENS and not state.forgotten:
-            summary = await self._summary(state, state.messages, summary_budget(whole))
+            summary = await _summary(self.helper, lines_of(state, state.messages), summary_budget(whole), self.count)
             vector = await self._vector(summary)
         try:
-            async with self._store.effect(
+            async with self.store.effect(
                 job.tenant, job.user, f"{SESSION_END}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
             ) as drawing:
                 if drawing is None:
@@ -209,8 +175,8 @@ class SessionKeeper:
 
     async def compact(self, payload: bytes) -> None:
         """Compaction (seed 000 §7.3), where it is due or was asked for. Raises as `end`."""
-        job, began = SessionJob.parse(payload), self._clock.now()
-        state = await self._store.read_session(job.tenant, job.user, job.session)
+        job, began = parsed(payload, SessionJob), self.clock.now()
+        state = await self.store.read_session(job.tenant, job.user, job.session)
         if state is None:
             return
         if state.forgotten:  # its turns stay as they are: what does not fit a prompt is left to retrieval
@@ -222,7 +188,7 @@ class SessionKeeper:
             return
         taken = set(window.messages)
         told = [each for each in state.messages if each.compressed or each.message_id in taken]
-        summary = await self._summary(state, told, summary_budget(window.tokens))
+        summary = await _summary(self.helper, lines_of(state, told), summary_budget(window.tokens), self.count)
         if summary is None:
             log.info("nothing in a session can be summarised", extra={"session": str(job.session)})
             return
@@ -241,7 +207,7 @@ class SessionKeeper:
         vector = await self._vector(summary)
         messages = [each for each in state.messages if each.message_id in taken]
         try:
-            async with self._store.effect(
+            async with self.store.effect(
                 job.tenant, job.user, f"{COMPACT}:{job.id}", alone=job.alone, epoch=state.epoch, now=began
             ) as drawing:
                 if drawing is None:
@@ -252,43 +218,29 @@ class SessionKeeper:
         except Stale:
             log.info("a compaction is void: something was forgotten meanwhile", extra={"session": str(job.session)})
             return
-        log.info(
-            "a session was compacted",
-            extra={
-                "session": str(job.session),
-                "messages": done.messages,
-                "removed_tokens": done.removed_tokens,
-                "summary_tokens": done.summary_tokens,
-                "ratio": round(done.ratio, 2),
-                "method": done.method,
-            },
-        )
+        names = ("messages", "removed_tokens", "summary_tokens", "ratio", "method")
+        figures = {name: getattr(done, name) for name in names} | {"ratio": round(done.ratio, 2)}
+        log.info("a session was compacted", extra={"session": str(job.session)} | figures)
 
     def _window(self, state: SessionState, target: int | None) -> CompactionWindow | None:
-        entries = [
-            CompactionMessage(each.message_id, each.turn_index, each.role, each.token_count, each.compressed)
-            for each in state.messages
-        ]
-        if target is not None:
-            return choose(entries, target, state.shared_turn)
-        if not needs_compaction(_active(state), state.context_window):
+        if target is None and not needs_compaction(_active(state), state.context_window):
             return None
-        return choose(entries, state.context_window, state.shared_turn)
-
-    async def _summary(self, state: SessionState, told: Sequence[SessionMessage], budget: int) -> Summary | None:
-        lines = lines_of(state, told)
-        if self._helper is not None:
-            found = await with_helper(self._helper, lines, budget, self._count)
-            if found is not None:
-                return found
-        # Long sessions have tens of thousands of sentences: other jobs go on meanwhile.
-        return await asyncio.to_thread(extractive, lines, budget, self._count)
+        return choose(state.messages, state.context_window if target is None else target, state.shared_turn)
 
     async def _vector(self, summary: Summary | None) -> Vector | None:
-        if summary is None or not self._embedder.dimensions:
+        if summary is None or not self.embedder.dimensions:
             return None
-        (vector,) = await self._embedder.embed([summary.text])
+        (vector,) = await self.embedder.embed([summary.text])
         return vector if vector.any() else None
+
+
+async def _summary(
+    helper: Helper | None, lines: Sequence[SummarySource], budget: int, count: Count, about: str = ""
+) -> Summary | None:
+    if helper is not None and (found := await with_helper(helper, lines, budget, count, about=about)) is not None:
+        return found
+    # Long sessions have tens of thousands of sentences: other jobs go on meanwhile.
+    return await asyncio.to_thread(extractive, lines, budget, count)
 
 
 def lines_of(state: SessionState, told: Sequence[SessionMessage]) -> list[SummarySource]:
@@ -329,15 +281,7 @@ def remembered(
         turn_id=last.message_id,
         turn_index=last.turn_index,
         source_message_ids=[each.message_id for each in messages[:MAX_SOURCES]],
-        sources=[
-            {
-                "session": state.name,
-                "session_id": str(job.session),
-                "message_id": str(each.message_id),
-                "turn_index": each.turn_index,
-            }
-            for each in messages[:MAX_SOURCES]
-        ],
+        sources=[_source(state.name, job.session, each) for each in messages[:MAX_SOURCES]],
         confidence=SUMMARY_CONFIDENCE,
         confidence_factors=drawn_factors(SUMMARY_CONFIDENCE, {}),
         importance=SUMMARY_IMPORTANCE,
@@ -383,16 +327,9 @@ def consolidation_jobs(process: Process) -> dict[str, Handler]:
     store = ConsolidationStore(process.pool, process.queries, space=process.space)
     embedder, count, clock, helper = process.embedder, process.count, process.clock, process.helper
     keeper = SessionKeeper(store, embedder=embedder, count=count, clock=clock, helper=helper)
-    users = Consolidator(
-        store,
-        ConsolidationReads(process.pool, process.queries),
-        embedder=embedder,
-        space=process.space,
-        count=count,
-        clock=clock,
-        helper=helper,
-    )
-    return keeper.handlers() | users.handlers()
+    space = process.space if embedder.dimensions else None
+    users = Consolidator(store, embedder=embedder, space=space, count=count, clock=clock, helper=helper)
+    return {SESSION_END: keeper.end, COMPACT: keeper.compact, CONSOLIDATE: users.consolidate}
 
 
 def consolidation_ticks(sql: Queries) -> Sequence[Tick]:
@@ -419,10 +356,10 @@ async def _fetch(connection: Connection, statement: str, *arguments: object) -> 
     return done
 
 
-# `consolidate`: what all the sessions of a user come to. Patterns and procedures from episodes, summaries of entities
-# and topics.
+# --- `consolidate`: what all the sessions of a user come to --------------------------------------------------------------
 #
-# Bounded: the newest episodes, the most important memories, a few summaries in one run; what is left is due again.
+# Patterns and procedures from episodes, summaries of entities and topics. Bounded: the newest episodes, the most important
+# memories, a few summaries in one run; what is left is due again.
 
 GROWN = 1.5
 """How much more often something must have been seen than its pattern says, until the pattern is written anew."""
@@ -440,47 +377,20 @@ class UserJob(Struct, frozen=True):
     id: str
     entities: tuple[str, ...] = ()
 
-    @classmethod
-    def parse(cls, payload: bytes) -> UserJob:
-        """Raises `BadBody`: what cannot be read now cannot be read later."""
-        try:
-            fields: dict[str, Any] = orjson.loads(payload)
-            wanted = tuple(str(each) for each in fields.get("entities") or ())
-            return cls(UUID(fields["tenant"]), UUID(fields["user"]), str(fields["id"]), wanted)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadBody("This job's payload cannot be read.") from error
 
+class Consolidator(Struct):
+    """`space`: the number of the embedder's space. `count`: tokens of o200k. `helper`: None: extractively."""
 
-class Consolidator:
-    """Does `consolidate` jobs."""
-
-    def __init__(
-        self,
-        store: ConsolidationStore,
-        drawing: ConsolidationReads,
-        *,
-        embedder: Embedder,
-        space: int | None,
-        count: Count,
-        clock: Clock,
-        helper: Helper | None = None,
-    ) -> None:
-        """`space`: the number of the embedder's space. `count`: tokens of o200k. `helper`: None: extractively."""
-        self._store = store
-        self._drawing = drawing
-        self._embedder = embedder
-        self._space = space if embedder.dimensions else None
-        self._count = count
-        self._clock = clock
-        self._helper = helper
-
-    def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
-        return {CONSOLIDATE: self.consolidate}
+    store: ConsolidationStore
+    embedder: Embedder
+    space: int | None
+    count: Count
+    clock: Clock
+    helper: Helper | None = None
 
     async def consolidate(self, payload: bytes) -> None:
         """Draw together what a user's sessions say. Raises `BadBody`, `HelperError`, `Unavailable`, `StoreUnavailable`."""
-        job = UserJob.parse(payload)
+        job = parsed(payload, UserJob)
         if job.user == ids.nobody(job.tenant):
             return  # sessions of nobody have nothing to do with each other
         for _ in range(TRIES):
@@ -491,8 +401,8 @@ class Consolidator:
                 log.info("a consolidation is void: something changed meanwhile", extra={"user": str(job.user)})
 
     async def _once(self, job: UserJob) -> None:
-        began = self._clock.now()
-        state = await self._drawing.read(job.tenant, job.user, began)
+        began = self.clock.now()
+        state = await self.store.read(job.tenant, job.user, began)
         if state.epoch is None:
             return
         repeated = await asyncio.to_thread(lambda: self._repeated(state, began))
@@ -507,7 +417,7 @@ class Consolidator:
             if (each := await self._profile(job, due, of_topics.get(due.topic), began)) is not None
         ]
         new = await self._embedded([*repeated, *summarised])
-        async with self._store.effect(
+        async with self.store.effect(
             job.tenant, job.user, f"{CONSOLIDATE}:{job.id}", alone=job.user, epoch=state.epoch, now=began
         ) as drawing:
             if drawing is None:
@@ -518,7 +428,7 @@ class Consolidator:
                 sorted({fact for each in new for fact in each.facts}),
                 sorted({message for each in new for message in each.messages}),
             )
-            made = set(await drawing.add(new, state.hmac_key, self._space))
+            made = set(await drawing.add(new, state.hmac_key, self.space))
             confirmed = sorted({fact for each in new if each.row.memory_id in made for fact in each.confirms})
             await work.confirm(confirmed, state.triggers.gain, state.triggers.most)
             await work.done(began, more=len(due_now) > EACH_RUN)
@@ -565,10 +475,11 @@ class Consolidator:
         self, job: UserJob, due: DueSummary, topic: KnownSummary | None, now: datetime
     ) -> NewConsolidated | None:
         """`topic`: the summary of it as a topic, whose place it takes: an entity may have been one before."""
-        texts = await self._drawing.texts(job.tenant, job.user, due.episodes)
+        texts = await self.store.texts(job.tenant, job.user, due.episodes)
         lines = profile_lines(due, texts)
         name = due.name or display_name(due.of, [each.text for each in lines])
-        summary = await self._summary(lines, name)
+        about = f"Write a profile of {name}: only points that are about it."
+        summary = await _summary(self.helper, lines, ENTITY_TOKENS, self.count, about)
         if summary is None:
             return None
         facts = [each for each in due.facts if each.memory_id in summary.sources]
@@ -579,7 +490,7 @@ class Consolidator:
         origin |= dict.fromkeys(patterns.messages)
         # Without their quotations: these may say more than the fact, and something that is forgotten later.
         sources = [{k: v for k, v in source.items() if k != "quote"} for fact in facts for source in fact.sources]
-        sources += [_source(each) for each in messages]
+        sources += [_source(each.session_name, each.session_id, each) for each in messages]
         details = {
             "key": due.key,
             "scope_type": due.scope,
@@ -608,14 +519,6 @@ class Consolidator:
             confirms=tuple(each for each in ids_of_facts if each not in before),
             previous=tuple({each.memory_id: None for each in (due.previous, topic) if each is not None}),
         )
-
-    async def _summary(self, lines: Sequence[SummarySource], name: str) -> Summary | None:
-        if self._helper is not None:
-            about = f"Write a profile of {name}: only points that are about it."
-            found = await with_helper(self._helper, lines, ENTITY_TOKENS, self._count, about=about)
-            if found is not None:
-                return found
-        return extractive(lines, ENTITY_TOKENS, self._count)
 
     def _row(
         self,
@@ -653,7 +556,7 @@ class Consolidator:
             created_at=now,
             expires_at=None,
             validated=False,
-            token_count=self._count(said),
+            token_count=self.count(said),
             valid_from=now,
             stated_at=now,
             vector=None,
@@ -662,9 +565,9 @@ class Consolidator:
         )
 
     async def _embedded(self, new: Sequence[NewConsolidated]) -> list[NewConsolidated]:
-        if self._space is None or not new:
+        if self.space is None or not new:
             return list(new)
-        vectors = await self._embedder.embed([each.row.text for each in new])
+        vectors = await self.embedder.embed([each.row.text for each in new])
         return [
             replace(each, row=replace(each.row, vector=vector)) if vector.any() else each
             for each, vector in zip(new, vectors, strict=True)
@@ -723,10 +626,10 @@ def _summaries(drawn: Sequence[ConsolidatedMemory], scope: SummaryScope) -> dict
     return found
 
 
-def _source(text: Text) -> dict[str, Any]:
+def _source(name: str, session: UUID, said: SessionMessage | Text) -> dict[str, Any]:
     return {
-        "session": text.session_name,
-        "session_id": str(text.session_id),
-        "message_id": str(text.message_id),
-        "turn_index": text.turn_index,
+        "session": name,
+        "session_id": str(session),
+        "message_id": str(said.message_id),
+        "turn_index": said.turn_index,
     }

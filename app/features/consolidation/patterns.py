@@ -1,4 +1,5 @@
-"""Compaction: which of a long session's oldest messages a summary stands for (seed 000 §7.3). Pure."""
+"""What many messages and episodes show (seed 004): which of a long session's oldest messages a summary stands for; patterns,
+procedures, and what rated answers have in common. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +11,13 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
+from app.features.consolidation.store import SessionMessage
 from app.memory.episodes import types_of
 from app.memory.text import pairs, terms
 from app.store.consolidation import Episode
+
+# --- compaction (seed 000 §7.3) ------------------------------------------------------------------------------------------
+
 
 KEEP_TURNS = 4
 """Newest turns that stay verbatim (seed 001 §6, final check: "summarize older turns, keep last 4 verbatim")."""
@@ -26,16 +31,6 @@ ROOM_RATIO = 6
 """A summary is given a sixth of what it stands for, so that ρ stays above its bar whatever a tokenizer makes of it."""
 MIN_REMOVED = 300
 """Tokens below which a compaction is not worth a summary: some four exchanges."""
-
-
-class CompactionMessage(Struct, frozen=True):
-    """A message as compaction sees it. `compressed`: a summary stands for it already."""
-
-    message_id: UUID
-    turn_index: int
-    role: str
-    token_count: int
-    compressed: bool = False
 
 
 class CompactionWindow(Struct, frozen=True):
@@ -54,7 +49,7 @@ def needs_compaction(active_tokens: int, context_window: int) -> bool:
     return context_window > 0 and active_tokens > THRESHOLD_WINDOWS * context_window
 
 
-def choose(entries: Sequence[CompactionMessage], target: int, shared_turn: int = 0) -> CompactionWindow | None:
+def choose(entries: Sequence[SessionMessage], target: int, shared_turn: int = 0) -> CompactionWindow | None:
     """The messages to compact so that at most `target` tokens stay, or as near as the rules allow (seed 000 §7.3, step 2).
 
     `entries`: of one session, by turn. Oldest first, whole turns only (a tool's result never loses its call); never the first
@@ -67,7 +62,7 @@ def choose(entries: Sequence[CompactionMessage], target: int, shared_turn: int =
     if total <= target or len(starts) <= KEEP_TURNS + 1:
         return None
     second, last = starts[1], starts[-KEEP_TURNS]
-    taken: list[CompactionMessage] = []
+    taken: list[SessionMessage] = []
     removed = 0
     for begin, end in pairwise(starts[1 : 1 - KEEP_TURNS]):
         if total - removed <= target:
@@ -94,7 +89,7 @@ def ratio(removed: int, summary: int) -> float:
     return removed / max(1, summary)
 
 
-def _turns(entries: Sequence[CompactionMessage]) -> list[int]:
+def _turns(entries: Sequence[SessionMessage]) -> list[int]:
     """The turn index at which each turn begins: a message of the user after one that is not."""
     starts: list[int] = []
     before = None
@@ -105,7 +100,7 @@ def _turns(entries: Sequence[CompactionMessage]) -> list[int]:
     return starts
 
 
-# --- What many episodes show (seed 004): patterns, procedures, and what rated answers have in common. Pure.
+# --- patterns ------------------------------------------------------------------------------------------------------------
 
 THEME_EPISODES = 5
 """Episodes with one theme that make a pattern (seed 001 §4.4), and repetitions that make a procedure (seed 004)."""
@@ -142,9 +137,6 @@ class Pattern(Struct, frozen=True):
     importance: float
     entities: tuple[str, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
-
-
-# --- patterns ---
 
 
 def patterns(episodes: Sequence[Episode]) -> list[Pattern]:
@@ -235,11 +227,11 @@ def habits(episodes: Sequence[Episode]) -> list[Pattern]:
 
 
 def themes(episodes: Sequence[Episode]) -> Iterator[tuple[str, list[Episode]]]:
-    """What five or more of these episodes in two or more sessions are about, the most frequent first, each with its episodes.
-    Not what the user always speaks of, and of themes of the same episodes one."""
+    """What five or more of these episodes in two or more sessions are about, the most frequent first, each with its episodes:
+    names, neighbouring words and single words. Not what the user always speaks of, and of themes of the same episodes one."""
     by_theme: dict[str, list[Episode]] = defaultdict(list)
     for each in episodes:
-        for theme in themes_of(each):
+        for theme in dict.fromkeys([*each.entities, *pairs(each.topics), *each.topics]):
             by_theme[theme].append(each)
     common = len(episodes) * COMMON_SHARE if len(episodes) > FEW else len(episodes)
     seen: list[frozenset[UUID]] = []
@@ -256,17 +248,12 @@ def themes(episodes: Sequence[Episode]) -> Iterator[tuple[str, list[Episode]]]:
         yield theme, own
 
 
-def themes_of(episode: Episode) -> list[str]:
-    """Names, neighbouring words and single words that an episode is about."""
-    return list(dict.fromkeys([*episode.entities, *pairs(episode.topics), *episode.topics]))
-
-
 def pattern_confidence(count: int) -> float:
     """0.7 after five observations (seed 004, transformation 4), 0.05 for each further one, at most 0.95."""
     return round(min(0.95, 0.7 + 0.05 * (count - THEME_EPISODES)), 2)
 
 
-# --- procedures -------------------------------------------------------------------------------------------------------
+# --- procedures ----------------------------------------------------------------------------------------------------------
 
 
 def procedures(episodes: Sequence[Episode]) -> list[Pattern]:
@@ -358,7 +345,7 @@ def _procedure(key: str, text: str, sources: Sequence[UUID], count: int, details
     )
 
 
-# --- rated answers ---
+# --- rated answers -------------------------------------------------------------------------------------------------------
 
 REPEATED = 3
 """Rated answers with one theme that make a pattern: a rating is a word of its own, so fewer do than of episodes that only look

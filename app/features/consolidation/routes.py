@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from app.api.common import Model, Name, Segment
-from app.api.scope import Admitted, CallerScope, Gate, find_session
+from app.api.scope import Admitted, Gate, find_session
 from app.api.sessions import Owner
 from app.errors import BadRequest, NotFound
 from app.features.consolidation.store import (
@@ -21,7 +21,7 @@ from app.features.consolidation.store import (
     user_job,
 )
 from app.store import ids
-from app.store.sessions import SessionRef, Sessions
+from app.store.sessions import Sessions
 
 MAX_ENTITIES = 20
 """Entities named in one request."""
@@ -66,28 +66,13 @@ class ConsolidateIn(Model):
 
 
 def consolidation_router(gate: Gate, sessions: Sessions, store: ConsolidationStore) -> APIRouter:
-    """The routes."""
-    routes = _ConsolidationRoutes(sessions, store)
-    router = gate.router("sessions")
-    at = "/sessions/{session_id}"
-    router.add_api_route(f"{at}/summary", routes.summary, methods=["GET"], response_model=SummaryOut)
-    for name, route in (("end", routes.end), ("compact", routes.compact), ("consolidate", routes.consolidate)):
-        router.add_api_route(f"{at}/{name}", route, methods=["POST"], response_model=Queued, status_code=202)
-    return router
-
-
-class _ConsolidationRoutes:
-    def __init__(self, sessions: Sessions, store: ConsolidationStore) -> None:
-        self._sessions = sessions
-        self._store = store
-
-    async def summary(self, scope: Admitted, session_id: Segment, user: Owner = None) -> SummaryOut:
+    async def summary(scope: Admitted, session_id: Segment, user: Owner = None) -> SummaryOut:
         """Read a session's summary and its compactions. What was compacted stays in the history."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        found = await self._store.summary(scope.tenant, ref.user_id, ref.session_id)
+        ref = await find_session(sessions, scope, session_id, user)
+        found = await store.summary(scope.tenant, ref.user_id, ref.session_id)
         if found is None:
             raise NotFound("There is no such session.", param="session")
-        done = await self._store.compactions(scope.tenant, ref.user_id, ref.session_id)
+        done = await store.compactions(scope.tenant, ref.user_id, ref.session_id)
         spent = sum(each.summary_tokens for each in done)
         return SummaryOut(
             session_id=ref.session_id,
@@ -99,37 +84,40 @@ class _ConsolidationRoutes:
             compactions=done,
         )
 
-    async def end(self, scope: Admitted, session_id: Segment, user: Owner = None) -> Queued:
+    async def end(scope: Admitted, session_id: Segment, user: Owner = None) -> Queued:
         """End a session, and have its session-end work done now: its summary, and what follows for its user."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        await self._sessions.close(scope.tenant, ref)
+        ref = await find_session(sessions, scope, session_id, user)
+        await sessions.close(scope.tenant, ref)
         job = session_job(SESSION_END, scope.tenant, ref.user_id, ref.session_id, asked=True)
-        await self._store.enqueue(scope.tenant, [job])
+        await store.enqueue(scope.tenant, [job])
         return Queued(session_id=ref.session_id, queued=[SESSION_END])
 
     async def compact(
-        self, scope: Admitted, session_id: Segment, user: Owner = None, body: CompactIn | None = None
+        scope: Admitted, session_id: Segment, user: Owner = None, body: CompactIn | None = None
     ) -> Queued:
         """Compact a session now: its oldest turns give way to a summary, but for the first and the last four."""
-        ref = await find_session(self._sessions, scope, session_id, user)
+        ref = await find_session(sessions, scope, session_id, user)
         target = body.target_tokens if body is not None else None
         more = {} if target is None else {"target": target}
         job = session_job(COMPACT, scope.tenant, ref.user_id, ref.session_id, asked=True, **more)
-        await self._store.enqueue(scope.tenant, [job])
+        await store.enqueue(scope.tenant, [job])
         return Queued(session_id=ref.session_id, queued=[COMPACT])
 
     async def consolidate(
-        self, scope: Admitted, session_id: Segment, user: Owner = None, body: ConsolidateIn | None = None
+        scope: Admitted, session_id: Segment, user: Owner = None, body: ConsolidateIn | None = None
     ) -> Queued:
         """Draw together now what the session's user has said: patterns, procedures, and summaries of entities."""
-        ref = await find_session(self._sessions, scope, session_id, user)
-        self._refuse_nobody(scope, ref)
-        wanted = list(body.entities) if body is not None else []
-        job = user_job(scope.tenant, ref.user_id, asked=True, entities=wanted)
-        await self._store.enqueue(scope.tenant, [job])
-        return Queued(session_id=ref.session_id, queued=["consolidate"])
-
-    @staticmethod
-    def _refuse_nobody(scope: CallerScope, ref: SessionRef) -> None:
+        ref = await find_session(sessions, scope, session_id, user)
         if ref.user_id == ids.nobody(scope.tenant):
             raise BadRequest("This session is nobody's: what is said in it is not drawn together.", param="session")
+        wanted = list(body.entities) if body is not None else []
+        job = user_job(scope.tenant, ref.user_id, asked=True, entities=wanted)
+        await store.enqueue(scope.tenant, [job])
+        return Queued(session_id=ref.session_id, queued=["consolidate"])
+
+    router = gate.router("sessions")
+    at = "/sessions/{session_id}"
+    router.add_api_route(f"{at}/summary", summary, methods=["GET"], response_model=SummaryOut)
+    for name, route in (("end", end), ("compact", compact), ("consolidate", consolidate)):
+        router.add_api_route(f"{at}/{name}", route, methods=["POST"], response_model=Queued, status_code=202)
+    return router

@@ -14,16 +14,15 @@ from msgspec import Struct, field, json
 from pydantic import BaseModel
 
 from app.store.consolidation import ConsolidationWrite, Derivation, Episode, key_hmac
-from app.store.pools import Pool, halfvec
-from app.store.queries import Queries
+from app.store.pools import halfvec
 from app.store.records import ROLE_NAMES, JobRecord, Vector, tool_calls_of
-
-# --- a session: its summary and its compactions ------------------------------------------------------------------------
 
 SESSION_END = "session_end"
 COMPACT = "compact"
 CONSOLIDATE = "consolidate"
 """The entrypoints."""
+
+# --- a session: its summary and its compactions --------------------------------------------------------------------------
 
 MAX_MESSAGES = 10_000
 """Messages of a session that one summary looks at: five thousand turns; older ones stand in earlier summaries."""
@@ -100,7 +99,7 @@ class SummaryRow(NamedTuple):
 
 
 class ConsolidationStore(Derivation):
-    """Sessions' summaries and compactions."""
+    """Sessions' summaries and compactions, and what there is to draw together of a user."""
 
     async def read_session(self, tenant: UUID, user: UUID, session: UUID) -> SessionState | None:
         """A session with all that its summary may be made from; None: there is none (any more)."""
@@ -162,9 +161,53 @@ class ConsolidationStore(Derivation):
         return None if row is None else SummaryRow(*row)
 
     async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
-        """Ask for work; what waits already under the same key stands for both."""
+        """What waits already under the same key stands for both."""
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(self._sql["queue.enqueue"], list(jobs))
+
+    async def read(self, tenant: UUID, user: UUID, now: datetime) -> UserState:
+        """A user as they stand; the version first, so that what changes meanwhile is seen."""
+        sql = self._sql
+        async with self._pool.transaction(tenant) as connection:
+            owner = await connection.fetchrow(sql["consolidation.user"], user)
+            assert owner is not None, "a query without FROM has one row"
+            secret: str = await connection.fetchval(sql["memories.secret"])
+            episodes = await connection.fetch(sql["consolidation.episodes"], user, MAX_EPISODES)
+            facts = await connection.fetch(sql["consolidation.known_memories"], user, now, MAX_FACTS)
+            drawn = await connection.fetch(sql["consolidation.drawn"], user)
+            forgotten = await connection.fetch(sql["consolidation.forgotten_keys"], user)
+            rated = await connection.fetch(sql["consolidation.rated"], user, MAX_EPISODES)
+        return UserState(
+            owner["epoch"],
+            owner["version"],
+            bytes.fromhex(secret),
+            tuple(_episode(each) for each in reversed(episodes)),
+            tuple(_fact(each) for each in facts),
+            tuple(_drawn(each) for each in drawn),
+            frozenset(each["key_hmac"] for each in forgotten),
+            {each["message_id"]: each["score"] for each in rated},
+            json.decode(owner["triggers"], type=Triggers),
+        )
+
+    async def texts(self, tenant: UUID, user: UUID, episodes: Sequence[Episode]) -> list[Text]:
+        """What was asked in these episodes, oldest first, as far as it may be quoted."""
+        if not episodes:
+            return []
+        times = [each.at for each in episodes]
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(
+                self._sql["consolidation.texts"], user, [each.message_id for each in episodes], min(times), max(times)
+            )
+        return [
+            Text(
+                row["message_id"],
+                row["session_id"],
+                row["external_id"] or str(row["session_id"]),
+                row["turn_index"],
+                row["content"] or "",
+            )
+            for row in rows
+        ]
 
 
 class Consolidated(Struct, frozen=True):
@@ -188,17 +231,8 @@ class Consolidated(Struct, frozen=True):
             raise Stale
 
     async def summarise(self, session: UUID, text: str | None, tokens: int, vector: Vector | None) -> None:
-        """Set the summary of a session."""
-        packed = None if vector is None else halfvec(vector)
-        await self._run(
-            "summarise",
-            session,
-            text,
-            tokens,
-            packed,
-            self.drawing.now,
-            self.drawing.space if packed is not None else None,
-        )
+        packed, space = (halfvec(vector), self.drawing.space) if vector is not None else (None, None)
+        await self._run("summarise", session, text, tokens, packed, self.drawing.now, space)
 
     async def clear_working(self, session: UUID) -> None:
         """A session that has ended needs no working memory."""
@@ -219,13 +253,13 @@ class Consolidated(Struct, frozen=True):
     ) -> None:
         """Let a summary stand for messages (seed 000 §7.3, steps 4 to 6). `content`: of the synthetic message. Raises
         `Stale` where another one stands for some of them already."""
-        await self._run("add_summary_message", session, done.summary_id, content, done.summary_tokens, self.drawing.now)
-        times = [each.created_at for each in messages]
-        marked: int = await self.drawing.connection.fetchval(
-            self.drawing.sql["consolidation.compact"],
-            self.drawing.tenant, self.drawing.user, session, [each.message_id for each in messages], min(times), max(times),
-            done.summary_id,
-        )  # fmt: skip
+        on = self.drawing
+        await self._run("add_summary_message", session, done.summary_id, content, done.summary_tokens, on.now)
+        times, taken = [each.created_at for each in messages], [each.message_id for each in messages]
+        stretch = (taken, min(times), max(times), done.summary_id)
+        marked: int = await on.connection.fetchval(
+            on.sql["consolidation.compact"], on.tenant, on.user, session, *stretch
+        )
         if marked != len(messages):
             raise Stale
         await self._run(
@@ -236,9 +270,8 @@ class Consolidated(Struct, frozen=True):
         await self._run("take_tokens", session, done.removed_tokens)
         await self._run("new_epoch", session)
         # Last: it is one row for everybody.
-        await self.drawing.connection.execute(
-            self.drawing.sql["consolidation.count_compaction"], done.at, done.removed_tokens, done.summary_tokens
-        )
+        counted = (done.at, done.removed_tokens, done.summary_tokens)
+        await on.connection.execute(on.sql["consolidation.count_compaction"], *counted)
 
     async def hold(self, version: int, facts: Sequence[UUID], messages: Sequence[UUID]) -> None:
         """None of these is forgotten or superseded from here on. Raises `Stale` where one was since `version`."""
@@ -255,12 +288,10 @@ class Consolidated(Struct, frozen=True):
     async def retire(self, session: UUID) -> None:
         """Of a session's summaries that are not in force any more only the last is kept, without its vectors: the others go in
         their time, as what has expired does. (A session that goes on for years is summarised anew every day.)"""
-        sql, connection = self.drawing.sql, self.drawing.connection
-        former = await connection.fetch(
-            sql["consolidation.retire_summaries"], self.drawing.tenant, self.drawing.user, session
-        )
+        on = self.drawing
+        former = await on.connection.fetch(on.sql["consolidation.retire_summaries"], on.tenant, on.user, session)
         gone = [each["memory_id"] for each in former]
-        await connection.execute(sql["memories.drop_vectors"], self.drawing.tenant, self.drawing.user, gone)
+        await on.connection.execute(on.sql["memories.drop_vectors"], on.tenant, on.user, gone)
 
     async def confirm(self, facts: Sequence[UUID], by: float, up_to: float) -> None:
         """These memories are a little surer."""
@@ -272,7 +303,7 @@ class Consolidated(Struct, frozen=True):
         await self._run("end_user", self.drawing.now, began, more)
 
     async def enqueue(self, jobs: Sequence[JobRecord]) -> None:
-        """Further jobs, which come into being with this one's effect."""
+        """They come into being with this job's effect."""
         await self.drawing.connection.execute(self.drawing.sql["queue.enqueue"], list(jobs))
 
     async def _value(self, name: str, *arguments: object) -> Any:
@@ -331,6 +362,8 @@ def _said(row: Any, path: frozenset[UUID] | None) -> SessionMessage:
     )
 
 
+# --- a user: what all their sessions come to -----------------------------------------------------------------------------
+
 MAX_EPISODES = 2_000
 """Newest episodes of a user that are looked at: half a year of ten exchanges a day."""
 MAX_FACTS = 2_000
@@ -378,7 +411,6 @@ class Text(Struct, frozen=True):
     session_name: str
     turn_index: int
     content: str
-    created_at: datetime
 
 
 class Triggers(Struct, frozen=True, forbid_unknown_fields=True):
@@ -418,61 +450,7 @@ class UserState(Struct, frozen=True):
         return key_hmac(self.hmac_key, key) not in self.forgotten
 
 
-class ConsolidationReads:
-    """Reads what there is to draw together."""
-
-    def __init__(self, pool: Pool, sql: Queries) -> None:
-        self._pool = pool
-        self._sql = sql
-
-    async def read(self, tenant: UUID, user: UUID, now: datetime) -> UserState:
-        """A user as they stand; the version first, so that what changes meanwhile is seen."""
-        sql = self._sql
-        async with self._pool.transaction(tenant) as connection:
-            owner = await connection.fetchrow(sql["consolidation.user"], user)
-            assert owner is not None, "a query without FROM has one row"
-            secret: str = await connection.fetchval(sql["memories.secret"])
-            episodes = await connection.fetch(sql["consolidation.episodes"], user, MAX_EPISODES)
-            facts = await connection.fetch(sql["consolidation.known_memories"], user, now, MAX_FACTS)
-            drawn = await connection.fetch(sql["consolidation.drawn"], user)
-            forgotten = await connection.fetch(sql["consolidation.forgotten_keys"], user)
-            rated = await connection.fetch(sql["consolidation.rated"], user, MAX_EPISODES)
-        return UserState(
-            owner["epoch"],
-            owner["version"],
-            bytes.fromhex(secret),
-            tuple(_episode(each) for each in reversed(episodes)),
-            tuple(_fact(each) for each in facts),
-            tuple(_drawn(each) for each in drawn),
-            frozenset(each["key_hmac"] for each in forgotten),
-            {each["message_id"]: each["score"] for each in rated},
-            json.decode(owner["triggers"], type=Triggers),
-        )
-
-    async def texts(self, tenant: UUID, user: UUID, episodes: Sequence[Episode]) -> list[Text]:
-        """What was asked in these episodes, oldest first, as far as it may be quoted."""
-        if not episodes:
-            return []
-        times = [each.at for each in episodes]
-        async with self._pool.transaction(tenant) as connection:
-            rows = await connection.fetch(
-                self._sql["consolidation.texts"], user, [each.message_id for each in episodes], min(times), max(times)
-            )
-        return [
-            Text(
-                row["message_id"],
-                row["session_id"],
-                row["external_id"] or str(row["session_id"]),
-                row["turn_index"],
-                row["content"] or "",
-                row["created_at"],
-            )
-            for row in rows
-        ]
-
-
 def _episode(row: Any) -> Episode:
-    """An episode as it is stored."""
     return Episode(
         row["message_id"],
         row["session_id"],

@@ -1,5 +1,5 @@
-"""Summaries of what was said, extractive or by the helper LLM and held to its sources; and which entities a user has said
-enough about for one of their own (seed 004, transformation 3).
+"""Summaries of what was said, extractive or by the helper LLM and held to its sources; and of which entities and topics a user
+has said enough for one of their own (seed 004, transformation 3; table 7).
 
 Both ways quote or paraphrase numbered lines, and name those that they took: a summary whose source is forgotten can be found.
 """
@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 from uuid import UUID
 
-from msgspec import Struct, field
+from msgspec import Struct
 from pydantic import BaseModel
 
 from app.features.consolidation.patterns import themes
@@ -82,16 +82,9 @@ def _pieces(lines: Sequence[SummarySource]) -> list[_Piece]:
     for line in lines:
         if line.role is None:
             text = normalise(line.text)
-            if text:
-                pieces.append(
-                    _Piece(
-                        text,
-                        (line.source_id,),
-                        (line.place, 0),
-                        frozenset(terms(text)),
-                        STATEMENT_WEIGHT * line.weight,
-                    )
-                )
+            if text := normalise(line.text):
+                weight = STATEMENT_WEIGHT * line.weight
+                pieces.append(_Piece(text, (line.source_id,), (line.place, 0), frozenset(terms(text)), weight))
             continue
         if line.role not in ("user", "assistant"):
             continue
@@ -140,7 +133,7 @@ def _closed(text: str) -> str:
     return text if text[-1] in ".!?…" else text + "."
 
 
-# --- by the helper LLM ------------------------------------------------------------------------------------------------
+# --- by the helper LLM ---------------------------------------------------------------------------------------------------
 
 CHUNK_CHARS = 24_000
 """Characters of lines in one question to the helper, some 6,000 tokens: as much as extraction shows it at once."""
@@ -188,12 +181,8 @@ async def with_helper(
     for chunk in chunks(lines):
         system = SUMMARY_SYSTEM.format(about=about, points=max(3, budget // 20))
         asked = "\n".join(f"[{n}] {each.role or 'note'}: {_shown(each.text)}" for n, each in enumerate(chunk, start=1))
-        answer = await helper.ask(
-            SummaryPoints,
-            system=system,
-            user=f"<conversation>\n{asked}\n</conversation>",
-            max_tokens=MAX_ANSWER_TOKENS,
-        )
+        said = f"<conversation>\n{asked}\n</conversation>"
+        answer = await helper.ask(SummaryPoints, system=system, user=said, max_tokens=MAX_ANSWER_TOKENS)
         pieces += _checked(answer, chunk)
     return _compose(pieces, budget, count, "helper")
 
@@ -264,23 +253,21 @@ def holds(text: str, sources: Collection[str]) -> bool:
     return not words or len(words & known) / len(words) >= SHARED
 
 
-# --- summaries of entities --------------------------------------------------------------------------------------------
+# --- summaries of entities -----------------------------------------------------------------------------------------------
 
-MIN_LINES = 2
+_MIN_LINES = 2
 """Facts and messages about an entity below which there is nothing to draw together."""
 ENTITY_TOKENS = 160
 """Most tokens of an entity's summary; seed 004's example has some 90."""
 EACH_RUN = 5
 """Entities summarised by one job; the others wait for the next."""
-QUOTED_MESSAGES = 40
+_QUOTED_MESSAGES = 40
 """Newest messages about an entity that its summary may quote."""
 SUMMARY_CONFIDENCE = 0.8
 SUMMARY_IMPORTANCE = 0.9
 """Seed 004, layer 6."""
 
 _ITSELF = frozenset({"user", "i", "me", ""})
-
-
 SummaryScope = Literal["entity", "topic"]
 
 
@@ -303,7 +290,7 @@ class DueSummary(Struct, frozen=True):
     sessions: int
     episode_count: int
     previous: KnownSummary | None
-    asked_for: bool = field(default=False)
+    asked_for: bool = False
     name: str | None = None
     slugs: tuple[str, ...] = ()
     scope: SummaryScope = "entity"
@@ -378,14 +365,14 @@ def due_entities(
         own, said = told.get(entity, []), stated.get(entity, [])
         sessions = {each.session_id for each in own}.union(*(fact.sessions for fact in said))
         enough = len(sessions) >= triggers.sessions or len(own) >= triggers.episodes or entity in asked
-        if not enough or len(own) + len(said) < MIN_LINES:
+        if not enough or len(own) + len(said) < _MIN_LINES:
             continue
         slugs = things.slugs(entity)
         previous = next((known[each] for each in (entity, *slugs) if each in known), None)
-        if previous is not None and not has_news(previous, said, sessions, own, triggers, asked=entity in asked):
+        if previous is not None and not _has_news(previous, said, sessions, own, triggers, asked=entity in asked):
             continue
         due = DueSummary(
-            entity, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked,
+            entity, tuple(said), tuple(own[-_QUOTED_MESSAGES:]), len(sessions), len(own), previous, entity in asked,
             things.names.get(entity), slugs,
         )  # fmt: skip
         found.append(due)
@@ -401,7 +388,7 @@ def aliases(facts: Sequence[KnownFact]) -> dict[str, str]:
     }
 
 
-def has_news(
+def _has_news(
     previous: KnownSummary,
     said: Sequence[KnownFact],
     sessions: Collection[UUID],
@@ -498,7 +485,7 @@ def display_name(entity: str, texts: Sequence[str]) -> str:
     return written.most_common(1)[0][0] if written else entity.replace("-", " ").capitalize()
 
 
-# --- Topics that a user comes back to, each with what is known of it (seed 004, table 7: scope topic). Pure.
+# --- summaries of topics -------------------------------------------------------------------------------------------------
 #
 # A topic is a theme of many episodes, as a habit has one, and of several facts. What has a summary as an entity is none.
 
@@ -524,17 +511,17 @@ def due_topics(
         if (
             not named.isdisjoint([*theme.split(), "-".join(_words(theme))])
             or len(sessions) < triggers.sessions
-            or len(said) < MIN_LINES
+            or len(said) < _MIN_LINES
         ):
             continue
         topics += 1
         if topics > MAX_TOPICS:
             break
         previous = known.get(theme)
-        if previous is None or has_news(previous, said, sessions, own, triggers):
+        if previous is None or _has_news(previous, said, sessions, own, triggers):
             found.append(
                 DueSummary(
-                    theme, tuple(said), tuple(own[-QUOTED_MESSAGES:]), len(sessions), len(own), previous,
+                    theme, tuple(said), tuple(own[-_QUOTED_MESSAGES:]), len(sessions), len(own), previous,
                     name=" ".join(_words(theme)).capitalize(), scope="topic",
                 )
             )  # fmt: skip

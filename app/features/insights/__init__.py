@@ -1,7 +1,6 @@
 """Insights: the business's own tables are asked again and again, and what they say becomes memory (docs/how-to/insights.md).
 
-A definition is one SELECT (`domain_query`), put by the tenant (`routes`, `store`); the schedule asks it, a job writes what it
-says (`engine`, `render`).
+A definition is one SELECT, put by the tenant (`routes`); the schedule asks it, a job writes what it says (`engine`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What two periods' figures come to, in words: total, change against the period before, shares, the largest. Pure."""
+"""Insights: what two periods' figures come to, in words; the table that keeps what is asked; the SELECT that asks a domain; and
+the job that writes the answer as a memory, in the place of what it said before."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import asyncpg
@@ -16,8 +17,8 @@ import orjson
 from msgspec import Struct
 
 from app.clock import Clock
-from app.errors import AwayReason, BadBody, BadRequest, Conflict, DomainAway
-from app.features import Process
+from app.errors import AwayReason, BadRequest, Conflict, DomainAway
+from app.features import Process, parsed
 from app.jobs.schedule import STATEMENT_S, Connection, Tick
 from app.memory.candidate import Provenance
 from app.memory.drafts import SEMANTIC
@@ -29,6 +30,10 @@ from app.store.learning import MemoryRow
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
 from app.store.queries import Queries
 from app.store.tenancy import UserRef, ensure_user
+
+log = logging.getLogger(__name__)
+
+# --- two periods in words ------------------------------------------------------------------------------------------------
 
 TREND = 0.10
 """Change against the period before from which it is a trend, and what is told of it a pattern: below a tenth, weeks of a small
@@ -71,7 +76,7 @@ class Insight(Struct, frozen=True):
     every_hours: int = 6
 
 
-class InsightText(Struct, frozen=True):
+class _InsightText(Struct, frozen=True):
     """What it says. `change`: against the period before, as a share of that; None where there was nothing."""
 
     text: str
@@ -79,7 +84,7 @@ class InsightText(Struct, frozen=True):
     change: float | None
 
     @property
-    def kind(self) -> str:
+    def kind(self) -> Literal["fact", "pattern"]:
         """Of the memory (seed 001 §4.1: fact, pattern)."""
         return "pattern" if self.change is not None and abs(self.change) >= TREND else "fact"
 
@@ -91,7 +96,7 @@ def bounds_of(days: int, now: datetime) -> Bounds:
     return Bounds(end - 2 * length, end - length, end)
 
 
-def said(insight: Insight, figures: Figures, bounds: Bounds) -> InsightText | None:
+def said(insight: Insight, figures: Figures, bounds: Bounds) -> _InsightText | None:
     """None: there is nothing to say of this period, nor of the one before."""
     if not figures.now and not figures.before:
         return None
@@ -109,7 +114,7 @@ def said(insight: Insight, figures: Figures, bounds: Bounds) -> InsightText | No
         text += f"; most: {', '.join(named)}"
     elif labelled:
         text += "; " + ", ".join(f"{each.label} {_number(each.value)}" for each in labelled[:TOP])
-    return InsightText(text, total, change)
+    return _InsightText(text, total, change)
 
 
 def _compared(change: float | None, former: float, days: int) -> str:
@@ -126,37 +131,24 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
 
 
-# --- The table of insights, under row-level security.
+# --- the table of insights -----------------------------------------------------------------------------------------------
 
 MAX_INSIGHTS = 50
 """Of one user: each is a query of the business's database every few hours."""
 
 
-class StoredInsight(NamedTuple):
+class StoredInsight(Insight, frozen=True, kw_only=True):
     """An insight, and what became of it."""
 
     user_id: UUID
     user_external_id: str
-    name: str
-    domain: str
-    title: str
-    unit: str
-    source: str
-    period_days: int
-    every_hours: int
     due_at: datetime
     ran_at: datetime | None
     memory_id: UUID | None
     error: str | None
 
-    @property
-    def insight(self) -> Insight:
-        return Insight(self.name, self.domain, self.title, self.source, self.unit, self.period_days, self.every_hours)
-
 
 class InsightStore:
-    """Insights by user."""
-
     def __init__(self, pool: Pool, sql: Queries, clock: Clock) -> None:
         self._pool = pool
         self._sql = sql
@@ -187,7 +179,6 @@ class InsightStore:
         return [StoredInsight(**dict(row)) for row in rows]
 
     async def one(self, tenant: UUID, user: UUID, name: str) -> StoredInsight | None:
-        """One of a user's."""
         async with self._pool.transaction(tenant) as connection:
             row = await connection.fetchrow(self._sql["insights.one"], tenant, user, name)
         return None if row is None else StoredInsight(**dict(row))
@@ -205,7 +196,7 @@ class InsightStore:
             )
 
 
-# --- A domain is asked one SELECT of the tenant's, by a connection of its own that reads and nothing else.
+# --- the SELECT: by a connection of its own that reads and nothing else --------------------------------------------------
 #
 # The text stands as a subquery in a statement of ours, so it can only be a query; it is sent by the extended protocol, which
 # takes one statement; the transaction is READ ONLY, has a time limit, and is always rolled back, with whatever settings were
@@ -222,25 +213,18 @@ NUMERIC = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8"})
 TEXTUAL = frozenset({"text", "varchar", "bpchar", "name", "citext"})
 
 
-class DomainAsker:
-    """Asks the domains that the settings name, each for its own tenants alone."""
+class DomainAsker(Struct):
+    """Asks the domains that the settings name, each for its own tenants alone. `tenant_of`: the tenant of a name."""
 
-    def __init__(
-        self,
-        sources: Mapping[str, DomainSource],
-        tenant_of: Callable[[str], Awaitable[UUID | None]],
-        sql: Queries,
-    ) -> None:
-        """`tenant_of`: the tenant of a name."""
-        self._sources = sources
-        self._tenant_of = tenant_of
-        self._sql = sql
+    sources: Mapping[str, DomainSource]
+    tenant_of: Callable[[str], Awaitable[UUID | None]]
+    sql: Queries
 
     async def ask(self, tenant: UUID, domain: str, source: str, bounds: Bounds) -> Figures:
         """What a query says of a period and of the one before. Raises BadRequest for what is no query of this tenant's, and
         DomainAway."""
-        found = self._sources.get(domain)
-        if found is None or tenant not in [await self._tenant_of(each) for each in found.tenants]:
+        found = self.sources.get(domain)
+        if found is None or tenant not in [await self.tenant_of(each) for each in found.tenants]:
             raise BadRequest(f"There is no domain {domain} of this tenant's.", param="domain")
         patience_s = 2 * found.statement_timeout_ms / 1000 + CONNECT_TIMEOUT_S + COMMAND_GRACE_S
         try:
@@ -292,14 +276,14 @@ class DomainAsker:
 
     async def _check_role(self, connection: Any, domain: str, statement: str, bounds: Bounds) -> None:
         """Raises DomainAway where the role could write into what the query reads."""
-        (who,) = await connection.fetch(self._sql["domain.writer"])
+        (who,) = await connection.fetch(self.sql["domain.writer"])
         if who["is_superuser"]:
             raise DomainAway(domain, "writer", "its role is a superuser")
         explained = await connection.fetchval(f"EXPLAIN (VERBOSE, FORMAT JSON) {statement}", bounds.begin, bounds.end)
         tables = sorted(set(tables_of(orjson.loads(explained))))
         if tables:
             schemas, names = map(list, zip(*tables, strict=True))
-            for row in await connection.fetch(self._sql["domain.tables"], schemas, names):
+            for row in await connection.fetch(self.sql["domain.tables"], schemas, names):
                 if row["may_write"]:
                     raise DomainAway(domain, "writer", f"its role could write to {'.'.join(tables[row['n'] - 1])}")
 
@@ -370,9 +354,7 @@ def tables_of(plan: Any) -> Iterator[tuple[str, str]]:
             yield from tables_of(each)
 
 
-# --- The job of an insight: ask the domain, and write what it says as a memory in the place of what it said before.
-
-log = logging.getLogger(__name__)
+# --- the job -------------------------------------------------------------------------------------------------------------
 
 ENTRYPOINT = "insight"
 LOOK_FOR_DUE = timedelta(minutes=15)
@@ -386,27 +368,14 @@ IMPORTANCE = 0.6
 _GLOBAL = 1
 
 
-class InsightJob(NamedTuple):
-    """The payload."""
-
+class InsightJob(Struct, frozen=True):
     tenant: UUID
     user: UUID
     name: str
     id: str
 
-    @classmethod
-    def parse(cls, payload: bytes) -> InsightJob:
-        """Raises `BadBody`: what cannot be read now cannot be read later."""
-        try:
-            fields = orjson.loads(payload)
-            return cls(UUID(fields["tenant"]), UUID(fields["user"]), str(fields["name"]), str(fields["id"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise BadBody("This job's payload cannot be read.") from error
-
 
 class Engine:
-    """Does `insight` jobs."""
-
     def __init__(self, store: InsightStore, caller: DomainAsker, process: Process) -> None:
         self._store = store
         self._caller = caller
@@ -414,7 +383,7 @@ class Engine:
 
     async def handle(self, payload: bytes) -> None:
         """Raises `BadBody`, `StoreUnavailable`; what the domain refuses is noted, and asked again in its time."""
-        job, now = InsightJob.parse(payload), self._process.clock.now()
+        job, now = parsed(payload, InsightJob), self._process.clock.now()
         stored = await self._store.one(job.tenant, job.user, job.name)
         if stored is None:
             return
@@ -426,13 +395,13 @@ class Engine:
             await self._store.failed(job.tenant, job.user, job.name, due_at, error.message)
             log.warning("an insight says nothing", extra={"insight": job.name, "domain": stored.domain})
             return
-        await self._write(job, stored, said(stored.insight, figures, bounds), bounds, now, due_at)
+        await self._write(job, stored, said(stored, figures, bounds), bounds, now, due_at)
 
     async def _write(
         self,
         job: InsightJob,
         stored: StoredInsight,
-        told: InsightText | None,
+        told: _InsightText | None,
         bounds: Bounds,
         now: datetime,
         due_at: datetime,
@@ -466,7 +435,7 @@ class Engine:
             )
         log.info("an insight was asked", extra={"insight": job.name, "domain": stored.domain, "new": len(made)})
 
-    async def _drawn(self, stored: StoredInsight, told: InsightText, bounds: Bounds, now: datetime) -> NewConsolidated:
+    async def _drawn(self, stored: StoredInsight, told: _InsightText, bounds: Bounds, now: datetime) -> NewConsolidated:
         embedder, memory = self._process.embedder, ids.uuid7(now)
         vector = (await embedder.embed([told.text]))[0] if embedder.dimensions else None
         row = MemoryRow(
@@ -518,7 +487,6 @@ def key_of(name: str) -> str:
 
 
 def insight_ticks(sql: Queries) -> Sequence[Tick]:
-    """What the schedule does: it only puts into the queue what is due."""
 
     async def due(connection: Connection, now: datetime) -> int:
         done: int = await connection.fetchval(sql["insights.enqueue"], now, EACH_RUN, timeout=STATEMENT_S)

@@ -86,77 +86,67 @@ class InsightDeleted(BaseModel):
 
 
 def insights_router(gate: Gate, store: InsightStore, caller: DomainAsker, clock: Clock) -> APIRouter:
-    """The routes of /api/v1/insights."""
-    routes = _Routes(store, caller, clock)
-    router = gate.router("knowledge")
-    one = "/insights/{name}"
-    router.add_api_route("/insights", routes.listing, methods=["GET"], response_model=InsightPage)
-    router.add_api_route("/insights/dry-run", routes.dry_run, methods=["POST"], response_model=Tried)
-    router.add_api_route(one, routes.get, methods=["GET"], response_model=InsightOut)
-    router.add_api_route(one, routes.put, methods=["PUT"], response_model=InsightOut)
-    router.add_api_route(one, routes.delete, methods=["DELETE"], response_model=InsightDeleted)
-    return router
-
-
-class _Routes:
     """All for a key that may manage the tenant: a query reads whatever the domain's role may read, of whomever."""
 
-    def __init__(self, store: InsightStore, caller: DomainAsker, clock: Clock) -> None:
-        self._store = store
-        self._caller = caller
-        self._clock = clock
+    async def _tried(scope: CallerScope, insight: Insight) -> Tried:
+        bounds = bounds_of(insight.period_days, clock.now())
+        told = said(insight, await caller.ask(scope.tenant, insight.domain, insight.source, bounds), bounds)
+        if told is None:
+            return Tried(text=None, kind=None, total=None, change=None)
+        return Tried(text=told.text, kind=told.kind, total=told.total, change=told.change)
 
-    async def listing(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> InsightPage:
+    async def _one(scope: CallerScope, name: str) -> StoredInsight:
+        found = await store.one(scope.tenant, scope.user().id, name)
+        if found is None:
+            raise NotFound("There is no such insight.")
+        return found
+
+    async def listing(scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> InsightPage:
         """List the insights of a user or of all, with a key that may manage the tenant."""
         check_admin(scope)
         after = decode_cursor(cursor, (UUID, str))
         named = scope.named()
-        rows = await self._store.page(
+        rows = await store.page(
             scope.tenant, named.id if named else None, after=after and (after[0], after[1]), limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.user_id, row.name))
         return InsightPage(insights=[_out(row) for row in page], next=following)
 
-    async def dry_run(self, scope: Admitted, body: InsightIn) -> Tried:
+    async def dry_run(scope: Admitted, body: InsightIn) -> Tried:
         """Ask once what an insight would say now, and keep nothing."""
         check_admin(scope)
-        return await self._tried(scope, body.named("dry-run"))
+        return await _tried(scope, body.named("dry-run"))
 
-    async def get(self, scope: Admitted, name: NameInPath) -> InsightOut:
+    async def get(scope: Admitted, name: NameInPath) -> InsightOut:
         """Read an insight."""
         check_admin(scope)
-        return _out(await self._one(scope, name))
+        return _out(await _one(scope, name))
 
-    async def put(self, scope: Admitted, response: Response, name: NameInPath, body: InsightIn) -> InsightOut:
+    async def put(scope: Admitted, response: Response, name: NameInPath, body: InsightIn) -> InsightOut:
         """Say what is asked again and again (201: it is new). It is asked once before it is kept: what the domain refuses is
         refused."""
         check_admin(scope)
         user, insight = scope.user(), body.named(name)
-        await self._tried(scope, insight)
-        if await self._store.put(scope.tenant, user, insight):
+        await _tried(scope, insight)
+        if await store.put(scope.tenant, user, insight):
             response.status_code = 201
-        return _out(await self._one(scope, name))
+        return _out(await _one(scope, name))
 
-    async def delete(self, scope: Admitted, name: NameInPath) -> InsightDeleted:
+    async def delete(scope: Admitted, name: NameInPath) -> InsightDeleted:
         """Ask no more. What it said last stays until it expires; forget it under /api/v1/memories."""
         check_admin(scope)
-        if not await self._store.drop(scope.tenant, scope.user().id, name):
+        if not await store.drop(scope.tenant, scope.user().id, name):
             raise NotFound("There is no such insight.")
         return InsightDeleted(name=name, deleted=True)
 
-    async def _tried(self, scope: CallerScope, insight: Insight) -> Tried:
-        bounds = bounds_of(insight.period_days, self._clock.now())
-        told = said(insight, await self._caller.ask(scope.tenant, insight.domain, insight.source, bounds), bounds)
-        if told is None:
-            return Tried(text=None, kind=None, total=None, change=None)
-        kind: Literal["fact", "pattern"] = "pattern" if told.kind == "pattern" else "fact"
-        return Tried(text=told.text, kind=kind, total=told.total, change=told.change)
-
-    async def _one(self, scope: CallerScope, name: str) -> StoredInsight:
-        found = await self._store.one(scope.tenant, scope.user().id, name)
-        if found is None:
-            raise NotFound("There is no such insight.")
-        return found
+    router = gate.router("knowledge")
+    one = "/insights/{name}"
+    router.add_api_route("/insights", listing, methods=["GET"], response_model=InsightPage)
+    router.add_api_route("/insights/dry-run", dry_run, methods=["POST"], response_model=Tried)
+    router.add_api_route(one, get, methods=["GET"], response_model=InsightOut)
+    router.add_api_route(one, put, methods=["PUT"], response_model=InsightOut)
+    router.add_api_route(one, delete, methods=["DELETE"], response_model=InsightDeleted)
+    return router
 
 
 def _out(row: StoredInsight) -> InsightOut:

@@ -1,6 +1,6 @@
 """Limits of keys, and what was spent (docs/explanation/adr/008-a-window-in-postgres.md).
 
-Calls are let in and settled (`limiter`) by statements of their own (`store`); what they came to is told by a route (`spend`).
+Calls are let in and settled by statements of their own, and what they came to is told by a route (`limiter`).
 """
 
 from __future__ import annotations

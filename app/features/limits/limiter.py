@@ -1,4 +1,5 @@
-"""The statements that hold keys to their limits (`sql/schema/010_limits.sql`), and what was spent."""
+"""Keys held to their limits: the statements that do it (`sql/schema/010_limits.sql`), what was spent, and `Limiter`, which lets
+calls in and settles them."""
 
 from __future__ import annotations
 
@@ -33,6 +34,8 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.tenancy import MICROCENTS_PER_DOLLAR, By, KeyLimits
 from app.tasks import Supervisor
+
+log = logging.getLogger("mneme.turn")
 
 RESERVATION_S = 3600.0
 """Seconds after which what a call reserved counts no more if nobody settled it: its server is gone. Longer than answers take;
@@ -74,17 +77,6 @@ class Unrecorded(NamedTuple):
     priced: bool
 
 
-class _Sent(NamedTuple):
-    """`agent_data.key_limits`."""
-
-    requests_per_minute: int | None
-    tokens_per_minute: int | None
-    token_budget: int | None
-    token_period: str
-    money_budget: int | None
-    money_period: str
-
-
 class LimitStore:
     """The state of every key's limits. One statement each, nothing is held in between."""
 
@@ -96,7 +88,8 @@ class LimitStore:
 
     async def admit(self, tenant: UUID, key: UUID, call: UUID, limits: KeyLimits, estimate: Estimate) -> AdmitAnswer:
         """Admit a call and reserve what it may come to, or say why not. Raises StoreUnavailable."""
-        sent = _Sent(
+        # As `agent_data.key_limits`.
+        sent = (
             limits.requests_per_minute, limits.tokens_per_minute,
             limits.token_budget, limits.token_period, limits.money_budget, limits.money_period,
         )  # fmt: skip
@@ -165,12 +158,7 @@ class SpendStore:
         return [Spent(**dict(row)) for row in rows]
 
 
-def is_nothing(tenant: UUID, value: str) -> bool:
-    """Whether a group's value stands for calls without a key or session, or without a user."""
-    return value in (str(NIL), str(nobody(tenant)))
-
-
-# --- /api/v1/spend: what was spent, by key, user, session, model or day. It outlives the calls themselves.
+# --- /api/v1/spend: it outlives the calls themselves ---------------------------------------------------------------------
 
 USUAL_DAYS = 30
 """Days that are added up where `from` is left out, with today."""
@@ -199,20 +187,8 @@ class SpendPage(BaseModel):
 
 
 def spend_router(gate: Gate, spend: SpendStore, clock: Clock) -> APIRouter:
-    """The route /api/v1/spend."""
-    routes = _Routes(spend, clock)
-    router = gate.router("spend")
-    router.add_api_route("/spend", routes.listing, methods=["GET"], response_model=SpendPage)
-    return router
-
-
-class _Routes:
-    def __init__(self, spend: SpendStore, clock: Clock) -> None:
-        self._spend = spend
-        self._clock = clock
 
     async def listing(
-        self,
         scope: Admitted,
         by: Annotated[By, Query(description="What is added up.")] = "day",
         since: Annotated[date | None, Query(alias="from", description="First day (UTC); default: 30 days ago.")] = None,
@@ -222,21 +198,25 @@ class _Routes:
     ) -> SpendPage:
         """Add up what was spent. A key made for one user, and X-Mneme-User, see that user's."""
         (after,) = decode_cursor(cursor, (str,)) or ("",)
-        until = until or self._clock.now().date()
+        until = until or clock.now().date()
         since = since or until - min(timedelta(days=USUAL_DAYS), until - date.min)
         if since > until:
             raise BadRequest("`from` is after `to`.", param="from")
         user = scope.named()
-        rows = await self._spend.spent(
+        rows = await spend.spent(
             scope.tenant, user.id if user is not None else None, by, since, until, after=after, limit=limit + 1
         )
         page, following = paged(rows, limit, lambda row: (row.value,))
         return SpendPage(spend=[spent_out(scope.tenant, by, row) for row in page], next=following)
 
+    router = gate.router("spend")
+    router.add_api_route("/spend", listing, methods=["GET"], response_model=SpendPage)
+    return router
+
 
 def spent_out(tenant: UUID, by: By, row: Spent) -> SpentOut:
-    """A group as it is shown."""
-    nothing = by in ("key", "user", "session") and is_nothing(tenant, row.value)
+    # What stands for calls without a key or session, or without a user.
+    nothing = by in ("key", "user", "session") and row.value in (str(NIL), str(nobody(tenant)))
     shown = row.name or row.value if by == "user" else row.value
     return SpentOut(
         id=None if nothing else shown,
@@ -251,13 +231,12 @@ def spent_out(tenant: UUID, by: By, row: Spent) -> SpentOut:
     )
 
 
-# --- Holds a key to its limits: one statement before the upstream is called, another after the end. Keys without pay nothing.
+# --- holding a key to its limits -----------------------------------------------------------------------------------------
 #
+# One statement before the upstream is called, another after the end; keys without limits pay nothing.
 # Refusals have OpenAI's shape, so that its SDKs raise RateLimitError and wait for as long as they are told. While the
 # database is away, rates go on in every process by itself, and budgets are kept or let go as the settings say
 # (`MNEME_BUDGET_WITHOUT_DATABASE`).
-
-log = logging.getLogger("mneme.turn")
 
 BYTES_PER_TOKEN = 4
 """Of English text: OpenAI's rule of thumb. Its own limits guess from the length, too: nobody tokenises before they admit."""
@@ -306,7 +285,7 @@ def _count(value: object, most: int) -> int:
     return min(value, most) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-# --- what is told -----------------------------------------------------------------------------------------------------
+# --- what is told --------------------------------------------------------------------------------------------------------
 
 
 def rate_headers(limits: KeyLimits, standing: AdmitAnswer) -> Headers:
@@ -373,7 +352,7 @@ def duration(seconds: float) -> str:
     return f"{hours}h{minutes}m{said}" if hours else f"{minutes}m{said}" if minutes else said
 
 
-# --- while the database is away ---------------------------------------------------------------------------------------
+# --- while the database is away ------------------------------------------------------------------------------------------
 
 
 class RateWindow:
@@ -423,8 +402,6 @@ ASKS_NOTHING = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 
 
 class Limiter(Admits):
-    """Admits calls, and settles them."""
-
     def __init__(
         self,
         ledger: LimitStore,

@@ -55,7 +55,7 @@ class Mcp(Feature):
 FEATURE = Mcp
 
 
-# --- `mneme mcp`: the MCP server on standard input and output.
+# --- `mneme mcp` ---------------------------------------------------------------------------------------------------------
 
 
 @click.command()

@@ -47,7 +47,6 @@ MAX_SHOWN_CHARS = 2000
 RECENT_SESSIONS = 100
 """The newest sessions, among which the one is found that was spoken in last."""
 MAX_ERRORS_TOLD = 5
-RawHeaders = list[tuple[bytes, bytes]]
 Page = Annotated[str | None, Field(description="`next` of the answer before, to go on from there.")]
 MemoryId = Annotated[str | None, Field(description="The id of a memory, as `search` and `memories` give it.")]
 FactKey = Annotated[str | None, Field(description="The key of a fact, as `facts` gives it.")]
@@ -68,8 +67,8 @@ class ToolRefused(Exception):
         self.status = status
 
 
-def check_sayable(value: object) -> None:
-    """Raises Refused for a lone surrogate, a nesting without end, a number without measure: the SDK's parser takes them all."""
+def _check_sayable(value: object) -> None:
+    """Raises ToolRefused for a lone surrogate, a nesting without end, a number without measure: the SDK's parser takes all."""
     try:
         orjson.dumps(value)
     except TypeError as error:
@@ -82,14 +81,14 @@ class CallerApi:
     The user is the connection's, never an argument of a tool: a model that could name another user would be talked into it.
     """
 
-    def __init__(self, client: httpx.AsyncClient, headers: RawHeaders, user: str | None = None) -> None:
+    def __init__(self, client: httpx.AsyncClient, headers: list[tuple[bytes, bytes]], user: str | None = None) -> None:
         """`headers`: those that say who calls. `user`: beside what they say."""
         self._client = client
         self._headers = headers
         self._user = user
 
     async def whose(self) -> str:
-        """The user that this is about. Raises Refused where nobody is named: a whole tenant's memory is no one's to show."""
+        """Whom this is about. Raises ToolRefused where nobody is named: a whole tenant's memory is no one's to show."""
         told = await self._send("GET", ("me",), {"user": self._user}, None)
         if told["user"] is None:
             raise ToolRefused(NOBODY, 400)
@@ -98,7 +97,7 @@ class CallerApi:
     async def ask(
         self, method: str, *path: str, query: Mapping[str, Any] | None = None, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        """One request about that user; `path` in segments, of any text. Raises Refused."""
+        """One request about that user; `path` in segments, of any text. Raises ToolRefused."""
         user = await self.whose()
         segments = tuple(user if each is USER else each for each in path)
         return await self._send(method, segments, {**(query or {}), "user": user}, body)
@@ -162,8 +161,8 @@ class Tool(Struct, frozen=True):
         return {"type": "object", "properties": properties, **required, "additionalProperties": False}
 
     async def call(self, caller: CallerApi, given: Mapping[str, Any]) -> Told:
-        """Raises Refused, also for arguments that it does not take."""
-        check_sayable(dict(given))
+        """Raises ToolRefused, also for arguments that it does not take."""
+        _check_sayable(dict(given))
         try:
             arguments = self.arguments.model_validate(dict(given))
         except ValidationError as error:
@@ -177,7 +176,7 @@ def _argument(schema: Mapping[str, Any]) -> dict[str, Any]:
     return named | {name: value for name, value in more.items() if (name, value) != ("default", None)}
 
 
-# --- finding --------------------------------------------------------------------------------------------------------------
+# --- finding -------------------------------------------------------------------------------------------------------------
 
 
 class Search(Arguments):
@@ -269,7 +268,7 @@ async def transcript(caller: CallerApi, session: str, limit: int) -> Told:
     return {"session": session, "messages": [_message(each) for each in page["messages"]]}
 
 
-# --- changing -------------------------------------------------------------------------------------------------------------
+# --- changing ------------------------------------------------------------------------------------------------------------
 
 
 class Remember(Arguments):
@@ -351,7 +350,7 @@ def _only_with(given: Arguments, name: str, *others: str) -> None:
         raise ToolRefused(f"`{odd[0]}` goes with `{name}`.", 400)
 
 
-# --- what is shown --------------------------------------------------------------------------------------------------------
+# --- what is shown -------------------------------------------------------------------------------------------------------
 
 
 def _item(found: Told) -> Told:
@@ -377,14 +376,10 @@ def _said(found: Told) -> bool:
 
 
 def _memory(row: Told) -> Told:
-    shown = {
-        "memory" if row.get("space") is None else "item": row["id"],
-        "kind": row["kind"],
-        "text": row["text"],
-        "status": row["status"],
-        "tags": row["tags"],
-    }
     shared = {"space": row["space"]} if row.get("space") is not None else {}
+    shown = {"item" if shared else "memory": row["id"]} | {
+        name: row[name] for name in ("kind", "text", "status", "tags")
+    }
     return shown | shared | {"created_at": row["created_at"]}
 
 
@@ -480,7 +475,7 @@ TOOLS = (
 """Erasing a user, or everything, is no tool: a model can be talked into it. The API and `mneme erase` do it."""
 
 
-# --- The tools and resources as the SDK serves them: over HTTP (`http`), or over standard input and output (`mneme mcp`).
+# --- as the SDK serves them, over HTTP -----------------------------------------------------------------------------------
 
 PATH = "/mcp"
 MAX_BODY_BYTES = 1024 * 1024
@@ -529,13 +524,11 @@ class McpApp:
             check_origin(headers.get("host"), headers.get("origin"), self._hosts, self._origins)
             await self._authenticator.check(headers)
         except MnemeError as error:
-            refusal: ASGIApp = error_response(error)
-            await refusal(scope, receive, send)
+            await error_response(error)(scope, receive, send)
             return
         if scope["method"] != "POST":
             # Nothing is ever sent unasked, and there is no session to end.
-            refusal = Response(status_code=405, headers={"allow": "POST"})
-            await refusal(scope, receive, send)
+            await Response(status_code=405, headers={"allow": "POST"})(scope, receive, send)
             return
         await self._manager.handle_request(scope, receive, send)
 
@@ -554,15 +547,11 @@ INSTRUCTIONS = (
 PROFILE = "mneme://profile"
 SESSION = "mneme://sessions/"
 JSON = "application/json"
-TIMEOUT_S = 30.0
-"""Seconds for one answer of the server: it waits at most five for a connection, and as long again for a statement."""
 Context = ServerRequestContext[dict[str, Any]]
-AskerOf = Callable[[Context], CallerApi]
-"""Who asks, of a request."""
 
 
-def build_server(asker_of: AskerOf) -> Server[dict[str, Any]]:
-    """An MCP server without state: every request says whose it is, or the process does."""
+def build_server(asker_of: Callable[[Context], CallerApi]) -> Server[dict[str, Any]]:
+    """An MCP server without state: every request says whose it is, or the process does. `asker_of`: who asks, of a request."""
     tools = {each.name: each for each in TOOLS}
     listed = [_listed(each) for each in TOOLS]
 
@@ -618,7 +607,7 @@ def build_server(asker_of: AskerOf) -> Server[dict[str, Any]]:
 
 
 async def _read(caller: CallerApi, uri: str) -> Told:
-    check_sayable(uri)
+    _check_sayable(uri)
     if uri == PROFILE:
         return await caller.ask("GET", "users", USER, "profile")
     session = unquote(uri.removeprefix(SESSION))
@@ -648,6 +637,9 @@ def _json(told: Told) -> str:
 
 
 # --- over standard input and output --------------------------------------------------------------------------------------
+
+TIMEOUT_S = 30.0
+"""Seconds for one answer of the server: it waits at most five for a connection, and as long again for a statement."""
 
 
 def run(base: str, key: str | None, user: str | None) -> None:

@@ -1,4 +1,4 @@
-"""Replay: captured calls compiled again (`recompile`), asked again (`ask_again`) and compared (`compare`), by `routes`."""
+"""Replay: captured calls compiled again (`recompile`), and asked again and compared (`routes`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 
 class Replays(Feature):
-    """A route in a server."""
-
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.features.replay.recompile import Recompiler, ReplayStore
         from app.features.replay.routes import Replayer, replay_router

@@ -21,14 +21,14 @@ from app.console import base_of, failing_clearly, load_settings, show
 from app.dialects import dialect_of
 from app.errors import MnemeError
 from mneme_replay.cassette import CassetteError
-from mneme_replay.deck import Deck, Miss, Reuse
+from mneme_replay.deck import Deck, Reuse
 from mneme_replay.files import answered, load
 from mneme_replay.player import App, Player
 from mneme_replay.requests import MATCHINGS, Matching, Reader
 from mneme_replay.serving import bound, server_of, url_of
 from mneme_replay.timing import parse_speed
 
-# What `mneme replay serve` does: cassettes from disk, and a server of them in the foreground.
+# --- `mneme replay serve`: cassettes from disk, and a server of them in the foreground -----------------------------------
 
 
 class ReplayFailed(MnemeError):
@@ -48,25 +48,20 @@ def serve_cassettes(
     if not deck:
         raise ReplayFailed(f"There is no cassette in {', '.join(map(str, paths))}.")
     app = App()
-    app.mount("", Player(deck, speed=speed, on_miss=_tell, answered=answered))
+    app.mount("", Player(deck, speed=speed, on_miss=lambda miss: click.echo(miss.told, err=True), answered=answered))
     try:
         sock = bound(host, port)
     except OSError as error:
         raise ReplayFailed(f"{host}:{port} cannot be listened on: {error.strerror}.") from error
     with sock:
+        # uvicorn ends in good order, and then passes the signal on to whom it found.
         for each in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(
-                each, lambda *_: None
-            )  # uvicorn ends in good order, and then passes the signal on to whom it found
+            signal.signal(each, lambda *_: None)
         click.echo(f"{len(deck)} cassettes on {url_of(sock)}/v1")
         server_of(app).run(sockets=[sock])
 
 
-def _tell(miss: Miss) -> None:
-    click.echo(miss.told, err=True)
-
-
-# What `mneme replay run` does: captured calls compiled again by a running Mneme, and a report of what became of them.
+# --- `mneme replay run`: captured calls compiled again by a running Mneme, and a report of what became of them -----------
 
 TIMEOUT_S = 300.0
 """Seconds for one replay: with `--send` an upstream answers."""
@@ -157,6 +152,7 @@ def report(wish: ReplayOptions, outcomes: Sequence[Mapping[str, Any]]) -> dict[s
     `same_context`: those with the same items in the same order; tokens are those that Mneme added, and η as in the audit, both
     as means over the calls; `skipped`: calls that could not be compiled again, by reason."""
     done = [each for each in outcomes if "skipped" not in each]
+    identical = sum(each["identical"] for each in done)
     changes = Counter[str]()
     for each in done:
         changes.update(each["changes"])
@@ -165,8 +161,8 @@ def report(wish: ReplayOptions, outcomes: Sequence[Mapping[str, Any]]) -> dict[s
         "calls": len(outcomes),
         "replayed": len(done),
         "skipped": dict(Counter(each["skipped"] for each in outcomes if "skipped" in each)),
-        "identical": sum(each["identical"] for each in done),
-        "share_identical": _share([each["identical"] for each in done]),
+        "identical": identical,
+        "share_identical": identical / len(done) if done else None,
         "same_context": sum(_is_same(each) for each in done),
         "items": {name: changes[name] for name in CHANGES},
         "forgotten": sum(
@@ -201,7 +197,6 @@ def _changed(outcome: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def readable(told: Mapping[str, Any]) -> str:
-    """The report for a person."""
     if not told["calls"]:
         return "No call was chosen."
     lines = [f"{told['replayed']} of {told['calls']} calls compiled again ({told['mode']})."]
@@ -212,7 +207,8 @@ def readable(told: Mapping[str, Any]) -> str:
     lines.append(
         f"{told['identical']} prompts identical to the byte ({share}); {told['same_context']} with the same items."
     )
-    lines.append("Items: " + ", ".join(f"{told['items'][name]} {name}" for name in CHANGES) + _forgotten(told))
+    forgotten = f" ({told['forgotten']} of them forgotten since)." if told["forgotten"] else "."
+    lines.append("Items: " + ", ".join(f"{told['items'][name]} {name}" for name in CHANGES) + forgotten)
     lines.append(f"Tokens added: {_pair(told['tokens'], '.1f')}; eta: {_pair(told['eta'], '.3f')} (means).")
     if "answers" in told:
         answers = told["answers"]
@@ -231,10 +227,6 @@ def readable(told: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _forgotten(told: Mapping[str, Any]) -> str:
-    return f" ({told['forgotten']} of them forgotten since)." if told["forgotten"] else "."
-
-
 def _side(side: Mapping[str, Any]) -> str:
     place = f"#{side['rank']}" if side["rank"] is not None else side["reason"]
     return f"{place} ({side['score']:.3f})" if side["score"] is not None else place
@@ -250,10 +242,6 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return round(mean(known), 4) if known else None
 
 
-def _share(flags: Sequence[bool]) -> float | None:
-    return sum(flags) / len(flags) if flags else None
-
-
 def _reason(answer: httpx.Response) -> tuple[str, str]:
     try:
         error = answer.json()["error"]
@@ -262,7 +250,7 @@ def _reason(answer: httpx.Response) -> tuple[str, str]:
         return f"http_{answer.status_code}", f"HTTP {answer.status_code}"
 
 
-# `mneme replay run`: the command line of regression replays.
+# --- the command line ----------------------------------------------------------------------------------------------------
 
 MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
 
@@ -311,7 +299,6 @@ def replay_run(
     By default with today's memory, code and settings; with --as-of with the inputs of then, so that all that differs is the
     code. With --fail-under it exits 1 where too many prompts are not what they were, or none was compiled again.
     """
-
     filters = {name: value for name, value in named.items() if value is not None}
     filters |= {name: each.isoformat() for name, each in (("since", since), ("until", until)) if each is not None}
     filters |= {"label": list(labels)} if labels else {}
@@ -366,7 +353,6 @@ def serve(
     A request gets what was recorded for its like, in the same pieces, at the same pace; one that nothing was recorded for
     gets a 404 that says what is nearest, and how it differs.
     """
-
     serve_cassettes(
         cassettes, host, port, speed=speed, matching=matching, ignore=ignore, reuse="once" if once else "again"
     )

@@ -1,4 +1,13 @@
-"""What a captured request was compiled from, as it was then, as far as it may still be shown."""
+"""A captured request, compiled again: as of then, or with today's memory and settings. Nothing is stored or counted as used.
+
+*As of then*: the present code, on the inputs of then. The candidates and the numbers that they were scored by, the live
+blocks, the clock, window, reserve and budget are what was kept (`context/inputs.py`); texts are read by id, an edited one
+as it was. What was forgotten or erased since does not come back: a candidate of it is left out, and a block that quotes it
+is dropped with its epoch, as the next request would do.
+
+*Today*: the same place in the same conversation (its transcript, path and live blocks: what was said later in it is not
+known there), with today's search, clock, models and settings.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +64,8 @@ from app.store.user_profile import (
     take_standing,
 )
 
+# --- what it was compiled from -------------------------------------------------------------------------------------------
+
 
 class StoredInputs(Struct, frozen=True):
     """What was kept of a compile (`app.context.inputs`) and what it decided (`app.context.audit`)."""
@@ -66,7 +77,7 @@ class StoredInputs(Struct, frozen=True):
     eta: float | None
 
 
-class RecordedItem(NamedTuple):
+class _RecordedItem(NamedTuple):
     """A message or memory as it was. `in_force`: it is today. `origin`: the only message that a memory comes from today."""
 
     id: UUID
@@ -124,18 +135,18 @@ class ReplayStore:
 
     async def items(
         self, tenant: UUID, user: UUID, wanted: Collection[UUID], then: datetime, spaces: Sequence[Shared] = ()
-    ) -> dict[UUID, RecordedItem]:
+    ) -> dict[UUID, _RecordedItem]:
         """Those of these items that may still be shown, as they were: the user's own, and those of these spaces. Raises
         StoreUnavailable."""
         if not wanted:
             return {}
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["replays.items"], tenant, user, list(wanted), then)
-            found = {row["id"]: RecordedItem(**dict(row)) for row in rows}
+            found = {row["id"]: _RecordedItem(**dict(row)) for row in rows}
             missing = [each for each in wanted if each not in found]
             for space, name in spaces:
                 rows = await connection.fetch(self._sql["replays.items"], tenant, space, missing, then)
-                found |= {row["id"]: RecordedItem(**dict(row), space=name, space_id=space) for row in rows}
+                found |= {row["id"]: _RecordedItem(**dict(row), space=name, space_id=space) for row in rows}
         return found
 
     async def facts(
@@ -218,23 +229,10 @@ class RecordedMessages:
         return list(map(StoredMessage.of, rows))
 
 
-# --- A captured request, compiled again: as of then, or with today's memory and settings. Nothing is stored or counted as
-# used.
-#
-# *As of then*: the present code, on the inputs of then. The candidates and the numbers that they were scored by, the live
-# blocks, the clock, window, reserve and budget are what was kept (`context/inputs.py`); texts are read by id, an edited one
-# as it was. What was forgotten or erased since does not come back: a candidate of it is left out, and a block that quotes it
-# is dropped with its epoch, as the next request would do.
-#
-# *Today*: the same place in the same conversation (its transcript, path and live blocks: what was said later in it is not
-# known there), with today's search, clock, models and settings.
-
-# What a compile is given in place of a search and of a model's figures, where it is done again as of then (`Recompiler`).
+# --- what a compile is given in place of a search and of a model's figures -----------------------------------------------
 
 
 class RecordedRetriever(Retriever):
-    """Finds what was found then."""
-
     def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[EndedFact] = ()) -> None:
         self._found = [each._replace(ended=tuple(e for e in ended if e.item == each.id)) for each in found]
         self._asked = asked
@@ -259,7 +257,7 @@ class RecordedModel(ModelRegistry):
         return self._then[1]
 
 
-def ended_of(kept: KeptInputs, items: Mapping[UUID, RecordedItem]) -> list[EndedFact]:
+def ended_of(kept: KeptInputs, items: Mapping[UUID, _RecordedItem]) -> list[EndedFact]:
     """What was said to be so no more, as far as it may still be shown."""
     found = []
     for item, memory, at, heir in kept.ended:
@@ -269,7 +267,7 @@ def ended_of(kept: KeptInputs, items: Mapping[UUID, RecordedItem]) -> list[Ended
     return found
 
 
-def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUID, RecordedItem]) -> list[Candidate]:
+def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUID, _RecordedItem]) -> list[Candidate]:
     """The candidates of then, as far as they may still be shown. Raises Conflict for numbers that do not belong to them."""
     columns = audit["items"]
     try:
@@ -290,7 +288,7 @@ def candidates_of(kept: KeptInputs, audit: Mapping[str, Any], items: Mapping[UUI
 
 
 def _candidate(
-    item: RecordedItem, kind: str, tier: int | None, tokens: int, channels: int, sources: Any, span: Any, own: Numbers
+    item: _RecordedItem, kind: str, tier: int | None, tokens: int, channels: int, sources: Any, span: Any, own: Numbers
 ) -> Candidate:
     role = ROLE_NAMES.get(item.role) if item.role is not None else None
     text = item.text[slice(*span)] if span is not None else item.text
@@ -336,12 +334,7 @@ def _candidate(
     )
 
 
-def fate(item: RecordedItem | None) -> str | None:
-    """What became of an item of then; None: it is as it was."""
-    if item is None:
-        return "forgotten"
-    return None if item.in_force else "not_in_force"
-
+# --- compiling -----------------------------------------------------------------------------------------------------------
 
 Mode = Literal["today", "as_of"]
 
@@ -388,7 +381,7 @@ class _Captured(Struct):
     kept: KeptInputs
     audit: Mapping[str, Any]
     eta: float | None
-    items: Mapping[UUID, RecordedItem] = field(default_factory=dict)
+    items: Mapping[UUID, _RecordedItem] = field(default_factory=dict)
     quoted: set[UUID] = field(default_factory=set)
     """What the live blocks quote."""
     lost: set[UUID] = field(default_factory=set)
@@ -396,43 +389,24 @@ class _Captured(Struct):
     notes: list[str] = field(default_factory=list)
 
 
-class Recompiler:
-    """Compiles captured requests again."""
+class Recompiler(Struct):
+    """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what
+    the business's own database says is left out of what is compiled as of today. `addon`: as the gateway has it."""
 
-    def __init__(
-        self,
-        captures: Captures,
-        replays: ReplayStore,
-        turns: TurnStore,
-        compiler: Compiler,
-        router: Router,
-        tokenizers: Tokenizers,
-        counts: CountCache,
-        clock: Clock,
-        *,
-        nonce_key: Callable[[], bytes],
-        knowing: ResolutionStore,
-        spaces: SharedSpaces,
-        cards: ReadsCards | None,
-        knower: Knows | None = None,
-        addon: Addon | None = None,
-    ) -> None:
-        """`compiler`: today's. `turns`: for its history. `nonce_key`: as the compiler has it. `knower`: today's; None: what the
-        business's own database says is left out of what is compiled as of today. `addon`: as the gateway has it."""
-        self._captures = captures
-        self._replays = replays
-        self._turns = turns
-        self._compiler = compiler
-        self._router = router
-        self._tokenizers = tokenizers
-        self._counts = counts
-        self._clock = clock
-        self._nonce_key = nonce_key
-        self._knowing = knowing
-        self._spaces = spaces
-        self._cards = cards
-        self._knower = knower
-        self._addon = addon
+    captures: Captures
+    replays: ReplayStore
+    turns: TurnStore
+    compiler: Compiler
+    router: Router
+    tokenizers: Tokenizers
+    counts: CountCache
+    clock: Clock
+    nonce_key: Callable[[], bytes]
+    knowing: ResolutionStore
+    spaces: SharedSpaces
+    cards: ReadsCards | None
+    knower: Knows | None = None
+    addon: Addon | None = None
 
     async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: Mode) -> Recompiled:
         """Compile a call again; `user`: only that user's. Raises NotFound, Conflict (it cannot be: `code` says why),
@@ -444,8 +418,8 @@ class Recompiler:
         wanted = {UUID(each) for each in captured.audit["items"]["id"]} | {each for each in quoted if is_item(each)}
         wanted |= {each.memory for each in kept.notes.wishes} | {item for each in kept.deeds for item in each.items}
         wanted |= {each for ended in kept.ended for each in (ended.memory, ended.heir) if each is not None}
-        spaces = await self._spaces.of(tenant, captured.user) if not kept.confined else ()
-        captured.items = await self._replays.items(tenant, captured.user, wanted, kept.now, spaces)
+        spaces = await self.spaces.of(tenant, captured.user) if not kept.confined else ()
+        captured.items = await self.replays.items(tenant, captured.user, wanted, kept.now, spaces)
         place = await self._place(captured, mode)
         request = await self._request(captured, place, mode, spaces)
         seen = shown(blocks)
@@ -457,15 +431,15 @@ class Recompiler:
             target = self._target_then(captured)
             compiler = self._compiler_then(captured)
         else:
-            target = self._router.route(chat.model)
-            compiler = self._compiler
+            target = self.router.route(chat.model)
+            compiler = self.compiler
             request = replace(
-                request, model=target.model_alias or chat.model, placement=target.placement, now=self._clock.now()
+                request, model=target.model_alias or chat.model, placement=target.placement, now=self.clock.now()
             )
         inquiry = await self._inquiry(captured, chat, place, request.now, mode)
         request = replace(request, inquiry=inquiry, cards=await self._shown(captured))
         insertions: Sequence[Insertion] = ()
-        addon, part = self._addon, None
+        addon, part = self.addon, None
         if addon is not None and (told := captured.audit.get(addon.name)) is not None:
             part = await addon.again(tenant, captured.user, kept.session_id, chat, request.model, told)
         elif addon is None and "shown" in captured.audit.get("paging", {}):
@@ -476,7 +450,7 @@ class Recompiler:
             insertions = part.insertions
         compiled = await compiler.compile(request)
         body = woven(chat, compiled, place, target.model_alias, insertions)
-        fates = {str(each): told for each in wanted if (told := fate(captured.items.get(each))) is not None}
+        fates = {str(each): told for each in wanted if (told := _fate(captured.items.get(each))) is not None}
         again = Recompiled(
             mode, captured.call, chat, target, body, compiled, captured.audit, captured.eta, kept.mneme, fates,
             captured.notes,
@@ -484,7 +458,7 @@ class Recompiler:
         return await self._as_answered(tenant, again) if mode == "as_of" else again
 
     async def _read(self, tenant: UUID, call: UUID, user: UUID | None) -> _Captured:
-        found = await self._captures.one(tenant, call, user)
+        found = await self.captures.one(tenant, call, user)
         if found is None:
             raise NotFound("There is no such call, or the time of its capture is over (MNEME_CAPTURE_DAYS).")
         if found.metadata.get("captured") is False:
@@ -494,7 +468,7 @@ class Recompiler:
                 "Of this call values were not stored (MNEME_REDACT_PATHS), so it cannot be compiled again.",
                 code="capture_redacted",
             )
-        stored = await self._replays.inputs(tenant, call, found.user_id)
+        stored = await self.replays.inputs(tenant, call, found.user_id)
         dialect = dialect_of(found.method, found.path.partition("?")[0])
         chat = await self._chat(tenant, found, dialect) if stored is not None and dialect is not None else None
         if stored is None or chat is None:
@@ -508,8 +482,7 @@ class Recompiler:
         return _Captured(found, tenant, found.user_id, chat, kept, stored.audit, stored.eta)
 
     async def _chat(self, tenant: UUID, call: CallDetail, dialect: Dialect) -> ChatRequest | None:
-        """The request as it was received."""
-        parts = await self._captures.request(tenant, call.call_id, call.user_id, sent=False)
+        parts = await self.captures.request(tenant, call.call_id, call.user_id, sent=False)
         if parts is None or parts.truncated or parts.sha256 is None:
             return None
         try:
@@ -527,11 +500,11 @@ class Recompiler:
             ancestors = (*ancestors, kept.session_id)  # a branch: what was said in it came after this request
         system = summary = None
         if kept.system is not None:
-            system = await self._replays.system_prompt(captured.tenant, kept.system[0])
+            system = await self.replays.system_prompt(captured.tenant, kept.system[0])
             if system is None:
                 captured.notes.append("The session's system prompt of then is not stored any more.")
         if kept.summary is not None:
-            told = await self._replays.summaries(captured.tenant, captured.user, kept.session_id)
+            told = await self.replays.summaries(captured.tenant, captured.user, kept.session_id)
             summary = next((each for each in told if digest(each) == kept.summary[0]), None)
             if summary is None:
                 captured.notes.append("The session's summary of then is not stored any more.")
@@ -581,15 +554,14 @@ class Recompiler:
         """What there is to say whatever is asked: as of then that which there was, as far as it may still be said."""
         kept, tenant, user = captured.kept, captured.tenant, captured.user
         if mode == "today":
-            return await self._replays.standing(tenant, user, pooled=not kept.confined, quoted=captured.quoted)
+            return await self.replays.standing(tenant, user, pooled=not kept.confined, quoted=captured.quoted)
         notes = kept.notes
-        words = await self._replays.facts(tenant, user, [(each.fact_id, each.note) for each in notes.facts], kept.now)
+        words = await self.replays.facts(tenant, user, [(each.fact_id, each.note) for each in notes.facts], kept.now)
         facts = []
         for fact, note, memory, since, said in notes.facts:
             if (found := words.get(note)) is not None:
-                told = (found.key, found.many, found.value)
                 doubted = memory in notes.doubted
-                facts.append(StandingFact(fact, note, *told, memory, None, None, since, said, doubted))
+                facts.append(StandingFact(fact, note, *found, memory, None, None, since, said, doubted))
         wishes = [
             StandingWish(each.memory, item.text, None, None, each.messages)
             for each in notes.wishes
@@ -600,7 +572,7 @@ class Recompiler:
             captured.notes.append(f"Of the facts about the user {len(captured.lost)} were forgotten since.")
         profile = notes.profile
         if profile is None and notes.profile_note is not None:  # it stood in a block: said again only if that has to go
-            today = await self._replays.standing(tenant, user, pooled=False)
+            today = await self.replays.standing(tenant, user, pooled=False)
             profile = today.profile if today.profile_note == notes.profile_note else None
         # What was due and not found is not kept; that something was had its room in the block.
         due = notes.due or {UUID(int=0): kept.now} if notes.due is not None else None
@@ -616,16 +588,16 @@ class Recompiler:
         """What is known of the things that the request names: as of then, what was: nobody is asked again."""
         kept = captured.kept
         if mode == "today":
-            if self._knower is None and kept.known is not None:
+            if self.knower is None and kept.known is not None:
                 captured.notes.append("What is known today of the things that it names is left out.")
-            if self._knower is None:
+            if self.knower is None:
                 return None
             who = Who(captured.tenant, None if kept.confined else captured.user)
             recent = recent_of([*(outgoing(each).message for each in place.path[-RECENT:]), *chat.messages])
-            return await self._knower.inquire(who, query_of(chat.messages), recent, now)
+            return await self.knower.inquire(who, query_of(chat.messages), recent, now)
         if kept.known is None:
             return None
-        claims = await self._knowing.claims(captured.tenant, captured.user, quoted_memories(captured.audit))
+        claims = await self.knowing.claims(captured.tenant, captured.user, quoted_memories(captured.audit))
         known, lost = recalled(captured.audit, kept.known, {each.memory_id: each.value for each in claims})
         if lost:
             captured.notes.append(f"Of {lost} conflicts what the memory said is not stored any more.")
@@ -636,10 +608,10 @@ class Recompiler:
         wanted = captured.kept.cards
         if wanted is None:
             return None
-        if self._cards is None:
+        if self.cards is None:
             captured.notes.append("The cards that it asks for cannot be read: there is no app.features.cards.")
             return None
-        found = await self._cards.again(captured.tenant, captured.user, wanted)
+        found = await self.cards.again(captured.tenant, captured.user, wanted)
         if lost := len(wanted) - len(found.ids):
             captured.notes.append(f"Of the cards that it asks for {lost} were deleted since.")
         return Read(found)
@@ -654,7 +626,7 @@ class Recompiler:
         last = UUID(way["last"])
         line = tuple((UUID(session), turn) for session, turn in way.get("line", ()))
         found = Recognised("named", kept.session_id, True, ancestors=line, tip_turn_index=way["turn"])
-        store = self._replays.messages_at(kept.now) if mode == "as_of" else self._turns
+        store = self.replays.messages_at(kept.now) if mode == "as_of" else self.turns
         path, complete = await read_path(store, captured.tenant, captured.user, found, last)
         place = replace(place, how=way["how"], parent_message_id=last, start_chain=bytes.fromhex(way.get("start", "")))
         if place.upstream_holds:
@@ -670,7 +642,7 @@ class Recompiler:
     async def _blocks(self, captured: _Captured) -> tuple[list[Block], int]:
         """The live blocks of then, and 1 where one of them is not stored any more, which ended their epoch."""
         kept = captured.kept
-        rows = await self._replays.blocks(captured.tenant, captured.user, kept.session_id, kept.epoch, kept.live)
+        rows = await self.replays.blocks(captured.tenant, captured.user, kept.session_id, kept.epoch, kept.live)
         if len(rows) < len(kept.live):
             captured.notes.append("Memory blocks of then quoted what was deleted since: all of them are gone.")
             return [], 1
@@ -694,9 +666,9 @@ class Recompiler:
                 ended_of(captured.kept, captured.items),
             ),
             RecordedModel(budget["window"], budget["reserve"]),
-            self._tokenizers,
-            self._counts,
-            nonce_key=self._nonce_key,
+            self.tokenizers,
+            self.counts,
+            nonce_key=self.nonce_key,
             memory_cap=terms.cap,
             profiles={terms.profile.name: terms.profile},
             diversity=terms.diversity,
@@ -708,8 +680,8 @@ class Recompiler:
     def _target_then(self, captured: _Captured) -> Target:
         """Where it went, as far as the bytes show it: the model's name there, and the placement."""
         kept, chat = captured.kept, captured.chat
-        known = {each.name: each for each in self._router.targets}
-        target = known.get(captured.call.upstream) or self._router.targets[0]
+        known = {each.name: each for each in self.router.targets}
+        target = known.get(captured.call.upstream) or self.router.targets[0]
         alias = kept.model if kept.model != chat.model else None
         return replace(target, model_alias=alias, placement=captured.audit["placement"])
 
@@ -717,9 +689,16 @@ class Recompiler:
         """What went to an upstream that stood in for another named the model as that one does."""
         if again.identical:
             return again
-        parts = await self._captures.request(tenant, again.call.call_id, again.call.user_id, sent=True)
+        parts = await self.captures.request(tenant, again.call.call_id, again.call.user_id, sent=True)
         document = parse_object(b"".join([parts.prefix, *parts.elements, parts.suffix])) if parts is not None else None
         named = document.get("model") if document is not None else None
         if not isinstance(named, str) or not again.chat.model:
             return again
         return replace(again, body=with_value(again.body, "model", named))
+
+
+def _fate(item: _RecordedItem | None) -> str | None:
+    """What became of an item of then; None: it is as it was."""
+    if item is None:
+        return "forgotten"
+    return None if item.in_force else "not_in_force"

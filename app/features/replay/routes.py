@@ -1,6 +1,5 @@
-"""Two compiles of one request, compared item by item: what is in the prompt still, what is new there, what is gone, and why.
-
-Pure: two explanations as they are stored (`audit.explain`) in, one comparison out.
+"""POST /api/v1/calls/{id}/replay: a captured request compiled again, compared item by item with what was compiled then, and, on
+request, asked again, its answer compared with the captured one.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from difflib import unified_diff
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 import orjson
@@ -36,6 +35,7 @@ from app.providers.tokens import Tokenizers
 from app.store.captures import Captures, text_of_item
 from app.store.ids import uuid7
 
+# --- two compiles compared: explanations as they are stored (`audit.explain`) in, one comparison out. Pure ---------------
 Change = Literal["kept", "moved", "rescored", "new", "gone"]
 
 TOLERANCE = 1.5 * 10**-DIGITS
@@ -73,7 +73,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any], fates: Mapping[
     figures = ("tokens", "task", "strategy", "placement", "rebased", "live_blocks", "sections")
     return {
         "items": items,
-        "changes": {name: counts[name] for name in ("kept", "moved", "rescored", "new", "gone")},
+        "changes": {name: counts[name] for name in get_args(Change)},
         "considered": {"was": _considered(before), "now": _considered(after)},
         "eta": {"was": before["eta"]["attainable"], "now": after["eta"]["attainable"]},
         "budget": {"was": dict(before["budget"]), "now": dict(after["budget"])},
@@ -118,7 +118,7 @@ def _considered(audit: Mapping[str, Any]) -> int:
     return len(audit["items"]["id"]) + int(audit["omitted"])
 
 
-# --- A captured request asked again, and its answer compared with the captured one.
+# --- asked again ---------------------------------------------------------------------------------------------------------
 #
 # What comes back is neither a turn nor a capture: nobody said it, nothing is learned from it. It was paid for, so its cost is
 # counted like any other's.
@@ -141,35 +141,23 @@ class ReplayedAnswer(Struct, frozen=True):
     error: str | None = None
 
 
-class Replayer:
-    """Sends what was compiled again upstream."""
+class Replayer(Struct):
+    """`max_bytes`: longest answer that is read."""
 
-    def __init__(
-        self,
-        sender: Sender,
-        captures: Captures,
-        replays: ReplayStore,
-        models: ModelRegistry,
-        tokenizers: Tokenizers,
-        clock: Clock,
-        *,
-        max_bytes: int,
-    ) -> None:
-        """`max_bytes`: longest answer that is read."""
-        self._sender = sender
-        self._captures = captures
-        self._replays = replays
-        self._models = models
-        self._tokenizers = tokenizers
-        self._clock = clock
-        self._max_bytes = max_bytes
+    sender: Sender
+    captures: Captures
+    replays: ReplayStore
+    models: ModelRegistry
+    tokenizers: Tokenizers
+    clock: Clock
+    max_bytes: int
 
     async def ask(self, tenant: UUID, again: Recompiled, headers: Headers, key: UUID | None) -> dict[str, Any]:
         """The captured answer and the one of now, compared. `headers`: of whoever asks for the replay: their Authorization goes
         upstream where Mneme has no key of its own for it, unless it is a Mneme key. An upstream that fails is a finding, no
         error. Raises StoreUnavailable."""
         call = again.call
-        body = await self._captures.body(tenant, call.call_id, call.user_id)
+        body = await self.captures.body(tenant, call.call_id, call.user_id)
         was = ReplayedAnswer(
             call.status,
             answer_of(body[0], again.chat.dialect) if body is not None else None,
@@ -179,17 +167,16 @@ class Replayer:
             call.cached_tokens,
             call.error,
         )
-        replay, at = uuid7(self._clock.now()), self._clock.now()
+        replay, at = uuid7(self.clock.now()), self.clock.now()
         now, target = await self._heard(replay, again, headers)
         if now.status is not None and now.status < 300:
             cost = self._cost(again, now)
-            await self._replays.note_spend(tenant, call.user_id, call.call_id, replay, key, at, cost)
+            await self.replays.note_spend(tenant, call.user_id, call.call_id, replay, key, at, cost)
         return {"upstream": target.name} | difference(was, now)
 
     async def _heard(self, replay: UUID, again: Recompiled, headers: Headers) -> tuple[ReplayedAnswer, Target]:
         given = [(b"content-type", b"application/json"), (b"accept", b"*/*")]
         given += [each for each in headers if each[0].lower() == b"authorization"]
-
         path = again.call.path.partition("?")[0].encode()
 
         def request(target: Target) -> UpstreamRequest:
@@ -204,14 +191,14 @@ class Replayer:
         parts: list[bytes] = []
         status, target, error = None, again.target, None
         try:
-            target, response = await self._sender.send(outgoing)
+            target, response = await self.sender.send(outgoing)
             status, size = response.status, 0
             try:
                 async for chunk in response.chunks:
                     parts.append(chunk)
                     size += len(chunk)
-                    if size > self._max_bytes:
-                        error = f"The answer is longer than {self._max_bytes} bytes; the rest was not read."
+                    if size > self.max_bytes:
+                        error = f"The answer is longer than {self.max_bytes} bytes; the rest was not read."
                         break
             finally:
                 await response.aclose()
@@ -237,7 +224,7 @@ class Replayer:
             prompt, completion = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
             cached = token_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
         else:
-            counter = self._tokenizers.for_model(answer.model or again.chat.model)
+            counter = self.tokenizers.for_model(answer.model or again.chat.model)
             prompt = again.compilation.audit["budget"]["client"] + again.compilation.tokens
             completion, cached = sum(counter.count(each.content or "") for each in answer.choices), None
         return ReplayedAnswer(heard.status, answer, heard.latency_ms, prompt, completion, cached, error)
@@ -248,8 +235,8 @@ class Replayer:
         return Cost(
             again.chat.model.replace("\0", "\ufffd"),
             *figures,
-            self._models.cost_microcents(model, *figures),
-            self._models.price(model) is not None,
+            self.models.cost_microcents(model, *figures),
+            self.models.price(model) is not None,
         )
 
 
@@ -298,7 +285,7 @@ def _finish(answer: UpstreamAnswer | None) -> list[str | None]:
     return [each.finish_reason for each in answer.choices] if answer is not None else []
 
 
-# --- POST /api/v1/calls/{id}/replay: a captured request compiled again, compared item by item, and, on request, answered again.
+# --- the route -----------------------------------------------------------------------------------------------------------
 
 
 class ReplayIn(Model):
@@ -327,7 +314,7 @@ class ReplayItem(BaseModel, extra="allow"):
     source: str
     kind: str
     text: str | None
-    change: Literal["kept", "moved", "rescored", "new", "gone"]
+    change: Change
     was: Side
     now: Side
 
@@ -345,35 +332,26 @@ class ReplayOut(BaseModel, extra="allow"):
 
 
 def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, caller: Replayer) -> APIRouter:
-    """POST /api/v1/calls/{id}/replay."""
-    routes = _ReplayRoutes(captures, recompiler, caller)
-    router = gate.router("calls")
-    router.add_api_route("/calls/{call_id}/replay", routes.replay, methods=["POST"], response_model=ReplayOut)
-    return router
 
-
-class _ReplayRoutes:
-    def __init__(self, captures: Captures, recompiler: Recompiler, caller: Replayer) -> None:
-        self._captures = captures
-        self._recompiler = recompiler
-        self._caller = caller
-
-    async def replay(
-        self, scope: Admitted, request: Request, call_id: str, body: ReplayIn | None = None
-    ) -> dict[str, Any]:
+    async def replay(scope: Admitted, request: Request, call_id: str, body: ReplayIn | None = None) -> dict[str, Any]:
         """Compile a captured request again and compare it with what was compiled then, item by item; with `send`, ask the
         upstream again as well. Nothing of it is recorded as a turn, captured, learned from, or counted as a use of a memory."""
         wanted = body or ReplayIn()
         if wanted.send:
             _may_send(scope)
         named = scope.named()
-        again = await self._recompiler.run(
+        again = await recompiler.run(
             scope.tenant, find_call(call_id), named.id if named is not None else None, wanted.mode
         )
         # Ids as text, as what is stored has them.
         after = orjson.loads(orjson.dumps(again.compilation.audit, default=str))
         told = compare(again.before, after, again.fates)
-        await self._with_texts(scope.tenant, again, told["items"])
+        said, known = (
+            [UUID(each["id"]) for each in told["items"] if each["source"] == source] for source in ("message", "memory")
+        )
+        shown = await captures.shown(scope.tenant, again.call.user_id, messages=said, memories=known)
+        for each in told["items"]:
+            each["text"] = text_of_item(each, shown.get(UUID(each["id"])))
         told |= {
             "call_id": again.call.call_id,
             "mode": again.mode,
@@ -387,18 +365,12 @@ class _ReplayRoutes:
         if wanted.messages:
             told["messages"] = again.chat.dialect.messages(orjson.loads(again.body)) or []
         if wanted.send:
-            told["answer"] = await self._caller.ask(
-                scope.tenant, again, list(request.headers.raw), scope.principal.key_id
-            )
+            told["answer"] = await caller.ask(scope.tenant, again, list(request.headers.raw), scope.principal.key_id)
         return told
 
-    async def _with_texts(self, tenant: UUID, again: Recompiled, items: list[dict[str, Any]]) -> None:
-        said, known = (
-            [UUID(each["id"]) for each in items if each["source"] == source] for source in ("message", "memory")
-        )
-        shown = await self._captures.shown(tenant, again.call.user_id, messages=said, memories=known)
-        for each in items:
-            each["text"] = text_of_item(each, shown.get(UUID(each["id"])))
+    router = gate.router("calls")
+    router.add_api_route("/calls/{call_id}/replay", replay, methods=["POST"], response_model=ReplayOut)
+    return router
 
 
 def _may_send(scope: CallerScope) -> None:

@@ -1,7 +1,7 @@
 """What keeps calls while Postgres is away (docs/explanation/storage.md#the-journal-and-the-spool).
 
-Of running calls a journal is written; those that have ended wait in the spool (both `spool`, whose files `journal` reads), as
-`spooled_call` has them, until they are stored (`keeper`).
+Of running calls a journal is written; those that have ended wait in the spool (both `spool`, whose files `journal` reads) until
+they are stored (`keeper`).
 """
 
 from __future__ import annotations

@@ -38,8 +38,6 @@ NO_BODY = 2**32 - 1
 
 
 class Kind(IntEnum):
-    """What a frame says."""
-
     BEGIN = 1
     HEAD = 2
     CHUNK = 3

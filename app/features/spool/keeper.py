@@ -1,4 +1,9 @@
-"""A call as the journal and the spool keep it, and back again.
+"""What the gateway keeps of calls until Postgres has them (`SpoolKeeper`): the journal while they run, the spool while Postgres
+is away; and from the spool into Postgres (`Drain`): by itself, in the order in which each user's calls came, each exactly once.
+
+A call that is stored already is not stored again (`record_turn` knows its id), so whatever was interrupted is simply done
+once more. The order within a user is what makes transcripts build on each other: a call's place in its conversation is
+only looked for when those before it are stored.
 
 What is written is what a capture may hold: no key of anybody's, neither in headers nor in the path, and nothing that the
 settings redact. What can be told from the body again (the messages, their hashes, their places) is not written, but where the
@@ -47,6 +52,8 @@ from app.store.pools import REFUSALS, plain
 from app.tasks import FailOpen, Supervisor
 from mneme_replay.secrets import masked_path
 
+log = logging.getLogger("mneme.spool")
+
 INTERRUPTED = "Mneme was stopped before the answer had ended."
 
 NOTHING = Redactor()
@@ -70,7 +77,7 @@ class Revived(Struct, frozen=True):
     promised: UUID | None
 
 
-# --- in -------------------------------------------------------------------------------------------------------------------
+# --- a call as it is kept ------------------------------------------------------------------------------------------------
 
 
 def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> CallBegin:
@@ -195,7 +202,7 @@ def _dumped(notes: dict[str, Any]) -> bytes:
         return orjson.dumps(notes | {"compiled": None}, default=plain)
 
 
-# --- and back -------------------------------------------------------------------------------------------------------------
+# --- and back again ------------------------------------------------------------------------------------------------------
 
 
 def revive(kept: KeptCall, capture_max_bytes: int, addon: Addon | None = None) -> Revived:
@@ -369,16 +376,7 @@ async def _nobody(message: Message) -> None:
     return None
 
 
-# --- What the gateway keeps of calls until Postgres has them: the journal while they run, the spool while Postgres is away
-# (`Keeper`); and from the spool into Postgres (`Drain`): by itself, in the order in which each user's calls came, each exactly
-# once.
-#
-# A call that is stored already is not stored again (`record_turn` knows its id), so whatever was interrupted is simply done
-# once more. The order within a user is what makes transcripts build on each other: a call's place in its conversation is
-# only looked for when those before it are stored.
-
-log = logging.getLogger("mneme.spool")
-
+# --- keeping -------------------------------------------------------------------------------------------------------------
 LOOK_S = 0.005
 """Seconds between two looks whether a user's calls are stored: another process may be at it, which tells nobody."""
 COUNT_S = 1.0
@@ -556,6 +554,8 @@ class SpoolKeeper(Keeper):
         self.journal.close()
 
 
+# --- the drain -----------------------------------------------------------------------------------------------------------
+
 IDLE_S = 1.0
 """Seconds between two looks for what other processes left, and the longest pause before Postgres is tried again."""
 FIRST_S = 0.05
@@ -570,8 +570,6 @@ REFUSED = "a call of the spool cannot be stored, and is set aside"
 
 
 class Drain:
-    """Empties the spool."""
-
     def __init__(
         self,
         keeper: SpoolKeeper,
@@ -666,7 +664,8 @@ class Drain:
             if not isinstance(error, (*REFUSALS, KeyError)) and not await self._in_vain(waiting, error):
                 return False
             log.error(REFUSED, extra={"call_id": str(waiting.call)}, exc_info=error)
-            await self._bury(waiting)
+            self._keeper.events.labels("dead").inc()
+            await asyncio.to_thread(self._spool.bury, waiting)
         else:
             self._keeper.away = False
             self._stored += 1
@@ -691,7 +690,3 @@ class Drain:
         began = self._first_try.setdefault(waiting.path, now)
         self._tries[waiting.path] += 1
         return self._tries[waiting.path] >= TRIES and now - began >= PATIENCE_S
-
-    async def _bury(self, waiting: WaitingCall) -> None:
-        self._keeper.events.labels("dead").inc()
-        await asyncio.to_thread(self._spool.bury, waiting)

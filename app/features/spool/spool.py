@@ -38,7 +38,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.errors import NotReady, SpoolUnavailable
-from app.features import Finding, writable
+from app.features import Finding, sync, writable
 from app.features.spool.journal import HEAD_BYTES, CallBegin, Codec, KeptCall, Kind, frames_of, gather
 from app.settings import Settings
 
@@ -64,7 +64,7 @@ _HEX = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[0-9]{20}-[0-9a-f]{32}")
 
 
-# --- the journal of running calls --------------------------------------------------------------------------------------
+# --- the journal of running calls ----------------------------------------------------------------------------------------
 
 
 class JournalSegment:
@@ -109,19 +109,15 @@ class JournalSegment:
         self.size += length
 
     def empty(self) -> None:
-        """Forget all of it."""
         os.ftruncate(self._fd, 0)
         self.size, self.used = 0, False
 
     def close(self) -> None:
-        """Take the file away."""
         self.path.unlink(missing_ok=True)
         os.close(self._fd)
 
 
 class JournalEntry:
-    """One running call in the journal."""
-
     __slots__ = ("_call", "_id", "_journal", "_offset", "_open", "_segment", "_whole")
 
     def __init__(self, journal: Journal, segment: JournalSegment, call: UUID) -> None:
@@ -229,7 +225,7 @@ class Journal:
         if segment is not None and segment.size >= self._segment_bytes:
             self._retire(segment)
             segment = None
-        if segment is None or self._current is None:
+        if segment is None:
             segment = self._current = JournalSegment(self._folder)
         return segment
 
@@ -240,23 +236,12 @@ class Journal:
             segment.close()
 
 
-class AbandonedSegment:
-    """A segment whose process is dead, locked by us while we read it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def unfinished(self) -> list[KeptCall]:
-        """The calls that ran when it died."""
-        codec = Codec(self._path.name.removesuffix(SUFFIX).encode())
-        return [each for each in gather(codec.scan(self._path.read_bytes())) if not each.done]
-
-    def remove(self) -> None:
-        """Its calls are elsewhere now."""
-        self._path.unlink(missing_ok=True)
+def calls_in(path: Path) -> list[KeptCall]:
+    """The calls that a file tells of; its name is the key. Raises OSError."""
+    return gather(Codec(path.name.removesuffix(SUFFIX).encode()).scan(path.read_bytes()))
 
 
-def abandoned(folder: Path) -> Iterator[AbandonedSegment]:
+def abandoned(folder: Path) -> Iterator[Path]:
     """The segments of dead processes, one after the other, each held while it is looked at. Blocks; raises OSError."""
     for path in sorted(folder.glob(f"*{SUFFIX}")):
         try:
@@ -267,7 +252,7 @@ def abandoned(folder: Path) -> Iterator[AbandonedSegment]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found = os.fstat(fd)
             if found.st_nlink and (found.st_size or time.time() - found.st_mtime > EMPTY_LIFE_S):
-                yield AbandonedSegment(path)
+                yield path
         except BlockingIOError:
             continue  # its process lives
         finally:
@@ -302,12 +287,10 @@ def _wipe(fd: int, codec: Codec, user: UUID) -> None:
             os.pwrite(fd, bytes(end - start), start)
 
 
-# --- calls that wait for Postgres --------------------------------------------------------------------------------------
+# --- calls that wait for Postgres ----------------------------------------------------------------------------------------
 
 
 class WaitingCall(Struct, frozen=True):
-    """A call in the spool."""
-
     user: UUID
     path: Path
 
@@ -357,7 +340,7 @@ class Spool:
             with contextlib.suppress(FileNotFoundError):
                 if time.time() - left.stat().st_mtime > LEFT_BEHIND_S:
                     left.unlink()
-        _sync(self.folder)
+        sync(self.folder)
         self.usage()
 
     # --- in ---------------------------------------------------------------------------------------------------------------
@@ -377,7 +360,7 @@ class Spool:
         failed = dict[Path, OSError]()
         for folder in [*folders, *([self._turns] if folders else [])]:
             try:
-                _sync(folder)
+                sync(folder)
             except OSError as error:
                 failed[folder] = error
         for each in items:
@@ -429,22 +412,20 @@ class Spool:
         rest stays for the next time."""
         found = 0
         for journal in abandoned(self.running):
-            calls = journal.unfinished()
+            calls = [each for each in calls_in(journal) if not each.done]
             error = next((each for each in self.store(calls, bounded=False) if each is not None), None)
             if error is not None:
                 raise error
-            journal.remove()
+            journal.unlink(missing_ok=True)
             found += len(calls)
         return found
 
     # --- out --------------------------------------------------------------------------------------------------------------
 
     def behind(self, user: UUID) -> bool:
-        """Whether calls of this user wait."""
         return os.path.exists(self._turns_name + user.hex)
 
     def users(self) -> list[UUID]:
-        """Whose calls wait."""
         return [UUID(name) for name in os.listdir(self._turns) if _HEX.fullmatch(name)]
 
     def turns(self, user: UUID) -> list[WaitingCall]:
@@ -457,9 +438,7 @@ class Spool:
 
     def load(self, waiting: WaitingCall) -> KeptCall | None:
         """A call; None where its file no longer tells what it was. Raises OSError."""
-        codec = Codec(waiting.path.name.encode())
-        found = gather(codec.scan(waiting.path.read_bytes()))
-        return next((each for each in found if each.call == waiting.call), None)
+        return next((each for each in calls_in(waiting.path) if each.call == waiting.call), None)
 
     def remove(self, waiting: WaitingCall) -> None:
         """It is stored. Not synced: should the file come back, it is stored already."""
@@ -483,8 +462,8 @@ class Spool:
         grave = self._dead / waiting.user.hex
         grave.mkdir(exist_ok=True, mode=0o700)
         waiting.path.replace(grave / waiting.path.name)
-        _sync(grave)
-        _sync(self._dead)
+        sync(grave)
+        sync(self._dead)
 
     def erase(self, user: UUID) -> int:
         """Take away all that waits, or was set aside, of a user, and what his calls have left in the journals; how many calls
@@ -506,7 +485,7 @@ class Spool:
 
     def _told(self, path: Path) -> set[UUID | None]:
         """Whose calls a file tells of; of one that tells of none, whoever asks may be meant."""
-        found = gather(Codec(path.name.encode()).scan(path.read_bytes()))
+        found = calls_in(path)
         return {each.begin.user for each in found} if found else {None}
 
     @contextlib.contextmanager
@@ -524,7 +503,6 @@ class Spool:
             os.close(fd)
 
     def usage(self) -> SpoolUsage:
-        """Count everything."""
         found = look(self.folder)
         self._used = found.size
         return found
@@ -581,14 +559,6 @@ def _try(step: Callable[[], None], item: _Item) -> None:
             item.error = error
 
 
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
 def _write_all(fd: int, pieces: Sequence[bytes]) -> None:
     for begin in range(0, len(pieces), PIECES):
         some = pieces[begin : begin + PIECES]
@@ -600,14 +570,13 @@ def _write_all(fd: int, pieces: Sequence[bytes]) -> None:
                 done += os.write(fd, memoryview(data)[done:])
 
 
-# --- What `mneme doctor` says of the spool.
+# --- `mneme doctor` ------------------------------------------------------------------------------------------------------
 
 NEARLY_FULL = 0.8
 """Share of the spool's bound from which there is little time left."""
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """See `Feature.findings`."""
     if not settings.spool_max_bytes:
         yield Finding(
             "warning",

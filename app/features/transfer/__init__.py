@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 
 class Transfer(Feature):
-    """Routes in a server."""
-
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.api.intake import IntakeCheck, IntakePreparer
         from app.capture.record import Recorder

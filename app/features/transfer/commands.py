@@ -1,5 +1,5 @@
-"""`mneme import` and `mneme export`, the clients of a running Mneme: JSON lines sent in parts, and everything that it has of a
-user as JSON lines, both with progress.
+"""`mneme import`, `mneme export` and `mneme capture`, the clients of a running Mneme: JSON lines sent in parts, everything that
+it has of a user as JSON lines, and captured calls as cassettes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ from mneme_replay.fileformat import document, read
 from mneme_replay.files import load, name_of, write
 from mneme_replay.har import har
 from mneme_replay.redacting import KeyFound, Redaction
+
+# --- an export, read -----------------------------------------------------------------------------------------------------
 
 HEAD = b'{"export":'
 END = b'{"end":'
@@ -145,6 +147,8 @@ class Exported:
             place = (row["session_id"], row["turn_index"], row["sibling"], row["message_id"])
             found.append(_Place(*place, at, size))
 
+
+# --- `mneme import` and `mneme export` -----------------------------------------------------------------------------------
 
 PART_LINES = 5000
 """Lines sent at once: one answer every second or so, and what failed is told soon."""
@@ -324,11 +328,8 @@ def export(user: str, out: Path | None, messages: bool, base: str | None, key: s
         show({"lines": lines, "file": str(out)}, as_json, lambda: click.echo(f"{lines} lines in {out}."))
 
 
-# --- `mneme capture …`: captured calls out of a running Mneme, and into it.
+# --- `mneme capture` -----------------------------------------------------------------------------------------------------
 
-# The client side of `mneme capture`: cassettes between a running Mneme and a folder.
-
-"""Seconds between two parts of the answer, and for the answer to one part of an import."""
 PART_CALLS = 200
 PART_BYTES = 4 * 1024 * 1024
 """A part of an import: so many cassettes, or so many bytes; one alone may be larger."""
@@ -505,7 +506,6 @@ def capture_export(
 
     Nothing is written if one of them holds what looks like a key: take it out with --redact, or use --mask-keys.
     """
-
     try:
         redaction = Redaction(redact, redact_header, mask_keys=mask_keys)
     except ValueError as error:
@@ -538,6 +538,5 @@ def capture_import(
 ) -> None:
     """Put CASSETTES (files, or folders of them) into a running Mneme, as calls to be read and replayed. Nothing is learned
     from them. A call that is there is left alone."""
-
     done = import_cassettes(cassettes, user, base or base_of(load_settings()), key)
     show(done, as_json, lambda: click.echo(f"{done['imported']} calls imported, {done['skipped']} skipped."))

@@ -110,7 +110,6 @@ def _check_lines(request: Request) -> None:
 
 
 def export_router(gate: Gate, export: Export, tenancy: Tenancy, clock: Clock) -> APIRouter:
-    """GET /api/v1/users/{user}/export."""
     routes = _ExportRoutes(export, tenancy, clock)
     router = gate.router("users")
     router.add_api_route(
@@ -210,35 +209,14 @@ class Imported(BaseModel):
 
 
 def importer_router(gate: Gate, importer: Importer) -> APIRouter:
-    """POST /api/v1/import."""
-    routes = _ImportRoutes(importer)
-    router = gate.router("import")
-    router.add_api_route(
-        "/import",
-        routes.run,
-        methods=["POST"],
-        response_model=Imported,
-        openapi_extra={
-            "requestBody": {
-                "required": True,
-                "content": {LINES: {"schema": Line.model_json_schema()}},
-            }
-        },
-    )
-    return router
 
-
-class _ImportRoutes:
-    def __init__(self, importer: Importer) -> None:
-        self._importer = importer
-
-    async def run(self, scope: Admitted, request: Request) -> Imported | JSONResponse:
+    async def run(scope: Admitted, request: Request) -> Imported | JSONResponse:
         """Import past conversations, JSON lines of one message each. Sent again, it adds only what is missing.
 
         400: `errors` says what is wrong, line by line, and nothing was stored.
         """
         _check_lines(request)
-        found = await self._importer.run(scope, request.stream())
+        found = await importer.run(scope, request.stream())
         if isinstance(found, Imported):
             return found
         more = " or more" if len(found) == MAX_TOLD else ""
@@ -247,6 +225,13 @@ class _ImportRoutes:
         )
         return JSONResponse(error.body() | {"errors": found}, status_code=error.status)
 
+    router = gate.router("import")
+    schema = {"required": True, "content": {LINES: {"schema": Line.model_json_schema()}}}
+    router.add_api_route(
+        "/import", run, methods=["POST"], response_model=Imported, openapi_extra={"requestBody": schema}
+    )
+    return router
+
 
 class _Where(NamedTuple):
     """Where a line belongs: a session of a user's; or the space that they said it to, in that session."""
@@ -254,13 +239,6 @@ class _Where(NamedTuple):
     user: UserRef
     session: str
     space: str | None
-
-
-class _Checked(Struct, frozen=True):
-    """A body whose lines are all good: where the lines of each session lie in `file`, in the order they came in."""
-
-    file: IO[bytes]
-    places: dict[_Where, list[tuple[int, int]]]
 
 
 class _Progress(Struct):
@@ -280,44 +258,36 @@ class _Tally(Struct):
     users: set[UserRef] = field(default_factory=set)
 
 
-class Importer:
-    """Checks and stores an import."""
+class Importer(Struct):
+    """`intake_check`: of what is said to spaces, which others read."""
 
-    def __init__(
-        self,
-        sessions: Sessions,
-        history: History,
-        preparer: IntakePreparer,
-        spaces: SharedSpaces,
-        intake_check: IntakeCheck,
-    ) -> None:
-        """`intake_check`: of what is said to spaces, which others read."""
-        self._intake_check = intake_check
-        self._spaces = spaces
-        self._sessions = sessions
-        self._history = history
-        self._preparer = preparer
+    sessions: Sessions
+    history: History
+    preparer: IntakePreparer
+    spaces: SharedSpaces
+    intake_check: IntakeCheck
 
     async def run(self, scope: CallerScope, chunks: AsyncIterator[bytes]) -> Imported | list[dict[str, Any]]:
         """Store all lines, or say which are wrong: [{line, error}], counted from 1. Raises TooLarge over `MAX_LINES`."""
         with tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES) as file:
-            checked = await self._check(scope, chunks, file)
-            if isinstance(checked, list):
-                return checked
+            places = await self._check(scope, chunks, file)
+            if isinstance(places, list):
+                return places
             tally = _Tally()
-            for where, places in checked.places.items():
-                await self._import_session(scope, where, checked.file, places, tally)
+            for where, own in places.items():
+                await self._import_session(scope, where, file, own, tally)
         return Imported(
             imported=tally.imported, duplicates=tally.duplicates, sessions=tally.sessions, users=len(tally.users)
         )
 
     async def _check(
         self, scope: CallerScope, chunks: AsyncIterator[bytes], file: IO[bytes]
-    ) -> _Checked | list[dict[str, Any]]:
+    ) -> dict[_Where, list[tuple[int, int]]] | list[dict[str, Any]]:
+        """Where the lines of each session lie in `file`, in the order they came in; or which lines are wrong."""
         places: dict[_Where, list[tuple[int, int]]] = {}
         member: dict[UserRef, set[str]] = {}
         wrong: list[dict[str, Any]] = []
-        now, at, lines = self._preparer.now(), 0, 0
+        now, at, lines = self.preparer.now(), 0, 0
         async for number, line in _numbered_lines(chunks):
             lines += 1
             if lines > MAX_LINES:
@@ -329,10 +299,10 @@ class Importer:
                     check_time(read.created_at, now)
                 if read.space is not None:
                     if user not in member:
-                        member[user] = {each.name for each in await self._spaces.of(scope.tenant, user.id)}
+                        member[user] = {each.name for each in await self.spaces.of(scope.tenant, user.id)}
                     if read.space not in member[user]:
                         raise no_such_space(read.space)
-                    self._intake_check.check(
+                    self.intake_check.check(
                         plain_text(MessageIn(role=read.role, content=read.content)) or "", param="content"
                     )
             except (MnemeError, ValidationError) as error:
@@ -343,7 +313,7 @@ class Importer:
                 file.write(line)
                 places.setdefault(_Where(user, read.session, read.space), []).append((at, len(line)))
                 at += len(line)
-        return wrong or _Checked(file, places)
+        return wrong or places
 
     async def _import_session(
         self,
@@ -354,24 +324,24 @@ class Importer:
         tally: _Tally,
     ) -> None:
         owner, name = where.user, where.session
-        known = await self._sessions.resolve(scope.tenant, name, owner.id)
+        known = await self.sessions.resolve(scope.tenant, name, owner.id)
         if where.space is not None:
             own = known[0].session_id if known else ids.session_id(scope.tenant, owner.id, name)
             owner, name = owner_of(scope.tenant, where.space), said_in(own)
-            known = await self._sessions.resolve(scope.tenant, name, owner.id)
+            known = await self.sessions.resolve(scope.tenant, name, owner.id)
         progress = _Progress(known[0] if known else NewSession(external=name))
         for batch in _batches(places):
             lines = [_read(_slice(file, *place)) for place in batch]
             said = await self._place(scope, owner, lines, progress)
             if isinstance(progress.session, NewSession):
                 progress.session = NewSession(external=name, began_at=said[0].created_at)
-            messages = await self._preparer.messages(said)
+            messages = await self.preparer.messages(said)
             noted = None
             if where.space is not None:
                 session = ids.session_id(scope.tenant, owner.id, name)
                 spoken = [each.message_id for each in messages]
-                noted = self._spaces.saying(scope.tenant, where.user.id, where.space, spoken, MESSAGE, session)
-            added = await self._history.append(scope.tenant, owner, progress.session, messages, within=noted)
+                noted = self.spaces.saying(scope.tenant, where.user.id, where.space, spoken, MESSAGE, session)
+            added = await self.history.append(scope.tenant, owner, progress.session, messages, within=noted)
             progress.session = added.session
             tally.imported += len(added.placed)
             tally.duplicates += added.duplicates
@@ -399,7 +369,7 @@ class Importer:
                     (t for i, t in known if i == ids.message_id(session, progress.ordinal, line.role, text, t)), None
                 )
             if at is None:
-                at = progress.last + _STEP if progress.last is not None else self._preparer.now()
+                at = progress.last + _STEP if progress.last is not None else self.preparer.now()
             ordinal = progress.ordinal
             if line.created_at is not None:
                 # Not its place: the same line is the same message in another file, or another part of one.
@@ -416,7 +386,7 @@ class Importer:
             return {}
         texts = [plain_text(MessageIn(role=each.role, content=each.content)) for each in lines if not each.created_at]
         wanted = [content_hash(text) for text in texts if text]
-        return await self._history.times_of(scope.tenant, progress.session, wanted) if wanted else {}
+        return await self.history.times_of(scope.tenant, progress.session, wanted) if wanted else {}
 
 
 async def _numbered_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
@@ -484,7 +454,6 @@ class CassettesIn(BaseModel):
 def cassettes_router(
     gate: Gate, captures: Captures, store: CassetteStore, sessions: Sessions, recorder: Recorder, clock: Clock
 ) -> APIRouter:
-    """The routes of /api/v1/cassettes."""
     routes = _CassetteRoutes(captures, store, sessions, recorder, clock)
     router = gate.router("cassettes")
     router.add_api_route(

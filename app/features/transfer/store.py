@@ -49,8 +49,6 @@ LEFT_OUT = {
 
 
 class Export:
-    """Exports users."""
-
     def __init__(self, pool: Pool, sql: Queries, *, page_bytes: int = PAGE_BYTES) -> None:
         self._pool = pool
         self._sql = sql
@@ -145,7 +143,7 @@ def _line(row: Any, external: str) -> dict[str, Any]:
     return line | {name: value for name, value in further.items() if value}
 
 
-# --- for cassettes -----------------------------------------------------------------------------------------------------
+# --- for cassettes -------------------------------------------------------------------------------------------------------
 
 CASSETTE_PAGE = 200
 """Ids that are read at once."""
@@ -217,7 +215,7 @@ class CassetteStore:
         return CapturedAnswer(row["body"], row["truncated"], list(zip(row["chunk_times"], sizes, strict=True)))
 
 
-# --- Captured calls as cassettes, and cassettes as calls to be recorded. Pure.
+# --- cassettes made of captured calls, and read --------------------------------------------------------------------------
 
 IMPORTED = "imported"
 """Where the metadata of a call say what its cassette said of it."""
@@ -226,7 +224,6 @@ MAX_WORD = 256
 
 
 def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: CapturedAnswer | None) -> Cassette:
-    """The cassette of a captured call."""
     labelled = any(name.encode("latin-1", "replace").lower() == LABEL_HEADER for name, _ in call.request_headers)
     imported = call.metadata.get(IMPORTED)
     imported = imported if isinstance(imported, Mapping) else {}
@@ -241,7 +238,7 @@ def cassette_of(call: CallDetail, request: bytes, sent: bytes | None, answer: Ca
         )
     return Cassette(
         id=imported.get("id") or str(call.call_id),
-        recorded_at=call.created_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        recorded_at=written(call.created_at),
         outcome=call.outcome if response is not None or call.outcome != "complete" else "failed",  # type: ignore[arg-type]
         request=Request(
             method=call.method,

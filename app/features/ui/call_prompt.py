@@ -1,4 +1,5 @@
-"""What the account of a call says in words of its own, said in plain ones. Pure."""
+"""The page of a call in words and figures: what its account says, in plain words; its prompt as it was received and as it was
+sent; how its tokens were spent, and what became of each candidate. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +10,12 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from app.context.assemble import neutralise
 from app.context.score import PROFILES, THING_WEIGHT
 from app.dialects import dialect_of
+
+# --- words ---------------------------------------------------------------------------------------------------------------
 
 
 class WordMeaning(NamedTuple):
@@ -189,7 +191,7 @@ def memory(status: str, why: str | None) -> tuple[str, str, str]:
     return known.name if known else status, tone, words
 
 
-# --- A prompt as it was received and as it was sent: the same messages, and what Mneme put between. Pure.
+# --- the prompt: the same messages, and what Mneme put between -----------------------------------------------------------
 
 Mark = Literal["own", "added", "removed"]
 
@@ -306,9 +308,9 @@ def text_of(content: object) -> str:
     return "\n\n".join(parts)
 
 
-def last_said(messages: Sequence[Mapping[str, Any]], role: str = "user") -> str | None:
-    """The last message's text of that role."""
-    return next((text_of(each.get("content")) for each in reversed(messages) if each.get("role") == role), None)
+def last_said(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """The text of the user's last message."""
+    return next((text_of(each.get("content")) for each in reversed(messages) if each.get("role") == "user"), None)
 
 
 def compare(
@@ -353,11 +355,6 @@ def other_fields(received: Mapping[str, Any] | None, sent: Mapping[str, Any] | N
         for name in names
         if received.get(name) != sent.get(name)
     ]
-
-
-def with_fields(prompt: Prompt, fields: Sequence[tuple[str, str, str]]) -> Prompt:
-    """With what `other_fields` found."""
-    return replace(prompt, fields=fields)
 
 
 def _most_telling(made: Sequence[Shown]) -> list[Shown]:
@@ -470,7 +467,7 @@ def _json(value: object) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()
 
 
-# --- How a prompt's tokens were spent, and what became of each candidate, for the page of a call. Pure.
+# --- tokens and candidates -----------------------------------------------------------------------------------------------
 
 BAR = 1000.0
 """Width of a bar in units of its drawing; the page scales it."""
@@ -521,7 +518,6 @@ class Spending(Struct, frozen=True):
 
     @property
     def empty(self) -> list[Section]:
-        """The sections that have nothing."""
         return [each for each in self.sections if not each.tokens]
 
     def share(self, section: Section, of: int) -> float:
@@ -583,13 +579,13 @@ def spending(context: Mapping[str, Any]) -> Spending:
     return Spending(made, window, prompt, added)
 
 
-def segments(sections: Sequence[Section], width: float = BAR) -> list[Segment]:
+def segments(sections: Sequence[Section]) -> list[Segment]:
     """The sections as parts of a bar that they fill together; what has tokens is at least `LEAST` wide."""
     told = [each for each in sections if each.tokens > 0]
     whole = sum(each.tokens for each in told)
     if not whole:
         return []
-    room = width - LEAST * len(told)
+    room = BAR - LEAST * len(told)
     x, made = 0.0, []
     for each in told:
         part = LEAST + max(0.0, room) * each.tokens / whole
@@ -609,8 +605,6 @@ class SignalPart(NamedTuple):
 
 
 class CandidateRow(Struct, frozen=True):
-    """A candidate, to be shown."""
-
     item: Mapping[str, Any]
     reason: WordMeaning
     parts: Sequence[SignalPart]

@@ -1,4 +1,5 @@
-"""The bytes of a call as a page shows them: a body laid out, and a stream, event by event and drawn over time. Pure."""
+"""Calls: what was asked, how it went, what memory had to do with it. One call has four views: its context, its stream, its
+bytes, and the call compiled again."""
 
 from __future__ import annotations
 
@@ -9,13 +10,14 @@ from typing import Any, Literal, NamedTuple
 
 import orjson
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from app.dialects import answer_of, dialect_of
 from app.dialects.sse import data_of
 from app.features.ui import call_prompt
 from app.features.ui.rendering import url
-from app.features.ui.visit import Entry, Refused, Visit, or_none, whole_number
+from app.features.ui.visit import Entry, Refused, Visit, or_none, or_refused, whole_number
 
 SHOWN_BYTES = 64 * 1024
 """Of a body, bytes that a page shows."""
@@ -39,7 +41,7 @@ _SAYING_IN_BLOCKS = (("text", "text"), ("thinking", "thought"), ("partial_json",
 """The same of a delta of `/v1/messages`."""
 
 
-# --- a body --------------------------------------------------------------------------------------------------------------
+# --- a body, laid out. Pure ----------------------------------------------------------------------------------------------
 
 
 class Body(Struct, frozen=True):
@@ -58,7 +60,7 @@ def body(given: bytes | str) -> Body:
     try:
         text = given.decode()
     except UnicodeDecodeError:
-        return Body("binary", dump(given[:HEX_BYTES]), len(given), len(given) > HEX_BYTES)
+        text = "\0"
     if "\0" in text[:SHOWN_BYTES]:
         return Body("binary", dump(given[:HEX_BYTES]), len(given), len(given) > HEX_BYTES)
     if given[:1] in (b"{", b"[") and len(given) <= LAID_OUT:
@@ -81,7 +83,7 @@ def dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-# --- a stream ------------------------------------------------------------------------------------------------------------
+# --- a stream, event by event and drawn over time. Pure ------------------------------------------------------------------
 
 
 class BodyEvent(NamedTuple):
@@ -119,10 +121,10 @@ class Timeline(NamedTuple):
     thinned: int
 
 
-def events_of(given: Sequence[Mapping[str, Any]], whole: int | None, before_us: int | None = None) -> list[BodyEvent]:
-    """Events of the route. `whole`: bytes of the body, where these are the last; `before_us`: when the one before them came."""
+def events_of(given: Sequence[Mapping[str, Any]], whole: int | None) -> list[BodyEvent]:
+    """Events of the route. `whole`: bytes of the body, where these are the last."""
     made = []
-    last = before_us
+    last: int | None = None
     for n, each in enumerate(given):
         start = int(each["offset"])
         data = str(each["data"])
@@ -252,9 +254,7 @@ def _told(t_us: int) -> str:
     return f"{ms / 1000:g} s" if ms >= 1000 else f"{ms:g} ms"
 
 
-# --- Calls: what was asked, how it went, what memory had to do with it.
-#
-# One call has four views: its context, its stream, its bytes, and the call compiled again.
+# --- all of them ---------------------------------------------------------------------------------------------------------
 
 PAGE = 50
 FILTERS = (
@@ -273,26 +273,18 @@ ANSWER_CHARS = 20_000
 """Of an answer's text, characters that are shown."""
 
 
-# --- all of them ---------------------------------------------------------------------------------------------------------
-
-
 async def listed(visit: Visit) -> Response:
-    """GET /ui/calls."""
     given = {name: value for name in FILTERS if (value := visit.query(name)) is not None}
-    page: dict[str, Any] = {"calls": [], "next": None}
-    problem = None
-    try:
-        page = await visit.api.get("calls", **asked(given), limit=PAGE, cursor=visit.query("cursor"))
-    except Refused as refused:
-        if refused.status not in (400, 404, 422):
-            raise
-        problem = refused.message
+    empty: dict[str, Any] = {"calls": [], "next": None}
+    page, refused = await or_refused(
+        visit.api.get("calls", **asked(given), limit=PAGE, cursor=visit.query("cursor")), empty
+    )
     return visit.render(
         "calls.html",
-        status=200 if problem is None else 400,
+        status=400 if refused else 200,
         page=page,
         given=given,
-        problem=problem,
+        problem=refused.message if refused else None,
         words=call_prompt,
         first=visit.query("cursor") is None,
         base=str(visit.request.base_url).rstrip("/"),
@@ -337,9 +329,6 @@ async def shown(visit: Visit) -> Response:
 # --- its context ---------------------------------------------------------------------------------------------------------
 
 
-# --- context -------------------------------------------------------------------------------------------------------------
-
-
 async def _context(visit: Visit) -> Response:
     identity = visit.segment("call")
     # What is only told in passing may be missing: a body that was redacted, a call without memory.
@@ -369,8 +358,7 @@ def _prompt(
     if not going:
         return None, None
     quoted = call_prompt.quotable(context["items"]) if context is not None else {}
-    made = call_prompt.compare(said, going, quoted)
-    made = call_prompt.with_fields(made, call_prompt.other_fields(was, now))
+    made = replace(call_prompt.compare(said, going, quoted), fields=call_prompt.other_fields(was, now))
     return made, call_prompt.last_said(said)
 
 
@@ -412,9 +400,6 @@ def _explained(visit: Visit, context: Mapping[str, Any]) -> dict[str, Any]:
 # --- its stream ----------------------------------------------------------------------------------------------------------
 
 
-# --- stream --------------------------------------------------------------------------------------------------------------
-
-
 async def _stream(visit: Visit) -> Response:
     identity = visit.segment("call")
     cursor, begin = visit.query("cursor"), visit.query("from")
@@ -448,9 +433,6 @@ async def _stream(visit: Visit) -> Response:
 # --- its bytes -----------------------------------------------------------------------------------------------------------
 
 
-# --- bytes ---------------------------------------------------------------------------------------------------------------
-
-
 async def _raw(visit: Visit) -> Response:
     identity = visit.segment("call")
     one, *bodies = await asyncio.gather(
@@ -472,9 +454,6 @@ async def passed_on(visit: Visit) -> Response:
 
 
 # --- its replay ----------------------------------------------------------------------------------------------------------
-
-
-# --- replay --------------------------------------------------------------------------------------------------------------
 
 
 async def replayed(visit: Visit) -> Response:
@@ -507,11 +486,7 @@ def _again(one: Mapping[str, Any], sent: bytes | None, told: Mapping[str, Any]) 
 # --- its labels and outcome ----------------------------------------------------------------------------------------------
 
 
-# --- labels, outcomes ----------------------------------------------------------------------------------------------------
-
-
 async def labelled(visit: Visit) -> Response:
-    """POST /ui/calls/{id}/labels."""
     given = await visit.form()
     labels = [each.strip() for each in str(given.get("labels", "")).split(",") if each.strip()]
     identity = visit.segment("call")
@@ -538,9 +513,6 @@ async def rated(visit: Visit) -> Response:
 
 
 # --- what its views share ------------------------------------------------------------------------------------------------
-
-
-# --- all of them ---------------------------------------------------------------------------------------------------------
 
 
 async def _render(visit: Visit, tab: str, one: Mapping[str, Any] | None = None, **values: Any) -> Response:

@@ -10,11 +10,9 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from app.features.ui.rendering import pretty, url
-from app.features.ui.visit import Entry, Refused, Visit
+from app.features.ui.visit import Entry, Refused, Visit, or_refused
 
 ROWS = 50
-MISTAKES = (400, 404, 409, 422)
-"""Answers to a filter or a form that its page shows beside it."""
 TYPES = {
     "memory_vs_memory": "memory against memory",
     "memory_vs_db": "memory against the business's row",
@@ -72,14 +70,13 @@ def sides(conflict: Mapping[str, Any]) -> list[ConflictSide]:
     decided = conflict["status"] == "resolved" and outcome.get("action") != "row_changed"
     row = data.get("db_source")
     told = [data["memory"]] if "memory" in data else list(data.get("memories") or ())
+    titles = ("The memory",) if len(told) == 1 else ("The first memory", "The second memory", "Another")
     made = []
     for n, each in enumerate(told):
         memory = str(each.get("memory_id"))
         made.append(
             ConflictSide(
-                title="The memory"
-                if len(told) == 1
-                else ("The first memory", "The second memory", "Another")[min(n, 2)],
+                title=titles[min(n, len(titles) - 1)],
                 value=_word(each.get("value")),
                 memory=memory,
                 told=[("Sure", f"{each['confidence']:.2f}")] if isinstance(each.get("confidence"), int | float) else [],
@@ -139,23 +136,18 @@ async def listed(visit: Visit) -> Response:
     """GET /ui/conflicts: what is open, unless something else is asked for."""
     status = visit.query("status", "open")
     filters = {name: visit.query(name) for name in ("type", "user", "entity")}
-    page: dict[str, Any] = {"conflicts": [], "next": None}
-    problem = None
-    try:
-        page = await visit.api.get(
-            "conflicts", status=None if status == "all" else status, **filters, limit=ROWS, cursor=visit.query("cursor")
-        )
-    except Refused as refused:
-        if refused.status not in MISTAKES:
-            raise
-        problem = refused.message
+    empty: dict[str, Any] = {"conflicts": [], "next": None}
+    asked = visit.api.get(
+        "conflicts", status=None if status == "all" else status, **filters, limit=ROWS, cursor=visit.query("cursor")
+    )
+    page, refused = await or_refused(asked, empty)
     return visit.render(
         "conflicts.html",
-        status=400 if problem else 200,
+        status=400 if refused else 200,
         page=page,
         wanted=status,
         filters=filters,
-        problem=problem,
+        problem=refused.message if refused else None,
         types=TYPES,
         sides=sides,
         more=url("conflicts", status=status, **filters, cursor=page["next"]),
@@ -184,16 +176,14 @@ async def one(visit: Visit) -> Response:
     )
 
 
-async def _memory(visit: Visit, memory: str, user: str | None) -> dict[str, Any] | None:
+async def _memory(visit: Visit, memory: str, user: str | None) -> Any:
     try:
-        found: dict[str, Any] = await visit.api.get("memories", memory, user=user)
+        return await visit.api.get("memories", memory, user=user)
     except Refused:
         return None  # forgotten since, or nobody's
-    return found
 
 
 async def decide(visit: Visit) -> Response:
-    """POST /ui/conflicts/{conflict}/resolve."""
     given = await visit.form()
     keep, note = str(given.get("keep", "")), str(given.get("note", "")).strip()
     body = {"keep": keep} | ({"note": note} if note else {})

@@ -9,11 +9,9 @@ from starlette.datastructures import FormData
 from starlette.responses import Response
 
 from app.features.ui.rendering import pretty, url
-from app.features.ui.visit import Entry, Refused, Visit
+from app.features.ui.visit import Entry, Visit, or_refused
 
 ROWS = 50
-MISTAKES = (400, 404, 409, 422)
-"""Answers to a form that its page shows beside it."""
 STAGES = (
     ("exact", "Exact name", "1.0"),
     ("known_alias", "Known alias", "rank of the alias, at most 0.95"),
@@ -26,16 +24,13 @@ STAGES = (
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/entities."""
     filters = {name: visit.query(name) for name in ("query", "type", "user")}
-    page: dict[str, Any] = {"entities": [], "next": None}
-    problem = None
-    try:
-        page = await visit.api.get("entities", **filters, limit=ROWS, cursor=visit.query("cursor"))
-    except Refused as refused:
-        if refused.status not in MISTAKES:
-            raise
-        problem = "A type is one word in lower case, such as customer." if refused.param == "type" else refused.message
+    empty: dict[str, Any] = {"entities": [], "next": None}
+    asked = visit.api.get("entities", **filters, limit=ROWS, cursor=visit.query("cursor"))
+    page, refused = await or_refused(asked, empty)
+    problem = refused.message if refused else None
+    if refused and refused.param == "type":
+        problem = "A type is one word in lower case, such as customer."
     return visit.render(
         "entities.html",
         status=400 if problem else 200,
@@ -74,7 +69,6 @@ async def one(visit: Visit) -> Response:
 
 
 async def add_alias(visit: Visit) -> Response:
-    """POST /ui/entities/{entity}/aliases."""
     given = await visit.form()
     entity, user = visit.segment("entity"), _text(given, "user")
     body = _said({"alias": _text(given, "alias"), "user": user})
@@ -83,7 +77,6 @@ async def add_alias(visit: Visit) -> Response:
 
 
 async def delete_alias(visit: Visit) -> Response:
-    """POST /ui/entities/{entity}/aliases/{alias}/delete."""
     given = await visit.form()
     entity, user = visit.segment("entity"), _text(given, "user")
     await visit.api.send("DELETE", "entities", entity, "aliases", visit.segment("alias"), query={"user": user})
@@ -91,7 +84,6 @@ async def delete_alias(visit: Visit) -> Response:
 
 
 async def delete(visit: Visit) -> Response:
-    """POST /ui/entities/{entity}/delete."""
     given = await visit.form()
     await visit.api.send("DELETE", "entities", visit.segment("entity"), query={"user": _text(given, "user")})
     return visit.redirect(
@@ -106,12 +98,8 @@ async def resolve(visit: Visit) -> Response:
     if visit.request.method == "POST":
         given = await visit.form()
         wanted = {name: _text(given, name) for name in wanted}
-        try:
-            found = await visit.api.send("POST", "entities", "resolve", body=_said(wanted))
-        except Refused as refused:
-            if refused.status not in MISTAKES:
-                raise
-            problem = refused.message
+        found, refused = await or_refused(visit.api.send("POST", "entities", "resolve", body=_said(wanted)), None)
+        problem = refused.message if refused else None
     return visit.render(
         "entity_resolve.html",
         status=400 if problem else 200,

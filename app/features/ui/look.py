@@ -13,8 +13,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from app.api.auth import Principal
 from app.features.ui import call_prompt as words
-from app.features.ui.visit import WENT_WRONG, Entry, Refused, Visit
-from app.gateway.identify import PRINCIPAL
+from app.features.ui.visit import WENT_WRONG, Entry, Refused, Visit, ask_within, scope_of
 from app.gateway.turn import Application
 
 GUEST = "guest"
@@ -75,7 +74,7 @@ class Look(Struct, frozen=True):
         return {"model": model, "user": user, "messages": [{"role": "user", "content": message}], "stream": stream}
 
     async def _first_model(self, visit: Visit) -> str:
-        status, _, content = await self._whole(_scope(_who(visit), "GET", MODELS), b"")
+        status, _, content = await ask_within(self.gateway, _scope(_who(visit), "GET", MODELS), b"")
         if status >= 300:
             raise Refused(status, f"The upstream did not say which models it has: {_problem(content)}")
         try:
@@ -84,8 +83,8 @@ class Look(Struct, frozen=True):
             raise Refused(502, "The upstream names no model: write the name of one.", "model") from error
 
     async def _side(self, visit: Visit, body: Mapping[str, Any], memory: OnOff) -> LookAnswer:
-        status, headers, content = await self._whole(
-            _scope(_who(visit), "POST", CHAT, body, memory), orjson.dumps(body)
+        status, headers, content = await ask_within(
+            self.gateway, _scope(_who(visit), "POST", CHAT, body, memory), orjson.dumps(body)
         )
         call = headers.get("x-mneme-call-id")
         if status >= 300:
@@ -95,27 +94,6 @@ class Look(Struct, frozen=True):
         except (ValueError, LookupError, TypeError):
             return LookAnswer(memory, problem="The upstream's answer is no chat completion.", call=call)
         return LookAnswer(memory, text, None, call, await _why(visit, call) if call and memory == "on" else None)
-
-    async def _whole(self, scope: Scope, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
-        started: dict[str, Any] = {}
-        parts: list[bytes] = []
-        pending = [body]
-        stays = asyncio.Event()
-
-        async def receive() -> Message:
-            if not pending:
-                await stays.wait()  # nobody goes away
-            return {"type": "http.request", "body": pending.pop(), "more_body": False}
-
-        async def send(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                started.update(message)
-            else:
-                parts.append(message.get("body", b""))
-
-        await self.gateway(scope, receive, send)
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in started["headers"]}
-        return started["status"], headers, b"".join(parts)
 
 
 class _Streamed(Response):
@@ -158,25 +136,11 @@ def _who(visit: Visit) -> Principal:
 def _scope(
     principal: Principal, method: str, path: str, body: Mapping[str, Any] | None = None, memory: OnOff = "on"
 ) -> Scope:
-    headers = [(b"host", b"mneme"), (b"x-mneme-memory", memory.encode())]
+    headers = [(b"x-mneme-memory", memory.encode())]
     if body is not None:
         headers.append((b"content-type", b"application/json"))
         headers.append((b"content-length", str(len(orjson.dumps(body))).encode()))
-    return {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "scheme": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": headers,
-        "client": None,
-        "server": None,
-        PRINCIPAL: principal,
-    }
+    return scope_of(principal, method, path, headers)
 
 
 def _problem(content: bytes) -> str:

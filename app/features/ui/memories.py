@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from app.context.score import AUTO
 from app.features.ui.rendering import ours, url
-from app.features.ui.visit import Entry, Refused, Visit, whole_number
+from app.features.ui.visit import Entry, Refused, Visit, or_none, whole_number
 from app.store.kinds import KINDS
 from app.store.memories import Status
 
@@ -72,7 +72,6 @@ _SHAPES: dict[str, Shape] = {
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/memories."""
     wanted = MemoryQuery.of(visit)
     user = visit.query("user") or (visit.principal.user_external_id if visit.principal else None)
     return visit.render(
@@ -87,12 +86,10 @@ async def listed(visit: Visit) -> Response:
 
 
 async def blank(visit: Visit) -> Response:
-    """GET /ui/memories/new."""
     return _form(visit, None, {})
 
 
 async def add(visit: Visit) -> Response:
-    """POST /ui/memories/new."""
     given = await visit.form()
     said = {name: str(value).strip() for name, value in given.items()}
     try:
@@ -149,7 +146,6 @@ class MemoryQuery(Struct, frozen=True):
 
     @classmethod
     def of(cls, visit: Visit) -> MemoryQuery:
-        """What the request asks for."""
         return cls(**{name: visit.query(name) or "" for name in cls.__struct_fields__})
 
     @property
@@ -163,7 +159,6 @@ class MemoryQuery(Struct, frozen=True):
         return self != MemoryQuery() and self != MemoryQuery(status=ALL)
 
     def listing(self) -> dict[str, Any]:
-        """The query of GET /memories."""
         return {
             "tier": self.tier,
             "kind": self.kind,
@@ -231,7 +226,7 @@ def told(signals: dict[str, float]) -> list[tuple[str, float, bool]]:
     return sorted(heard, key=lambda each: (-abs(each[1]), each[0]))
 
 
-# --- what was typed -----------------------------------------------------------------------------------------------------
+# --- what was typed ------------------------------------------------------------------------------------------------------
 
 
 def words(text: str) -> list[str]:
@@ -278,8 +273,6 @@ class Change(Struct, frozen=True):
 
 
 class TimelineEvent(Struct, frozen=True):
-    """An entry of the timeline."""
-
     at: str
     title: str
     tone: str
@@ -288,7 +281,6 @@ class TimelineEvent(Struct, frozen=True):
 
 
 def event(told: Mapping[str, Any]) -> TimelineEvent:
-    """An entry of the route's history, for people."""
     title, tone = MEMORY_EVENTS.get(told["event"], (str(told["event"]), ""))
     if told["event"] == "created" and told["actor"] == "api":
         title = WRITTEN_BY_HAND
@@ -319,13 +311,8 @@ def _said(side: Mapping[str, Any], name: str) -> str | None:
 # --- shown ---------------------------------------------------------------------------------------------------------------
 
 
-async def shown(visit: Visit) -> Response:
-    """GET /ui/memories/{memory}."""
-    return await page(visit)
-
-
 async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[str, Any] | None = None) -> Response:
-    """The page. `problem`: why what was `given` in a form was refused."""
+    """GET /ui/memories/{memory}. `problem`: why what was `given` in a form was refused."""
     name, api = visit.segment("memory"), visit.api
     found = await api.get("memories", name, user=visit.query("user"))
     memory = str(found["id"])
@@ -353,14 +340,7 @@ async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[s
 
 
 async def _heir(visit: Visit, memory: str | None) -> Any:
-    if memory is None:
-        return None
-    try:
-        return await visit.api.get("memories", memory)
-    except Refused as refused:
-        if refused.status != 404:
-            raise
-        return None  # forgotten since
+    return None if memory is None else await or_none(visit.api.get("memories", memory), 404)  # forgotten since
 
 
 # --- done ----------------------------------------------------------------------------------------------------------------
@@ -406,7 +386,7 @@ def changed(held: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]
 
 async def confirm(visit: Visit) -> Response:
     """POST …/confirm: it is still right."""
-    return await _do(visit, "Confirmed.", "POST", "validate", {"answer": "yes"})
+    return await _do(visit, "Confirmed.", "validate", {"answer": "yes"})
 
 
 async def replace(visit: Visit) -> Response:
@@ -428,14 +408,11 @@ async def replace(visit: Visit) -> Response:
 async def invalidate(visit: Visit) -> Response:
     """POST …/invalidate: it is not true (any more)."""
     reason = str((await visit.form()).get("reason", "")).strip()
-    return await _do(
-        visit, "Not used any more; it can be brought back.", "POST", "invalidate", {"reason": reason or None}
-    )
+    return await _do(visit, "Not used any more; it can be brought back.", "invalidate", {"reason": reason or None})
 
 
 async def restore(visit: Visit) -> Response:
-    """POST …/restore."""
-    return await _do(visit, "Brought back.", "POST", "restore", None)
+    return await _do(visit, "Brought back.", "restore", None)
 
 
 async def ask_to_forget(visit: Visit) -> Response:
@@ -445,7 +422,6 @@ async def ask_to_forget(visit: Visit) -> Response:
 
 
 async def forget(visit: Visit) -> Response:
-    """POST …/forget."""
     await visit.form()
     memory = visit.segment("memory")
     user = (await visit.api.get("memories", memory))["user"]
@@ -456,11 +432,11 @@ async def forget(visit: Visit) -> Response:
     )
 
 
-async def _do(visit: Visit, notice: str, method: str, action: str, body: dict[str, Any] | None) -> Response:
+async def _do(visit: Visit, notice: str, action: str, body: dict[str, Any] | None) -> Response:
     given = await visit.form()
     memory = visit.segment("memory")
     try:
-        await visit.api.send(method, "memories", memory, action, body=body)
+        await visit.api.send("POST", "memories", memory, action, body=body)
     except Refused as refused:
         if refused.status not in (400, 409):
             raise
@@ -493,7 +469,7 @@ ROUTES = (
     Entry("/memories", listed),
     Entry("/memories/new", blank),
     Entry("/memories/new", add, ("POST",)),
-    Entry("/memories/{memory}", shown),
+    Entry("/memories/{memory}", page),
     Entry("/memories/{memory}", edit, ("POST",)),
     Entry("/memories/{memory}/confirm", confirm, ("POST",)),
     Entry("/memories/{memory}/replace", replace, ("POST",)),

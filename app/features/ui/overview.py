@@ -1,4 +1,5 @@
-"""Small charts over time, as figures for SVG attributes: columns that stand on one another, and lines. Pure."""
+"""What happens here, in a minute: traffic, latency, tokens, degradations, storage, the newest calls, drawn as small charts; and
+what work is left."""
 
 from __future__ import annotations
 
@@ -12,7 +13,9 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from app.features.ui.rendering import milliseconds, number, url
-from app.features.ui.visit import Entry, Refused, Visit
+from app.features.ui.visit import Entry, Refused, Visit, or_none
+
+# --- charts: columns that stand on one another, and lines, as figures for SVG attributes. Pure ---------------------------
 
 WIDTH, HEIGHT = 480, 170
 """Of a whole chart, in units of its view box: about as many pixels where two charts stand side by side, so that its letters are
@@ -189,7 +192,7 @@ def _runs(points: Sequence[tuple[float, float] | None]) -> list[list[tuple[float
     return [each for each in runs if each]
 
 
-# --- What happens here, in a minute: traffic, latency, tokens, degradations, storage, the newest calls; and what work is left.
+# --- the page ------------------------------------------------------------------------------------------------------------
 
 WINDOWS = ((1, "1 hour"), (24, "24 hours"), (168, "7 days"))
 USUAL_HOURS = 24
@@ -221,7 +224,7 @@ async def shown(visit: Visit) -> Response:
         figures, queue, storage, calls = await asyncio.gather(
             visit.api.get("overview", hours=hours, user=user),
             visit.api.get("queue"),
-            _if_allowed(visit, "storage"),
+            or_none(visit.api.get("storage"), 403),  # the key may not see it
             visit.api.get("calls", limit=NEWEST, user=user),
         )
     except Refused as refused:
@@ -245,16 +248,6 @@ async def shown(visit: Visit) -> Response:
     )
 
 
-async def _if_allowed(visit: Visit, *path: str) -> Any:
-    """None where the key may not see it."""
-    try:
-        return await visit.api.get(*path)
-    except Refused as refused:
-        if refused.status != 403:
-            raise
-        return None
-
-
 def _storage(told: Mapping[str, Any] | None) -> list[tuple[str, int, float]] | None:
     """Groups of tables with their bytes and, for bars, their part of the largest; the largest first."""
     if told is None:
@@ -265,7 +258,6 @@ def _storage(told: Mapping[str, Any] | None) -> list[tuple[str, int, float]] | N
 
 
 def draw(figures: Mapping[str, Any]) -> list[ChartView]:
-    """The charts of what /api/v1/overview told."""
     return [_traffic(figures), _tokens(figures), *(_latency(figures, *each) for each in STAGES), *_degraded(figures)]
 
 
@@ -342,7 +334,7 @@ def _latency(figures: Mapping[str, Any], stage: str, title: str) -> ChartView:
 def _axis(figures: Mapping[str, Any]) -> tuple[datetime, int, list[str]]:
     """Where the axis begins, the width of a bucket in seconds, and how each bucket is called."""
     starts = [datetime.fromisoformat(each["since"]) for each in figures["buckets"]]
-    form = "%H:%M" if figures["bucket_s"] * len(starts) < 86_400 else "%a %-d %b %H:%M"
+    form = "%H:%M" if figures["bucket_s"] * len(starts) < DAY_S else "%a %-d %b %H:%M"
     return starts[0], figures["bucket_s"], [each.strftime(form) for each in starts]
 
 
@@ -365,7 +357,6 @@ async def _dead(visit: Visit) -> object:
 
 
 async def retried_job(visit: Visit) -> Response:
-    """POST /ui/jobs/{job}/retry."""
     job = visit.segment("job")
     await visit.api.send("POST", "queue", "dead", job, "retry")
     return visit.redirect(url("jobs"), f"Job {job} is tried again.")

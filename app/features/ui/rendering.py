@@ -1,4 +1,4 @@
-"""Templates, and how values look in them."""
+"""Templates, how values look in them, and messages as a conversation is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from msgspec import Struct, field
+from msgspec import Struct
 
 UNITS = ("B", "KB", "MB", "GB", "TB")
 DOT = "\ufdd1"
@@ -124,7 +124,6 @@ def moment(value: str | None) -> Markup:
 
 
 def short(value: object) -> Markup:
-    """An id, shortened."""
     text = str(value)
     shown = text if len(text) <= SHORT + 1 else f"…{text[-SHORT:]}"
     return Markup('<span class="id" title="{}">{}</span>').format(text, shown)
@@ -135,7 +134,7 @@ def count(value: int, one: str, many: str | None = None) -> Markup:
     return escape(f"{value:,} {one if value == 1 else many or one + 's'}")
 
 
-# --- Messages as a conversation is read: turns with their answers, gaps, parts of a content with a name. Pure.
+# --- messages: turns with their answers, gaps, parts of a content with a name. Pure --------------------------------------
 
 SHOWN_CHARS = 3000
 """Of a text, before the rest is folded: a screen and a half."""
@@ -179,7 +178,7 @@ class Turn(Struct, frozen=True):
     others: Sequence[Said]
     missing: int
     begins: bool
-    branches: Sequence[Mapping[str, Any]] = field(default=())
+    branches: Sequence[Mapping[str, Any]] = ()
 
 
 def turns(

@@ -1,4 +1,5 @@
-"""What a paged session is made of: its objects at their fidelities, the pressure, and what was asked."""
+"""Conversations as they were: the list, one of them, its cards, and what can be done with it; and what a paged session is made
+of: its objects at their fidelities, the pressure, and what was asked."""
 
 from __future__ import annotations
 
@@ -9,122 +10,12 @@ from typing import Any
 from starlette.responses import Response
 
 from app.features.ui.rendering import count, plain, pretty, turns, url, whole
-from app.features.ui.visit import Entry, Refused, Visit, or_none, whole_number
+from app.features.ui.visit import Entry, Refused, Visit, or_none, or_refused, whole_number
 
 ROWS = 50
-EVENTS = 20
-"""Faults and changes beside the list of objects; the rest is on the pages of the objects."""
-LEVELS = ("In full", "Detailed", "Compact", "One line", "Evicted")
-"""By fidelity; of what is evicted a handle stands."""
-TYPES = (
-    "conversation_phase", "design_decision", "debugging_session", "file_context", "tool_result", "plan", "error_context",
-    "external_reference",
-)  # fmt: skip
-"""Of objects, as the API names them."""
-BORDERS = {"normal": 0.0, "caution": 0.60, "warning": 0.75, "critical": 0.85, "emergency": 0.95}
-"""Where each zone of pressure begins, tokens ÷ budget."""
-WISHES = {
-    "pin": "Pinned: shown shorter only when all others are.",
-    "unpin": "Pinned no more.",
-    "release": "Released: the session's next prompt shows its stub.",
-}
-
-
-def zones(share: float) -> list[tuple[str, float, float]]:
-    """The zones of a gauge: name, where it begins, how wide it is; the last one goes to 1, or as far as `share` does."""
-    ends = [*list(BORDERS.values())[1:], max(1.0, share)]
-    return [(name, begin, end - begin) for (name, begin), end in zip(BORDERS.items(), ends, strict=True)]
-
-
-async def object_list(visit: Visit) -> Response:
-    """GET /ui/sessions/{session}/objects."""
-    api = visit.api
-    session = await api.get("sessions", visit.segment("session"), user=visit.query("user"))
-    at = ("sessions", session["id"])
-    filters = {name: visit.query(name) for name in ("type", "fidelity", "pinned")}
-    page, pressure, faults, moves = await asyncio.gather(
-        api.get("objects", session=session["id"], **filters, limit=ROWS, cursor=visit.query("cursor")),
-        api.get(*at, "pressure"),
-        api.get(*at, "faults", limit=EVENTS),
-        api.get(*at, "transitions", limit=EVENTS),
-    )
-    return visit.render(
-        "session_objects.html",
-        session=session,
-        page=page,
-        pressure=pressure,
-        zones=zones(pressure["share"]),
-        scale=max(1.0, pressure["share"]),
-        faults=faults["faults"],
-        moves=moves["transitions"],
-        filters=filters,
-        types=TYPES,
-        levels=LEVELS,
-        more=url(*at, "objects", **filters, cursor=page["next"]),
-    )
-
-
-async def object_page(visit: Visit) -> Response:
-    """GET /ui/sessions/{session}/objects/{object}: its texts at each level, and what became of it."""
-    session = await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
-    at = ("objects", visit.segment("object"))
-    whole, history = await asyncio.gather(
-        visit.api.get(*at, session=session["id"]),
-        visit.api.get(*at, "history", session=session["id"], limit=ROWS, cursor=visit.query("cursor")),
-    )
-    return visit.render(
-        "session_object.html",
-        session=session,
-        object=whole,
-        history=history,
-        levels=LEVELS,
-        more=url("sessions", session["id"], *at, cursor=history["next"]),
-        pretty=pretty,
-    )
-
-
-async def object_act(visit: Visit) -> Response:
-    """POST /ui/sessions/{session}/objects/{object}/do: pin, unpin, release, restore, or ask a question."""
-    given = await visit.form()
-    session = await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
-    at = ("objects", visit.segment("object"))
-    deed = str(given.get("do", ""))
-    query = {"session": session["id"]}
-    if deed in WISHES:
-        await visit.api.send("POST", *at, deed, query=query)
-        notice = WISHES[deed]
-    elif deed == "restore":
-        await visit.api.send("POST", *at, "fault", query=query, body={"restore": True})
-        notice = "Restored: the session's next prompt shows it in full."
-    elif deed == "ask":
-        notice = await _ask(visit, at, query, str(given.get("question", "")).strip())
-    else:
-        raise Refused(400, "There is no such action.")
-    page = ("sessions", session["id"], "objects")
-    return visit.redirect(url(*page) if given.get("back") else url(*page, at[1]), notice)
-
-
-async def _ask(visit: Visit, at: tuple[str, ...], query: dict[str, Any], question: str) -> str:
-    if not question:
-        raise Refused(400, "Say what is to be answered.")
-    told = await visit.api.send("POST", *at, "fault", query=query, body={"question": question})
-    return "Answered; the answer stands below." if told["answer"] else "Nothing in this object answers that."
-
-
-OBJECT_ROUTES = (
-    Entry("/sessions/{session}/objects", object_list),
-    Entry("/sessions/{session}/objects/{object}", object_page),
-    Entry("/sessions/{session}/objects/{object}/do", object_act, ("POST",)),
-)
-
-
-# --- Conversations as they were: the list, one of them, its cards, and what can be done with it.
-
 """Of a list, and messages of a page of a conversation."""
-STATUSES = ("active", "paused", "closed", "expired")
-MISTAKES = (400, 404, 409, 422)
-"""Answers to a filter or a form that its page shows beside it."""
 
+STATUSES = ("active", "paused", "closed", "expired")
 DEEDS = {
     "close": "The session is closed.",
     "end": "The session is ended; its summary is being written.",
@@ -135,18 +26,13 @@ PAGING = {"on": "Requests are paged from the next one on.", "off": "Requests are
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/sessions."""
     filters = {name: visit.query(name) for name in ("user", "status", "query")}
-    page: dict[str, Any] = {"sessions": [], "next": None}
-    problem = None
-    try:
-        page = await visit.api.get("sessions", **filters, limit=ROWS, cursor=visit.query("cursor"))
-    except Refused as refused:
-        if refused.status not in MISTAKES:
-            raise
-        problem = refused.message
-        if refused.param == "user" and filters["query"] and not filters["user"]:
-            problem = "A search looks through the sessions of one user: say whose."
+    empty: dict[str, Any] = {"sessions": [], "next": None}
+    asked = visit.api.get("sessions", **filters, limit=ROWS, cursor=visit.query("cursor"))
+    page, refused = await or_refused(asked, empty)
+    problem = refused.message if refused else None
+    if refused and refused.param == "user" and filters["query"] and not filters["user"]:
+        problem = "A search looks through the sessions of one user: say whose."
     return visit.render(
         "sessions.html",
         status=400 if problem else 200,
@@ -158,10 +44,9 @@ async def listed(visit: Visit) -> Response:
     )
 
 
-async def found(visit: Visit) -> dict[str, Any]:
+async def found(visit: Visit) -> Any:
     """The session that the path names, by Mneme's id or by the application's name of it."""
-    session: dict[str, Any] = await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
-    return session
+    return await visit.api.get("sessions", visit.segment("session"), user=visit.query("user"))
 
 
 async def one(visit: Visit) -> Response:
@@ -210,25 +95,20 @@ async def cards(visit: Visit) -> Response:
     session = await found(visit)
     at = ("sessions", session["id"], "cards")
     filters = {name: visit.query(name) for name in ("query", "type")}
-    page: dict[str, Any] = {"cards": [], "next": None}
-    problem = None
-    try:
-        if filters["query"]:
-            page |= await visit.api.get(*at, "find", query=filters["query"])
-        else:
-            page = await visit.api.get(*at, type=filters["type"], limit=ROWS, cursor=visit.query("cursor"))
-    except Refused as refused:
-        if refused.status not in MISTAKES:
-            raise
-        problem = refused.message
+    empty: dict[str, Any] = {"cards": [], "next": None}
+    if filters["query"]:
+        asked = visit.api.get(*at, "find", query=filters["query"])
+    else:
+        asked = visit.api.get(*at, type=filters["type"], limit=ROWS, cursor=visit.query("cursor"))
+    page, refused = await or_refused(asked, empty)
     return visit.render(
         "session_cards.html",
-        status=400 if problem else 200,
+        status=400 if refused else 200,
         session=session,
-        page=page,
+        page=empty | page,
         filters=filters,
-        problem=problem,
-        more=url(*at, **filters, cursor=page["next"]),
+        problem=refused.message if refused else None,
+        more=url(*at, **filters, cursor=page.get("next")),
         pretty=pretty,
         plain=plain,
     )
@@ -281,14 +161,113 @@ def _went(gone: Mapping[str, Any]) -> str:
     return told
 
 
-async def _parent(visit: Visit, session: dict[str, Any]) -> dict[str, Any] | None:
+async def _parent(visit: Visit, session: dict[str, Any]) -> Any:
     if session["parent_session_id"] is None:
         return None
     try:
-        parent: dict[str, Any] = await visit.api.get("sessions", session["parent_session_id"])
+        return await visit.api.get("sessions", session["parent_session_id"])
     except Refused:
         return None  # gone since
-    return parent
+
+
+# --- a paged session -----------------------------------------------------------------------------------------------------
+
+EVENTS = 20
+"""Faults and changes beside the list of objects; the rest is on the pages of the objects."""
+LEVELS = ("In full", "Detailed", "Compact", "One line", "Evicted")
+"""By fidelity; of what is evicted a handle stands."""
+TYPES = (
+    "conversation_phase", "design_decision", "debugging_session", "file_context", "tool_result", "plan", "error_context",
+    "external_reference",
+)  # fmt: skip
+"""Of objects, as the API names them."""
+BORDERS = {"normal": 0.0, "caution": 0.60, "warning": 0.75, "critical": 0.85, "emergency": 0.95}
+"""Where each zone of pressure begins, tokens ÷ budget."""
+WISHES = {
+    "pin": "Pinned: shown shorter only when all others are.",
+    "unpin": "Pinned no more.",
+    "release": "Released: the session's next prompt shows its stub.",
+}
+
+
+def zones(share: float) -> list[tuple[str, float, float]]:
+    """The zones of a gauge: name, where it begins, how wide it is; the last one goes to 1, or as far as `share` does."""
+    ends = [*list(BORDERS.values())[1:], max(1.0, share)]
+    return [(name, begin, end - begin) for (name, begin), end in zip(BORDERS.items(), ends, strict=True)]
+
+
+async def object_list(visit: Visit) -> Response:
+    api = visit.api
+    session = await found(visit)
+    at = ("sessions", session["id"])
+    filters = {name: visit.query(name) for name in ("type", "fidelity", "pinned")}
+    page, pressure, faults, moves = await asyncio.gather(
+        api.get("objects", session=session["id"], **filters, limit=ROWS, cursor=visit.query("cursor")),
+        api.get(*at, "pressure"),
+        api.get(*at, "faults", limit=EVENTS),
+        api.get(*at, "transitions", limit=EVENTS),
+    )
+    return visit.render(
+        "session_objects.html",
+        session=session,
+        page=page,
+        pressure=pressure,
+        zones=zones(pressure["share"]),
+        scale=max(1.0, pressure["share"]),
+        faults=faults["faults"],
+        moves=moves["transitions"],
+        filters=filters,
+        types=TYPES,
+        levels=LEVELS,
+        more=url(*at, "objects", **filters, cursor=page["next"]),
+    )
+
+
+async def object_page(visit: Visit) -> Response:
+    """GET /ui/sessions/{session}/objects/{object}: its texts at each level, and what became of it."""
+    session = await found(visit)
+    at = ("objects", visit.segment("object"))
+    whole, history = await asyncio.gather(
+        visit.api.get(*at, session=session["id"]),
+        visit.api.get(*at, "history", session=session["id"], limit=ROWS, cursor=visit.query("cursor")),
+    )
+    return visit.render(
+        "session_object.html",
+        session=session,
+        object=whole,
+        history=history,
+        levels=LEVELS,
+        more=url("sessions", session["id"], *at, cursor=history["next"]),
+        pretty=pretty,
+    )
+
+
+async def object_act(visit: Visit) -> Response:
+    """POST /ui/sessions/{session}/objects/{object}/do: pin, unpin, release, restore, or ask a question."""
+    given = await visit.form()
+    session = await found(visit)
+    at = ("objects", visit.segment("object"))
+    deed = str(given.get("do", ""))
+    query = {"session": session["id"]}
+    if deed in WISHES:
+        await visit.api.send("POST", *at, deed, query=query)
+        notice = WISHES[deed]
+    elif deed == "restore":
+        await visit.api.send("POST", *at, "fault", query=query, body={"restore": True})
+        notice = "Restored: the session's next prompt shows it in full."
+    elif deed == "ask":
+        notice = await _ask(visit, at, query, str(given.get("question", "")).strip())
+    else:
+        raise Refused(400, "There is no such action.")
+    page = ("sessions", session["id"], "objects")
+    return visit.redirect(url(*page) if given.get("back") else url(*page, at[1]), notice)
+
+
+async def _ask(visit: Visit, at: tuple[str, ...], query: dict[str, Any], question: str) -> str:
+    if not question:
+        raise Refused(400, "Say what is to be answered.")
+    told = await visit.api.send("POST", *at, "fault", query=query, body={"question": question})
+    return "Answered; the answer stands below." if told["answer"] else "Nothing in this object answers that."
 
 
 ROUTES = (
@@ -297,5 +276,7 @@ ROUTES = (
     Entry("/sessions/{session}/cards", cards),
     Entry("/sessions/{session}/do", act, ("POST",)),
     Entry("/sessions/{session}/messages/{message}/delete", delete, ("POST",)),
-    *OBJECT_ROUTES,
+    Entry("/sessions/{session}/objects", object_list),
+    Entry("/sessions/{session}/objects/{object}", object_page),
+    Entry("/sessions/{session}/objects/{object}/do", object_act, ("POST",)),
 )

@@ -1,4 +1,4 @@
-"""Keys: made, limited, revoked."""
+"""Keys: made, limited, revoked. And the settings that this server runs with."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from app.api.auth import Principal
 from app.api.common import encode_cursor
 from app.api.tenant import manages
 from app.features.ui.rendering import url
-from app.features.ui.visit import Entry, Refused, Visit
+from app.features.ui.visit import Entry, Refused, Visit, or_none
 from app.settings import PREFIX, Settings
 from app.store.ids import LOCAL_TENANT
 from app.store.tenancy import PERIODS, SCOPES
 from mneme_replay.secrets import FORMATS, is_secret, masked_path
+
+# --- keys ----------------------------------------------------------------------------------------------------------------
 
 PAGE = 50
 USED_SINCE = ((0, "today"), (6, "within 7 days"), (29, "within 30 days"))
@@ -34,7 +36,6 @@ MOST_GROUPS = 1000
 
 
 async def listed(visit: Visit) -> Response:
-    """GET /ui/keys."""
     page, *spent = await asyncio.gather(
         visit.api.get("keys", limit=PAGE, cursor=visit.query("cursor")),
         *(_spent(visit, days) for days, _ in USED_SINCE),
@@ -46,13 +47,8 @@ async def listed(visit: Visit) -> Response:
 async def _spent(visit: Visit, days: int) -> dict[str, Any]:
     """What each key spent since so many days ago; nothing where nobody counts it."""
     since = datetime.now(UTC).date() - timedelta(days=days)
-    try:
-        told = await visit.api.get("spend", **{"by": "key", "from": since.isoformat(), "limit": MOST_GROUPS})
-    except Refused as refused:
-        if refused.status != 404:
-            raise
-        return {}
-    return {each["id"]: each for each in told["spend"] if each["id"] is not None}
+    told = await or_none(visit.api.get("spend", **{"by": "key", "from": since.isoformat(), "limit": MOST_GROUPS}), 404)
+    return {each["id"]: each for each in told["spend"] if each["id"] is not None} if told else {}
 
 
 async def new(visit: Visit) -> Response:
@@ -79,13 +75,11 @@ async def made(visit: Visit) -> Response:
 
 
 async def shown(visit: Visit) -> Response:
-    """GET /ui/keys/{key}."""
     key = await _one(visit)
     return _form(visit, key, _values(key))
 
 
 async def changed(visit: Visit) -> Response:
-    """POST /ui/keys/{key}."""
     given = {name: str(value) for name, value in (await visit.form()).items()}
     try:
         await visit.api.send("PATCH", "keys", visit.segment("key"), body=_limits(given))
@@ -97,7 +91,6 @@ async def changed(visit: Visit) -> Response:
 
 
 async def revoked(visit: Visit) -> Response:
-    """POST /ui/keys/{key}/revoke."""
     await visit.api.send("DELETE", "keys", visit.segment("key"))
     return visit.redirect(url("keys"), "The key was revoked; servers notice within seconds.")
 
@@ -181,7 +174,7 @@ ROUTES = (
 )
 
 
-# --- The settings that this server runs with; secrets are not shown.
+# --- the settings: secrets are not shown ---------------------------------------------------------------------------------
 
 GROUPS = (
     ("The database", "database_url"),
@@ -214,7 +207,6 @@ class SettingRow(Struct, frozen=True):
 
 
 def rows(settings: Settings) -> list[tuple[str, list[SettingRow]]]:
-    """Every setting under its heading, as it may be shown."""
     starts = {first: title for title, first in GROUPS}
     found: list[tuple[str, list[SettingRow]]] = []
     for name, field in Settings.model_fields.items():

@@ -32,7 +32,6 @@ EVENTS = {
 """What the history calls it: (in words, tone)."""
 ACTORS = {"system": "Mneme", "api": "a client (API or page)"}
 
-
 # --- all of them ---------------------------------------------------------------------------------------------------------
 
 
@@ -45,32 +44,20 @@ async def listed(visit: Visit) -> Response:
     page = await visit.api.get("users", limit=PAGE, cursor=cursor)
     named = None
     if wanted is not None and visit.query("cursor") is None:
-        try:
-            named = await visit.api.get("users", wanted)
-        except Refused as refused:
-            if refused.status not in (400, 404):
-                raise
+        named = await or_none(visit.api.get("users", wanted), 400, 404)
     rows = [*([named] if named is not None else []), *(each for each in page["users"] if each != named)]
     return visit.render(
         "users.html", users=rows, next=page["next"], wanted=wanted, exact=named, address=visit.request.base_url
     )
 
 
-# --- one -----------------------------------------------------------------------------------------------------------------
-
-
-# One user: what is known of them, in tabs.
+# --- one: what is known of them, in tabs ---------------------------------------------------------------------------------
 
 Tab = Callable[[Visit, str], Awaitable[dict[str, Any]]]
 
 
-async def shown(visit: Visit) -> Response:
-    """GET /ui/users/{user}?tab=…"""
-    return await page(visit)
-
-
 async def page(visit: Visit, *, problem: Refused | None = None, given: Mapping[str, Any] | None = None) -> Response:
-    """The page. `problem`: why what was `given` in a form was refused."""
+    """GET /ui/users/{user}?tab=… `problem`: why what was `given` in a form was refused."""
     user = visit.segment("user")
     wanted = visit.query("tab") or ""
     tab = wanted if wanted in TABS else "profile"
@@ -228,12 +215,7 @@ class _File(Response):
         await self._inner(scope, receive, named)
 
 
-# --- erasing: what will go, whether it is meant, the receipt -----------------------------------------------------------
-
-
-async def asked(visit: Visit) -> Response:
-    """GET /ui/users/{user}/erase."""
-    return await _ask(visit, visit.segment("user"), None)
+# --- erasing: what will go, whether it is meant, the receipt -------------------------------------------------------------
 
 
 async def done(visit: Visit) -> Response:
@@ -241,14 +223,15 @@ async def done(visit: Visit) -> Response:
     given = await visit.form()
     user = visit.segment("user")
     if str(given.get("id", "")) != user:
-        return await _ask(visit, user, "What you typed is not this user's id: nothing was erased.")
+        return await asked(visit, problem="What you typed is not this user's id: nothing was erased.")
     tombstones = given.get("tombstones") == "on"
     receipt = await visit.api.send("DELETE", "users", user, query={"tombstones": tombstones})
     return visit.render("erased.html", user=user, receipt=receipt)
 
 
-async def _ask(visit: Visit, user: str, problem: str | None) -> Response:
-    api = visit.api
+async def asked(visit: Visit, *, problem: str | None = None) -> Response:
+    """GET /ui/users/{user}/erase. `problem`: why nothing was."""
+    api, user = visit.api, visit.segment("user")
     person, memories, facts, sessions, calls = await asyncio.gather(
         api.get("users", user),
         api.get("memories", user=user, status="all", limit=COUNTED),
@@ -272,18 +255,14 @@ async def _ask(visit: Visit, user: str, problem: str | None) -> Response:
 # --- one fact ------------------------------------------------------------------------------------------------------------
 
 
-async def shown_fact(visit: Visit) -> Response:
-    """GET /ui/users/{user}/facts/{key}?category=…; of one that is gone its history."""
-    return await fact_page(visit)
-
-
 async def fact_page(
     visit: Visit, *, problem: Refused | None = None, given: Mapping[str, Any] | None = None
 ) -> Response:
-    """The page. `problem`: why what was `given` in a form was refused."""
+    """GET /ui/users/{user}/facts/{key}?category=…; of one that is gone its history. `problem`: why what was `given` in a form
+    was refused."""
     user, key, category = visit.segment("user"), visit.segment("key"), visit.query("category")
     fact, history = await asyncio.gather(
-        _fact(visit, user, key, category),
+        or_none(visit.api.get("users", user, "facts", key, category=category), 404),
         visit.api.get(
             "users", user, "facts", key, "history", category=category, limit=PAGE, cursor=visit.query("cursor")
         ),
@@ -303,15 +282,6 @@ async def fact_page(
         events=EVENTS,
         actors=ACTORS,
     )
-
-
-async def _fact(visit: Visit, user: str, key: str, category: str | None) -> Any:
-    try:
-        return await visit.api.get("users", user, "facts", key, category=category)
-    except Refused as refused:
-        if refused.status != 404:
-            raise
-        return None
 
 
 async def put(visit: Visit) -> Response:
@@ -369,10 +339,10 @@ ROUTES = (
     Entry("/users/{user}/erase", asked),
     Entry("/users/{user}/erase", done, ("POST",)),
     Entry("/users/{user}/facts", put, ("POST",)),
-    Entry("/users/{user}/facts/{key}", shown_fact),
+    Entry("/users/{user}/facts/{key}", fact_page),
     Entry("/users/{user}/facts/{key}/rate", rate, ("POST",)),
     Entry("/users/{user}/facts/{key}/delete", delete, ("POST",)),
-    Entry("/users/{user}", shown),
+    Entry("/users/{user}", page),
     Entry("/users/{user}", change, ("POST",)),
     Entry("/users/{user}/commands/{command}/undo", undo, ("POST",)),
     Entry("/users/{user}/spaces/{space}/items/{item}/take-back", take_back, ("POST",)),

@@ -1,7 +1,8 @@
-"""Who is signed in: a cookie that this server signed. Nothing of it is stored; who signed out is known to this process."""
+"""One request of the page: who makes it, by a signed cookie; what it asks of the API, and how it is answered."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import os
 import secrets
@@ -26,11 +27,13 @@ from app.errors import NotReady
 from app.features.ui.rendering import DOT
 from app.gateway.identify import PRINCIPAL
 
+# --- who is signed in: nothing of it is stored; who signed out is known to this process ----------------------------------
+
 SECRET_BYTES = 32
 """Entropy of the signing secret, as of a key; written down it has more characters."""
 MAX_ENDED = 10_000
 """Sessions that were signed out and are remembered, some 200 bytes each; beyond, the oldest are forgotten."""
-NOTICE_S = 60.0
+_NOTICE_S = 60.0
 """Seconds that a notice waits for the page that shows it."""
 
 
@@ -74,7 +77,7 @@ class Cookies:
 
     def noticed(self, cookie: str | None) -> str | None:
         """Signed, for else anybody who may set a cookie could put words into our mouth."""
-        found: str | None = _load(self._notice, cookie, NOTICE_S)
+        found: str | None = _load(self._notice, cookie, _NOTICE_S)
         return found
 
 
@@ -113,7 +116,7 @@ def shared_secret(folder: Path) -> str:
     return found
 
 
-# --- One request of the page: who makes it, what it asks of the API, and how it is answered.
+# --- a request -----------------------------------------------------------------------------------------------------------
 #
 # `/api/v1` is asked from within: no socket, and who asks is known already. So the page can show and do exactly what its key
 # may, by the very rules that hold for everybody else.
@@ -187,7 +190,6 @@ class Visit(Struct):
     # --- how it is answered ----------------------------------------------------------------------------------------------
 
     def render(self, template: str, *, status: int = 200, **values: Any) -> Response:
-        """A page, or a part of one."""
         theme = self.request.cookies.get(THEME)
         notice = self.cookies.noticed(self.request.cookies.get(NOTICE))
         if notice is not None:
@@ -208,7 +210,7 @@ class Visit(Struct):
     def redirect(self, location: str, notice: str | None = None) -> Response:
         """To a page of ours, which says once what was done."""
         if notice is not None:
-            self.set_cookies.append((NOTICE, self.cookies.notice(notice[:MAX_NOTICE_CHARS]), NOTICE_S))
+            self.set_cookies.append((NOTICE, self.cookies.notice(notice[:MAX_NOTICE_CHARS]), _NOTICE_S))
         return RedirectResponse(location, status_code=303)
 
     def pass_on(self, *path: str, **query: Any) -> Response:
@@ -245,6 +247,9 @@ Value = TypeVar("Value")
 
 # --- asking /api/v1 ------------------------------------------------------------------------------------------------------
 
+MISTAKES = (400, 404, 409, 422)
+"""Answers to a filter or a form that its page shows beside it."""
+
 
 class Refused(Exception):
     """The API said no. `message` is for people; `param`: the name of what was wrong, where there is one."""
@@ -256,14 +261,25 @@ class Refused(Exception):
         self.param = param
 
 
-async def or_none(asked: Awaitable[Value]) -> Value | None:
-    """What a route says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away."""
+async def or_none(asked: Awaitable[Value], *of: int) -> Value | None:
+    """What a route says; None where there is nothing of the kind, or it cannot be rebuilt; not where the database is away.
+    `of`: of these statuses alone."""
     try:
         return await asked
     except Refused as refused:
-        if refused.status >= 500:
+        if refused.status >= 500 or (of and refused.status not in of):
             raise
         return None
+
+
+async def or_refused(asked: Awaitable[Value], otherwise: Value) -> tuple[Value, Refused | None]:
+    """What a route says; where it is one of `MISTAKES`, `otherwise` and why."""
+    try:
+        return await asked, None
+    except Refused as refused:
+        if refused.status not in MISTAKES:
+            raise
+        return otherwise, refused
 
 
 class ApiClient(Struct, frozen=True):
@@ -304,41 +320,60 @@ class ApiClient(Struct, frozen=True):
         except TypeError as error:  # a number without measure, half a character
             raise Refused(400, f"This cannot be sent: {error}.") from error
         headers = [] if body is None else [(b"content-type", b"application/json")]
-        requests: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
-        status, chunks = 500, list[bytes]()
-
-        async def receive() -> Message:
-            return requests.pop() if requests else {"type": "http.disconnect"}
-
-        async def send(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            elif message["type"] == "http.response.body":
-                chunks.append(message.get("body", b""))
-
-        await self.app(self._scope(method, path, query, headers), receive, send)
-        return status, b"".join(chunks)
+        status, _, told = await ask_within(self.app, self._scope(method, path, query, headers), content)
+        return status, told
 
     def _scope(
         self, method: str, path: tuple[str, ...], query: Mapping[str, Any], headers: list[tuple[bytes, bytes]]
-    ) -> dict[str, Any]:
+    ) -> Scope:
         given = {name: _said(value) for name, value in query.items() if value is not None and value != ""}
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "scheme": "http",
-            "method": method,
-            "path": "/".join((PREFIX, *path)),
-            "raw_path": "/".join((PREFIX, *(quote(each, safe="") for each in path))).encode(),
-            "root_path": "",
-            "query_string": urlencode(given, doseq=True).encode(),
-            "headers": [(b"host", b"mneme"), *headers],
-            "client": None,
-            "server": None,
-            PRINCIPAL: self.principal,
-        }
+        asked = "/".join((PREFIX, *path))
+        raw = "/".join((PREFIX, *(quote(each, safe="") for each in path)))
+        return scope_of(self.principal, method, asked, headers, raw, urlencode(given, doseq=True))
+
+
+def scope_of(
+    principal: Principal, method: str, path: str, headers: list[tuple[bytes, bytes]], raw: str = "", query: str = ""
+) -> Scope:
+    """A request of this server's own. `raw`: the path, quoted, where that is another."""
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": method,
+        "path": path,
+        "raw_path": (raw or path).encode(),
+        "root_path": "",
+        "query_string": query.encode(),
+        "headers": [(b"host", b"mneme"), *headers],
+        "client": None,
+        "server": None,
+        PRINCIPAL: principal,
+    }
+
+
+async def ask_within(app: ASGIApp, scope: Scope, body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+    """Status, headers and body of what an application of this server answers."""
+    started: dict[str, Any] = {}
+    parts: list[bytes] = []
+    pending = [body]
+    stays = asyncio.Event()
+
+    async def receive() -> Message:
+        if not pending:
+            await stays.wait()  # nobody goes away
+        return {"type": "http.request", "body": pending.pop(), "more_body": False}
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            started.update(message)
+        elif message["type"] == "http.response.body":
+            parts.append(message.get("body", b""))
+
+    await app(scope, receive, send)
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in started.get("headers", ())}
+    return started.get("status", 500), headers, b"".join(parts)
 
 
 def _refused(status: int, content: bytes) -> Refused:

@@ -1,6 +1,6 @@
 """Webhooks: others are told what becomes of memories and requests (docs/how-to/webhooks.md).
 
-Triggers write the outbox (`outbox`); the worker empties it (`delivery`).
+Triggers write the outbox; the worker empties it (`delivery`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,6 @@ class Webhooks(Feature):
         return webhook_ticks(queries)
 
     async def work(self, process: Process, stop: asyncio.Event) -> None:
-        """Tell others, until `stop`."""
         from app.features.webhooks.delivery import Deliverer, Outbox, WebhookSender
         from app.jobs.worker import PROBE_S, QueueDriver
 

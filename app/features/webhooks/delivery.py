@@ -1,5 +1,10 @@
-"""The outbox of webhooks: what waits to be told to whom. Triggers fill it (sql/schema/014_webhooks.sql), the worker
-empties it.
+"""Webhooks: what waits in the outbox is sent to whoever the settings name, at least once, signed by Standard Webhooks. Triggers
+fill it (sql/schema/014_webhooks.sql), the worker empties it.
+
+Each target has a loop of its own, and only so many requests at once: one that is slow holds back nobody else, and no job. A
+message is leased while it is sent; a worker that dies leaves it to another. What fails waits longer each time, and in the end
+is held as a dead letter of the queue. Targets come from the settings alone, and no redirect is followed
+(docs/explanation/security.md).
 """
 
 from __future__ import annotations
@@ -38,6 +43,10 @@ from app.tasks import FailOpen
 if TYPE_CHECKING:
     from app.jobs.worker import QueueDriver
 
+log = logging.getLogger(__name__)
+
+# --- the outbox ----------------------------------------------------------------------------------------------------------
+
 
 class WaitingMessage(Struct, frozen=True):
     """A message to one target. `attempts`: with the one that is about to be made; `text`: of the memory that it is about, where
@@ -56,6 +65,9 @@ class WaitingMessage(Struct, frozen=True):
     text: str | None
 
 
+_COLUMNS = [name for name in WaitingMessage.__struct_fields__ if name not in ("user", "data")]
+
+
 class TargetFigures(NamedTuple):
     """Of one target. `failed`: tries; `waiting`: messages, the first of them told of at `oldest`."""
 
@@ -68,8 +80,6 @@ class TargetFigures(NamedTuple):
 
 
 class Outbox:
-    """The worker's side."""
-
     def __init__(self, statements: QueueDriver, sql: Queries) -> None:
         self._statements = statements
         self._sql = sql
@@ -89,16 +99,7 @@ class Outbox:
         rows = await self._statements.fetch(self._sql["webhooks.claim"], target, limit, lease, text)
         return [
             WaitingMessage(
-                message_id=row["message_id"],
-                tenant=row["tenant"],
-                user_id=row["user_id"],
-                user=row["user_name"],
-                event=row["event"],
-                subject=row["subject"],
-                data=orjson.loads(row["data"]),
-                created_at=row["created_at"],
-                attempts=row["attempts"],
-                text=row["text"],
+                **{name: row[name] for name in _COLUMNS}, user=row["user_name"], data=orjson.loads(row["data"])
             )
             for row in rows
         ]
@@ -125,14 +126,11 @@ class Outbox:
 
 
 class WebhookFigures:
-    """How the outbox stands."""
-
     def __init__(self, pool: Pool, sql: Queries) -> None:
         self._pool = pool
         self._sql = sql
 
     async def figures(self) -> list[TargetFigures]:
-        """By target."""
         async with self._pool.acquire() as connection:
             return [TargetFigures(*row) for row in await connection.fetch(self._sql["webhooks.figures"])]
 
@@ -142,14 +140,13 @@ class WebhookFigures:
             return bool(await connection.fetchval(self._sql["webhooks.retry"], tenant, user, message, target))
 
 
-# --- What `mneme doctor` says of webhooks: each target, as its outbox stands.
+# --- `mneme doctor` ------------------------------------------------------------------------------------------------------
 
 LONG_WAIT = timedelta(hours=1)
 """A message that waits for so long has failed several times."""
 
 
 async def findings(settings: Settings, dsn: str | None) -> list[Finding]:
-    """See `Feature.findings`."""
     found = list(_sent_in_the_clear(settings))
     if dsn is not None:
         named = {each.name for each in settings.webhooks}
@@ -180,14 +177,7 @@ def _webhook(told: TargetFigures, named: Set[str]) -> Finding:
     return Finding("ok", f"{done}.")
 
 
-# --- Webhooks: what waits in the outbox is sent to whoever the settings name, at least once, signed by Standard Webhooks.
-#
-# Each target has a loop of its own, and only so many requests at once: one that is slow holds back nobody else, and no job. A
-# message is leased while it is sent; a worker that dies leaves it to another. What fails waits longer each time, and in the end
-# is held as a dead letter of the queue. Targets come from the settings alone, and no redirect is followed
-# (docs/explanation/security.md).
-
-log = logging.getLogger(__name__)
+# --- sending -------------------------------------------------------------------------------------------------------------
 
 ENTRYPOINT = "webhook"
 """Of dead letters in the queue; a job of it gives its message all tries again."""
@@ -260,8 +250,6 @@ Post = Callable[[WebhookTarget, Mapping[str, str], bytes], Awaitable[Failed | No
 
 
 class WebhookSender:
-    """Sends messages by HTTP."""
-
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._session = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=timeout_s),
@@ -289,8 +277,6 @@ class WebhookSender:
 
 
 class Deliverer:
-    """Empties the outbox."""
-
     def __init__(
         self,
         outbox: Outbox,
@@ -301,7 +287,6 @@ class Deliverer:
         attempts: int,
         summary_s: float,
         poll_s: float = POLL_S,
-        retries_s: Sequence[float] = RETRIES_S,
         open_s: float = OPEN_S,
     ) -> None:
         """`targets`: None leaves them to other workers. `attempts`: tries before a message is a dead letter. `summary_s`:
@@ -315,7 +300,6 @@ class Deliverer:
         self._attempts = attempts
         self._summary = timedelta(seconds=summary_s)
         self._poll_s = poll_s
-        self._retries_s = retries_s
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set. With an empty list of targets nobody is to be told any more."""
@@ -417,7 +401,7 @@ class Deliverer:
             )
 
     def _wait_s(self, attempts: int) -> float:
-        wait_s = self._retries_s[min(attempts, len(self._retries_s)) - 1]
+        wait_s = RETRIES_S[min(attempts, len(RETRIES_S)) - 1]
         return wait_s * random.uniform(1 - JITTER, 1 + JITTER)
 
 
@@ -438,7 +422,6 @@ def retrying(figures: WebhookFigures) -> Callable[[bytes], Awaitable[None]]:
 
 
 def webhook_ticks(sql: Queries) -> Sequence[Tick]:
-    """What is too old to be told."""
 
     async def prune(connection: Connection, now: datetime) -> int:
         pruned: int = await connection.fetchval(sql["webhooks.prune"], now - KEEP)

@@ -156,7 +156,7 @@ async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) ->
     place = account["items"]["id"].index(str(sought))
     assert account["items"]["legs"][place] & ENTITY_CHANNEL
     asked = SearchRequest(Scope(TENANT, ANA), question, told.stage.clock.now(), token_budget=8000)
-    found = await told.stage.recompiler()._compiler.search(
+    found = await told.stage.recompiler().compiler.search(
         replace(
             asked, inquiry=await told.business.knower(told.tasks).inquire(Who(TENANT, ANA), question, (), asked.now)
         )
@@ -174,7 +174,7 @@ async def test_what_does_not_matter_is_no_candidate_of_seed_001(told: Told) -> N
     faded, kept = await told.stage.remember("The kettle is blue", "The kettle is tall")
     await told.stage.admin.execute("UPDATE agent_data.memory_store SET importance = 0.09 WHERE memory_id = $1", faded)
     asked = SearchRequest(Scope(TENANT, ANA), "Which kettle?", told.stage.clock.now())
-    compiler = told.stage.recompiler()._compiler
+    compiler = told.stage.recompiler().compiler
 
     async def found(profile: ProfileName) -> set[UUID]:
         return {each.candidate.id for each in (await compiler.search(replace(asked, profile=profile))).items}
@@ -185,7 +185,7 @@ async def test_what_does_not_matter_is_no_candidate_of_seed_001(told: Told) -> N
 async def test_a_search_finds_what_is_tied_as_well(told: Told) -> None:
     leave = await told.tie("Their accountant is on leave in May")
     knower = told.business.knower(told.tasks)
-    compiler = told.stage.recompiler()._compiler
+    compiler = told.stage.recompiler().compiler
     asked = SearchRequest(Scope(TENANT, ANA), "Who does the books at Gai Media?", told.stage.clock.now())
     inquiry = await knower.inquire(Who(TENANT, ANA), asked.query, (), asked.now)
     found = await compiler.search(replace(asked, inquiry=inquiry))

@@ -47,7 +47,7 @@ def facts(pool: Pool) -> Facts:
 
 async def know(facts: Facts, key: str, value: Any, **more: Any) -> UUID:
     fact, _ = await facts.put(ids.LOCAL_TENANT, LOCAL, key, value, category=None, confidence=90, **more)
-    return fact.fact_id
+    return fact.id
 
 
 async def audit(world: World) -> dict[str, Any]:

@@ -139,7 +139,7 @@ async def test_a_branch_counts_what_it_shares(shop: Shop) -> None:
 async def test_a_preview_has_them(shop: Shop, pool: Pool) -> None:
     stage, tasks = shop.stage, Supervisor()
     recompiler = stage.recompiler()
-    preparer = Preparer(stage.store, recompiler._compiler, None, CardReader(shop.cards, tasks))
+    preparer = Preparer(stage.store, recompiler.compiler, None, CardReader(shop.cards, tasks))
     previewer = Previewer(preparer, Router.from_settings(stage.settings), stage.clock, "gpt-4o")
     messages = [*shop.transcript, user(ASKS)]
     seen = await previewer.preview(PreviewRequest(TENANT, UserRef(ANA, "local"), None, None, messages, None, None))

@@ -79,7 +79,7 @@ async def test_a_paged_session_with_memory_is_within_its_budget_and_compiled_aga
         today = await stage.again(answer, "today")
         assert len(json.loads(today.body)["messages"]) == len(json.loads(sent)["messages"])
     without = stage.recompiler()
-    without._addon = None
+    without.addon = None
     again = await without.run(TENANT, UUID(made[-1][0].headers["x-mneme-call-id"]), ANA, "as_of")
     assert not again.identical
     assert again.notes == ["What was shown shorter cannot be shown so again: there is no app.features.paging."]

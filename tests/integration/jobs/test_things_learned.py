@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from app.errors import BadBody
 from app.features.consolidation.jobs import Consolidator
-from app.features.consolidation.store import ConsolidationReads, ConsolidationStore
+from app.features.consolidation.store import ConsolidationStore
 from app.features.knowledge.jobs import LATER_S, CheckJob
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
@@ -524,7 +524,7 @@ async def test_a_profile_is_the_thing_s_and_ends_with_what_it_quotes(
     await know.check()
     talk = Talk()
     draw = Consolidator(
-        ConsolidationStore(pool, SQL), ConsolidationReads(pool, SQL), embedder=embedder, space=None,
+        ConsolidationStore(pool, SQL), embedder=embedder, space=None,
         count=lambda text: len(text.split()), clock=know.clock,
     )  # fmt: skip
     await draw.consolidate(orjson.dumps({"tenant": talk.tenant, "user": talk.user, "id": "one"}, default=str))

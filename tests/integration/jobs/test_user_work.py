@@ -12,7 +12,7 @@ import pytest
 
 from app.errors import BadBody, HelperError
 from app.features.consolidation.jobs import Consolidator
-from app.features.consolidation.store import ConsolidationReads, ConsolidationStore
+from app.features.consolidation.store import ConsolidationStore
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import NoEmbedder
 from app.store.learning import LearningStore
@@ -32,7 +32,6 @@ def count(text: str) -> int:
 def consolidator(pool: Pool, helper: Any = None) -> Consolidator:
     return Consolidator(
         ConsolidationStore(pool, SQL),
-        ConsolidationReads(pool, SQL),
         embedder=NoEmbedder(),
         space=None,
         count=count,

@@ -12,7 +12,7 @@ import orjson
 import pytest
 import respx
 
-from app.features.conflicts import ConflictFilter, ConflictStore, conflict_out
+from app.features.conflicts import ConflictStore, conflict_out
 from app.features.helper import HelperClient, extract_with_helper
 from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
@@ -106,7 +106,7 @@ async def adding(do: Learner, pool: Pool, talk: Talk, text: str) -> bytes:
 
 async def logged(pool: Pool) -> list[LoggedConflict]:
     store = ConflictStore(pool, SQL, FakeClock(NOW))
-    return await store.page(TENANT, ConflictFilter(), after=None, limit=10)
+    return await store.page(TENANT, after=None, limit=10)
 
 
 async def test_a_contradiction_in_unlike_words_is_open_until_the_user_has_spoken(

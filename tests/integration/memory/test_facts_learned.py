@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from app.features.facts import Fact, Facts
+from app.features.facts import FactOut, Facts
 from app.jobs.learn import Learner
 from app.memory.extract import rules
 from app.memory.extract_grammar import words
@@ -34,13 +34,13 @@ def store(pool: Pool, space: int) -> Memories:
     return Memories(pool, SQL, FakeClock(NOW), space=space)
 
 
-async def known(facts: Facts, talk: Talk) -> dict[str, Fact]:
+async def known(facts: Facts, talk: Talk) -> dict[str, FactOut]:
     rows = await facts.page(talk.tenant, talk.user, category=None, after=None, limit=100)
-    return {each.fact_key: each for each in rows}
+    return {each.key: each for each in rows}
 
 
 async def values(facts: Facts, talk: Talk) -> dict[str, Any]:
-    return {key: each.fact_value for key, each in (await known(facts, talk)).items()}
+    return {key: each.value for key, each in (await known(facts, talk)).items()}
 
 
 async def memory_of(admin: asyncpg.Connection[Any], text: str) -> UUID:
@@ -57,8 +57,8 @@ async def test_what_a_user_says_becomes_a_profile(learn: Learner, pool: Pool, fa
         "preference": {"diet": "vegetarian"},
     }
     lives = (await known(facts, talk))["lives_in"]
-    assert lives.confidence_score > 50
-    assert len(lives.source_memory_ids) == 1
+    assert lives.confidence > 50
+    assert len(lives.memories) == 1
     assert await facts.profile(OTHER_TENANT, talk.user) == {}
 
 
@@ -71,7 +71,7 @@ async def test_a_change_of_mind_changes_the_fact_and_its_history_tells(
 
     assert await values(facts, talk) == {"lives_in": "Porto"}
     told = await facts.history(TENANT, talk.user, "lives_in", category=None, after=0, limit=10)
-    assert [(each.event, each.fact_value) for each in told] == [("created", "Lisbon"), ("changed", "Porto")]
+    assert [(each.event, each.value) for each in told] == [("created", "Lisbon"), ("changed", "Porto")]
     assert {each.actor for each in told} == {"system"}
 
 
@@ -138,9 +138,9 @@ async def test_forgetting_one_of_two_that_say_so_leaves_the_fact(
         " FROM agent_data.memory_store WHERE memory_id = $1",
         first,
     )
-    assert len((await known(facts, talk))["lives_in"].source_memory_ids) == 2
+    assert len((await known(facts, talk))["lives_in"].memories) == 2
     await store.forget(TENANT, talk.user, first)
-    assert (await known(facts, talk))["lives_in"].source_memory_ids == [await memory_of(admin, "Home is Lisbon")]
+    assert (await known(facts, talk))["lives_in"].memories == [await memory_of(admin, "Home is Lisbon")]
     await store.forget(TENANT, talk.user, await memory_of(admin, "Home is Lisbon"))
     assert await known(facts, talk) == {}
 
@@ -195,7 +195,7 @@ async def test_a_deleted_fact_comes_back_only_when_it_is_said_again(
     facts = Facts(pool, SQL, clock)  # between what was said before, and what will be
     payload = await taught(learn, pool, talk, "I live in Lisbon")
     held = (await known(facts, talk))["lives_in"]
-    assert await facts.delete(TENANT, talk.user, held.fact_id)
+    assert await facts.delete(TENANT, talk.user, held.id)
     await admin.execute("DELETE FROM agent_data.job_effects")
     await learn.learn(payload)
     assert await known(facts, talk) == {}, "it was said before it was deleted"
@@ -237,7 +237,7 @@ async def test_saying_it_again_makes_it_surer_and_no_more(
     await admin.execute("UPDATE agent_data.user_facts SET confidence_score = 20")
     await taught(learn, pool, talk, "I live in Lisbon")
     fact = (await known(facts, talk))["lives_in"]
-    assert fact.confidence_score > 50
+    assert fact.confidence > 50
     assert fact.said_at > fact.first_mentioned
     told = await facts.history(TENANT, talk.user, "lives_in", category=None, after=0, limit=10)
     assert [each.event for each in told] == ["created", "rated"]

@@ -11,7 +11,7 @@ from app.context.request import CompileRequest
 from app.context.retrieve import Retriever, Scope
 from app.context.transcript import Transcript
 from app.features.consolidation.jobs import Consolidator
-from app.features.consolidation.store import ConsolidationReads, ConsolidationStore
+from app.features.consolidation.store import ConsolidationStore
 from app.jobs.learn import Learner, Notes
 from app.providers.embeddings import WordLlamaEmbedder
 from app.providers.models import ModelRegistry
@@ -42,7 +42,6 @@ async def test_a_topic_s_summary_is_in_a_prompt_that_asks_about_it_and_in_no_oth
         await learn.learn(talk.job(said))
     do = Consolidator(
         ConsolidationStore(pool, SQL, space=space),
-        ConsolidationReads(pool, SQL),
         embedder=words,
         space=space,
         count=count,

@@ -12,7 +12,7 @@ import pytest
 
 from app.features.spool import spool
 from app.features.spool.journal import CallBegin, KeptCall
-from app.features.spool.spool import SUFFIX, Journal, JournalEntry, abandoned
+from app.features.spool.spool import SUFFIX, Journal, JournalEntry, abandoned, calls_in
 
 USER = UUID(int=7)
 
@@ -38,7 +38,7 @@ def left_by_the_dead(folder: Path) -> list[KeptCall]:
     dead.mkdir(exist_ok=True)
     for each in segments(folder):
         (dead / each.name).write_bytes(each.read_bytes())
-    return [kept for each in abandoned(dead) for kept in each.unfinished()]
+    return [kept for each in abandoned(dead) for kept in calls_in(each) if not kept.done]
 
 
 def test_each_step_is_in_the_file_at_once(tmp_path: Path) -> None:
@@ -159,5 +159,5 @@ def test_an_empty_file_is_taken_away_when_it_is_old(tmp_path: Path) -> None:
         each.touch()
     os.utime(old, (1, 1))
     for left in abandoned(tmp_path):
-        left.remove()
+        left.unlink()
     assert segments(tmp_path) == [young]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.cards.store import MAX_CARD_BYTES, MAX_RESULT_CHARS, MAX_TAKEN, cards_of
+from app.api.common import MAX_CARD_BYTES
+from app.features.cards.store import MAX_RESULT_CHARS, MAX_TAKEN, cards_of
 from app.sources import CardTool
 from tests.support.tables import each_of
 

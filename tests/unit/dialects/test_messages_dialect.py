@@ -14,7 +14,7 @@ from app.dialects.splice import splice
 from app.dialects.sse import LastEventGuard, payloads
 from app.errors import BadRequest, NotFound, StoreUnavailable, TooLarge
 from app.features.messages import DIALECT as MESSAGES
-from app.features.messages import LAST, answer_of_json, elements_of, fold, messages_of
+from app.features.messages import LAST, elements_of, messages_of
 from tests.support.replies import CAPTURES
 from tests.support.tables import each_of
 
@@ -219,8 +219,8 @@ def body_of(case: str) -> bytes:
 
 
 def test_a_stream_of_a_real_server_is_put_together() -> None:
-    answer = fold(payloads(body_of("messages_stream")))
-    whole = answer_of_json(body_of("messages"))
+    answer = MESSAGES.fold(payloads(body_of("messages_stream")))
+    whole = MESSAGES.whole(body_of("messages"))
     assert whole is not None
     for each in (answer, whole):
         (choice,) = each.choices
@@ -257,12 +257,12 @@ STREAM = events(
 
 
 def test_an_answer_is_recognised_when_its_client_sends_it_back() -> None:
-    (choice,) = fold(STREAM).choices
+    (choice,) = MESSAGES.fold(STREAM).choices
     answered = {"role": "assistant", "content": choice.content, "tool_calls": choice.tool_calls}
     back = messages_of(assistant({"type": "thinking", "thinking": "hm", "signature": "s"}, TEXT, USE))
     assert Transcript.of([answered]).hashes == Transcript.of(back).hashes
     assert (choice.reasoning, choice.finish_reason) == ("hm", "tool_calls")
-    assert fold(STREAM).usage == {
+    assert MESSAGES.fold(STREAM).usage == {
         "prompt_tokens": 12,
         "completion_tokens": 3,
         "prompt_tokens_details": {"cached_tokens": 7},
@@ -270,27 +270,29 @@ def test_an_answer_is_recognised_when_its_client_sends_it_back() -> None:
 
 
 def test_a_stream_that_broke_off_is_what_came() -> None:
-    answer = fold(STREAM[:-3])
+    answer = MESSAGES.fold(STREAM[:-3])
     (choice,) = answer.choices
     assert (choice.content, choice.finish_reason, answer.done) == ("Which?", None, False)
     assert json.loads(choice.tool_calls[0]["function"]["arguments"]) == '{"b": 1,'
     assert (
-        fold(events({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})).error["message"]
+        MESSAGES.fold(events({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}})).error[
+            "message"
+        ]
         == "busy"
     )
-    assert fold([b"{", b"1"]).malformed == 2
+    assert MESSAGES.fold([b"{", b"1"]).malformed == 2
     odd = {"type": "message_start", "message": {"usage": [1]}}
     usage = {
         "type": "message_delta",
         "delta": {"stop_reason": "end_turn"},
         "usage": {"output_tokens": 3, "input_tokens": None},
     }
-    assert fold(events(odd, usage)).usage == {
+    assert MESSAGES.fold(events(odd, usage)).usage == {
         "prompt_tokens": 0, "completion_tokens": 3, "prompt_tokens_details": {"cached_tokens": None},
     }  # fmt: skip
-    assert (fold([*STREAM[:1], *events(usage)]).usage or {})["prompt_tokens"] == 12
-    assert answer_of_json(b"[]") is answer_of_json(b"{") is None
-    failed = answer_of_json(b'{"type": "error", "error": {"type": "x"}}')
+    assert (MESSAGES.fold([*STREAM[:1], *events(usage)]).usage or {})["prompt_tokens"] == 12
+    assert MESSAGES.whole(b"[]") is MESSAGES.whole(b"{") is None
+    failed = MESSAGES.whole(b'{"type": "error", "error": {"type": "x"}}')
     assert failed is not None
     assert (failed.choices, failed.error) == ([], {"type": "x"})
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dialects.sse import LastEventGuard, payloads
-from app.features.responses import LAST, answer_of_json, fold
+from app.features.responses import DIALECT, LAST
 from tests.support.replies import CAPTURES
 from tests.support.responses import called, event_bytes, events_of, response_of, said, thought
 from tests.support.tables import each_of
@@ -20,11 +20,11 @@ WHOLE = response_of({"model": "m", "input": "hi"}, ITEMS, "resp_1")
 
 
 def folded(events: list[bytes]) -> Any:
-    return fold(payloads(b"".join(events)))
+    return DIALECT.fold(payloads(b"".join(events)))
 
 
 def test_a_stream_is_what_the_body_would_have_been() -> None:
-    made, read = folded(events_of(WHOLE)), answer_of_json(json.dumps(WHOLE).encode())
+    made, read = folded(events_of(WHOLE)), DIALECT.whole(json.dumps(WHOLE).encode())
     assert read == made
     assert (made.id, made.model, made.created, made.done, made.error) == ("resp_1", "m", 1700000000, True, None)
     (choice,) = made.choices
@@ -79,7 +79,7 @@ def test_what_broke_off_is_there_as_far_as_it_came() -> None:
 )
 def test_how_an_answer_can_end(status: str, more: Any, reason: str | None, error: Any) -> None:
     response = response_of({}, [said("Half")], "r", status, **more)
-    for made in (folded(events_of(response)), answer_of_json(json.dumps(response).encode())):
+    for made in (folded(events_of(response)), DIALECT.whole(json.dumps(response).encode())):
         assert made is not None
         assert made.choices[0].finish_reason == reason
         assert made.error == error
@@ -98,7 +98,7 @@ def test_what_cannot_be_read_is_skipped() -> None:
     assert made.malformed == 2
     assert made.choices[0].content == "It is sunny."
     for body in (b"x", b"[]", b"{}"):
-        read = answer_of_json(body)
+        read = DIALECT.whole(body)
         assert read is None or read.choices == []
 
 
@@ -126,7 +126,7 @@ def captured(case: str) -> bytes:
 def test_streams_of_a_real_server(case: str, reason: str) -> None:
     """It says `response.completed` of what is not complete, too."""
     body = captured(case)
-    made = fold(payloads(body))
+    made = DIALECT.fold(payloads(body))
     assert made.choices[0].finish_reason == reason
     assert made.choices[0].content or made.choices[0].tool_calls[0]["function"]["name"] == "get_weather"
     assert made.usage is not None
@@ -136,11 +136,11 @@ def test_streams_of_a_real_server(case: str, reason: str) -> None:
 
 
 def test_bodies_of_a_real_server() -> None:
-    made = answer_of_json(captured("responses_tool"))
+    made = DIALECT.whole(captured("responses_tool"))
     assert made is not None
     call = {"name": "get_weather", "arguments": '{"city": "Paris", "days": 3}'}
     assert made.choices[0].tool_calls[0]["function"] == call
-    text = answer_of_json(captured("responses"))
+    text = DIALECT.whole(captured("responses"))
     assert text is not None
     assert text.choices[0].content == " workdb rourHfirst"
 

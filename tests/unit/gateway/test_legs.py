@@ -20,7 +20,7 @@ from app.features.paging.state import Paging, PagingPartRecord
 from app.features.paging.tool_loop import NOT_LOOKED_UP
 from app.features.paging.tools import LIMIT_REACHED, Names
 from app.features.spool.keeper import Revived, revive
-from app.features.spool.spool import AbandonedSegment
+from app.features.spool.spool import calls_in
 from app.gateway.identify import EarlierAnswer
 from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
@@ -555,7 +555,7 @@ async def test_a_process_that_is_killed_leaves_its_legs(tmp_path: Path, pager: S
         if b"so" not in b"".join(client.parts):
             return False
         for path in keeper.spool.running.glob("*.journal"):
-            left.extend(revive(each, 1 << 20, stage.journey.addon) for each in AbandonedSegment(path).unfinished())
+            left.extend(revive(each, 1 << 20, stage.journey.addon) for each in calls_in(path) if not each.done)
         return True
 
     await going(stage, client, look)

@@ -163,7 +163,7 @@ async def respond(**asked: Any) -> tuple[UpstreamResponse, bytes]:
 
 async def test_the_responses_api_says_it_too() -> None:
     response, data = await respond(instructions="Be kind.")
-    whole = responses.answer_of_json(data)
+    whole = responses.DIALECT.whole(data)
     assert whole is not None
     assert (response.status, whole.model, whole.choices[0].finish_reason) == (200, MODEL, "stop")
     assert "“suggest a restaurant”" in (whole.choices[0].content or "")
@@ -171,11 +171,11 @@ async def test_the_responses_api_says_it_too() -> None:
     assert whole.usage is not None
     assert whole.usage["prompt_tokens"] == words(BLOCK) + 5
     _, data = await respond(instructions="Be kind.", stream=True)
-    streamed = responses.fold(payloads(data))
+    streamed = responses.DIALECT.fold(payloads(data))
     assert streamed.choices == whole.choices
     assert data.split(b"\n\n")[-2].startswith(b"event: response.completed\n")
     _, data = await respond(max_output_tokens=1)
-    cut = responses.answer_of_json(data)
+    cut = responses.DIALECT.whole(data)
     assert cut is not None
     assert cut.choices[0].finish_reason == "length"
 

@@ -15,12 +15,12 @@ from app.features.consolidation.patterns import (
     MIN_REMOVED,
     SUMMARY_TOKENS,
     TARGET_RATIO,
-    CompactionMessage,
     choose,
     needs_compaction,
     ratio,
     summary_budget,
 )
+from app.features.consolidation.store import SessionMessage
 from app.store.consolidation import RESULT_CHARS, RecentMessage
 from tests.support.tables import each_of
 
@@ -79,14 +79,18 @@ def test_the_window_is_twenty_turns() -> None:
 # --- what a compaction takes out: whole turns, oldest first, never the first turn or the last four ---------------
 
 
-def session(turns: int, tokens: int = 100, *, compressed: int = 0, tools: bool = False) -> list[CompactionMessage]:
+def message(turn: int, role: str, tokens: int, *, compressed: bool) -> SessionMessage:
+    return SessionMessage(UUID(int=turn), turn, role, "", [], tokens, BEGAN, compressed, True)
+
+
+def session(turns: int, tokens: int = 100, *, compressed: int = 0, tools: bool = False) -> list[SessionMessage]:
     """Turns of a question, perhaps a tool call and its result, and an answer."""
-    found: list[CompactionMessage] = []
+    found: list[SessionMessage] = []
     roles = ["user", "assistant", "tool", "assistant"] if tools else ["user", "assistant"]
     for turn in range(turns):
         for role in roles:
             at = len(found) + 1
-            found.append(CompactionMessage(UUID(int=at), at, role, tokens, compressed=0 < turn <= compressed))
+            found.append(message(at, role, tokens, compressed=0 < turn <= compressed))
     return found
 
 
@@ -153,7 +157,7 @@ def test_the_budget_of_a_summary_keeps_the_ratio_above_its_bar() -> None:
     st.integers(0, 8000),
 )
 def test_whatever_a_session_looks_like(shape: list[tuple[str, int, bool]], target: int) -> None:
-    entries = [CompactionMessage(UUID(int=n + 1), n + 1, *each) for n, each in enumerate(shape)]
+    entries = [message(n + 1, role, tokens, compressed=done) for n, (role, tokens, done) in enumerate(shape)]
     window = choose(entries, target)
     if window is None:
         return

@@ -11,7 +11,8 @@ from opentelemetry.trace import StatusCode
 
 from app.errors import NotReady
 from app.features import load, tracing
-from app.features.tracing import Tracing, check_sdk, job_ids
+from app.features.tracing import Tracing, job_ids
+from app.optional import imported
 from app.settings import Settings
 from tests.support.tables import each_of
 
@@ -60,12 +61,11 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
 
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(name: str) -> None:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr("app.features.tracing.find_spec", nothing)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    monkeypatch.delitem(sys.modules, "app.features.tracing")
+    imported.cache_clear()
     with pytest.raises(NotReady, match=r"mneme-proxy\[otel\]"):
-        check_sdk()
+        load(Settings(otel="on"))
 
 
 async def test_variables_that_the_sdk_refuses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
