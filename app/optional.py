@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 
 from app.errors import NotReady
 
+FEATURES = Path(__file__).with_name("features")
+"""The folder that has them."""
+
 
 def is_there(name: str) -> bool:
-    """Whether a feature, or a module in it (`ui.site`), is installed. Not if only what Python compiled is left of it. It is not
-    loaded."""
-    try:
-        spec = find_spec(f"app.features.{name}")
-    except ModuleNotFoundError:
-        return False
-    return spec is not None and spec.origin is not None
+    """Whether a feature, or a module in it (`ui.site`), is installed; not if only what Python compiled is left of it. It is not
+    loaded, and neither is what all features have."""
+    module = FEATURES.joinpath(*name.split("."))
+    return module.with_suffix(".py").is_file() or (module / "__init__.py").is_file()
 
 
 @cache

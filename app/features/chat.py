@@ -426,7 +426,7 @@ class _Routes:
         self._wait_s = wait_s
         self._models: dict[tuple[UUID, bytes], tuple[str, float]] = {}
 
-    async def chat(self, scope: Admitted, request: Request, response: Response, body: ChatIn, wait: bool = True) -> Any:
+    async def chat(self, scope: Admitted, request: Request, response: Response, body: ChatIn) -> Any:
         """Answer a message, and say how: what of memory and of the business's own database was in the prompt, and what was
         learned. It is the call that /v1/chat/completions makes, under the same key, limits and switches."""
         began = time.perf_counter()

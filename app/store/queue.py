@@ -3,7 +3,7 @@
     queued ──picked by a worker──> running ──done──> gone
       ^                              │ │
       │<──failed, tries left, later──┘ └──failed for good──> dead (held) ──retry──> queued
-      │<──lease lost, or the worker stopped─┘                            └─discard─> gone
+      │<──lease lost, or the worker stopped─┘
 
 Its tables are pgqueuer's, in Mneme's schema; the worker's side (leases, heartbeats, retries) is `app/jobs/worker.py`. pgqueuer
 takes 0.1 s and 20 MB to import: only what installs its tables does, and the worker.
@@ -166,12 +166,7 @@ class Queue:
             async with self._pool.acquire() as connection:
                 return await connection.fetchval(self._sql["queue.retry"], job, tenant) is not None
         except UniqueViolationError:
-            raise Conflict("The same work is queued already; discard this dead letter.") from None
-
-    async def discard(self, job: int, tenant: UUID | None = None) -> bool:
-        """Throw a dead letter away; False when there is no such dead letter."""
-        async with self._pool.acquire() as connection:
-            return await connection.fetchval(self._sql["queue.discard"], job, tenant) is not None
+            raise Conflict("The same work is queued already: it runs first.") from None
 
 
 def _payload(raw: bytes | None) -> dict[str, Any]:

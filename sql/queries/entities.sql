@@ -5,12 +5,6 @@
 SELECT stage, mention, entity_id, entity_type, canonical_name, own, alias_source, confidence, use_count, last_used_at, similarity
 FROM agent_data.look_up_mentions($1, $2, $3, $4, $5)
 
--- name: any
--- Whether a tenant has any thing at all, of anybody: most have none, and then nothing is looked up.
-SELECT EXISTS (SELECT FROM agent_data.canonical_entities e
-               WHERE e.user_id = '00000000-0000-0000-0000-000000000000' AND e.tenant_id = $1)
-    OR EXISTS (SELECT FROM agent_data.canonical_entities e WHERE e.tenant_id = $1)
-
 -- name: put
 -- Things as their rows say now, by the whole tenant; one that is known gets its row's name and properties.
 INSERT INTO agent_data.canonical_entities AS e (

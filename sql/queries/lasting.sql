@@ -1,4 +1,4 @@
--- What of a session's objects becomes memory (app/features/paging/persistence_store.py).
+-- What of a session's objects becomes memory (app/features/paging/persistent_objects.py).
 
 -- name: session
 -- A session whose objects are looked through: as of when, up to when they were before, and its name.

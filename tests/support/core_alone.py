@@ -9,18 +9,16 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-from app.optional import imported
-
-KNOWN = "app.features"
+from app import optional
 
 
 class NoFeatures(MetaPathFinder):
-    """No folder of `app.features` is found."""
+    """No module of `app.features` is found."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname.startswith("app.features.") and fullname != KNOWN:
+        if fullname.startswith("app.features."):
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
         return None
 
@@ -28,6 +26,7 @@ class NoFeatures(MetaPathFinder):
 if __name__ == "__main__":
     for name in [each for each in sys.modules if each.startswith(("app.features.", "app.cli"))]:
         del sys.modules[name]
-    imported.cache_clear()
+    optional.imported.cache_clear()
+    optional.FEATURES = optional.FEATURES / "__none__"
     sys.meta_path.insert(0, NoFeatures())
     runpy.run_module("app.cli", run_name="__main__", alter_sys=True)

@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -159,7 +158,7 @@ def test_one_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_of_which_only_what_was_compiled_is_left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "left_over" / "__pycache__").mkdir(parents=True)
-    monkeypatch.setattr(app.features, "__path__", [*app.features.__path__, str(tmp_path)])
+    monkeypatch.setattr("app.optional.FEATURES", tmp_path)
     monkeypatch.setattr("app.features.FEATURES", {"left_over": "mcp"})
     assert list(load(Settings.model_construct(mcp="on", _fields_set=set()))) == []
     with pytest.raises(NotReady, match=r"MNEME_MCP: this installation has no app\.features\.left_over"):
@@ -174,16 +173,16 @@ def test_one_that_is_there_though_it_is_off(monkeypatch: pytest.MonkeyPatch) -> 
         load(Settings(paging="on"))
 
 
-def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_misses_something_is_no_missing_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("app.features.FEATURES", {"broken": "ui"})
 
     class Broken(ModuleType):
         def FEATURE(self, settings: Settings) -> Feature:  # noqa: N802 - a class, in a real one
             raise ModuleNotFoundError("No module named 'jinja2'", name="jinja2")
 
-    broken = Broken("app.features.broken")
-    broken.__spec__ = ModuleSpec("app.features.broken", None, origin=__file__)
-    monkeypatch.setitem(sys.modules, "app.features.broken", broken)
+    (tmp_path / "broken.py").touch()
+    monkeypatch.setattr("app.optional.FEATURES", tmp_path)
+    monkeypatch.setitem(sys.modules, "app.features.broken", Broken("app.features.broken"))
     with pytest.raises(ModuleNotFoundError, match="jinja2"):
         load(Settings.model_construct(ui="on", _fields_set=set()))
 

@@ -169,22 +169,10 @@ async def test_retry_beside_the_same_work_is_a_conflict(
         await queue.retry(number)
 
 
-async def test_discard(pool: Pool, queue: Queue, admin: asyncpg.Connection[Any]) -> None:
-    await put(pool, job(), job("b"))
-    number = await _kill(admin)
-    assert await queue.discard(number)
-    assert not await queue.discard(number)
-    assert await queue.counts() == Counts(1, 0, 0)
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer_log WHERE job_id = $1", number) == 0
-
-
-async def test_a_job_that_is_not_dead_is_neither_retried_nor_discarded(
-    pool: Pool, queue: Queue, admin: asyncpg.Connection[Any]
-) -> None:
+async def test_a_job_that_is_not_dead_is_not_retried(pool: Pool, queue: Queue, admin: asyncpg.Connection[Any]) -> None:
     await put(pool, job())
     number = await admin.fetchval("SELECT id FROM agent_data.pgqueuer")
     assert not await queue.retry(number)
-    assert not await queue.discard(number)
     assert (await queue.counts()).queued == 1
 
 
@@ -196,5 +184,4 @@ async def test_a_tenant_sees_only_its_own(pool: Pool, queue: Queue, admin: async
     assert await queue.counts(OTHER) == Counts(0, 0, 0)
     assert await queue.dead_letters(tenant=OTHER) == ([], None)
     assert not await queue.retry(number, OTHER)
-    assert not await queue.discard(number, OTHER)
     assert await queue.retry(number, TENANT)
