@@ -1,8 +1,8 @@
-"""What the core does without: features, each in a folder of its own.
+"""What the core does without: features, each a module or a folder of its own.
 
 A feature is a subclass of `Feature`, and overrides the hooks by which it takes part: those of the base do nothing. `load` makes
-those that the settings ask for; no feature knows another. The class stands in the folder's `__init__`, as `FEATURE`, and
-imports next to nothing: what a hook needs it imports itself.
+those that the settings ask for; no feature knows another. The class is `FEATURE` of the module, or of the folder's `__init__`,
+which imports next to nothing: what a hook needs it imports itself. What is routes and nothing else is in `ROUTES`.
 """
 
 from __future__ import annotations

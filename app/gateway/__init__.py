@@ -1,1 +1,1 @@
-"""The journey of one request."""
+"""One request, from the client to the upstream and back."""

@@ -1,1 +1,1 @@
-"""The back room: work that happens after the turn."""
+"""The worker: what is done after a turn, and again and again."""

@@ -1,1 +1,1 @@
-"""What we learn."""
+"""What is learned from what was said: extracted, compared, taken in."""

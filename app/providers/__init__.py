@@ -1,1 +1,1 @@
-"""What we call: tokenizers, embedders, the helper LLM."""
+"""What is called: tokenizers, embedders, the helper LLM."""

@@ -1,1 +1,1 @@
-"""What we keep: Postgres behind repositories."""
+"""Postgres: one module for each group of tables."""
