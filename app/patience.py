@@ -61,8 +61,8 @@ class Breaker:
     def failed(self, now: float) -> None:
         """A request failed. In an open breaker it is one that went before it opened, and says nothing new."""
         self._in_a_row += 1
-        closed_long_enough = self._again_at is None and 0 < self._failures <= self._in_a_row
-        if closed_long_enough or self._trying:
+        failed_too_often = self._again_at is None and 0 < self._failures <= self._in_a_row
+        if failed_too_often or self._trying:
             self._again_at = now + self._open_s
             self._trying = False
 
@@ -83,7 +83,7 @@ T = TypeVar("T")
 
 
 class Patience:
-    """Of one request."""
+    """How long one request still waits for the database."""
 
     def __init__(self, seconds: float, *, reading: bool = True) -> None:
         self._seconds: float | None = seconds

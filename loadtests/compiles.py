@@ -17,7 +17,7 @@ from app.context.retrieve import MOST_VECTORS
 from app.features.preview import Previewer, PreviewRequest
 from app.gateway.prepare import Prepared, Preparer
 from app.gateway.reconcile import Place
-from app.index.indexes import BESIDE, Indexes, IndexScope
+from app.index.indexes import OLDER_MESSAGES, Indexes, IndexScope
 from app.index.user_index import NEVER
 from app.server.core import Core
 from app.server.proxy import Proxy
@@ -140,7 +140,7 @@ class Compiles:
             took[False].append(1000 * (time.perf_counter() - began))
             nearest = set(ids_of(scan.places[np.argsort(-scan.sims, kind="stable")[:K]]))
             began = time.perf_counter()
-            rows = await store.beside(ids.LOCAL_TENANT, owner, whole.ask(None), vector, NEVER, BESIDE)
+            rows = await store.beside(ids.LOCAL_TENANT, owner, whole.ask(None), vector, NEVER, OLDER_MESSAGES)
             took[True].append(1000 * (time.perf_counter() - began))
             shares.append(len(nearest & {row.item.hex() for row in rows}) / max(1, len(nearest)))
             counts.append(len(rows))
@@ -149,7 +149,7 @@ class Compiles:
             "recall_least": min(shares),
             "rows": sum(counts) / len(counts),
             "rows_least": min(counts),
-            "asked": BESIDE,
+            "asked": OLDER_MESSAGES,
             "exact_ms": median(took[False]),
             "graph_ms": median(took[True]),
         }

@@ -37,7 +37,7 @@ from app.settings import Settings
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
 from app.store.indexed import IndexStore
-from app.store.pools import APP_ROLE, Elsewhere, PoolLimits, open_pools
+from app.store.pools import APP_ROLE, OtherServers, PoolLimits, open_pools
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
@@ -109,7 +109,7 @@ async def reading(cluster: Cluster, standbys: int, size: Size, embedder: Embedde
         dict.fromkeys(("write", "history", "memory", "background"), limits),
         statement_cache_size=256,
         role=APP_ROLE,
-        elsewhere=Elsewhere(dict.fromkeys(("history", "memory"), own), WAIT_S) if standbys else None,
+        elsewhere=OtherServers(dict.fromkeys(("history", "memory"), own), WAIT_S) if standbys else None,
     )
     told: Counter[str] = Counter()
     for reads in pools.replicas.values():

@@ -221,7 +221,7 @@ async def find_memory(memories: Memories, scope: CallerScope, text: str) -> tupl
     """User and id of the memory that `text` names. Raises NotFound, for another user's memory as well."""
     memory, named = ids.issued(text), scope.owner()
     if memory is not None:
-        # A memory without a route is still found by whoever says whose it is.
+        # Where no row says whose memory this is, the user whom the request names is tried.
         owner = await memories.owner(scope.tenant, memory) or named
         if owner is not None and named in (None, owner):
             return owner, memory

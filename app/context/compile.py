@@ -30,7 +30,17 @@ from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
 from app.context.inputs import Terms, keep, keep_notes
-from app.context.layout import Finds, Layout, Layouts, Live, Reading, Story, TokenFigures, tell_story, visible_from
+from app.context.layout import (
+    Finds,
+    Layout,
+    Layouts,
+    Live,
+    Reading,
+    SuppliedHistory,
+    TokenFigures,
+    supply_history,
+    visible_from,
+)
 from app.context.notes import NOTHING_SINCE, EndedSince, NoteLines, doubtful, habits_for, since_then
 from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
@@ -174,7 +184,7 @@ class Compiler:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = tell_story(request, figures, counter, self._layouts.budgets.turns)
+        story = supply_history(request, figures, counter, self._layouts.budgets.turns)
         profile, habits = self._profile(request.profile, asked), habits_for(request.standing, asked)
         return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
@@ -399,7 +409,9 @@ def _marks(items: Sequence[Candidate], asked: Asked, standing: Standing) -> Mark
     return Marks(sure, since, doubted=standing.doubted)
 
 
-def _summary(request: CompileRequest, story: Story, live: Live, room: int, counter: TokenCounter) -> str | None:
+def _summary(
+    request: CompileRequest, story: SuppliedHistory, live: Live, room: int, counter: TokenCounter
+) -> str | None:
     """The session's summary, where history was left out, it fits, and no earlier block has it."""
     if not request.summary or not story.cut:
         return None
@@ -445,7 +457,9 @@ def _block(text: str, chosen: _Chosen, said: NoteLines, full: Transcript, scale:
     )
 
 
-def _report(request: CompileRequest, figures: TokenFigures, story: Story, summary: str | None) -> dict[str, Any]:
+def _report(
+    request: CompileRequest, figures: TokenFigures, story: SuppliedHistory, summary: str | None
+) -> dict[str, Any]:
     """What became of the session's earlier messages. `source`: who sent them. Tokens are stored counts."""
     server = request.server_managed
     supplied = len(story.messages) - int(request.system_prompt is not None)

@@ -1,5 +1,5 @@
-"""What a prompt holds in any case: its figures, and what Mneme supplies of the session's earlier messages. Then the room of
-this turn's block: which blocks of earlier turns stay, what there is to say beside memories, and who gets how much.
+"""Divides the prompt: how many tokens the client's own messages, the session's history that Mneme supplies and this turn's
+memory block get; which blocks of earlier turns stay, and what there is to say beside memories.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TokenFigures(Struct, frozen=True):
         return {name: getattr(self, name) for name in names}
 
 
-class Story(Struct, frozen=True):
+class SuppliedHistory(Struct, frozen=True):
     """What is supplied of the session's earlier messages: the first `first` and those from `start` on. `transcript`: as the
     upstream will see it."""
 
@@ -84,10 +84,10 @@ class Story(Struct, frozen=True):
     cut: bool
 
 
-def tell_story(
+def supply_history(
     request: CompileRequest, figures: TokenFigures, counter: TokenCounter, turns: int | None = None
-) -> Story:
-    """Phase 2: the first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
+) -> SuppliedHistory:
+    """The first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
     them the session's own system prompt, where the client sent none. The last turns stay beyond the history's own budget, as
     long as they fit the prompt. `turns`: most turns beside the first; None: as many as fit."""
     lead, path = request.transcript.lead, request.path
@@ -116,10 +116,12 @@ def tell_story(
     if request.server_managed:
         kept_roles, hashes = [str(each.message.get("role")) for each in kept], [each.message_hash for each in kept]
         full = full.with_earlier(lead, kept_roles, hashes, request.start_chain, whole=not cut, systems=len(system))
-    return Story([*system, *messages], chosen.tokens, chosen.start, chosen.first, lead, full, bool(path) and cut)
+    return SuppliedHistory(
+        [*system, *messages], chosen.tokens, chosen.start, chosen.first, lead, full, bool(path) and cut
+    )
 
 
-def visible_from(request: CompileRequest, story: Story) -> int:
+def visible_from(request: CompileRequest, story: SuppliedHistory) -> int:
     """The turn from which on all of the session is in the prompt. What does not fit any more may be found again, and what
     was not even read, between the first turn and the rest."""
     path, start = request.path, story.start
@@ -203,13 +205,13 @@ class Reading(NamedTuple):
     asked: Asked
     profile: Profile
     figures: TokenFigures
-    story: Story
+    story: SuppliedHistory
     topics: MessageTopics
     habits: Habits
 
 
 class Finds(NamedTuple):
-    """What could be told; `reason`: what the search had to do without. `learned`: of the things that the question
+    """What the searches found; `reason`: what the search had to do without. `learned`: of the things that the question
     names. `cards`: None where none are asked for, or they were not read in time."""
 
     retrieved: Retrieved = Retrieved([], {})

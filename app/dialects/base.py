@@ -9,12 +9,12 @@ others; `dialects/__init__.py` knows which path speaks which.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct
 
 from app.context.transcript import SYSTEM_ROLES, Transcript
-from app.dialects.splice import Envelope, Insertion, replace_value
+from app.dialects.splice import Envelope, Insertion, replace_value, scan
 from app.dialects.sse import UpstreamAnswer
 from app.errors import MnemeError
 
@@ -42,7 +42,8 @@ class Canvas(Protocol):
     """Where the client's own bytes can be changed. `index`: of a message as the client sent it."""
 
     def insert(self, index: int, messages: Sequence[Mapping[str, Any]]) -> list[Insertion]:
-        """Put messages before the one at `index` (at the end, if there is none)."""
+        """Put messages before the one at `index` (at the end, if there is none): what Mneme supplies of the history, with
+        system messages. A dialect without a place for them puts them in as text."""
 
     def prepend(self, index: int, text: str) -> list[Insertion]:
         """Put `text` at the beginning of a message; nothing where it takes none."""
@@ -101,24 +102,23 @@ class ChatRequest(Struct, frozen=True):
 
 
 class Dialect(Protocol):
-    """One way of asking for an answer."""
+    """One way of asking for an answer. What has a value, or an answer, here is what most of them have."""
+
+    naming: ClassVar[frozenset[str]] = NAMING
+    """Fields of a body that may name its user or its session."""
+    x_api_key: ClassVar[bool] = False
+    """Whether the key of an upstream goes into `X-Api-Key`, too."""
 
     @property
     def name(self) -> DialectName: ...
 
-    @property
-    def naming(self) -> frozenset[str]:
-        """Fields of a body that may name its user or its session."""
-
-    @property
-    def x_api_key(self) -> bool:
-        """Whether the key of an upstream goes into `X-Api-Key`, too."""
-
     def session(self, document: Mapping[str, Any]) -> str | None:
         """What the body names as its conversation in the dialect's own words."""
+        return None
 
     def unfit(self, document: Mapping[str, Any]) -> str | None:
         """Why a request gets no memory though it could be read, as `x-mneme-reason` calls it."""
+        return None
 
     def read(self, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
         """A body that orjson has read as an object; None where it has no messages that Mneme understands."""
@@ -127,10 +127,13 @@ class Dialect(Protocol):
         """The messages alone."""
 
     def scan(self, body: bytes) -> Envelope | None:
-        """Where the elements of the request's array lie, for a capture."""
+        """Where the elements of the request's array lie, for a capture: of `messages`."""
+        return scan(body)
 
     def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """These elements."""
+        found: Sequence[Mapping[str, Any]] = document["messages"]
+        return found
 
     def schemas(self, document: Mapping[str, Any]) -> list[object]:
         """What stands in the prompt beside the messages."""
@@ -148,9 +151,11 @@ class Dialect(Protocol):
 
     def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
         """By which a later request names this answer as the one that it follows; None where none can."""
+        return None
 
     def refusal(self, error: MnemeError) -> dict[str, Any]:
         """An error of Mneme's own in the shape of this API, ready to be serialised."""
+        return error.body()
 
 
 def is_system(message: Mapping[str, Any]) -> bool:

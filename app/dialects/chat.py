@@ -8,27 +8,18 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from app.context.transcript import Transcript
-from app.dialects.base import NAMING, ChatRequest, positive
+from app.dialects.base import ChatRequest, Dialect, positive
 from app.dialects.splice import Envelope, Insertion, append_text, insert_messages, insert_text, scan
-from app.dialects.sse import EndGuard, UpstreamAnswer, answer_of_json, fold
-from app.errors import MnemeError
+from app.dialects.sse import EndGuard, answer_of_json, fold
 
 
-class ChatDialect:
+class ChatDialect(Dialect):
     """See `base.Dialect`."""
 
     name: Literal["chat"] = "chat"
-    naming = NAMING
-    x_api_key = False
     guard = EndGuard
     fold = staticmethod(fold)
     whole = staticmethod(answer_of_json)
-
-    def session(self, document: Mapping[str, Any]) -> str | None:
-        return None
-
-    def unfit(self, document: Mapping[str, Any]) -> str | None:
-        return None
 
     def read(self, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
         envelope = scan(body, document)
@@ -52,24 +43,11 @@ class ChatDialect:
         found = document["messages"]
         return found if isinstance(found, list) else None
 
-    def scan(self, body: bytes) -> Envelope | None:
-        return scan(body)
-
-    def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        found: Sequence[Mapping[str, Any]] = document["messages"]
-        return found
-
     def schemas(self, document: Mapping[str, Any]) -> list[object]:
         return [each for name in ("tools", "functions", "response_format") if (each := document.get(name))]
 
     def canvas(self, chat: ChatRequest) -> _Canvas:
         return _Canvas(chat.body, chat.envelope)
-
-    def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
-        return None
-
-    def refusal(self, error: MnemeError) -> dict[str, Any]:
-        return error.body()
 
 
 class _Canvas(Struct, frozen=True):

@@ -15,7 +15,6 @@ from app.errors import HelperError, NotReady
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
-    GUESSES,
     IMPORTANCE,
     PROVENANCE,
     MemoryCandidate,
@@ -31,7 +30,7 @@ from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
 from app.providers.helper import Helper, Shape, Words
 from app.settings import Settings
-from app.store.kinds import LearnedKind, StatedKind
+from app.store.kinds import GUESSED, LearnedKind, StatedKind
 
 if TYPE_CHECKING:
     pass
@@ -319,7 +318,7 @@ def checked(answer: Extracted, exchange: SourceExchange) -> list[MemoryCandidate
         if item.kind == "instruction" and not own_word(exchange.user_text):
             continue
         guess = item.hedged and not item.explicit
-        if guess and item.kind not in GUESSES:
+        if guess and item.kind not in GUESSED:
             continue
         candidate = _candidate(item, content, exchange.user_text[span[0] : span[1]], span)
         candidate = as_guess(candidate) if guess else candidate

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
 from app.context.transcript import Transcript
-from app.dialects.base import NAMING, ChatRequest, Guard, is_system, positive
+from app.dialects.base import ChatRequest, Dialect, Guard, is_system, positive
 from app.dialects.splice import (
     Envelope,
     Insertion,
@@ -323,18 +323,11 @@ def _conclude(answer: UpstreamAnswer, message: Mapping[str, Any]) -> None:
 # --- the dialect ---------------------------------------------------------------------------------------------------------
 
 
-class MessagesDialect:
+class MessagesDialect(Dialect):
     """See `base.Dialect`."""
 
     name: Literal["messages"] = "messages"
-    naming = NAMING
     x_api_key = True
-
-    def session(self, document: Mapping[str, Any]) -> str | None:
-        return None
-
-    def unfit(self, document: Mapping[str, Any]) -> str | None:
-        return None
 
     def read(self, body: bytes, document: Mapping[str, Any]) -> ChatRequest | None:
         envelope = scan(body, document)
@@ -360,13 +353,6 @@ class MessagesDialect:
         whole = isinstance(found, list) and all(isinstance(each, Mapping) for each in found)
         return _read(document)[0] if whole else None
 
-    def scan(self, body: bytes) -> Envelope | None:
-        return scan(body)
-
-    def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        found: Sequence[Mapping[str, Any]] = document["messages"]
-        return found
-
     def schemas(self, document: Mapping[str, Any]) -> list[object]:
         return [each for each in (document.get("tools"), _reminders(document)) if each]
 
@@ -386,9 +372,6 @@ class MessagesDialect:
         answer = UpstreamAnswer(done=True, error=document.get("error"))
         _conclude(answer, document)
         return answer
-
-    def mark(self, chat: ChatRequest, answer: UpstreamAnswer) -> bytes | None:
-        return None
 
     def refusal(self, error: MnemeError) -> dict[str, Any]:
         return {"type": "error", "error": {"type": error_type(error.status), "message": error.message}}

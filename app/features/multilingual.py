@@ -39,7 +39,7 @@ from app.memory.extract_clauses import masked
 from app.memory.extract_dates import FoundDate, find_date, time_rules, times_in
 from app.memory.extract_grammar import EDGES, capital, words
 from app.memory.secrets import looks_secret
-from app.store.kinds import LearnedKind
+from app.store.kinds import CORRECTED, LearnedKind
 
 # --- rules ---------------------------------------------------------------------------------------------------------------
 
@@ -412,7 +412,7 @@ def _filled(
     changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (
         single and clause.corrects
     )
-    kind: LearnedKind = "correction" if changed and gives.kind in ("fact", "preference") else gives.kind
+    kind: LearnedKind = "correction" if changed and gives.kind in CORRECTED else gives.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
     told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None
     return make_candidate(

@@ -1,5 +1,5 @@
 """Reads that a standby may answer (docs/how-to/scaling.md), if it has all that was acknowledged to the user before
-(sql/schema/017_replicas.sql). `app.store.workloads` finds this by its name.
+(sql/schema/017_replicas.sql). `app/store/pools.py` and `app/server/core.py` find this by its name.
 
 A read goes to a standby, and at the same time the primary is asked for the user's marks: which transactions wrote for him
 lately. The standby tells those that it has in the very snapshot that it read in. Where they are not the same, or the standby is

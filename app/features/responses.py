@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
 from app.context.transcript import SYSTEM_ROLES, Transcript, mark_of_answer
-from app.dialects.base import NAMING, ChatRequest, Guard, positive
+from app.dialects.base import NAMING, ChatRequest, Dialect, Guard, positive
 from app.dialects.splice import (
     ByteSpan,
     Envelope,
@@ -30,7 +30,6 @@ from app.dialects.splice import (
     scan,
 )
 from app.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer
-from app.errors import MnemeError
 from mneme_replay.paths import MASK
 
 # --- requests ------------------------------------------------------------------------------------------------------------
@@ -364,12 +363,11 @@ _OF_THE_INSTRUCTIONS = (0, 0)
 """The place of the message that `instructions` are: no item."""
 
 
-class ResponsesDialect:
+class ResponsesDialect(Dialect):
     """See `base.Dialect`."""
 
     name: Literal["responses"] = "responses"
     naming = NAMING | {"conversation"}
-    x_api_key = False
 
     def session(self, document: Mapping[str, Any]) -> str | None:
         """The upstream's conversation: by its id, or as `{"id": …}`."""
@@ -468,9 +466,6 @@ class ResponsesDialect:
         if answer.id is None or answer.id == MASK or chat.document.get("store") is False:
             return None
         return mark_of_answer(answer.id)
-
-    def refusal(self, error: MnemeError) -> dict[str, Any]:
-        return error.body()
 
     def _scan(self, body: bytes, document: Mapping[str, Any]) -> Envelope | None:
         return _scan_text(body) if isinstance(document.get("input"), str) else scan(body, document, "input")

@@ -41,8 +41,9 @@ class LegOf(Struct, frozen=True):
 
 
 class Admission(Struct):
-    """A call that its key's limits let in, and what it came to: is told of it as that is known. `slot`: what settles it; None:
-    the database was away, and nothing is to be settled. `headers`: what is told of what is left."""
+    """A call that its key's limits let in, and what it came to: filled in while the call runs, the one value here that changes.
+    `slot`: what settles it; None: the database was away, and nothing is to be settled. `headers`: what is told of what is left.
+    """
 
     headers: Headers
     slot: int | None

@@ -33,12 +33,15 @@ log = logging.getLogger("mneme.index")
 
 MOST_ITEMS = 100_000
 """Items of one user that are kept, unless a setting says otherwise: 45 MB, and ten milliseconds for each question."""
-BESIDE, BESIDE_S = 500, 0.02
-"""Of a user who has more: messages that the database is asked for beside the index, and seconds that it is waited for. It takes
-a few milliseconds; the default deadline is 50."""
-SAMPLED, SAMPLED_NEAREST = 100, 50
+OLDER_MESSAGES = 500
+"""Messages that the database is asked for beside the index, of a user who has more than an index holds."""
+OLDER_WAIT_S = 0.02
+"""Seconds that they are waited for. It takes a few milliseconds; the default deadline is 50."""
+SAMPLE_EVERY = 100
 """Of so many questions to the graph one is asked of all vectors, too, one at a time: it reads some 50 MB of a user who has
-100,000 of 256 dimensions. So many nearest are looked for, as seed 000 §6.4 has them."""
+100,000 of 256 dimensions."""
+SAMPLE_NEAREST = 50
+"""Nearest that are looked for there, as seed 000 §6.4 has them."""
 AT_ONCE_CHARS = 10_000
 """Characters of texts whose terms are made where requests are served (1.2 ms); of more in a thread."""
 AT_ONCE_ITEMS = 20_000
@@ -174,7 +177,7 @@ class Indexes:
 
     def __init__(
         self, store: IndexStore, tasks: Supervisor, *, space: int | None, dimensions: int, limit: int,
-        meter: Metrics | None = None, most: int = MOST_ITEMS, beside_s: float = BESIDE_S,
+        meter: Metrics | None = None, most: int = MOST_ITEMS, beside_s: float = OLDER_WAIT_S,
     ) -> None:  # fmt: skip
         """`space`: of the vectors, and their `dimensions`; `limit`: bytes of all indexes; `most`: items of one user;
         `beside_s`: how long the database is waited for that adds what is older."""
@@ -236,7 +239,7 @@ class Indexes:
         wanted = None if vector is None else np.asarray(vector, np.float32)
         length = 0.0 if wanted is None else float(np.linalg.norm(wanted))
         wanted = wanted / np.float32(length) if wanted is not None and length else None
-        # (Only of a user with more than an index holds, who is in the graph since he had half of that.)
+        # `since` is given only for a user with more items than an index holds; they entered the graph at half that number.
         if since is not None and wanted is not None and scope.only != MEMORY_KIND:
             own = await self._beside(tenant, user, own, wanted, since)
         coming = (self._current(tenant, each.space_id, shared_fresh.get(each.space_id)) for each in shared)
@@ -372,12 +375,12 @@ class Indexes:
         """With the nearest of the messages that are too old for the index; without, where they do not come in time."""
         try:
             async with asyncio.timeout(self._beside_s):
-                rows = await self._store.beside(tenant, user, self.ask(None), vector, since, BESIDE)
+                rows = await self._store.beside(tenant, user, self.ask(None), vector, since, OLDER_MESSAGES)
         except TimeoutError:
             self._told("beside_late")
             return index
         self._beside_asked += 1
-        if self._meter is not None and self._beside_asked % SAMPLED == 1 and not self._sampling:
+        if self._meter is not None and self._beside_asked % SAMPLE_EVERY == 1 and not self._sampling:
             self._sampling = True
             self._aside(self._sample(tenant, user, vector, since), "sample recall")
         decoded, made = _with_terms(rows)
@@ -388,7 +391,7 @@ class Indexes:
         """Hold the graph against the exact scan, beside the request that has gone on."""
         try:
             ask = self.ask(None)
-            recall = await self._store.recall(tenant, user, ask, vector, since, BESIDE, SAMPLED_NEAREST)
+            recall = await self._store.recall(tenant, user, ask, vector, since, OLDER_MESSAGES, SAMPLE_NEAREST)
             if recall is not None and self._meter is not None:
                 self._meter.graph_recall(recall)
         finally:

@@ -31,7 +31,7 @@ from app.clock import Clock
 from app.context.working import asks_to_go_on, working_of
 from app.errors import BadBody, Conflict
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
-from app.memory.claims import Note, Reply, Trust, may_answer, opposite, puts, reply_to
+from app.memory.claims import AskedMemory, Reply, Trust, may_answer, opposite, puts, reply_to
 from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
@@ -413,7 +413,7 @@ class ValidationAnswers(Struct, frozen=True):
             return []
         found: list[tuple[PendingValidation, ValidationAnswer]] = []
         for each in await self.validation.pending(tenant, user, session, asked.turn_index):
-            note = Note(each.content_text, each.object_value, each.predicate)
+            note = AskedMemory(each.content_text, each.object_value, each.predicate)
             reply = reply_to(note, asked.content) if puts(each.said, note) else None
             if reply is not None:
                 text = await self._text(reply, asked)

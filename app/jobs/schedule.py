@@ -1,5 +1,5 @@
-"""What has to be done again and again: partitions ahead of time, what expires, what is counted, what is purged; sweeps over
-everybody's memories; privacy.
+"""The worker's schedule: which tasks run how often, and the tasks themselves: partitions ahead of time, expiry, counts, purges,
+sweeps over memories, erasures that stopped half-way.
 
 Each task runs under a lock of its own, so that of several workers one runs it, at the cadence of the seed that asks for it.
 Every task can run at any time, any number of times: it changes what is due and nothing else (`mneme sweep NAME`). What a sweep
@@ -73,9 +73,10 @@ REMOVAL_EVERY = timedelta(days=1)
 _INDEX_EVERY = timedelta(minutes=5)
 """A change stays in the log for ten minutes; each question goes through what is there."""
 _MARKS_EVERY = timedelta(minutes=1)
-"""How long marks of writers stay: as many as one user makes in this time are compared with a standby's (`replicas`, a
-feature), and a standby that is later than this is not read from."""
-START = UUID(int=0)
+"""How often marks of writers are deleted, and so how long they stay: as many as one user makes in this time are compared with a
+standby's (`replicas`, a feature), and a standby that is later than this is not read from."""
+_FIRST_KEY = UUID(int=0)
+"""Before every key: where a walk over all memories begins."""
 
 Connection = asyncpg.Connection
 
@@ -286,8 +287,8 @@ def life_ticks(sql: Queries) -> Sequence[Tick]:
 
         async def work(connection: Connection, now: datetime) -> int:
             total = 0
-            user: UUID | None = START
-            memory: UUID | None = START
+            user: UUID | None = _FIRST_KEY
+            memory: UUID | None = _FIRST_KEY
             while user is not None:
                 row = await connection.fetchrow(sql[f"lifecycle.{name}"], now, BATCH, user, memory, timeout=STATEMENT_S)
                 assert row is not None, "a function has one row"
@@ -320,7 +321,7 @@ def index_ticks(sql: Queries) -> Sequence[Tick]:
 
 
 def mark_ticks(sql: Queries) -> Sequence[Tick]:
-    """What standbys are held against is taken away again, whether anybody reads from them or not."""
+    """Deletes old marks of writers, which a standby's are compared with, also where no standby is read."""
 
     async def work(connection: Connection, _: datetime) -> int:
         taken: int = await connection.fetchval(sql["replicas.take_marks"], timeout=STATEMENT_S)

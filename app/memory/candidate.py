@@ -18,7 +18,7 @@ from app.languages import LANGUAGES, Language, language
 from app.memory.extract_grammar import EDGES, capital, inner, words
 from app.memory.secrets import looks_secret
 from app.memory.text import normalise, slug
-from app.store.kinds import LearnedKind
+from app.store.kinds import GUESSED, LearnedKind
 
 
 class Provenance(IntEnum):
@@ -248,9 +248,6 @@ _GUESS_IMPORTANCE = 0.4
 MAX_WORDS, MAX_CHARS, MAX_HAN = 12, 100, 20
 """As long as a value of a fact may be (`features/multilingual`)."""
 
-GUESSES = frozenset({"fact", "preference", "event"})
-"""Kinds of statements of which there are guesses: an order is one, or is none."""
-
 _SAID = "{said}"
 _HAN = re.compile(r"[\u3400-\u9fff]")
 
@@ -306,7 +303,7 @@ def guess(body: str, spoken: Language, facts: Callable[[str], Iterable[MemoryCan
         between = "" if spoken.texts.get("spaces") == "no" else " "
         said = groups["v"] if groups.get("v") else f"{groups['a']}{between}{groups['b']}"
         # What orders something, or sets something right, is no guess.
-        stated = [each for each in facts(said) if each.kind in GUESSES and not each.ends]
+        stated = [each for each in facts(said) if each.kind in GUESSED and not each.ends]
         if stated:
             return [as_guess(replace(each, content=normalise(rule.label.format(said=each.content)))) for each in stated]
     return []

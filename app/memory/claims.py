@@ -405,7 +405,7 @@ _SORTS = (
 """What one word may take the place of another of its sort: a day, a month, a number."""
 
 
-class Note(Struct, frozen=True):
+class AskedMemory(Struct, frozen=True):
     """A memory that the user was asked about. `value`: the object of its triple, `predicate` that one's."""
 
     text: str
@@ -426,7 +426,7 @@ def may_answer(text: str) -> bool:
     return _verdict(text) is not None
 
 
-def puts(said: str, note: Note) -> bool:
+def puts(said: str, note: AskedMemory) -> bool:
     """Whether the assistant's last question is about this note, and asks for no leave: it names half of its words, by
     itself or, where it only asks whether the sentence before it is so, with that."""
     told = sentences(said)
@@ -441,7 +441,7 @@ def puts(said: str, note: Note) -> bool:
     return len(wanted & around) >= _NAMES_IT * len(wanted)
 
 
-def reply_to(note: Note, text: str) -> Reply | None:
+def reply_to(note: AskedMemory, text: str) -> Reply | None:
     """What the user's message says of the note; None: nothing that is clear."""
     verdict = _verdict(text)
     if verdict is None:
@@ -468,7 +468,7 @@ def _verdict(text: str) -> tuple[Literal["yes", "no"], str] | None:
     return None
 
 
-def _instead(note: Note, rest: str) -> tuple[str, str | None] | None:
+def _instead(note: AskedMemory, rest: str) -> tuple[str, str | None] | None:
     """The note as it is right, and its value, where the answer names a word that fits the place of one in the note."""
     said, *more = re.split(r"([.!?;,])", rest.strip(), maxsplit=1)
     right = _LATELY.sub("", _FILLER.sub("", said, count=1) if _FILLER.match(said) else said).strip()

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from app.memory.candidate import MemoryCandidate, Provenance, Triple
 from app.memory.claims import Trust, base_confidence, gained, predicate_type
 from app.memory.text import Gist, Rank, content_hash, gist, normalise, rank
-from app.store.kinds import BEHAVIOUR
+from app.store.kinds import BEHAVIOUR, DOUBTABLE, LEARNED
 from app.store.learning import MAX_SOURCES, KnownMemory, Member, MemoryRow, Reinforcement, SourceMessage, Superseded
 from app.store.records import Vector
 
@@ -161,7 +161,7 @@ class IngestItem(Struct):
     @property
     def guess(self) -> bool:
         """Whether it began as a guess, and nobody has vouched for it."""
-        return self.provenance == Provenance.SYSTEM_INFERRED and self.kind in _CLASSES and not self.validated
+        return self.provenance == Provenance.SYSTEM_INFERRED and self.kind in LEARNED and not self.validated
 
     @property
     def corrects(self) -> bool:
@@ -169,13 +169,9 @@ class IngestItem(Struct):
         return self.kind == "correction" or self.provenance == Provenance.CORRECTION
 
 
-_CLASSES = {"event": 1, "tool_outcome": 2, "fact": 0, "preference": 0, "instruction": 0, "correction": 0}
-"""What a chat can teach, by its class: memories of one class may say the same (`like`)."""
-
-
 def like(one: str, other: str) -> bool:
     """May memories of these two kinds say the same? What was learned never merges with what was drawn together."""
-    return one in _CLASSES and _CLASSES[one] == _CLASSES.get(other)
+    return one == other in LEARNED or {one, other} <= DOUBTABLE
 
 
 def shown(item: IngestItem) -> dict[str, Any]:

@@ -51,7 +51,7 @@ from app.memory.extract_grammar import (
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, same_claim
 from app.optional import imported
-from app.store.kinds import LearnedKind
+from app.store.kinds import CORRECTED, LearnedKind
 
 MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
@@ -263,7 +263,7 @@ def _filled(
     single = predicate in words("single_valued") or "{what}" in (rule.predicate or "")
     changed = rule.correction or bool(groups.get("changed")) or (single and _corrects(clause, text, rule))
     corrected = changed and (single or not rule.ends or not predicate or predicate.startswith("not_"))
-    kind: LearnedKind = "correction" if corrected and rule.kind in ("fact", "preference") else rule.kind
+    kind: LearnedKind = "correction" if corrected and rule.kind in CORRECTED else rule.kind
     # A correction takes the place of what the same subject and predicate said before: of one allergy, not of all.
     triple = None
     if predicate and (single or kind != "correction" or predicate.startswith("not_")):

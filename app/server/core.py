@@ -1,4 +1,4 @@
-"""What every process needs, opened in order and closed in the other one: pools, embedder, tokenizers, tasks; the database
+"""What every process needs, opened in order and closed in reverse: pools, embedder, tokenizers, tasks; the database
 brought up to date for it; and what learns from turns."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from app.settings import Settings
 from app.store import migrate
 from app.store.erasure import Erasures, own_connection
 from app.store.learning import LearningStore
-from app.store.pools import APP_ROLE, OWNER_ROLE, Elsewhere, PoolLimits, Pools, open_pools, reach
+from app.store.pools import APP_ROLE, OWNER_ROLE, OtherServers, PoolLimits, Pools, open_pools, reach
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
 from app.store.turns import TurnStore
@@ -206,7 +206,7 @@ async def open_core(
             pool_limits(settings, serving=serving),
             statement_cache_size=settings.statement_cache_size,
             role=APP_ROLE,
-            elsewhere=Elsewhere(settings.pool_urls, settings.replica_wait_ms / 1000),
+            elsewhere=OtherServers(settings.pool_urls, settings.replica_wait_ms / 1000),
             open_at_once=1 if there else 0,
         )
         stack.push_async_callback(pools.close)

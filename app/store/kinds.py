@@ -48,5 +48,10 @@ assert set(KINDS) == set(get_args(Kind))
 
 DOUBTABLE = frozenset[str](kind for kind, each in KINDS.items() if each.doubtable)
 STATED = frozenset[str](kind for kind, each in KINDS.items() if each.stated)
+LEARNED = frozenset[str](get_args(LearnedKind))
+GUESSED = STATED - {"correction"}
+"""Of which there are guesses ("I might move to Berlin"): an order is one, or is none."""
+CORRECTED = DOUBTABLE & GUESSED
+"""Which a later statement makes a correction."""
 BEHAVIOUR = frozenset[str](kind for kind, each in KINDS.items() if each.behaviour)
 SUMMARIES = frozenset[str](kind for kind, each in KINDS.items() if each.type == "summary")

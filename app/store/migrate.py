@@ -1,5 +1,5 @@
-"""The schema: `sql/schema/NNN_name.sql`, each applied once, in one transaction, in order. Those up to 018 are the baseline,
-by subject; changes come after it.
+"""The schema: `sql/schema/NNN_name.sql`, each applied once, in one transaction, in order. Those that there are
+now are the baseline, by subject; changes come after it.
 
 Files see the settings `mneme.hash_partitions` and `mneme.history_partitions`. A file that was applied never changes:
 its SHA-256 is kept. Many migrators may start at once; one works and the others find nothing left to do. They need a

@@ -734,7 +734,7 @@ async def _close(pools: Mapping[str, Pool], replicas: Mapping[str, Replicated]) 
     await asyncio.gather(*closing)
 
 
-class Elsewhere(Struct, frozen=True):
+class OtherServers(Struct, frozen=True):
     """Servers beside the primary. `urls`: by pool; those of `history` and `memory` name standbys, that of `background` leads to
     the primary. `wait_s`: longest that a standby is waited for."""
 
@@ -748,13 +748,13 @@ async def open_pools(
     *,
     statement_cache_size: int,
     role: str | None,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: OtherServers | None = None,
     open_at_once: int = 1,
 ) -> Pools:
     """A pool for each of POOL_NAMES that has limits; the others' work is done by `background`. Raises as `open_pool`; a standby
     that is not there keeps nobody from starting. `open_at_once`: connections of each that are opened now."""
     opened: dict[str, Pool] = {}
-    others = elsewhere or Elsewhere()
+    others = elsewhere or OtherServers()
 
     async def one(dsn: str, name: str, limit: PoolLimits, open_at_once: int) -> Pool:
         return await open_pool(

@@ -52,7 +52,7 @@ from app.gateway.prepare import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside
 from app.gateway.reconcile import Place, question_chain
 from app.languages import all_of, heard, language, language_of
 from app.memory.candidate import MemoryCandidate, SourceExchange, Triple
-from app.memory.claims import Note, reply_to
+from app.memory.claims import AskedMemory, reply_to
 from app.memory.commands import Command
 from app.memory.extract import extract
 from app.memory.text import content_hash, normalise, strip_injected
@@ -577,7 +577,7 @@ class Commander(Struct):
             if own is not None and own.triple is not None:
                 found.append((each, normalise(own.content), own.triple.value))
             elif asked is not None and quotes(each, asked.said, asked.answer):
-                reply = reply_to(Note(each.text, each.value, each.predicate), f"No, {right}")
+                reply = reply_to(AskedMemory(each.text, each.value, each.predicate), f"No, {right}")
                 if reply is not None and reply.text is not None:
                     found.append((each, normalise(reply.text), reply.value))
         found = [each for each in found if not self.unwelcome(each[1])]

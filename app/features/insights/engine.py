@@ -1,5 +1,5 @@
-"""Insights: what two periods' figures come to, in words; the table that keeps what is asked; the SELECT that asks a domain; and
-the job that writes the answer as a memory, in the place of what it said before."""
+"""Insights: the sentence that two periods' figures become, the table of definitions, the query that each one runs, and the job
+that stores the sentence as a memory, in the place of what it said before."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from app.index.indexes import SAMPLED_NEAREST, Indexes, IndexScope
+from app.index.indexes import SAMPLE_NEAREST, Indexes, IndexScope
 from app.store.item_columns import ids_of
 from app.store.pools import Pool, halfvec, set_codecs
 from tests.support.indexes import indexes_of
@@ -110,14 +110,14 @@ class Told:
 
 async def test_recall_is_sampled_beside_questions(teller: Teller, pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first question and, here, every third after; what the graph does not hold any more is missed, and told."""
-    monkeypatch.setattr("app.index.indexes.SAMPLED", every := 3)
+    monkeypatch.setattr("app.index.indexes.SAMPLE_EVERY", every := 3)
     space, told = await with_very_many(teller), Told()
     asked = indexes_of(pool, DIMENSIONS, space, limit=10**8, most=KEPT, beside_s=5, meter=told)
     for vector in vectors(every + 1, 2):
         await asked.scan(TENANT, ANA, "", vector, IndexScope(), vectors=10, texts=0)
     await until(lambda: len(told.recalls) == 2)
     assert min(told.recalls) >= LEAST_RECALL
-    monkeypatch.setattr("app.index.indexes.BESIDE", SAMPLED_NEAREST // 2)
+    monkeypatch.setattr("app.index.indexes.OLDER_MESSAGES", SAMPLE_NEAREST // 2)
     poor = indexes_of(pool, DIMENSIONS, space, limit=10**8, most=KEPT, beside_s=5, meter=told)
     await poor.scan(TENANT, ANA, "", vectors(1, 4)[0], IndexScope(), vectors=10, texts=0)
     await until(lambda: len(told.recalls) == 3)

@@ -26,7 +26,7 @@ from app.store.indexed import IndexStore
 from app.store.item_columns import NO_PLACES
 from app.store.memories import Memories, MemoryChange, MemoryText, NewMemory
 from app.store.migrate import migrate
-from app.store.pools import Elsewhere, PoolLimits, Pools, open_pools
+from app.store.pools import OtherServers, PoolLimits, Pools, open_pools
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from app.store.tenancy import UserRef
@@ -90,7 +90,7 @@ async def scene(migrated: Cluster) -> AsyncIterator[Scene]:
         dict.fromkeys(("write", "history", "memory", "background"), limits),
         statement_cache_size=100,
         role="mneme_app",
-        elsewhere=Elsewhere(dict.fromkeys(("history", "memory"), migrated.standbys_dsn), PATIENT_S),
+        elsewhere=OtherServers(dict.fromkeys(("history", "memory"), migrated.standbys_dsn), PATIENT_S),
     )
     told = Counter[str]()
     for reads in pools.replicas.values():

@@ -12,7 +12,7 @@ import pytest
 
 from app.features.replicas import begin_marking, servers_of
 from app.store.migrate import migrate
-from app.store.pools import Elsewhere, PoolLimits, open_pools
+from app.store.pools import OtherServers, PoolLimits, open_pools
 from app.store.queries import Queries
 from app.store.queue import install_queue
 from tests.support.database import MEMORY, PARTITIONS, connected
@@ -55,7 +55,7 @@ async def results(primary: Node, standby: Node, who: UUID) -> Counter[str]:
     """Of one read of this user's."""
     told = Counter[str]()
     limits = dict.fromkeys(("memory", "background"), PoolLimits(2, 10_000, 10_000))
-    elsewhere = Elsewhere({"memory": login([standby.port])}, wait_s=10.0)
+    elsewhere = OtherServers({"memory": login([standby.port])}, wait_s=10.0)
     pools = await open_pools(
         primary.dsn, limits, statement_cache_size=100, role="mneme_app", elsewhere=elsewhere
     )  # fmt: skip

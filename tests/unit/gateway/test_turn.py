@@ -1,4 +1,4 @@
-"""The pipeline at its api: what goes out, what comes back, and what is recorded, whatever fails on the way."""
+"""The pipeline from outside: what goes out, what comes back, and what is recorded, whatever fails on the way."""
 
 from __future__ import annotations
 

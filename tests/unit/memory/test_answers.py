@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from app.memory.claims import Note, Reply, may_answer, puts, reply_to
+from app.memory.claims import AskedMemory, Reply, may_answer, puts, reply_to
 from tests.support.tables import each_of
 
-FRIDAYS = Note("Prefers Friday deliveries", "Friday deliveries", "prefers")
-LISBON = Note("Lives in Lisbon", "Lisbon", "lives_in")
+FRIDAYS = AskedMemory("Prefers Friday deliveries", "Friday deliveries", "prefers")
+LISBON = AskedMemory("Lives in Lisbon", "Lisbon", "lives_in")
 
 
 @each_of(
@@ -72,9 +72,9 @@ def test_no(text: str, expected: Reply) -> None:
         (LISBON, "No, Porto now", Reply("no", "Lives in Porto", "Porto")),
         (LISBON, "No, I live in Porto now", Reply("no")),  # a statement of its own: learned as one
         (LISBON, "No, 5 of them", Reply("no")),
-        (Note("Has 3 employees", None, None), "No, 5 now", Reply("no", "Has 5 employees", None)),
-        (Note("Meets every 3 to 4 weeks"), "No, 5", Reply("no")),  # which of the two?
-        (Note("Likes tea", "tea", "likes"), "No, coffee", Reply("no")),  # of several: it may be one more
+        (AskedMemory("Has 3 employees", None, None), "No, 5 now", Reply("no", "Has 5 employees", None)),
+        (AskedMemory("Meets every 3 to 4 weeks"), "No, 5", Reply("no")),  # which of the two?
+        (AskedMemory("Likes tea", "tea", "likes"), "No, coffee", Reply("no")),  # of several: it may be one more
         (LISBON, "No, porto now", Reply("no", "Lives in porto", "porto")),
         # What goes on with something else names no value.
         (LISBON, "No, what is the weather?", Reply("no")),
@@ -82,10 +82,10 @@ def test_no(text: str, expected: Reply) -> None:
         (LISBON, "No, Send it to Porto", Reply("no")),
         (LISBON, "No, Porto?", Reply("no")),
         (LISBON, "No, hang on a second", Reply("no")),
-        (Note("Closes on Fridays"), "No, Thursday", Reply("no", "Closes on Thursdays", None)),
+        (AskedMemory("Closes on Fridays"), "No, Thursday", Reply("no", "Closes on Thursdays", None)),
     ],
 )
-def test_what_is_right_instead(note: Note, text: str, expected: Reply) -> None:
+def test_what_is_right_instead(note: AskedMemory, text: str, expected: Reply) -> None:
     assert reply_to(note, text) == expected
 
 
