@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -16,8 +17,9 @@ FEATURES = Path(__file__).with_name("features")
 def is_there(name: str) -> bool:
     """Whether a feature, or a module in it (`ui.site`), is installed; not if only what Python compiled is left of it. It is not
     loaded, and neither is what all features have."""
-    module = FEATURES.joinpath(*name.split("."))
-    return module.with_suffix(".py").is_file() or (module / "__init__.py").is_file()
+    *folders, last = name.split(".")
+    spec = PathFinder.find_spec(last, [str(FEATURES.joinpath(*folders))])
+    return spec is not None and spec.origin is not None
 
 
 @cache

@@ -184,6 +184,7 @@ def _sync(folder: Path) -> None:
 
 
 # --- months --------------------------------------------------------------------------------------------------------------
+
 Connection = asyncpg.Connection
 
 TABLE = "conversation_history"

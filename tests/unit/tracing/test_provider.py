@@ -10,9 +10,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from app.errors import NotReady
-from app.features import load, tracing
-from app.features.tracing import Tracing, job_ids
-from app.optional import imported
+from app.features import load
+from app.features.tracing import provider
+from app.features.tracing.provider import Tracing, job_ids
 from app.settings import Settings
 from tests.support.tables import each_of
 
@@ -61,11 +61,13 @@ def test_nothing_is_imported_before_it_is_asked_for() -> None:
 
 
 def test_without_the_sdk_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
-    monkeypatch.delitem(sys.modules, "app.features.tracing")
-    imported.cache_clear()
+    def nothing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr("app.features.tracing.find_spec", nothing)
+    loaded = load(Settings(otel="on"))  # a command that traces nothing goes on
     with pytest.raises(NotReady, match=r"mneme-proxy\[otel\]"):
-        load(Settings(otel="on"))
+        dict(loaded)["tracing"].check()
 
 
 async def test_variables_that_the_sdk_refuses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,8 +85,8 @@ async def test_the_end_waits_no_longer_than_its_bound(monkeypatch: pytest.Monkey
         def shutdown(self) -> None:
             asyncio.run_coroutine_threadsafe(over.wait(), loop).result()
 
-    monkeypatch.setattr(tracing, "FLUSH_S", 0.05)
+    monkeypatch.setattr(provider, "FLUSH_S", 0.05)
     begun = time.monotonic()
-    await tracing._shut_down(Hanging(shutdown_on_exit=False))
+    await provider._shut_down(Hanging(shutdown_on_exit=False))
     assert time.monotonic() - begun < 5
     over.set()

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import Tracer, set_span_in_context
 from prometheus_client import CollectorRegistry
 
-from app.features.tracing import STAGES, Stage, TracedGateway, TracingMetrics, carried, nested
+from app.features.tracing.provider import STAGES, Stage, TracedGateway, TracingMetrics, carried, nested
 from app.gateway.relay import Message
 
 

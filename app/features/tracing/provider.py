@@ -1,5 +1,4 @@
-"""OpenTelemetry traces of requests and jobs, as an option (docs/how-to/tracing.md). Loaded only where it is switched on: where
-nothing traces, nothing is wrapped.
+"""What is wrapped to be traced, and where spans go.
 
 Where spans go, which are kept and how many wait is said by OpenTelemetry's own variables. The SDK's queue is bounded and its
 exporter has a thread of its own: what it cannot send is lost, and no request waits for it.
@@ -23,12 +22,21 @@ from uuid import uuid4
 import orjson
 from msgspec import Struct
 from msgspec.structs import replace
+from opentelemetry.context import Context
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.environment_variables import OTEL_RESOURCE_ATTRIBUTES
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
 from prometheus_client import CollectorRegistry
 
 from app.capture.facts import CallFacts, Outcome
 from app.dialects import dialect_of
 from app.errors import NotReady
-from app.features import Around, Feature
+from app.features import Around
 from app.gateway.call import Incoming, Parsed, Recorded, Remembered, nobody
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal
@@ -36,19 +44,6 @@ from app.gateway.relay import Message, Receive, Send
 from app.gateway.turn import OBSERVER, Application, Authenticator
 from app.gateway.upstream import Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import Metrics
-
-try:
-    from opentelemetry.context import Context
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.environment_variables import OTEL_RESOURCE_ATTRIBUTES
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
-    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-    from opentelemetry.util.types import AttributeValue
-except ModuleNotFoundError as error:  # the SDK is an extra
-    raise NotReady("MNEME_OTEL=on needs OpenTelemetry: pip install 'mneme-proxy[otel]'.") from error
 
 log = logging.getLogger("mneme.tracing")
 
@@ -467,7 +462,7 @@ def job_ids(payload: bytes) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
+async def open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
     """Trace until the context ends; then what waits is sent, within FLUSH_S.
 
     Raises NotReady where the SDK refuses its variables.
@@ -507,20 +502,3 @@ async def _shut_down(provider: TracerProvider) -> None:
             await done.wait()
     except TimeoutError:
         log.warning("the last spans could not be sent", extra={"waited_s": FLUSH_S})
-
-
-class TracingFeature(Feature):
-    """Wraps what stands at the edges of the pipeline, which itself has no line about it."""
-
-    _tracing: Tracing
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        async with _open_tracing(users=self.settings.otel_users == "on") as self._tracing:
-            yield
-
-    def around(self) -> Tracing:
-        return self._tracing
-
-
-FEATURE = TracingFeature
