@@ -17,9 +17,9 @@ import click
 import orjson
 from rich.table import Table
 
-from app.dialects.sse import EndGuard
 from app.features.paging.stream import PhantomStream
 from app.features.paging.tools import Names
+from app.gateway.dialects.sse import EndGuard
 from app.gateway.relay import Tape
 from loadtests.terminal import console
 

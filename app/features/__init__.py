@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -314,8 +315,8 @@ class Features:
     def routes(self, process: Process, settings: Settings, gate: Gate) -> list[APIRouter]:
         """The routes of all under /api/v1, each made by `gate.router`."""
         made = self.all(lambda each: each.routes(process, gate))
-        for module in map(imported, self._routes):
-            made += module.routes(process, settings, gate) if module is not None else ()
+        for name in self._routes:
+            made += import_module(f"app.features.{name}").routes(process, settings, gate)
         return made
 
     def only(self, hook: Callable[[Feature], T | None]) -> T | None:

@@ -1,5 +1,5 @@
-"""The dialect of `/v1/messages` (Anthropic's), which `app.dialects` finds by its name: `system` beside `messages` of content
-blocks; a stream of named events.
+"""The dialect of `/v1/messages` (Anthropic's), which `app.gateway.dialects` finds by its name: `system` beside `messages` of
+content blocks; a stream of named events.
 
 A result of a tool is a block of the user's message there, and a message of its own here; so one element may be several
 messages. Where text is put before a user's words, results stay in front: the API wants them first. Memory puts nothing into
@@ -18,8 +18,9 @@ from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
 from app.context.transcript import Transcript
-from app.dialects.base import ChatRequest, Dialect, Guard, is_system, positive
-from app.dialects.splice import (
+from app.errors import MnemeError
+from app.gateway.dialects.base import ChatRequest, Dialect, Guard, is_system, positive
+from app.gateway.dialects.splice import (
     Envelope,
     Insertion,
     append_text,
@@ -31,8 +32,7 @@ from app.dialects.splice import (
     parse_object,
     scan,
 )
-from app.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer
-from app.errors import MnemeError
+from app.gateway.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer
 
 LAST = LastEvents(("message_stop",))
 """The events that end a stream, beside `error`."""

@@ -17,10 +17,10 @@ from app.clock import Clock
 from app.context.audit import expand, fill
 from app.context.candidates import Candidate
 from app.context.score import ProfileName
-from app.dialects.chat import CHAT
-from app.dialects.splice import dump
 from app.errors import BadBody
 from app.features import Process
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import dump
 from app.gateway.identify import Identity, Switches, priced
 from app.gateway.prepare import Preparer
 from app.gateway.upstream import Router

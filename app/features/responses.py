@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
 from app.context.transcript import SYSTEM_ROLES, Transcript, mark_of_answer
-from app.dialects.base import NAMING, ChatRequest, Dialect, Guard, positive
-from app.dialects.splice import (
+from app.gateway.dialects.base import NAMING, ChatRequest, Dialect, Guard, positive
+from app.gateway.dialects.splice import (
     ByteSpan,
     Envelope,
     Insertion,
@@ -29,7 +29,7 @@ from app.dialects.splice import (
     parse_object,
     scan,
 )
-from app.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer
+from app.gateway.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer
 from mneme_replay.paths import MASK
 
 # --- requests ------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,8 @@ import orjson
 
 from app.clock import Clock
 from app.context.assemble import ABOUT, NOTE, TAG, WISHES
-from app.dialects import dialect_of
-from app.dialects.base import Dialect
+from app.gateway.dialects import dialect_of
+from app.gateway.dialects.base import Dialect
 from app.gateway.headers import Headers
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
 

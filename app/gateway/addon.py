@@ -14,8 +14,8 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.capture.facts import Leg
-from app.dialects.base import ChatRequest
-from app.dialects.splice import Insertion
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import Insertion
 from app.gateway.headers import Redactor
 from app.gateway.relay import Ending
 from app.store.records import PartRecord

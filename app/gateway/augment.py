@@ -12,11 +12,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.context.resolution import Inquiry
-from app.dialects.base import ChatRequest
-from app.dialects.splice import with_value
 from app.errors import MnemeError, StoreUnavailable, Unavailable
 from app.gateway.addon import Addon, CallPart
 from app.gateway.call import Forwarded, Keeper, Parsed, Remembered, aliased, grown
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import with_value
 from app.gateway.identify import EarlierAnswer, Identity, priced
 from app.gateway.prepare import FAILED, NOTHING_TOLD, Obeyed, Obeys, Prepared, Preparer, explaining, ordered, unwoven
 from app.gateway.reconcile import Place, nowhere

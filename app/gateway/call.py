@@ -19,10 +19,10 @@ from uuid import UUID
 from msgspec import Struct
 
 from app.capture.facts import CallFacts, Leg
-from app.dialects.base import ChatRequest, Dialect, DialectName, renamed
-from app.dialects.splice import splice, with_value
 from app.errors import Forbidden, SpoolUnavailable, StoreUnavailable
 from app.gateway.addon import Addon, CallPart, Joint
+from app.gateway.dialects.base import ChatRequest, Dialect, DialectName, renamed
+from app.gateway.dialects.splice import splice, with_value
 from app.gateway.headers import Headers, Redactor
 from app.gateway.identify import EarlierAnswer, Identity, Principal, Switches
 from app.gateway.prepare import NOTHING_TOLD, Obeyed, Prepared

@@ -20,10 +20,10 @@ from app.capture.facts import AnsweredChoice, CallFacts, Exchange, NewTurnMessag
 from app.capture.record import Recorder
 from app.clock import Clock
 from app.context.transcript import canonical, chain, message_hash
-from app.dialects.base import ChatRequest, is_system, leading
-from app.dialects.sse import Choice, UpstreamAnswer, payloads
 from app.errors import MnemeError, StoreUnavailable
 from app.gateway.call import Forwarded, Keeper, Recorded, grown
+from app.gateway.dialects.base import ChatRequest, is_system, leading
+from app.gateway.dialects.sse import Choice, UpstreamAnswer, payloads
 from app.gateway.headers import Redactor
 from app.gateway.identify import repeat_key
 from app.gateway.prepare import Preparer, private_from, without_orders

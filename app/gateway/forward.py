@@ -20,12 +20,12 @@ from msgspec.structs import replace
 
 from app.capture.record import keyless
 from app.clock import Clock
-from app.dialects import api_of
-from app.dialects.splice import with_value
 from app.errors import UpstreamError, UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
 from app.gateway.addon import CallPart
 from app.gateway.augment import Augmenter
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
+from app.gateway.dialects import api_of
+from app.gateway.dialects.splice import with_value
 from app.gateway.finalize import Finalizer
 from app.gateway.headers import Headers, find, request_headers
 from app.gateway.prepare import explaining, unwoven

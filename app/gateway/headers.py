@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 
 from app.capture.record import parse_path, without
-from app.dialects.splice import Insertion, entries, splice
-from app.dialects.sse import DONE, EventParser, data_of
+from app.gateway.dialects.splice import Insertion, entries, splice
+from app.gateway.dialects.sse import DONE, EventParser, data_of
 from app.store.records import StreamRecord
 from mneme_replay.paths import MASK, Path, further, redacted
 

@@ -16,8 +16,8 @@ from msgspec import Struct
 
 from app.capture.facts import LABEL_HEADER, rebuild
 from app.context.score import PROFILE_NAMES
-from app.dialects.splice import parse_object
 from app.errors import BadHeader, Forbidden
+from app.gateway.dialects.splice import parse_object
 from app.gateway.headers import OWN_PREFIX
 from app.sources import PRICE_NAMES, Price
 from app.store import ids

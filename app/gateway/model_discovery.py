@@ -6,8 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
-from app.dialects.splice import parse_object
 from app.errors import MnemeError
+from app.gateway.dialects.splice import parse_object
 from app.gateway.headers import Headers
 from app.gateway.relay import collect
 from app.gateway.upstream import Target, Transport, UpstreamRequest

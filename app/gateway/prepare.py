@@ -24,9 +24,9 @@ from app.context.request import AskedCards, CardsRead, Compilation, CompileReque
 from app.context.resolution import RECENT, EarlierMessage, Inquiry, Knows, Who
 from app.context.retrieve import Scope, SharedScope
 from app.context.transcript import SYSTEM_ROLES, query_of, text_of
-from app.dialects.base import Canvas, ChatRequest, renamed
-from app.dialects.splice import Insertion, splice
 from app.gateway.addon import CallPart
+from app.gateway.dialects.base import Canvas, ChatRequest, renamed
+from app.gateway.dialects.splice import Insertion, splice
 from app.gateway.identify import EarlierAnswer, Identity, Switches, body_of, repeat_key
 from app.gateway.reconcile import Place, is_server_managed, over_held, reconcile, reconcile_held
 from app.gateway.upstream import Target

@@ -18,9 +18,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 
-from app.dialects.base import Guard
-from app.dialects.sse import EndGuard, EventParser
 from app.errors import MnemeError, RateLimited, TooLarge, UpstreamError
+from app.gateway.dialects.base import Guard
+from app.gateway.dialects.sse import EndGuard, EventParser
 from app.gateway.headers import Headers, find, response_headers
 from app.gateway.upstream import UpstreamResponse
 from app.store.records import StreamRecord

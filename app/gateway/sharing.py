@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from app.capture.facts import Exchange, NewTurnMessage
 from app.context.transcript import canonical, message_hash, text_of
-from app.dialects.base import ChatRequest
 from app.errors import NotFound, StoreUnavailable
 from app.gateway.call import Forwarded
+from app.gateway.dialects.base import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.prepare import newest, said_in, said_session
 from app.gateway.reconcile import Place

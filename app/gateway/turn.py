@@ -23,10 +23,6 @@ from msgspec.structs import replace
 
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
-from app.dialects import api_of, dialect_of
-from app.dialects.base import NAMING, ChatRequest, Dialect
-from app.dialects.splice import parse_object, with_value
-from app.dialects.sse import EndGuard
 from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
 from app.gateway.addon import Addon
 from app.gateway.augment import Augmenter
@@ -42,6 +38,10 @@ from app.gateway.call import (
     nobody,
     own_headers,
 )
+from app.gateway.dialects import api_of, dialect_of
+from app.gateway.dialects.base import NAMING, ChatRequest, Dialect
+from app.gateway.dialects.splice import parse_object, with_value
+from app.gateway.dialects.sse import EndGuard
 from app.gateway.finalize import Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
 from app.gateway.identify import PRINCIPAL, Principal, RequestCoalescer, check_agreement, identify, switches

@@ -18,8 +18,8 @@ import pytest
 from openai import OpenAI
 from openai.types.chat import ChatCompletionChunk
 
-from app.dialects.sse import payloads
 from app.features.messages import elements_of, folded
+from app.gateway.dialects.sse import payloads
 from tests.support.clients import Api, post, sdk
 from tests.support.guiding import Exchange, Guide, Relay
 from tests.support.server import MnemeServer

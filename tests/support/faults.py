@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from app.dialects.base import ChatRequest
 from app.features.paging.state import Paging
 from app.features.paging.tools import Names, PhantomCall, ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, FaultType, PagingRecord, Zone
 from app.gateway.call import Parsed
+from app.gateway.dialects.base import ChatRequest
 from app.gateway.reconcile import Place
 from app.store.ids import uuid7
 from tests.support.journey import Message, Reply, completion

@@ -13,8 +13,6 @@ import orjson
 from msgspec.structs import replace
 
 from app.api.auth import Principal
-from app.dialects.base import ChatRequest, Dialect
-from app.dialects.chat import CHAT
 from app.features.paging.faults import FaultAnswers
 from app.features.paging.pager import Pager
 from app.features.paging.shrink import shrink
@@ -32,6 +30,8 @@ from app.features.paging.values import (
     Shrunk,
 )
 from app.gateway.call import Remembered
+from app.gateway.dialects.base import ChatRequest, Dialect
+from app.gateway.dialects.chat import CHAT
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import unwoven
 from app.gateway.reconcile import Place

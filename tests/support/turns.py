@@ -11,9 +11,9 @@ from uuid import UUID
 from app.capture.facts import CallFacts, CompileFacts, Exchange
 from app.context.assemble import Prepend
 from app.context.request import Compilation
-from app.dialects.base import ChatRequest, renamed
-from app.dialects.splice import splice
 from app.gateway.addon import CallPart
+from app.gateway.dialects.base import ChatRequest, renamed
+from app.gateway.dialects.splice import splice
 from app.gateway.identify import EarlierAnswer
 from app.gateway.prepare import Prepared, weave
 from app.gateway.reconcile import Place

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from app.dialects.base import DialectName
 from app.features import load
 from app.features.replicas import hosts_of
+from app.gateway.dialects.base import DialectName
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.migrate import EXTENSIONS, ROLES

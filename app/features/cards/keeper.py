@@ -21,9 +21,9 @@ from app.context.notes import Count, NoteLines
 from app.context.pack import Reason
 from app.context.request import AskedCards
 from app.context.transcript import query_of
-from app.dialects.base import ChatRequest
 from app.features.cards.navigation import MAX_ASKED_CHARS, CardRequest, pick, understand
 from app.features.cards.store import Card, Cards, NewCard, attach
+from app.gateway.dialects.base import ChatRequest
 from app.gateway.reconcile import Place
 from app.store.history import Attach
 from app.store.queries import Queries

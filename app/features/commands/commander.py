@@ -29,7 +29,6 @@ from msgspec.structs import replace
 
 from app.context.request import NAMED, Deed
 from app.context.transcript import text_of
-from app.dialects.base import ChatRequest
 from app.errors import MnemeError, StoreUnavailable
 from app.features.commands.grammar import (
     WITHDRAWS,
@@ -47,6 +46,7 @@ from app.features.commands.grammar import (
     value_keys,
 )
 from app.features.commands.store import BRIEF, NEAREST, CommandOutcome, CommandStore, Doing, Done, HiddenMemory, Message
+from app.gateway.dialects.base import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.prepare import FAILED, LEFT_CHARS, NOTHING_TOLD, Obeyed, beside, heard_in, newest, told
 from app.gateway.reconcile import Place, question_chain

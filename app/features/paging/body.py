@@ -21,21 +21,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from app.context.transcript import Transcript
-from app.dialects.chat import CHAT
-from app.dialects.splice import (
-    Envelope,
-    Insertion,
-    MessageSpan,
-    dump,
-    entries,
-    escape,
-    insert_messages,
-    insert_text,
-    parse_object,
-    scan,
-    splice,
-)
-from app.dialects.sse import DONE, payloads
 from app.features.paging.stream import (
     CALLED,
     FOLLOWED,
@@ -48,6 +33,21 @@ from app.features.paging.stream import (
     without,
 )
 from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, PendingCalls, PhantomCall, results, spoken
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import (
+    Envelope,
+    Insertion,
+    MessageSpan,
+    dump,
+    entries,
+    escape,
+    insert_messages,
+    insert_text,
+    parse_object,
+    scan,
+    splice,
+)
+from app.gateway.dialects.sse import DONE, payloads
 
 BLOCKS = "blocks"
 """In an assistant's message of a leg that came by `/v1/messages`: its content as it was there, thinking with its signatures."""

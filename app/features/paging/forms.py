@@ -13,20 +13,6 @@ from typing import Any
 import orjson
 from msgspec import Struct
 
-from app.dialects.base import ChatRequest
-from app.dialects.splice import (
-    ByteSpan,
-    Insertion,
-    MessageSpan,
-    dump,
-    entries,
-    insert_messages,
-    parse_object,
-    parts_in,
-    scan,
-    splice,
-)
-from app.dialects.sse import payloads
 from app.features.paging import body, stream
 from app.features.paging.body import BLOCKS, HiddenLegs, WholeBody, without_tools
 from app.features.paging.stream import (
@@ -41,6 +27,20 @@ from app.features.paging.stream import (
 )
 from app.features.paging.stream import refusal as plain_refusal
 from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, PendingCalls, PhantomCall, results, spoken
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import (
+    ByteSpan,
+    Insertion,
+    MessageSpan,
+    dump,
+    entries,
+    insert_messages,
+    parse_object,
+    parts_in,
+    scan,
+    splice,
+)
+from app.gateway.dialects.sse import payloads
 from app.optional import imported
 
 api: Any = imported("messages")

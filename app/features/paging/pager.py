@@ -21,8 +21,6 @@ from app.clock import Clock
 from app.context.assemble import locate, session_nonce
 from app.context.budget import SHARES, TaskType
 from app.context.transcript import LONG_TEXT, text_of
-from app.dialects.base import ChatRequest
-from app.dialects.splice import parse_object
 from app.errors import StoreUnavailable
 from app.features.paging.body import HiddenLegs, keys_of
 from app.features.paging.faults import FaultAnswers
@@ -61,6 +59,8 @@ from app.features.paging.values import (
 )
 from app.gateway.addon import PartAgain
 from app.gateway.call import Forwarded, Parsed
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import parse_object
 from app.gateway.finalize import Finalizer
 from app.gateway.forward import Forwarder
 from app.gateway.identify import OnOff

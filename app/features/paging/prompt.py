@@ -21,8 +21,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.context.transcript import HASH_BYTES, TEXT_PARTS, Transcript, query_of, text_of
-from app.dialects.base import ChatRequest
-from app.dialects.splice import ByteSpan, Insertion, entries, escape
 from app.features.paging.body import HiddenLegs, expanded
 from app.features.paging.fidelity import MIN_BATCH, RECENT_TURNS, Decision, Moment, at_least, decide, zone
 from app.features.paging.forms import FORMS
@@ -48,6 +46,8 @@ from app.features.paging.values import (
     shown_tokens,
     terms,
 )
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import ByteSpan, Insertion, entries, escape
 from app.providers.tokens import HASHED, CountCache, TokenCounter
 
 # --- changes in the client's own bytes -----------------------------------------------------------------------------------

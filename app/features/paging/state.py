@@ -15,13 +15,13 @@ from asyncpg.pool import PoolConnectionProxy
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from app.dialects.base import ChatRequest
 from app.features.paging.body import BLOCKS, HiddenLegs, without_tools
 from app.features.paging.segment import marks
 from app.features.paging.store import write
 from app.features.paging.tools import Names, ToolInsertion, offer
 from app.features.paging.values import NOTHING_PAGED, Fault, Paged, PagingRecord, SemanticObject
 from app.gateway.addon import CallPart, Joint
+from app.gateway.dialects.base import ChatRequest
 from app.gateway.headers import Redactor
 from app.metrics import Metrics
 from app.store.pools import storable

@@ -18,8 +18,6 @@ from typing import Any
 import orjson
 from msgspec import Struct, field
 
-from app.dialects.splice import ByteSpan, Insertion, dump, entries, splice
-from app.dialects.sse import DONE, EventParser, data_of
 from app.features.paging.tools import (
     MAX_ARGUMENTS_CHARS,
     MAX_CALLS,
@@ -30,6 +28,8 @@ from app.features.paging.tools import (
     PhantomCall,
     spoken,
 )
+from app.gateway.dialects.splice import ByteSpan, Insertion, dump, entries, splice
+from app.gateway.dialects.sse import DONE, EventParser, data_of
 
 # --- single members of a chat completion, or of one chunk of its stream, changed in its own bytes ------------------------
 

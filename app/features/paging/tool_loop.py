@@ -24,8 +24,6 @@ from msgspec.structs import replace
 
 from app.capture.facts import Leg
 from app.clock import Clock
-from app.dialects import api_of
-from app.dialects.splice import parse_object
 from app.errors import UpstreamError
 from app.features.paging.body import BLOCKS
 from app.features.paging.faults import FaultAnswers
@@ -34,6 +32,8 @@ from app.features.paging.state import Paging
 from app.features.paging.stream import Out
 from app.features.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCalls
 from app.gateway.call import Forwarded, LegOf, grown, nobody
+from app.gateway.dialects import api_of
+from app.gateway.dialects.splice import parse_object
 from app.gateway.finalize import Finalizer, Sealed
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.headers import Headers, response_headers

@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 import orjson
 from msgspec import Struct, field
 
-from app.dialects.base import ChatRequest
-from app.dialects.splice import Insertion, dump, entries, replace_value
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import Insertion, dump, entries, replace_value
 
 MAX_ROUNDS = 4
 """Legs of one turn that may end in calls that are answered. After these one more is told that the limit is reached, and its

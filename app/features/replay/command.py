@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from app.console import base_of, failing_clearly, load_settings, show
-from app.dialects import dialect_of
 from app.errors import MnemeError
+from app.gateway.dialects import dialect_of
 from mneme_replay.cassette import CassetteError
 from mneme_replay.deck import Deck, Reuse
 from mneme_replay.files import answered, load

@@ -35,11 +35,11 @@ from app.context.resolution import RECENT, Inquiry, Knows, Who
 from app.context.retrieve import Retrieved, Retriever, Scope, Wanted
 from app.context.score import PROFILE_NAMES, PROFILES, Profile
 from app.context.transcript import query_of
-from app.dialects import dialect_of
-from app.dialects.base import ChatRequest, Dialect
-from app.dialects.splice import Insertion, parse_object, with_value
 from app.errors import Conflict, MnemeError, NotFound
 from app.gateway.addon import Addon
+from app.gateway.dialects import dialect_of
+from app.gateway.dialects.base import ChatRequest, Dialect
+from app.gateway.dialects.splice import Insertion, parse_object, with_value
 from app.gateway.prepare import ReadsCards, outgoing, recent_of, shared_scopes, with_costs, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target

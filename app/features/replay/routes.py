@@ -21,11 +21,11 @@ from app.api.common import Model
 from app.api.scope import Admitted, CallerScope, Gate, find_call
 from app.clock import Clock
 from app.context.audit import DIGITS, expand
-from app.dialects import answer_of
-from app.dialects.splice import with_value
-from app.dialects.sse import UpstreamAnswer
 from app.errors import Forbidden, UpstreamError
 from app.features.replay.recompile import Cost, Mode, Recompiled, Recompiler, ReplayStore
+from app.gateway.dialects import answer_of
+from app.gateway.dialects.splice import with_value
+from app.gateway.dialects.sse import UpstreamAnswer
 from app.gateway.finalize import token_count
 from app.gateway.forward import Outgoing, Sender
 from app.gateway.headers import Headers, request_headers

@@ -35,14 +35,14 @@ from app.context.assemble import Block
 from app.context.audit import written
 from app.context.request import Compilation
 from app.context.transcript import Transcript
-from app.dialects import dialect_of
-from app.dialects.base import ChatRequest
-from app.dialects.splice import parse_object
 from app.errors import SpoolUnavailable, StoreUnavailable, Unavailable, UpstreamError
 from app.features.spool.journal import CallBegin, KeptCall
 from app.features.spool.spool import Journal, JournalEntry, Spool, WaitingCall
 from app.gateway.addon import Addon
 from app.gateway.call import Forwarded, Keeper, LegOf, Remembered, Settle
+from app.gateway.dialects import dialect_of
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import parse_object
 from app.gateway.headers import Headers, Redactor, response_headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.prepare import Prepared

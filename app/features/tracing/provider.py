@@ -34,10 +34,10 @@ from opentelemetry.util.types import AttributeValue
 from prometheus_client import CollectorRegistry
 
 from app.capture.facts import CallFacts, Outcome
-from app.dialects import dialect_of
 from app.errors import NotReady
 from app.features import Around
 from app.gateway.call import Incoming, Parsed, Recorded, Remembered, nobody
+from app.gateway.dialects import dialect_of
 from app.gateway.headers import Headers
 from app.gateway.identify import Principal
 from app.gateway.relay import Message, Receive, Send

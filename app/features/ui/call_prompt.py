@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from app.context.assemble import neutralise
 from app.context.score import PROFILES, THING_WEIGHT
-from app.dialects import dialect_of
+from app.gateway.dialects import dialect_of
 
 # --- words ---------------------------------------------------------------------------------------------------------------
 

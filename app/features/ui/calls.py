@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from app.dialects import answer_of, dialect_of
-from app.dialects.sse import data_of
 from app.features.ui import call_prompt
 from app.features.ui.rendering import url
 from app.features.ui.visit import Entry, Refused, Visit, or_none, or_refused, whole_number
+from app.gateway.dialects import answer_of, dialect_of
+from app.gateway.dialects.sse import data_of
 
 SHOWN_BYTES = 64 * 1024
 """Of a body, bytes that a page shows."""

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.dialects.sse import EventParser
 from app.errors import MnemeError, StoreUnavailable
+from app.gateway.dialects.sse import EventParser
 from app.gateway.headers import HOP_BY_HOP, request_headers
 from app.gateway.relay import ClientGone, DisconnectEvent, Ending, Inbound, Receive, Send, Tape, relay
 from app.gateway.transport import AiohttpTransport

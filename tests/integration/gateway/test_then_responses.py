@@ -8,8 +8,8 @@ from hashlib import sha256
 
 import pytest
 
-from app.dialects import answer_of
 from app.features.responses import DIALECT as RESPONSES
+from app.gateway.dialects import answer_of
 from tests.support.journey import (
     Answer,
     Message,

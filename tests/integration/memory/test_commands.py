@@ -11,11 +11,11 @@ import asyncpg
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.dialects import dialect_of
-from app.dialects.base import ChatRequest
 from app.errors import StoreUnavailable
 from app.features.commands.commander import Commander
 from app.features.commands.store import CommandStore, Doing
+from app.gateway.dialects import dialect_of
+from app.gateway.dialects.base import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.prepare import Obeyed
 from app.gateway.reconcile import Place

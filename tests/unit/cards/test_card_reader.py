@@ -12,11 +12,11 @@ from uuid import UUID
 import orjson
 import pytest
 
-from app.dialects.base import ChatRequest
-from app.dialects.chat import CHAT
 from app.errors import StoreUnavailable
 from app.features.cards.keeper import CardReader
 from app.features.cards.store import Card, Indexed
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.chat import CHAT
 from app.gateway.reconcile import Place
 from app.store.sessions import SessionRef
 from app.tasks import Supervisor

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from app.context.transcript import Transcript
-from app.dialects.base import leading
-from app.dialects.chat import CHAT
-from app.dialects.splice import splice
-from app.dialects.sse import LastEventGuard, payloads
 from app.errors import BadRequest, NotFound, StoreUnavailable, TooLarge
 from app.features.messages import DIALECT as MESSAGES
 from app.features.messages import LAST, elements_of, messages_of
+from app.gateway.dialects.base import leading
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import splice
+from app.gateway.dialects.sse import LastEventGuard, payloads
 from tests.support.replies import CAPTURES
 from tests.support.tables import each_of
 

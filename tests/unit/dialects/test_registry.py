@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from app.dialects import api_of, dialect_of
-from app.dialects.base import DialectName
+from app.gateway.dialects import api_of, dialect_of
+from app.gateway.dialects.base import DialectName
 
 PATHS: dict[str, DialectName] = {
     "/v1/chat/completions": "chat",

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.sse import LastEventGuard, payloads
 from app.features.responses import DIALECT, LAST
+from app.gateway.dialects.sse import LastEventGuard, payloads
 from tests.support.replies import CAPTURES
 from tests.support.responses import called, event_bytes, events_of, response_of, said, thought
 from tests.support.tables import each_of

@@ -9,11 +9,11 @@ import orjson
 
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
 from app.context.transcript import mark_of_answer as mark_of
-from app.dialects.base import ChatRequest, leading, renamed
-from app.dialects.chat import CHAT
-from app.dialects.splice import splice
-from app.dialects.sse import UpstreamAnswer
 from app.features.responses import DIALECT as RESPONSES
+from app.gateway.dialects.base import ChatRequest, leading, renamed
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import splice
+from app.gateway.dialects.sse import UpstreamAnswer
 from app.gateway.prepare import weave
 from mneme_replay.paths import MASK
 from tests.support.responses import called, said

@@ -10,7 +10,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.splice import (
+from app.gateway.dialects.splice import (
     Insertion,
     append_text,
     dump,

@@ -9,7 +9,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.sse import EndGuard, EventParser, answer_of_json, data_of, fold, payloads
+from app.gateway.dialects.sse import EndGuard, EventParser, answer_of_json, data_of, fold, payloads
 from tests.support.properties import examples
 from tests.support.tables import each_of
 

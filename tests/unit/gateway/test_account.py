@@ -15,10 +15,10 @@ from app.capture.facts import CallFacts, Exchange, Outcome
 from app.context.assemble import Block
 from app.context.request import Compilation
 from app.context.transcript import Transcript, canonical, chain, message_hash
-from app.dialects.base import ChatRequest
-from app.dialects.chat import CHAT
 from app.errors import UpstreamTimeout
 from app.gateway.call import Forwarded
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.chat import CHAT
 from app.gateway.finalize import ERROR_CHARS, Accountant
 from app.gateway.identify import Identity, Switches
 from app.gateway.prepare import Prepared

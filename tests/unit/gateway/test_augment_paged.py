@@ -9,11 +9,11 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from app.dialects.splice import Insertion
 from app.errors import StoreUnavailable, Unavailable
 from app.features.paging.pager import is_paged, paging_budget
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED, PagingRecord, Zone
+from app.gateway.dialects.splice import Insertion
 from app.gateway.identify import OnOff
 from app.store.tenancy import KeyLimits
 from tests.support.journey import user

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from app.capture.record import GIVEN
 from app.context.assemble import AppendTo, Edit, InsertMessage, Prepend
-from app.dialects.base import renamed
-from app.dialects.chat import CHAT
-from app.dialects.splice import splice
+from app.gateway.dialects.base import renamed
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import splice
 from app.gateway.prepare import outgoing, weave
 from app.store.turns import StoredMessage
 

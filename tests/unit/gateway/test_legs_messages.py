@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from app.capture.facts import Outcome
-from app.dialects.sse import payloads
 from app.errors import UpstreamTimeout
 from app.features.messages import folded
 from app.features.paging.body import BLOCKS, HiddenLegs
 from app.features.paging.forms import MessagesStream
 from app.features.paging.state import PagingPartRecord
 from app.features.paging.tools import Names
+from app.gateway.dialects.sse import payloads
 from tests.support.faults import StubAnswers, StubPager, bytes_of, in_turn
 from tests.support.journey import Answer, Reply, user
 from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole

@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.dialects.base import ChatRequest
-from app.dialects.chat import CHAT
 from app.features.paging.body import BLOCKS, HiddenLegs
 from app.features.paging.segment import marks
 from app.features.paging.state import Paging
 from app.features.paging.tools import PhantomCall
 from app.features.paging.values import NOTHING_PAGED, Fidelity, ObjectSpan, PagingRecord, Relationship, RelationType
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.chat import CHAT
 from app.gateway.headers import Redactor
 from tests.support.paged import admitted, fault, made, mark, moved, record, whole_record
 

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 
 from app.context.assemble import Prepend
 from app.context.transcript import Transcript
-from app.dialects.chat import CHAT
-from app.dialects.splice import splice
 from app.errors import StoreUnavailable
 from app.features.paging.body import HiddenLegs, keys_of
 from app.features.paging.pager import unpaged
 from app.features.paging.prompt import LEFT_OUT
 from app.features.paging.tools import PhantomCall
 from app.features.paging.values import TAG, Fidelity, Trigger, Zone, handle_of
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import splice
 from app.gateway.prepare import weave
 from app.providers.tokens import prompt_tokens
 from tests.support.paging import COUNTER, PLACE, Asked, Desk, Message, call_of, chat_of

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import text_of
-from app.dialects.splice import escape, splice
 from app.features.messages import DIALECT as MESSAGES
 from app.features.messages import elements_of
 from app.features.paging.body import HiddenLegs, keys_of
@@ -21,6 +20,7 @@ from app.features.paging.forms import FORMS
 from app.features.paging.prompt import TextChange, changed, pieces
 from app.features.paging.tools import PhantomCall
 from app.features.paging.values import TAG, Fidelity
+from app.gateway.dialects.splice import escape, splice
 from app.providers.tokens import prompt_tokens
 from tests.support.message_legs import asks, text, thinking, use
 from tests.support.paging import COUNTER, Asked, Desk, Message, chat_of

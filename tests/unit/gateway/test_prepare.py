@@ -9,8 +9,8 @@ import orjson
 from msgspec.structs import replace
 
 from app.context.request import Compilation, CompileRequest
-from app.dialects.base import ChatRequest, leading
-from app.dialects.chat import CHAT
+from app.gateway.dialects.base import ChatRequest, leading
+from app.gateway.dialects.chat import CHAT
 from app.gateway.identify import Identity, repeat_key
 from app.gateway.prepare import Preparer
 from app.gateway.reconcile import Place

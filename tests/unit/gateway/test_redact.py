@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.capture.record import parse_path
-from app.dialects.sse import EventParser
+from app.gateway.dialects.sse import EventParser
 from app.gateway.headers import Redactor
 from app.store.records import StreamRecord
 from mneme_replay.paths import MASK, redacted

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import ClientDisconnect
 
-from app.dialects.sse import EventParser
 from app.errors import StoreUnavailable, UpstreamError
+from app.gateway.dialects.sse import EventParser
 from app.gateway.headers import Headers
 from app.gateway.relay import DisconnectEvent, Ending, Tape, collect, peek, relay
 from app.gateway.upstream import UpstreamBroke, UpstreamResponse

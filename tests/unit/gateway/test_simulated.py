@@ -6,11 +6,11 @@ from typing import Any
 import orjson
 import pytest
 
-from app import dialects
 from app.context.assemble import NOTE, TAG, render
-from app.dialects.sse import answer_of_json, fold, payloads
 from app.features import responses as responses
 from app.features.simulated import MODEL, SimulatedTransport, answer_to, notes_in
+from app.gateway import dialects
+from app.gateway.dialects.sse import answer_of_json, fold, payloads
 from app.gateway.upstream import SIMULATED_BASE_URL, UpstreamRequest, UpstreamResponse
 from tests.support.clock import FakeClock
 from tests.support.context_samples import memory, message

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from app.api.auth import Principal
 from app.context.assemble import Block
 from app.context.request import Compilation
-from app.dialects.chat import CHAT
 from app.errors import UpstreamError
 from app.features.paging.body import HiddenLegs
 from app.features.paging.pager import PagingAddon
@@ -24,6 +23,7 @@ from app.features.responses import DIALECT as RESPONSES
 from app.features.spool.journal import CallBegin, Codec, KeptCall, frames_of, gather
 from app.features.spool.keeper import INTERRUPTED, begin_of, head_of, kept_of, revive
 from app.gateway.call import Forwarded
+from app.gateway.dialects.chat import CHAT
 from app.gateway.identify import identify, switches
 from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Inbound, Tape

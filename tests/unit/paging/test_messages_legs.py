@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.dialects.base import ChatRequest
-from app.dialects.splice import splice
-from app.dialects.sse import payloads
 from app.features.messages import DIALECT as MESSAGES
 from app.features.messages import folded
 from app.features.paging.body import BLOCKS, HiddenLegs
 from app.features.paging.forms import FORMS, MessagesBody, MessagesStream, as_body, at_the_limit, following, refusal
 from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg, PendingCalls, ToolInsertion, offer
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.splice import splice
+from app.gateway.dialects.sse import payloads
 from tests.support.message_legs import Block, asks, event, streamed, text, thinking, use, whole
 from tests.support.phantoms import asked, captured_body, chunks_of, pended, sent
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.context.transcript import text_of
-from app.dialects.base import ChatRequest
-from app.dialects.chat import CHAT
-from app.dialects.splice import Insertion, escape, splice
 from app.features.paging.forms import FORMS
 from app.features.paging.prompt import KEPT, TextChange, changed, pieces
+from app.gateway.dialects.base import ChatRequest
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import Insertion, escape, splice
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.text(
     'a"\\\n\u00e9\U0001f600\u4e2d/', max_size=40

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.dialects.sse import UpstreamAnswer, answer_of_json, fold, payloads
 from app.features.paging.body import PhantomBody, WholeBody
 from app.features.paging.stream import PhantomStream
 from app.features.paging.tools import MAX_CALLS, MAX_ROUNDS, Names, NeedsLeg
+from app.gateway.dialects.sse import UpstreamAnswer, answer_of_json, fold, payloads
 from tests.support.phantoms import DONE, asked, captured_body, event, pended, sent, usage
 from tests.support.properties import examples
 from tests.support.replies import captured_cases

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.splice import entries, splice
 from app.features.paging.stream import ERROR_CHARS, refusal, summed, without
+from app.gateway.dialects.splice import entries, splice
 
 VALUES = st.sampled_from([1, "a,b", [1, [2]], {"x": "}"}, None, "größe"])
 SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n ", " : ")])

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.dialects.chat import CHAT
-from app.dialects.sse import payloads
 from app.features.paging.body import as_body, as_events
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.sse import payloads
 from tests.support.phantoms import call, calls, event, usage
 
 DONE = b"data: [DONE]\n\n"

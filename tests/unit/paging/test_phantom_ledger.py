@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.context.transcript import Transcript
-from app.dialects.chat import CHAT
-from app.dialects.splice import splice
 from app.features.paging.body import HiddenLegs, expanded, insertions, keys_of
 from app.features.paging.tools import NeedsLeg, PhantomCall, spoken
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import splice
 
 Message = dict[str, Any]
 QUERY = PhantomCall("c1", "memory_query", '{"question":"q"}')

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.dialects.chat import CHAT
-from app.dialects.splice import splice
 from app.features.paging.body import following, without_tools
 from app.features.paging.tools import Names, NeedsLeg, PhantomCall, ToolInsertion, offer, spoken
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import splice
 
 OWN = {"type": "function", "function": {"name": "weather", "parameters": {}}}
 CALL = PhantomCall("c1", "memory_query", '{"question":"q"}')

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.sse import fold, payloads
 from app.features.paging.stream import PhantomStream
 from app.features.paging.tools import MAX_ROUNDS, Names
+from app.gateway.dialects.sse import fold, payloads
 from tests.support.phantoms import (
     DONE,
     OURS,

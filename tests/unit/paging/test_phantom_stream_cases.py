@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.dialects.sse import fold, payloads
 from app.features.paging.stream import MAX_EVENT_BYTES, MAX_TEXT_CHARS, MAX_WAITING, PhantomStream
 from app.features.paging.tools import MAX_CALLS, Names
+from app.gateway.dialects.sse import fold, payloads
 from tests.support.phantoms import DONE, asked, call, calls, event, merged, pended, sent, split, usage
 
 QUESTION = '{"question":"What was the code?"}'

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dialects.chat import CHAT
-from app.dialects.splice import splice
 from app.features.paging.tools import (
     MAX_ARGUMENTS_CHARS,
     MAX_NAME_CHARS,
@@ -37,6 +35,8 @@ from app.features.paging.tools import (
     unknown_object,
 )
 from app.features.responses import DIALECT as RESPONSES
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.splice import splice
 from app.providers.tokens import Tokenizers, tools_tokens
 from tests.support.replies import captured_cases, captured_request
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.dialects import answer_of
-from app.dialects.chat import CHAT
 from app.features.replay.routes import ReplayedAnswer, difference
+from app.gateway.dialects import answer_of
+from app.gateway.dialects.chat import CHAT
 from tests.support.journey import completion, stream
 from tests.support.tables import each_of
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.dialects.base import Dialect
-from app.dialects.chat import CHAT
-from app.dialects.sse import UpstreamAnswer, payloads
+from app.gateway.dialects.base import Dialect
+from app.gateway.dialects.chat import CHAT
+from app.gateway.dialects.sse import UpstreamAnswer, payloads
 from app.optional import imported
 
 _FEATURES = {"/v1/responses": "responses", "/v1/messages": "messages"}

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from msgspec import Struct, field
 
-from app.dialects.splice import parse_object
+from app.gateway.dialects.splice import parse_object
 
 # One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"

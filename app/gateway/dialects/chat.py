@@ -8,9 +8,9 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from app.context.transcript import Transcript
-from app.dialects.base import ChatRequest, Dialect, positive
-from app.dialects.splice import Envelope, Insertion, append_text, insert_messages, insert_text, scan
-from app.dialects.sse import EndGuard, answer_of_json, fold
+from app.gateway.dialects.base import ChatRequest, Dialect, positive
+from app.gateway.dialects.splice import Envelope, Insertion, append_text, insert_messages, insert_text, scan
+from app.gateway.dialects.sse import EndGuard, answer_of_json, fold
 
 
 class ChatDialect(Dialect):

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Literal, Protocol
 from msgspec import Struct
 
 from app.context.transcript import SYSTEM_ROLES, Transcript
-from app.dialects.splice import Envelope, Insertion, replace_value, scan
-from app.dialects.sse import UpstreamAnswer
 from app.errors import MnemeError
+from app.gateway.dialects.splice import Envelope, Insertion, replace_value, scan
+from app.gateway.dialects.sse import UpstreamAnswer
 
 DialectName = Literal["chat", "responses", "messages"]
 
