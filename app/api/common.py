@@ -27,14 +27,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app import errors
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.errors import BadBody, BadRequest, MnemeError, TooLarge
+from app.gateway.naming import MAX_NAME, parse_name
 from app.gateway.prepare import ReadsCards
 from app.store.history import Attach
 from app.store.spaces import NAME_PATTERN
 
 PREFIX = "/api/v1"
 
-MAX_NAME_CHARS = 512
-"""Longest external id, characters: a btree entry holds 2,704 bytes, and a character of UTF-8 has up to four."""
+MAX_NAME_CHARS = MAX_NAME
 
 SLASH = "\ufdd0"
 """Stands for an encoded slash inside a path segment: a noncharacter, which no text that is exchanged may hold."""
@@ -90,8 +90,12 @@ def utc(moment: datetime) -> datetime:
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(clean)]
 """An external id: of a user or of a session."""
+UserName = Annotated[Name, AfterValidator(parse_name)]
+"""An external id of a user; a value that would name everybody, such as `undefined`, is refused (`gateway.naming`)."""
 Segment = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_segment)]
 """The same in a path, where an encoded slash belongs to the name."""
+UserSegment = Annotated[Segment, AfterValidator(parse_name)]
+"""A user in the path of a route that may make one. Other routes take any text, so that all that is stored can be erased."""
 SpaceName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Of a shared space."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_WORD_CHARS), AfterValidator(clean)]
@@ -104,14 +108,6 @@ Text = Annotated[str, AfterValidator(clean)]
 Moment = Annotated[datetime, AfterValidator(utc)]
 Dated = Annotated[Moment, BeforeValidator(_dated)]
 """A moment that is written as one."""
-
-
-def header_text(value: str) -> str:
-    """A header's text: the bytes as UTF-8, or, where they are not, as ISO 8859-1 (as the ASGI server decoded them)."""
-    try:
-        return clean(value.encode("latin-1").decode("utf-8"))
-    except UnicodeError:
-        return clean(value)
 
 
 # --- JSON ----------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from app.api.common import (
     Model,
     Name,
     SpaceName,
+    UserName,
     Word,
     clean,
     decode_cursor,
@@ -91,7 +92,7 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(
 class MemoryIn(Model):
     """A memory, said outright: it is taken as true and validated."""
 
-    user: Name | None = Field(None, description="Whose; else X-Mneme-User, else the key's user.")
+    user: UserName | None = Field(None, description="Whose; else X-Mneme-User, else the key's user.")
     text: MemoryWords
     kind: Kind = "fact"
     tier: Annotated[int, Field(ge=1, le=4)] | None = Field(
@@ -326,7 +327,7 @@ class MemoryRoutes(Struct, frozen=True):
     async def listing(
         self,
         scope: Admitted,
-        user: Annotated[Name | None, Query(description="Of this user only.")] = None,
+        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
         tier: Annotated[list[Annotated[int, Field(ge=0, le=4)]] | None, Query(max_length=MAX_FILTERS)] = None,
         kind: Annotated[list[Kind] | None, Query(max_length=MAX_FILTERS)] = None,
         tag: Annotated[list[Word] | None, Query(description="All of these.", max_length=MAX_FILTERS)] = None,
@@ -498,7 +499,7 @@ class MemoryRoutes(Struct, frozen=True):
     async def due(
         self,
         scope: Admitted,
-        user: Annotated[Name | None, Query(description="Whose; else the header's, else the key's.")] = None,
+        user: Annotated[UserName | None, Query(description="Whose; else the header's, else the key's.")] = None,
         limit: Limit = _DEFAULT_DUE,
     ) -> DuePage:
         """List what to ask the user about: old statements that nobody has confirmed, what matters most first."""

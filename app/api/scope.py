@@ -15,19 +15,19 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
 from app.api.auth import Authenticator
-from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, ApiRequest, clean, header_text, is_json
+from app.api.common import ERRORS, PREFIX, ApiRequest, is_json
 from app.errors import BadBody, BadHeader, BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
-from app.gateway.identify import PRINCIPAL, Principal, check_agreement
+from app.gateway.identify import LOCAL_USER, PRINCIPAL, Principal, check_agreement
+from app.gateway.naming import InvalidName, decode_header, parse_name
 from app.store import ids
 from app.store.memories import Memories
 from app.store.sessions import SessionRef, Sessions
 from app.store.tenancy import UserRef
 
-LOCAL_USER = "local"
-"""The one user of `open` mode, where nobody else is named."""
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
+_SEND_A_NAME = "send your own name of the user, or leave it out."
 
 
 class CallerScope(Struct, frozen=True):
@@ -105,10 +105,10 @@ class Gate:
         scope = CallerScope(
             tenant=principal.tenant_id,
             confined=principal.user_external_id,
-            header_user=_user_header(user) if user is not None else None,
+            header_user=_parse_user_header(user) if user is not None else None,
             local_user=LOCAL_USER if principal.mode == "open" and principal.key_id is None else None,
             principal=principal,
-            query_user=_user_query(request.query_params.getlist("user")),
+            query_user=_parse_user_query(request.query_params.getlist("user")),
         )
         scope.named()  # a foreign user is refused even where a route does not look at it
         request.state.mneme_scope = scope
@@ -148,23 +148,20 @@ class Gate:
         return ApiRoute
 
 
-def _user_header(value: str) -> str:
+def _parse_user_header(value: str) -> str:
     try:
-        text = header_text(value).strip()
-    except ValueError as error:
-        raise BadHeader(f"X-Mneme-User {error}.", param="X-Mneme-User") from error
-    if not 0 < len(text) <= MAX_NAME_CHARS:
-        raise BadHeader(f"X-Mneme-User holds 1 to {MAX_NAME_CHARS} characters.", param="X-Mneme-User")
-    return text
+        return parse_name(decode_header(value))
+    except InvalidName as error:
+        raise BadHeader(f"X-Mneme-User {error}: {_SEND_A_NAME}", param="X-Mneme-User") from error
 
 
-def _user_query(values: list[str]) -> str | None:
+def _parse_user_query(values: list[str]) -> str | None:
     if len(set(values)) > 1:
-        raise BadRequest("user is said twice, and differently.", param="user")
-    value = values[0] if values else None
-    if value is not None and not 0 < len(value) <= MAX_NAME_CHARS:
-        raise BadRequest(f"user holds 1 to {MAX_NAME_CHARS} characters.", param="user")
-    return clean(value) if value is not None else None
+        raise BadRequest("user comes twice in the query, with different values: send it once.", param="user")
+    try:
+        return parse_name(values[0]) if values else None
+    except InvalidName as error:
+        raise BadRequest(f"user {error}: {_SEND_A_NAME}", param="user") from error
 
 
 async def admitted(request: Request) -> CallerScope:

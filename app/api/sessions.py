@@ -25,6 +25,7 @@ from app.api.common import (
     Name,
     Segment,
     Text,
+    UserName,
     Word,
     decode_cursor,
     paged,
@@ -47,7 +48,7 @@ MAX_MESSAGES = 1000
 _MAX_QUERY_CHARS = 2000
 """Longest question to sessions, characters: it stands in a URL."""
 SessionStatus = Literal["active", "paused", "closed", "expired"]
-Owner = Annotated[Name | None, Query(description="Whose, where several users have a session of this name.")]
+Owner = Annotated[UserName | None, Query(description="Whose, where several users have a session of this name.")]
 
 
 # --- bodies --------------------------------------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ class ConfigIn(Model):
 class SessionIn(Model):
     """A session to make."""
 
-    user: Name | None = None
+    user: UserName | None = None
     id: Name | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
     type: Word = "conversation"
     metadata: dict[str, Any] = Field({})
@@ -166,7 +167,7 @@ class HistoryPage(BaseModel):
 class MessagesIn(Model):
     """Messages to add at the end of a session."""
 
-    user: Name | None = Field(None, description="Whose session; needed where the session is new.")
+    user: UserName | None = Field(None, description="Whose session; needed where the session is new.")
     messages: Annotated[list[MessageIn], Field(min_length=1, max_length=MAX_MESSAGES)]
     learn: bool = Field(
         True, description="Draw memories from them, as from any turn; else no search finds them, either."
@@ -176,7 +177,7 @@ class MessagesIn(Model):
 class TurnIn(Model):
     """A question and its answer, with the cards that were shown with it (seed 003, process_turn)."""
 
-    user: Name | None = Field(None, description="Whose session; needed where the session is new.")
+    user: UserName | None = Field(None, description="Whose session; needed where the session is new.")
     user_message: Text | list[dict[str, Any] | str]
     assistant_message: Text | list[dict[str, Any] | str] | None
     cards: Given = Field([], description="Shown with the answer.")
@@ -295,7 +296,7 @@ class SessionRoutes(Struct, frozen=True):
     async def listing(
         self,
         scope: Admitted,
-        user: Annotated[Name | None, Query(description="Of this user only.")] = None,
+        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
         status: SessionStatus | None = None,
         query: Annotated[
             Text | None,

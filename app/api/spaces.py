@@ -11,7 +11,18 @@ from fastapi import APIRouter, Path, Response
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Segment, SpaceName, clean, decode_cursor, paged
+from app.api.common import (
+    DEFAULT_PAGE,
+    Cursor,
+    Limit,
+    Model,
+    Segment,
+    SpaceName,
+    UserSegment,
+    clean,
+    decode_cursor,
+    paged,
+)
 from app.api.scope import Admitted, CallerScope, Gate
 from app.api.tenant import check_admin
 from app.api.users import Erased
@@ -196,7 +207,7 @@ class _Routes(Struct, frozen=True):
             raise NotFound("There is nothing of this id that this user said in this space.", param="item_id")
         return SpaceItemTaken(space=space, item=item, taken=list(found.forgotten), stays=bool(found.kept))
 
-    async def join(self, scope: Admitted, space: SpaceInPath, user_id: Segment) -> SpaceJoined:
+    async def join(self, scope: Admitted, space: SpaceInPath, user_id: UserSegment) -> SpaceJoined:
         """Let a user read a space, and speak there."""
         check_admin(scope)
         await self.spaces.join(scope.tenant, space, scope.ref(user_id))

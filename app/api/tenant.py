@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, Cursor, Dated, Limit, Model, Name, Word, clean, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, Cursor, Dated, Limit, Model, Name, UserName, Word, clean, decode_cursor, paged
 from app.api.scope import Admitted, CallerScope, Gate
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, NotFound
@@ -88,7 +88,7 @@ class KeyIn(Model):
     """A key to make."""
 
     name: Name
-    user: Name | None = Field(None, description="Make it a key for this one user.")
+    user: UserName | None = Field(None, description="Make it a key for this one user.")
     scopes: list[Word] = Field([], description="proxy, read, write, admin; empty: all.")
     expires_at: Dated | None = None
     limits: LimitsIn = LimitsIn()

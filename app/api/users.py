@@ -16,7 +16,17 @@ from msgspec import Struct
 from msgspec.structs import asdict
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, clean, decode_cursor, paged
+from app.api.common import (
+    DEFAULT_PAGE,
+    Cursor,
+    Limit,
+    Model,
+    Segment,
+    UserName,
+    clean,
+    decode_cursor,
+    paged,
+)
 from app.api.scope import Admitted, Gate
 from app.api.tenant import manages
 from app.clock import Clock
@@ -41,7 +51,7 @@ _FullName = Annotated[str, StringConstraints(max_length=_MAX_EMAIL_CHARS), After
 class UserIn(Model):
     """A user to make; one that exists is changed by what is given."""
 
-    id: Name | None = Field(None, description="Your own name for this user, any text; else one is made.")
+    id: UserName | None = Field(None, description="Your own name for this user, any text; else one is made.")
     name: _FullName | None = None
     email: _Email | None = Field(None, description="No two users of a tenant have the same.")
     metadata: dict[str, Any] | None = None

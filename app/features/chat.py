@@ -21,7 +21,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api.common import ErrorBody, Model, Name, Text, Word
+from app.api.common import ErrorBody, Model, Name, Text, UserName, Word
 from app.api.scope import Admitted, Gate
 from app.clock import Clock
 from app.context.audit import expand, fill
@@ -380,8 +380,8 @@ class ChatIn(Model):
     """One message of a user's. The conversation is Mneme's to keep: the session supplies what was said before."""
 
     message: Annotated[Text, Field(min_length=1)]
-    user_id: Name | None = Field(None, description="Your own name of the user; also `user`, or X-Mneme-User.")
-    user: Name | None = None
+    user_id: UserName | None = Field(None, description="Your own name of the user; also `user`, or X-Mneme-User.")
+    user: UserName | None = None
     session_id: Name | None = Field(
         None, description="Your own name of a session, or Mneme's id of it; unset: a new one."
     )

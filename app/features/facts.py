@@ -22,6 +22,7 @@ from app.api.common import (
     Model,
     Segment,
     Text,
+    UserSegment,
     clean,
     decode_cursor,
     encode_cursor,
@@ -285,7 +286,7 @@ def facts_router(gate: Gate, facts: Facts, intake_check: IntakeCheck) -> APIRout
         """Read a fact. 409: several categories have this key, and none is named."""
         return await _named(scope, user, key, category)
 
-    async def put(scope: Admitted, response: Response, user: Segment, key: Key, body: FactIn) -> FactOut:
+    async def put(scope: Admitted, response: Response, user: UserSegment, key: Key, body: FactIn) -> FactOut:
         """Say what is so: a new fact (201), or another value of one that is there (200). It holds until something else is
         said."""
         if body.value is None:

@@ -1,4 +1,4 @@
-"""Who is asking, in which session, what they asked Mneme to do or to leave, and whether they repeat an earlier request."""
+"""Find out who is asking, in which session, what they ask Mneme to do, and whether they repeat an earlier request."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Literal, TypeVar
 from uuid import UUID
@@ -19,24 +19,25 @@ from app.context.score import PROFILE_NAMES
 from app.errors import BadHeader, Forbidden
 from app.gateway.dialects.splice import parse_object
 from app.gateway.headers import OWN_PREFIX
+from app.gateway.naming import InvalidName, NameFault, decode_header, parse_name
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
 from app.store.spaces import is_name
 from app.store.tenancy import KeyLimits
 from app.store.turns import EarlierCall
 
-log = logging.getLogger("mneme.replayed")
+log = logging.getLogger("mneme.identify")
 
 Mode = Literal["open", "keys"]
 OnOff = Literal["on", "off"]
-Known = TypeVar("Known", bound=str)
+Choice = TypeVar("Choice", bound=str)
+
+_TRUTH_VALUES = {"true": "on", "1": "on", "false": "off", "0": "off"}
+"""Other words for on and off."""
 
 PRINCIPAL = "mneme.principal"
 """Of an ASGI scope: who asks, where that is known already. Requests from within carry it (the page's); nothing that comes over
 a socket can."""
-
-MAX_NAME = 512
-"""Longest user or session name, characters: it is an identifier, not a text."""
 
 _WITH_SESSION = re.compile(r"(.+)_session_[0-9a-f]{8}-[0-9a-f-]{27}")
 """How Claude Code named its user in `metadata.user_id` once: with the session behind. That is no name of a conversation: other
@@ -45,7 +46,7 @@ _OF_ACCOUNT = ("account_uuid", "device_id")
 """How it does since: as JSON, with these members and the session's; the account is empty where one comes with a key."""
 
 LOCAL_USER = "local"
-"""Whose memory it is in `open` mode when nobody is named: the one person at this machine."""
+"""The user of `open` mode where no field of a request is to name one: the one person at this machine."""
 
 
 class Principal(Struct, frozen=True):
@@ -76,6 +77,13 @@ class Switches(Struct, frozen=True):
     price: Price | None = None
 
 
+class RejectedName(Struct, frozen=True):
+    """A field that is to name the user, and why its value names nobody."""
+
+    field: str
+    fault: NameFault
+
+
 class Identity(Struct, frozen=True):
     """The user and the session that a request names; ids are Mneme's own.
 
@@ -103,15 +111,22 @@ class Identity(Struct, frozen=True):
 
 
 def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
-    """Mneme's own headers. `headers` has lower-case names. `captured`: whether the call is to be, unless they say no. Raises
-    BadHeader for a value that it does not know."""
+    """Read Mneme's own headers; an empty one is an absent one.
+
+    Args:
+        headers: By lower-case name.
+        captured: Whether the call is captured unless the headers say no.
+
+    Raises:
+        BadHeader: A header has a value that it does not know.
+    """
     return Switches(
-        memory=_choice(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on",
-        capture=_choice(headers, "x-mneme-capture", ("on", "off")) != "off" and captured,
-        history=_choice(headers, "x-mneme-history", ("client", "server")),
-        paging=_choice(headers, "x-mneme-paging", ("on", "off")),
-        profile=_choice(headers, "x-mneme-profile", PROFILE_NAMES) or "auto",
-        price=_choice(headers, "x-mneme-price", PRICE_NAMES),
+        memory=_choose(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on",
+        capture=_choose(headers, "x-mneme-capture", ("on", "off")) != "off" and captured,
+        history=_choose(headers, "x-mneme-history", ("client", "server")),
+        paging=_choose(headers, "x-mneme-paging", ("on", "off")),
+        profile=_choose(headers, "x-mneme-profile", PROFILE_NAMES) or "auto",
+        price=_choose(headers, "x-mneme-price", PRICE_NAMES),
     )
 
 
@@ -121,42 +136,53 @@ def priced(asked: Price | None, limits: KeyLimits | None) -> Price | None:
 
 
 def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Raises BadHeader where a header of Mneme's own comes more than once and says different things: whoever reads the
-    first and whoever reads the last would serve two users. Labels are many."""
+    """Refuse a request in which a header of Mneme's own comes more than once and says different things: a reader of the first
+    and a reader of the last would serve two users. Labels may differ, and an empty header says nothing.
+
+    Raises:
+        BadHeader: Two values of one header differ.
+    """
     seen: dict[bytes, bytes] = {}
     for name, value in headers:
         low = name.lower()
-        if low.startswith(OWN_PREFIX) and seen.setdefault(low, value) != value and low != LABEL_HEADER:
+        if not low.startswith(OWN_PREFIX) or low == LABEL_HEADER or not value.strip():
+            continue
+        if seen.setdefault(low, value) != value:
             shown = low.decode("latin-1")
-            raise BadHeader(f"{shown} comes twice, with different values.", param=shown)
+            raise BadHeader(f"{shown} comes twice, with different values: send it once.", param=shown)
+
+
+def index_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers by lower-case name. The last value of a name counts, but an empty header of Mneme's own hides none."""
+    indexed: dict[str, str] = {}
+    for name, value in headers:
+        low = name.decode("latin-1").lower()
+        if low in indexed and not value.strip() and low.startswith("x-mneme-"):
+            continue
+        indexed[low] = value.decode("latin-1")
+    return indexed
 
 
 def identify(
     headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal, conversation: str | None = None
 ) -> Identity:
-    """The user and session of a request. `body` is the parsed JSON, None where it is not understood; `conversation`: what it
-    names as such in its dialect's own words, which stands for the session where nothing else does.
+    """Return the user and the session that a request names.
 
-    The user: `X-Mneme-User`, else the body's `user` or `safety_identifier`, else `metadata.user_id`, else (in `open` mode,
-    without a key) the local one, else nobody; a key made for one user is that user's whatever the body says. Raises
-    BadHeader for a name that is empty or too long, Forbidden for the header naming another user than the key's.
+    The user is the key's own; else the first valid name of `X-Mneme-User`, `user`, `safety_identifier` and `metadata.user_id`;
+    else, in `open` mode without a key and where none of these four is present, the local user; else nobody. A JSON null is
+    absent. The session is the first valid name of `X-Mneme-Session`, `metadata.session_id` and `conversation`.
+
+    Args:
+        headers: By lower-case name.
+        body: The parsed JSON; None where it is not understood.
+        conversation: The session's name in the words of the body's dialect.
+
+    Raises:
+        Forbidden: The header names another user than the key's.
+        BadHeader: `X-Mneme-Space` is no name of a space, or nobody is named to say something to it.
     """
-    body = body or {}
-    metadata = body.get("metadata")
-    metadata = metadata if isinstance(metadata, Mapping) else {}
-    told = _without_session(_text(metadata.get("user_id")))
-    own = principal.user_external_id
-    named = _header(headers, "x-mneme-user")
-    if own is not None and named is not None and named != own:
-        raise Forbidden("This key was made for one user, and X-Mneme-User names another.", param="X-Mneme-User")
-    user = own or (
-        named
-        or _text(body.get("user"))
-        or _text(body.get("safety_identifier"))
-        or told
-        or (LOCAL_USER if principal.mode == "open" and principal.key_id is None else None)
-    )
-    session = _header(headers, "x-mneme-session") or _text(metadata.get("session_id")) or _text(conversation)
+    user, _ = _find_user(headers, body, principal)
+    session = _find_session(headers, body, conversation)
     tenant = principal.tenant_id
     user_id = ids.user_id(tenant, user) if user is not None else ids.nobody(tenant)
     retries = headers.get("x-stainless-retry-count", "")
@@ -174,23 +200,80 @@ def identify(
     )
 
 
-def _without_session(told: str | None) -> str | None:
-    """The user of `metadata.user_id`, whatever conversation it is in."""
-    if told is None:
-        return None
-    if (parts := _WITH_SESSION.fullmatch(told)) is not None:
+def find_rejected_names(
+    headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal
+) -> Sequence[RejectedName]:
+    """Return the fields that are to name the user of a request, where none of them names anybody."""
+    user, rejected = _find_user(headers, body, principal)
+    return rejected if user is None else ()
+
+
+def _find_user(
+    headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal
+) -> tuple[str | None, Sequence[RejectedName]]:
+    """Return the user, or None for nobody, and the fields before it that are to name the user and name nobody."""
+    body, metadata = body or {}, _get_metadata(body)
+    own, header = principal.user_external_id, headers.get("x-mneme-user")
+    sources = {
+        "X-Mneme-User": decode_header(header) if header is not None else None,
+        "user": body.get("user"),
+        "safety_identifier": body.get("safety_identifier"),
+        "metadata.user_id": _extract_account(metadata.get("user_id")),
+    }
+    rejected: list[RejectedName] = []
+    for source, value in sources.items():
+        if value is None:
+            continue
+        try:
+            name = parse_name(value)
+        except InvalidName as error:
+            rejected.append(RejectedName(source, error.fault))
+            continue
+        if own is not None and source == "X-Mneme-User" and name != own:
+            raise Forbidden("This key was made for one user, and X-Mneme-User names another.", param="X-Mneme-User")
+        return own if own is not None else name, rejected
+    if own is not None:
+        return own, rejected
+    is_local = principal.mode == "open" and principal.key_id is None and not rejected
+    return LOCAL_USER if is_local else None, rejected
+
+
+def _get_metadata(body: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    metadata = body.get("metadata") if body is not None else None
+    return metadata if isinstance(metadata, Mapping) else {}
+
+
+def _find_session(headers: Mapping[str, str], body: Mapping[str, Any] | None, conversation: str | None) -> str | None:
+    header, metadata = headers.get("x-mneme-session"), _get_metadata(body)
+    for value in (
+        decode_header(header) if header is not None else None,
+        metadata.get("session_id"),
+        conversation,
+    ):
+        with contextlib.suppress(InvalidName):
+            return parse_name(value)
+    return None
+
+
+def _extract_account(value: object) -> object:
+    """Return what names the user in a `metadata.user_id` of Claude Code's, whatever conversation it is in; any other value as
+    it is. Where Claude Code names neither account nor device, the value names nobody."""
+    if not isinstance(value, str):
+        return value
+    if (parts := _WITH_SESSION.fullmatch(value)) is not None:
         return parts[1]
-    if told.startswith("{") and (document := parse_object(told.encode())) is not None:
-        return next((user for name in _OF_ACCOUNT if (user := _text(document.get(name)))), told)
-    return told
+    document = parse_object(value.encode("utf-8", "replace")) if value.startswith("{") else None
+    if document is None or document.keys().isdisjoint(_OF_ACCOUNT):
+        return value
+    return next((document[name] for name in _OF_ACCOUNT if document.get(name)), "")
 
 
 def _space(headers: Mapping[str, str], *, named: bool) -> str | None:
     """The shared space that the header names. Whether the user is a member of it, the store tells."""
-    name = headers.get("x-mneme-space")
-    if name is None:
+    name = headers.get("x-mneme-space", "").strip()
+    if not name:
         return None
-    if not is_name(name := name.strip()):
+    if not is_name(name):
         raise BadHeader(
             "X-Mneme-Space is a space's name: 1 to 63 lower-case letters, digits, and . _ -, the first no sign.",
             param="X-Mneme-Space",
@@ -202,39 +285,41 @@ def _space(headers: Mapping[str, str], *, named: bool) -> str | None:
     return name
 
 
-def _choice(headers: Mapping[str, str], name: str, known: tuple[Known, ...]) -> Known | None:
-    value = headers.get(name)
-    if value is None:
+def _choose(headers: Mapping[str, str], name: str, choices: tuple[Choice, ...]) -> Choice | None:
+    """Return which of the choices a header names; None where it is absent or empty."""
+    value = headers.get(name, "").strip()
+    if not value:
         return None
-    lowered = value.strip().lower()
-    for each in known:
-        if each == lowered:
-            return each
-    raise BadHeader(f"{name} is {' or '.join(known)}, not {value[:40]!r}.", param=name)
+    lowered = value.lower()
+    wanted = _TRUTH_VALUES.get(lowered, lowered) if "on" in choices else lowered
+    for choice in choices:
+        if choice == wanted:
+            return choice
+    raise BadHeader(f"{name} is {' or '.join(choices)}, not {value[:40]!r}.", param=name)
 
 
-def _header(headers: Mapping[str, str], name: str) -> str | None:
-    """A name from a header: its bytes as UTF-8, or, where they are not, as the ISO 8859-1 that the server took them for."""
-    value = headers.get(name)
-    if value is None:
-        return None
-    with contextlib.suppress(UnicodeError):
-        value = value.encode("latin-1").decode()
-    text = value.strip()
-    if not text or len(text) > MAX_NAME:
-        raise BadHeader(f"{name} must have 1 to {MAX_NAME} characters.", param=name)
-    return _clean(text)
+class NamelessUserLog:
+    """Logs that a client means to name a user and names nobody: once for each tenant, field and fault, as such a client sends
+    every request so."""
 
+    def __init__(self) -> None:
+        self._logged: set[tuple[UUID, RejectedName]] = set()
 
-def _text(value: object) -> str | None:
-    """A name from the body; what is no usable name there is the upstream's to judge, not ours."""
-    usable = isinstance(value, str) and value.strip() and len(value) <= MAX_NAME
-    return _clean(str(value)) if usable else None
-
-
-def _clean(text: str) -> str:
-    """As Postgres can keep it."""
-    return text.replace("\0", "\ufffd")
+    def report(self, names: Sequence[RejectedName], tenant_id: UUID, call_id: UUID) -> None:
+        """Log those names that were not logged before."""
+        for name in names:
+            if (tenant_id, name) in self._logged:
+                continue
+            self._logged.add((tenant_id, name))
+            log.warning(
+                "no-user: a request names its user by a value that names nobody; its memory stays within the session",
+                extra={
+                    "field": name.field,
+                    "fault": name.fault,
+                    "call_id": str(call_id),
+                    "tenant_id": str(tenant_id),
+                },
+            )
 
 
 # --- an Idempotency-Key that came before ---------------------------------------------------------------------------------

@@ -44,7 +44,17 @@ from app.gateway.dialects.splice import parse_object, with_value
 from app.gateway.dialects.sse import EndGuard
 from app.gateway.finalize import Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
-from app.gateway.identify import PRINCIPAL, Principal, RequestCoalescer, check_agreement, identify, switches
+from app.gateway.identify import (
+    PRINCIPAL,
+    NamelessUserLog,
+    Principal,
+    RequestCoalescer,
+    check_agreement,
+    find_rejected_names,
+    identify,
+    index_headers,
+    switches,
+)
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Obeys, Preparer
 from app.gateway.relay import ClientGone, Ending, Inbound, Outbound, Receive, Send, Tape, relay
@@ -126,6 +136,7 @@ class Gateway:
         self._second_try = SecondTry(self._forwarder, self._finalizer, self._augmenter, metrics)
         self._addon = addon
         self._coalescer = RequestCoalescer()
+        self._nameless_users = NamelessUserLog()
         self._running = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -186,7 +197,7 @@ class Gateway:
         """Who asks, and where. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
         raw = list(scope["headers"])
         check_agreement(raw)
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
+        headers = index_headers(raw)
         principal = scope.get(PRINCIPAL) or await self._authenticator.check(headers)
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
@@ -224,6 +235,9 @@ class Gateway:
         if document is not None and not (dialect.naming if dialect is not None else NAMING).isdisjoint(document):
             named, session = document, dialect.session(document) if dialect is not None else None
         identity = identify(call.headers, named, call.principal, session)
+        if identity.confined:
+            rejected = find_rejected_names(call.headers, named, call.principal)
+            self._nameless_users.report(rejected, identity.tenant_id, call.id)
         return grown(Parsed, call, identity=identity, target=self._router.route(model), model=model, **body)
 
     # --- chats -----------------------------------------------------------------------------------------------------------

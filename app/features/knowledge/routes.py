@@ -15,7 +15,19 @@ from fastapi import APIRouter, Path, Query
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, Segment, Text, clean, decode_cursor, paged
+from app.api.common import (
+    DEFAULT_PAGE,
+    Cursor,
+    Limit,
+    Model,
+    Name,
+    Segment,
+    Text,
+    UserName,
+    clean,
+    decode_cursor,
+    paged,
+)
 from app.api.intake import IntakeCheck
 from app.api.scope import Admitted, CallerScope, Gate, session_of
 from app.api.tenant import check_admin
@@ -190,7 +202,7 @@ class EntityIn(Model):
     key: Key | None = Field(
         None, description="With the type it makes the id, `customer:gai_123`; else made of the name."
     )
-    user: Name | None = Field(None, description="Whose it is; else it is the whole tenant's.")
+    user: UserName | None = Field(None, description="Whose it is; else it is the whole tenant's.")
     properties: dict[str, Any] = Field({})
 
 
@@ -229,7 +241,7 @@ class AliasIn(Model):
     """What a thing is called, too."""
 
     alias: Spoken
-    user: Name | None = Field(None, description="By whom; else by the whole tenant.")
+    user: UserName | None = Field(None, description="By whom; else by the whole tenant.")
 
 
 class AliasOut(BaseModel):
@@ -260,7 +272,7 @@ class ResolveIn(Model):
     """A mention, and where it stands. The last ten messages of `session`, and `text`, serve for "they" and "the second one"."""
 
     mention: Name
-    user: Name | None = None
+    user: UserName | None = None
     session: Name | None = None
     text: Text | None = Field(None, description="The message that it stands in.")
 
@@ -287,7 +299,7 @@ class ChooseIn(Model):
 
     mention: Spoken
     entity: Name = Field(description="The id of the thing.")
-    user: Name | None = None
+    user: UserName | None = None
 
 
 _KEY = re.compile(r"\W+")

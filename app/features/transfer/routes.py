@@ -28,7 +28,6 @@ from msgspec import Struct, field
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from app.api.common import (
-    MAX_NAME_CHARS,
     Labelled,
     Model,
     Moment,
@@ -36,6 +35,7 @@ from app.api.common import (
     Segment,
     SpaceName,
     Text,
+    UserName,
     Word,
     parse_json,
 )
@@ -56,6 +56,7 @@ from app.features.transfer.store import (
     facts_of,
     written,
 )
+from app.gateway.naming import InvalidName, parse_name
 from app.gateway.prepare import said_in
 from app.gateway.relay import Tape, is_event_stream
 from app.memory.text import content_hash
@@ -180,7 +181,7 @@ class Line(Model):
     """One message."""
 
     session: Name
-    user: Name | None = Field(None, description="Needed unless X-Mneme-User or the key names the user.")
+    user: UserName | None = Field(None, description="Needed unless X-Mneme-User or the key names the user.")
     space: SpaceName | None = Field(
         None, description="The shared space that the user, who is a member of it, said it to: then `role` is user."
     )
@@ -487,7 +488,7 @@ class _CassetteRoutes:
     async def export(
         self,
         scope: Admitted,
-        user: Annotated[Name | None, Query(description="Of this user only.")] = None,
+        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
         session: Annotated[Name | None, Query(description="Of this session only.")] = None,
         model: Annotated[Word | None, Query(description="As the client asked for it.")] = None,
         status: Annotated[int | None, Query(ge=100, le=599, description="Of the upstream's answer.")] = None,
@@ -582,8 +583,10 @@ class _CassetteRoutes:
         except (ValueError, RecursionError) as error:
             raise BadBody(f"Line {number} is no JSON: {error}.") from error
         name = cassette.call.get("user")
-        if name is not None and not (isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and "\0" not in name):
-            raise BadBody(f"Line {number}: call.user: this is no name of a user.")
+        try:
+            name = parse_name(name) if name is not None else None
+        except InvalidName as error:
+            raise BadBody(f"Line {number}: call.user {error}.") from error
         labels = cassette.labels or ()
         if len(labels) > MAX_LABELS or not all(map(is_label, labels)):
             raise BadBody(f"Line {number}: labels: up to {MAX_LABELS}, each of 1 to {MAX_LABEL_CHARS} characters.")

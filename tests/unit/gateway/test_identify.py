@@ -9,13 +9,18 @@ from app.api.auth import Principal
 from app.errors import BadHeader, Forbidden
 from app.gateway.identify import (
     LOCAL_USER,
-    MAX_NAME,
+    NamelessUserLog,
+    RejectedName,
     Switches,
     check_agreement,
+    find_rejected_names,
     identify,
+    index_headers,
     switches,
 )
+from app.gateway.naming import MAX_NAME, InvalidName, NameFault, parse_name
 from app.store import ids
+from tests.support.tables import each_of
 
 TENANT = UUID(int=7)
 OPEN = Principal(TENANT, None, None, frozenset(), "open")
@@ -48,7 +53,14 @@ EVERYWHERE = {"user": "b", "safety_identifier": "c", "metadata": {"user_id": "d"
         ({}, {"metadata": {"user_id": "{broken"}}, "{broken"),
         ({}, {"user": "", "metadata": {"user_id": "d"}}, "d"),
         ({}, {"user": "   ", "metadata": {"user_id": "d"}}, "d"),
-        ({}, {"user": 7, "safety_identifier": ["x"], "metadata": {"user_id": None}}, ""),
+        ({}, {"user": 7, "safety_identifier": ["x"], "metadata": {"user_id": None}}, "7"),
+        ({}, {"user": True, "safety_identifier": ["x"], "metadata": {"user_id": None}}, ""),
+        ({}, {"user": "null", "safety_identifier": 8, "metadata": {"user_id": "d"}}, "8"),
+        ({"x-mneme-user": "{{user}}"}, {"user": "x" * 513, "metadata": {"user_id": 9.0}}, "9"),
+        ({"x-mneme-user": ""}, EVERYWHERE, "b"),
+        ({}, {"metadata": {"user_id": '{"device_id":"","account_uuid":"","session_id":"s"}'}}, ""),
+        ({}, {"metadata": {"user_id": '{"account_uuid":"","session_id":"s"}'}}, ""),
+        ({}, {"user": {"user": "b"}, "metadata": [{"user_id": "d"}]}, ""),
         ({}, {"user": "x" * (MAX_NAME + 1)}, ""),
         ({}, {"metadata": "no object"}, ""),
         ({}, None, ""),
@@ -88,12 +100,84 @@ def test_a_key_made_for_one_user_is_that_users() -> None:
         who({"x-mneme-user": "bob"}, {}, OF_ANA)
 
 
-@pytest.mark.parametrize("value", ["", "  ", "x" * (MAX_NAME + 1)])
-@pytest.mark.parametrize("name", ["x-mneme-user", "x-mneme-session"])
-def test_a_header_that_names_nobody_is_refused(name: str, value: str) -> None:
-    with pytest.raises(BadHeader) as caught:
-        identify({name: value}, None, KEYED)
-    assert caught.value.param == name
+MEANT = [
+    ({"x-mneme-user": ""}, {}), ({"x-mneme-user": "undefined"}, {}), ({"x-mneme-user": "u" * 513}, {}),
+    ({"x-mneme-user": "\u00a0"}, {"user": None}), ({}, {"user": ""}), ({}, {"user": True}), ({}, {"user": ["ana"]}),
+    ({}, {"user": "\ud83d"}), ({}, {"safety_identifier": "${USER}"}), ({}, {"safety_identifier": {}}),
+    ({}, {"metadata": {"user_id": "\u200b"}}), ({}, {"metadata": {"user_id": 10**30}}),
+    ({}, {"metadata": {"user_id": '{"device_id":"","account_uuid":null,"session_id":"s"}'}}),
+]  # fmt: skip
+
+
+@each_of(("headers", "body"), MEANT)
+def test_a_user_who_is_meant_and_not_named_is_nobody_in_open_mode_too(
+    headers: dict[str, str], body: dict[str, Any]
+) -> None:
+    identity = identify(headers, body, OPEN)
+    assert (identity.confined, identity.user_id) == (True, ids.nobody(TENANT))
+    assert find_rejected_names(headers, body, OPEN)
+    assert identify(headers, body, OF_ANA).user == "ana", "a key made for one user keeps that user"
+    assert identify(headers, body | {"metadata": {"user_id": 7}}, OPEN).user == "7", "the next source counts"
+
+
+@each_of("body", [{}, {"user": None}, {"metadata": "text"}, {"metadata": {"user_id": None}}])
+def test_a_user_who_is_not_meant_is_the_local_one(body: dict[str, Any]) -> None:
+    assert identify({}, body, OPEN).user == LOCAL_USER
+
+
+@each_of("value", ["", "  ", "\u00a0", "null", "{{conversation_id}}", "x" * 513])
+def test_a_session_header_that_names_nothing_is_an_absent_one(value: str) -> None:
+    headers = {"x-mneme-session": value}
+    assert identify(headers, {}, KEYED).session is None
+    assert identify(headers, {"metadata": {"session_id": 7}}, KEYED).session == "7"
+    assert identify(headers, {"metadata": {"session_id": value}}, KEYED, "c").session == "c"
+
+
+NAMES: list[tuple[object, str]] = [
+    ("ana", "ana"), (" ana ", " ana "), ("auth0|507f", "auth0|507f"), ("Ana <ana@example.com>", "Ana <ana@example.com>"),
+    ("Jennifer Null", "Jennifer Null"), ("user", "user"), ("0", "0"), ("\U0001f984", "\U0001f984"), ("名前", "名前"),
+    ("{3F2504E0-4F89-11D3-9A0C-0305E82C3301}", "{3F2504E0-4F89-11D3-9A0C-0305E82C3301}"), ("%d0%b0", "%d0%b0"),
+    ("a%20b", "a%20b"), ("a\0b", "a\ufffdb"), ("u" * 512, "u" * 512), (7, "7"), (-7, "-7"), (7.0, "7"), (1e3, "1000"),
+    (7.5, "7.5"), (-0.0, "0"), (2**64 - 1, str(2**64 - 1)), ("my-session", "my-session"), ("[::1]", "[::1]"),
+]  # fmt: skip
+
+
+@each_of(("value", "name"), NAMES)
+def test_a_name_is_any_text_and_a_number_is_its_text(value: object, name: str) -> None:
+    assert parse_name(value) == name
+
+
+FAULTS: dict[NameFault, list[object]] = {
+    "blank": ["", " ", "\t\n", "\u00a0", "\u200b\u2060", "\u3164", "\u2800", "--", "%20"],
+    "too-long": ["u" * 513],
+    "wrong-type": [True, False, None, [], ["ana"], {"id": "ana"}, 2**64, -(2**63) - 1, 1e22, float("nan"), float("inf")],
+    "placeholder": [
+        "undefined", "Null", "None", "nil", "NaN", "N/A", "(null)", "<nil>", "[object Object]", "user-undefined",
+        "undefined undefined", "acme:undefined", "undefined@example.com", "{{user}}", "user-{{ id }}", "${USER_ID}",
+        "$USER", "#{user}", "<user_id>", "<%= user %>", "{user_id}", "user_{user.id}", "{0}", "{}", "%s", "user_%s",
+        "%USERNAME%", "%(user)s", "%7B%7Buser%7D%7D", "__USER_ID__", "YOUR_USER_ID", "user_id",
+        "00000000-0000-0000-0000-000000000000",
+    ],
+    "damaged": ["Ana \ud83d", "Ana \ufffd"],
+}  # fmt: skip
+
+
+@each_of(("fault", "value"), [(fault, value) for fault, values in FAULTS.items() for value in values])
+def test_a_value_that_many_people_may_share_is_no_name(fault: NameFault, value: object) -> None:
+    with pytest.raises(InvalidName) as caught:
+        parse_name(value)
+    assert caught.value.fault == fault
+
+
+def test_what_names_nobody_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    nameless = NamelessUserLog()
+    for body in ({"user": "undefined"}, {"user": "null"}, {"user": ""}, {"user": "ana"}, {}):
+        for _ in range(2):
+            nameless.report(find_rejected_names({}, body, OPEN), TENANT, UUID(int=3))
+    logged = [(record.field, record.fault) for record in caplog.records]  # type: ignore[attr-defined]
+    assert logged == [("user", "placeholder"), ("user", "blank")]
+    assert "undefined" not in caplog.text
+    assert find_rejected_names({}, {"user": []}, OPEN) == [RejectedName("user", "wrong-type")]
 
 
 def test_headers_are_utf8_and_else_latin1() -> None:
@@ -137,6 +221,24 @@ def test_switches_have_their_defaults_and_are_read_whatever_their_case() -> None
     assert switches(given) == Switches("read-only", False, "server", "on", "temporal_focused")
 
 
+SWITCHES = ("memory", "capture", "history", "paging", "profile", "price")
+
+
+@each_of("value", ["", " ", "\t"])
+def test_an_empty_header_is_an_absent_one(value: str) -> None:
+    empty = {f"x-mneme-{name}": value for name in (*SWITCHES, "space", "session")}
+    assert switches(empty) == switches({})
+    assert identify(empty, {"user": "ana"}, OPEN) == identify({}, {"user": "ana"}, OPEN)
+
+
+@each_of(("value", "on"), [("true", True), ("True", True), ("1", True), (" on ", True), ("false", False), ("0", False)])
+def test_on_and_off_have_other_words(value: str, on: bool) -> None:
+    asked = switches({f"x-mneme-{name}": value for name in ("memory", "capture", "paging")})
+    assert (asked.memory == "on", asked.capture, asked.paging == "on") == (on, on, on)
+    with pytest.raises(BadHeader, match="client or server"):
+        switches({"x-mneme-history": value})
+
+
 def test_a_profile_that_is_none_is_refused() -> None:
     with pytest.raises(BadHeader, match=r"auto or prefill or .* or strategy, not 'best'"):
         switches({"x-mneme-profile": "best"})
@@ -154,3 +256,14 @@ def test_a_header_of_ours_says_one_thing_but_labels_are_many() -> None:
     check_agreement([(b"x-mneme-label", b"golden"), (b"X-Mneme-Label", b"checkout")])
     with pytest.raises(BadHeader, match="comes twice"):
         check_agreement([(b"x-mneme-user", b"ana"), (b"X-Mneme-User", b"ben")])
+
+
+def test_an_empty_header_neither_disagrees_with_another_nor_hides_it() -> None:
+    for given in ([b"", b"ana"], [b"ana", b" "], [b"ana", b"", b"ana"]):
+        headers = [(b"X-Mneme-User", value) for value in given]
+        check_agreement(headers)
+        assert index_headers(headers) == {"x-mneme-user": "ana"}
+    assert index_headers([(b"X-Mneme-User", b""), (b"Accept", b"a"), (b"accept", b"")]) == {
+        "x-mneme-user": "",
+        "accept": "",
+    }
