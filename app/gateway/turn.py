@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
-from app.errors import BadRequest, Forbidden, MnemeError, Stopping, StoreUnavailable
+from app.errors import BadRequest, Forbidden, MnemeError, NotFound, Stopping, StoreUnavailable
 from app.gateway.addon import Addon
 from app.gateway.augment import Augmenter
 from app.gateway.call import (
@@ -66,6 +66,9 @@ from app.store.ids import uuid7
 from app.tasks import Supervisor
 
 log = logging.getLogger("mneme.turn")
+
+_MAX_PATH_CHARS = 200
+"""Characters of a path that stand in a message."""
 
 OBSERVER = "mneme.observer"
 """In an ASGI scope: what is told of the call that is made of it, at each of its stages."""
@@ -205,6 +208,12 @@ class Gateway:
         captured = captured and wanted(self._settings, call_id, principal.tenant_id)
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
+        if path.startswith("/v1/v1/"):
+            raise NotFound(
+                f'There is no {scope["method"]} {path[:_MAX_PATH_CHARS]} here: the path has "/v1" twice. '
+                'Leave "/v1" out of the base URL, or out of the path that is added to it.',
+                code="repeated_v1",
+            )
         if ".." in path.split("/"):
             raise BadRequest("A path under /v1 must not lead out of it.")
         if not (raw_path.isascii() and query.isascii()):

@@ -33,6 +33,7 @@ from app.index.indexes import Indexes
 from app.metrics import Exposition, Metrics, forget_ended, process_registry
 from app.patience import Patient
 from app.server import collector
+from app.server.base_url import BaseUrlHelp
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
 from app.server.proxy import Proxy, UpstreamSide, open_outside, open_proxy, open_waiting
 from app.settings import Settings
@@ -151,7 +152,7 @@ class ServerApplication:
             open_waiting(core, opening.metrics, opening.features, outside) as gateway,
         ):
             probes = Probes({"database": away.check, "embedder": _embedder_check(core)}, opening.exposition)
-            with self._behind(Mounts.of({"/v1": gateway}, probes, away)):
+            with self._behind(Mounts.of({"/v1": gateway}, probes, BaseUrlHelp(away, PAGES))):
                 arriving = core.tasks.spawn(self._arrive(opening, outside, away, stop), "arrival of the database")
                 try:
                     yield
@@ -195,7 +196,8 @@ class ServerApplication:
             async with features.within(lambda each: each.mounts(proxy.authenticator, inside, proxy.gateway)) as mounts:
                 apps: dict[str, ASGIApp] = {"/v1": proxy.gateway}
                 apps |= {at: Later(make) for own in mounts for at, make in own.items()}
-                with self._behind(Mounts.of(apps, probes, inside)):
+                rest = BaseUrlHelp(inside, PAGES if PAGES in apps else None)
+                with self._behind(Mounts.of(apps, probes, rest)):
                     yield
 
     @contextmanager

@@ -241,7 +241,7 @@ def test_a_body_of_another_path_may_be_larger_and_is_kept_up_to_the_cap(
 # --- paths --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["/", "/v2/models", "/api/v1/no-such-thing", "/api/v1/calls/nonsense", "/v1chat"])
+@pytest.mark.parametrize("path", ["/v2/models", "/api/v1/no-such-thing", "/api/v1/calls/nonsense", "/v1chat"])
 def test_unknown_paths_of_mnemes_own_are_404_in_openais_shape(mneme: MnemeServer, path: str) -> None:
     answer = mneme.http.get(path)
     assert answer.status_code == 404

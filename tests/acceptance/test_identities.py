@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.acceptance import test_messages
-from tests.support.clients import MODEL, post
+from tests.support.clients import MODEL, error_of, post, sdk
 from tests.support.replies import Recorded, Reply, Script, chat_script
 from tests.support.responses import responses_script
 from tests.support.scripted import ScriptedUpstream
@@ -122,3 +122,70 @@ def test_two_people_are_two_in_every_field_and_a_number_is_its_text(
             assert "x-mneme-reason" not in answer.headers
     send(mneme, dialect, QUESTION, Sender({"X-Mneme-User": "7"}, {}))
     assert b"Tosca" in upstream.requests[-1].body, "a number in a body, and its text in a header, are one user"
+
+
+def test_a_client_that_sends_empty_headers_is_served(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    """OpenAI's SDK, whose default headers are placeholders that nothing has filled."""
+    names = ("User", "Session", "Space", "Memory", "Capture", "History", "Paging", "Price", "Profile", "Label", "Key")
+    headers = {f"X-Mneme-{name}": "" for name in names}
+    with sdk(mneme.url, headers=headers) as client:
+        message: Any = [{"role": "user", "content": "My dog is called Rex."}]
+        for text in ("My dog is called Rex.", "What is my dog's name?"):
+            message = [{"role": "user", "content": text}]
+            nameless = client.chat.completions.with_raw_response.create(model=MODEL, messages=message)
+            assert nameless.headers["x-mneme-reason"] == "no-user"
+        assert b"Rex" not in upstream.requests[-1].body
+        for text in ("My dog is called Rex.", "What is my dog's name?"):
+            message = [{"role": "user", "content": text}]
+            named = client.chat.completions.with_raw_response.create(model=MODEL, messages=message, user="dora")
+            assert (named.headers["x-mneme-status"], named.headers.get("x-mneme-reason")) == ("ok", None)
+        assert b"Rex" in upstream.requests[-1].body, "the next source counts"
+        client.models.list()
+        stream = client.chat.completions.create(model=MODEL, messages=message, user="dora", stream=True)
+        assert "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices) == "All right."
+    assert (
+        len([line for line in mneme.logs if line.get("field") == "X-Mneme-User" and line.get("fault") == "blank"]) == 1
+    )
+
+
+def test_true_and_false_switch_memory(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    sender = Sender({"X-Mneme-User": "tess", "X-Mneme-Memory": "true"}, {})
+    send(mneme, CHAT, FACT, sender)
+    assert send(mneme, CHAT, QUESTION, sender).headers["x-mneme-status"] == "ok"
+    assert SECRET in upstream.requests[-1].body
+    for value in ("false", "0"):
+        answer = send(mneme, CHAT, QUESTION, Sender({"X-Mneme-User": "tess", "X-Mneme-Memory": value}, {}))
+        assert answer.headers["x-mneme-reason"] == "memory-off"
+        assert SECRET not in upstream.requests[-1].body
+
+
+def test_a_placeholder_session_joins_no_two_people(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
+    for value in ("", "undefined", "{{conversation_id}}", "s" * 513):
+        sender = Sender({"X-Mneme-User": "null", "X-Mneme-Session": value}, {})
+        first, second = (send(mneme, CHAT, text, sender) for text in (FACT, QUESTION))
+        assert first.headers["x-mneme-session-id"] != second.headers["x-mneme-session-id"], value
+        assert SECRET not in upstream.requests[-1].body
+
+
+@pytest.mark.parametrize("value", ["", " ", "undefined", "{{user}}", "u" * 513, "\u200b"])
+def test_the_api_refuses_what_names_nobody_and_names_the_field(mneme: MnemeServer, value: str) -> None:
+    search: dict[str, Any] = {"query": QUESTION}
+    asked = [
+        mneme.http.post("/api/v1/memories/search", json=search | {"user": value}),
+        mneme.http.get("/api/v1/memories", params={"user": value}),
+        mneme.http.post("/api/v1/chat", json={"message": "hi", "user": value}),
+        mneme.http.post("/api/v1/context", json={"messages": [{"role": "user", "content": "hi"}], "user": value}),
+        mneme.http.post("/api/v1/sessions", json={"user": value}),
+        mneme.http.post(
+            "/api/v1/import",
+            content=json.dumps({"session": "s", "user": value, "role": "user", "content": FACT}),
+            headers={"content-type": "application/x-ndjson"},
+        ),
+    ]
+    for answer in asked:
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["param"] == "user" or answer.json()["errors"][0]["error"].startswith("user: ")
+    if value.strip():
+        header: Any = {"x-mneme-user": value.encode()}
+        refused = mneme.http.get("/api/v1/memories", headers=header)
+        assert (refused.status_code, error_of(refused)["param"]) == (400, "X-Mneme-User")

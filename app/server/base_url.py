@@ -1,0 +1,62 @@
+"""Answer requests whose base URL is wrong: the root leads to the page, and a path without `/v1` gets the base URL to set."""
+
+from __future__ import annotations
+
+import re
+
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.errors import NotFound
+
+_RESOURCES = frozenset(
+    "chat completions embeddings messages models moderations responses".split()  # noqa: SIM905
+)
+"""First segments of the paths that clients add to their base URL for models (the APIs of OpenAI and Anthropic)."""
+_HOST = re.compile(r"[\w.:\[\]-]{1,255}")
+"""A Host header that may stand in a message: a name or an address, with a port."""
+_MAX_PATH_CHARS = 200
+"""Characters of a path that stand in a message."""
+
+
+class BaseUrlHelp:
+    """Plain ASGI: answers the two kinds of paths that a wrong base URL leads to, and leaves the others to an application."""
+
+    def __init__(self, app: ASGIApp, pages: str | None) -> None:
+        """Args:
+        app: The application that answers all other paths.
+        pages: The path of the pages that the root leads to; None where there are none.
+        """
+        self._app = app
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._find_answer(scope) or self._app
+        await answer(scope, receive, send)
+
+    def _find_answer(self, scope: Scope) -> Response | None:
+        path = scope["path"]
+        if path == "/" and self._pages is not None and scope["method"] in ("GET", "HEAD"):
+            return RedirectResponse(self._pages)
+        if path.strip("/").partition("/")[0] in _RESOURCES:
+            return JSONResponse(explain_missing_version(scope).body(), NotFound.status)
+        return None
+
+
+def explain_missing_version(scope: Scope) -> NotFound:
+    """Return the error for a path of OpenAI's API that does not begin with `/v1`."""
+    return NotFound(
+        f'There is no {scope["method"]} {scope["path"][:_MAX_PATH_CHARS]} here: "/v1" is missing from the base URL. '
+        f"Set the base URL to {find_base_url(scope)} (Anthropic's SDKs add /v1 themselves: there, leave it out).",
+        code="missing_v1",
+    )
+
+
+def find_base_url(scope: Scope) -> str:
+    """Return the base URL that a client of OpenAI's sets, by the host that this request names."""
+    host = Headers(scope=scope).get("host", "")
+    if not _HOST.fullmatch(host):
+        name, port = scope.get("server") or ("127.0.0.1", None)
+        host = f"{name}:{port}" if port is not None else name
+    return f"{scope.get('scheme', 'http')}://{host}/v1"
