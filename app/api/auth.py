@@ -148,9 +148,9 @@ def _keep(cache: OrderedDict[bytes, V], key: bytes, value: V) -> None:
 def presented_key(headers: Mapping[str, str]) -> str | None:
     """Return the Mneme key of a request: `X-Mneme-Key`, else a bearer or an `X-Api-Key` (as clients of `/v1/messages` send)
     that begins with `mneme_`; None where it brings none. An empty header is an absent one."""
-    own = headers.get("x-mneme-key", "").strip()
-    if own:
-        return own
+    key = headers.get("x-mneme-key", "").strip()
+    if key:
+        return key
     bearer = _BEARER.fullmatch(headers.get("authorization") or "")
     if bearer and bearer[1].startswith(KEY_PREFIX):
         return bearer[1]

@@ -12,6 +12,7 @@ import click
 from app.clock import SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadRequest, NotFound
+from app.gateway.naming import InvalidName, parse_name
 from app.settings import Settings
 from app.sources import PRICE_NAMES
 from app.store.pools import Pool, command_pool
@@ -121,10 +122,17 @@ def keys() -> None:
     """API keys."""
 
 
+def _check_user_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    try:
+        return parse_name(name) if name is not None else None
+    except InvalidName as error:
+        raise click.BadParameter(f"the user {error}", context, parameter) from error
+
+
 @keys.command("create")
 @click.argument("name")
 @click.option("--tenant", default="local", show_default=True, help="Name of the tenant; made if it is new.")
-@click.option("--user", help="Make it a key for this one user.")
+@click.option("--user", callback=_check_user_name, help="Make it a key for this one user.")
 @click.option("--scope", "scopes", multiple=True, help="What it may do: read, write, proxy, admin (default: all).")
 @click.option("--days", type=click.IntRange(1, _MAX_DAYS), help="Days until it expires (default: never).")
 @_limit_options

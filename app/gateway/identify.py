@@ -213,7 +213,7 @@ def _find_user(
 ) -> tuple[str | None, Sequence[RejectedName]]:
     """Return the user, or None for nobody, and the fields before it that are to name the user and name nobody."""
     body, metadata = body or {}, _get_metadata(body)
-    own, header = principal.user_external_id, headers.get("x-mneme-user")
+    key_user, header = principal.user_external_id, headers.get("x-mneme-user")
     sources = {
         "X-Mneme-User": decode_header(header) if header is not None else None,
         "user": body.get("user"),
@@ -229,11 +229,11 @@ def _find_user(
         except InvalidName as error:
             rejected.append(RejectedName(source, error.fault))
             continue
-        if own is not None and source == "X-Mneme-User" and name != own:
+        if key_user is not None and source == "X-Mneme-User" and name != key_user:
             raise Forbidden("This key was made for one user, and X-Mneme-User names another.", param="X-Mneme-User")
-        return own if own is not None else name, rejected
-    if own is not None:
-        return own, rejected
+        return key_user if key_user is not None else name, rejected
+    if key_user is not None:
+        return key_user, rejected
     is_local = principal.mode == "open" and principal.key_id is None and not rejected
     return LOCAL_USER if is_local else None, rejected
 

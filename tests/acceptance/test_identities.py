@@ -38,7 +38,7 @@ ONLY_IN_BODIES: dict[str, Any] = {
 
 
 class Sender(NamedTuple):
-    """What one request says of its user."""
+    """The part of a request that names its user."""
 
     headers: dict[str, str]
     fields: dict[str, Any]

@@ -259,8 +259,8 @@ def test_a_header_of_ours_says_one_thing_but_labels_are_many() -> None:
 
 
 def test_an_empty_header_neither_disagrees_with_another_nor_hides_it() -> None:
-    for given in ([b"", b"ana"], [b"ana", b" "], [b"ana", b"", b"ana"]):
-        headers = [(b"X-Mneme-User", value) for value in given]
+    for values in ([b"", b"ana"], [b"ana", b" "], [b"ana", b"", b"ana"]):
+        headers = [(b"X-Mneme-User", value) for value in values]
         check_agreement(headers)
         assert index_headers(headers) == {"x-mneme-user": "ana"}
     assert index_headers([(b"X-Mneme-User", b""), (b"Accept", b"a"), (b"accept", b"")]) == {
