@@ -61,6 +61,8 @@ _REST_OF_BLANK = re.compile(_BLANK)
 _SENTENCE_ENDS = ".!?…。！？"
 _MAY_CLOSE = ("</", "[/", "<|", "◁/")
 """One of these is in each text that closes a thought."""
+_CLOSING_WORDS = ("hink", "HINK", "hought", "HOUGHT", "easoning", "EASONING", "final<")
+"""One of these is in it too, and seldom in code, in which the others are common."""
 _CLOSING_CONTEXT = 80
 """Characters behind a closing tag that are looked at."""
 _CLOSINGS = tuple(f"</{tag}" for tag in ("think", "thought", "reasoning", "seed:think")) + tuple(
@@ -94,7 +96,7 @@ def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
 
 def _may_close(text: str) -> bool:
     """Return whether a closing tag is in the text: quicker than to look for it."""
-    if not any(mark in text for mark in _MAY_CLOSE):
+    if not any(mark in text for mark in _MAY_CLOSE) or not any(word in text for word in _CLOSING_WORDS):
         return False
     lowered = text.lower()
     return any(closing in lowered for closing in _CLOSINGS)

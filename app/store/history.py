@@ -59,6 +59,7 @@ class HistoryMessage(Struct, frozen=True):
     call_id: UUID | None
     created_at: datetime
     metadata: dict[str, Any]
+    reasoning: dict[str, Any] | None = None
 
 
 class NewMessage(Struct, frozen=True):
