@@ -56,18 +56,13 @@ _MARKS = {
 _OPENS = rf"<(?P<tag>{_TAGS})(?:\s[^<>]*)?>|(?P<mark>{'|'.join(map(re.escape, _MARKS))})"
 _OPENING = re.compile(_BLANK + f"(?:{_OPENS})", re.IGNORECASE)
 _ANY_OPENING = re.compile(_OPENS, re.IGNORECASE)
+_TAG_CLOSING = re.compile(rf"</(?:{_TAGS})", re.IGNORECASE)
 _ANY_CLOSING = re.compile(rf"</(?:{_TAGS})\s*>|{'|'.join(map(re.escape, _MARKS.values()))}", re.IGNORECASE)
 _REST_OF_BLANK = re.compile(_BLANK)
 _SENTENCE_ENDS = ".!?…。！？"
-_MAY_CLOSE = ("</", "[/", "<|", "◁/")
-"""One of these is in each text that closes a thought."""
-_CLOSING_WORDS = ("hink", "HINK", "hought", "HOUGHT", "easoning", "EASONING", "final<")
-"""One of these is in it too, and seldom in code, in which the others are common."""
 _CLOSING_CONTEXT = 80
 """Characters behind a closing tag that are looked at."""
-_CLOSINGS = tuple(f"</{tag}" for tag in ("think", "thought", "reasoning", "seed:think")) + tuple(
-    closing.lower() for closing in _MARKS.values()
-)
+_CLOSING_MARKS = tuple(mark.lower() for mark in _MARKS.values())
 
 
 def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
@@ -95,11 +90,10 @@ def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
 
 
 def _may_close(text: str) -> bool:
-    """Return whether a closing tag is in the text: quicker than to look for it."""
-    if not any(mark in text for mark in _MAY_CLOSE) or not any(word in text for word in _CLOSING_WORDS):
-        return False
-    lowered = text.lower()
-    return any(closing in lowered for closing in _CLOSINGS)
+    """Return whether a closing tag is in the text: quicker than to look for it, as this is asked of each answer of a request."""
+    if "</" in text and _TAG_CLOSING.search(text) is not None:
+        return True
+    return ("[/" in text or "<|" in text or "◁/" in text) and any(mark in text.lower() for mark in _CLOSING_MARKS)
 
 
 def _close_thought(text: str, opening: re.Match[str]) -> int | None:
