@@ -424,10 +424,10 @@ def _summary(
 
 def _standing_there(items: Sequence[Candidate], prompt: Iterable[Mapping[str, Any]]) -> Collection[bytes]:
     """Hashes of the messages whose text, or passage, stands in the prompt already, wherever else it was stored."""
-    said = {text for message in prompt if (text := answer_text(message).strip())}
+    texts = {text for message in prompt if (text := answer_text(message).strip())}
     messages = [each for each in items if each.source == "message"]
-    whole = [each.content_hash for each in messages if each.span is None and each.text.strip() in said]
-    joined = "\0".join(said)  # no text holds that: Postgres takes none
+    whole = [each.content_hash for each in messages if each.span is None and each.text.strip() in texts]
+    joined = "\0".join(texts)  # no text holds that: Postgres takes none
     return {*whole, *[each.content_hash for each in messages if each.span is not None and each.text in joined]}
 
 

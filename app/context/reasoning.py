@@ -15,7 +15,12 @@ from typing import Any, Literal
 import orjson
 
 REASONING = "_reasoning"
-"""Key of a message, inside Mneme, for reasoning that is no field of a chat message; it never goes out."""
+"""Key of a message, inside Mneme, for a `ReasoningRecord`; it never goes out."""
+
+
+class ReasoningRecord(dict[str, Any]):
+    """Reasoning as it is kept. The class tells it from what a client sends under the same key."""
+
 
 FIELDS = (
     "reasoning_content",  # DeepSeek, Kimi, Qwen, GLM
@@ -28,6 +33,14 @@ FIELDS = (
 """Fields of a chat message that hold reasoning."""
 THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 """Types of content parts that hold reasoning."""
+
+
+def is_thought_part(part: object) -> bool:
+    """Return whether a part of a content holds reasoning."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return isinstance(kind, str) and kind in THOUGHT_PARTS
+
+
 BYTES_PER_TOKEN = 3
 """Bytes of reasoning that are counted as one token of a prompt: English has about four, Chinese three."""
 
@@ -60,8 +73,9 @@ _TAG_CLOSING = re.compile(rf"</(?:{_TAGS})", re.IGNORECASE)
 _ANY_CLOSING = re.compile(rf"</(?:{_TAGS})\s*>|{'|'.join(map(re.escape, _MARKS.values()))}", re.IGNORECASE)
 _REST_OF_BLANK = re.compile(_BLANK)
 _SENTENCE_ENDS = ".!?…。！？"
+_QUOTES = frozenset("`'\"“”«»")
 _CLOSING_CONTEXT = 80
-"""Characters behind a closing tag that are looked at."""
+"""Characters behind a tag that are looked at."""
 _CLOSING_MARKS = tuple(mark.lower() for mark in _MARKS.values())
 
 
@@ -70,7 +84,8 @@ def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
 
     Args:
         text: What the model wrote; the two parts joined are this text.
-        cut: Whether a thought that is never closed is one (the answer broke off in it) or is the answer's own text.
+        cut: Whether the answer may have broken off in its thought. If it did not, a tag that is never closed and in front
+            of a sentence that goes on ("<think> is a tag") is the answer's own text.
     """
     end = 0
     for _ in range(_MOST_MENTIONS):
@@ -79,7 +94,7 @@ def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
             break
         close = _close_thought(text, opening)
         if close is None:
-            return (text, "") if cut else (text[:end], text[end:])
+            return (text[:end], text[end:]) if not cut and _names_tag(text, opening.end()) else (text, "")
         end = close
     if not end and _may_close(text):
         end = _close_unopened(text)
@@ -89,8 +104,14 @@ def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
+def _names_tag(text: str, end: int) -> bool:
+    """Return whether a sentence goes on behind the opening tag that ends there: then it is named, and opens nothing."""
+    following = text[end : end + _CLOSING_CONTEXT].lstrip(" \t")
+    return text[end : end + 1] in (" ", "\t") and following[:1].isalpha() and not following[0].isupper()
+
+
 def _may_close(text: str) -> bool:
-    """Return whether a closing tag is in the text: quicker than to look for it, as this is asked of each answer of a request."""
+    """Return whether a closing tag is in the text: a quick look at each answer of a request."""
     if "</" in text and _TAG_CLOSING.search(text) is not None:
         return True
     return ("[/" in text or "<|" in text or "◁/" in text) and any(mark in text.lower() for mark in _CLOSING_MARKS)
@@ -101,7 +122,7 @@ def _close_thought(text: str, opening: re.Match[str]) -> int | None:
     tag, mark = opening["tag"], opening["mark"]
     closing = rf"</{re.escape(tag)}\s*>" if tag else re.escape(_MARKS[mark.lower()])
     closings = list(islice(re.compile(closing, re.IGNORECASE).finditer(text, opening.end()), _MOST_MENTIONS))
-    chosen = next((each for each in closings if not _is_quoted(text, each)), closings[0] if closings else None)
+    chosen = next((found for found in closings if not _is_quoted(text, found)), closings[0] if closings else None)
     return chosen.end() if chosen is not None else None
 
 
@@ -135,24 +156,22 @@ def _is_in_code(before: str) -> bool:
 
 
 def _is_quoted(text: str, found: re.Match[str]) -> bool:
-    quotes = "`'\"“”«»"
-    return text[found.start() - 1 : found.start()] in tuple(quotes) and text[found.end() : found.end() + 1] in tuple(
-        quotes
-    )
+    around = text[max(0, found.start() - 1) : found.start()], text[found.end() : found.end() + 1]
+    return all(character in _QUOTES for character in around)
 
 
 def remove_start(parts: Sequence[Any], count: int) -> list[Any]:
     """Remove the first `count` characters of the text of content parts, whose texts are a line each."""
-    kept: list[Any] = []
+    remaining: list[Any] = []
     for part in parts:
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
         if count <= 0 or not isinstance(text, str):
-            kept.append(part)
+            remaining.append(part)
             continue
         if len(text) > count:
-            kept.append(text[count:] if isinstance(part, str) else {**part, "text": text[count:]})
+            remaining.append(text[count:] if isinstance(part, str) else {**part, "text": text[count:]})
         count -= len(text) + 1
-    return kept
+    return remaining
 
 
 # --- as it comes, and as it is kept --------------------------------------------------------------------------------------
@@ -217,10 +236,11 @@ def keep_places(
         thoughts: Types of those that hold reasoning.
         call_key: Name of the member that holds a call's id.
     """
-    kept = [
-        dict(element) if element.get("type") in thoughts else _placeholder(element, call_key) for element in elements
+    record = [
+        dict(element) if str(element.get("type")) in thoughts else _placeholder(element, call_key)
+        for element in elements
     ]
-    return kept if any(element["type"] != PLACEHOLDER for element in kept) else []
+    return record if any(element["type"] != PLACEHOLDER for element in record) else []
 
 
 def _placeholder(element: Mapping[str, Any], call_key: str) -> dict[str, Any]:
@@ -231,21 +251,21 @@ def _placeholder(element: Mapping[str, Any], call_key: str) -> dict[str, Any]:
 
 
 def fill_places(
-    kept: Iterable[Mapping[str, Any]], texts: Sequence[dict[str, Any]], calls: Sequence[tuple[object, dict[str, Any]]]
+    record: Iterable[Mapping[str, Any]], texts: Sequence[dict[str, Any]], calls: Sequence[tuple[object, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
     """Return kept blocks or items with the texts and the calls (by id) in their places; what has no place stands behind."""
     rest = list(texts)
     open_calls = list(calls)
     filled: list[dict[str, Any]] = []
-    for element in kept:
+    for element in record:
         if element.get("type") != PLACEHOLDER:
             filled.append(dict(element))
         elif (call := element.get("call")) is None:
             filled += rest
             rest = []
         else:
-            own = {"id": element["id"]} if "id" in element else {}
-            filled += [own | item for called, item in open_calls if called == call]
+            item_id = {"id": element["id"]} if "id" in element else {}
+            filled += [item_id | item for called, item in open_calls if called == call]
             open_calls = [(called, item) for called, item in open_calls if called != call]
     return [*filled, *rest, *(item for _, item in open_calls)]
 
@@ -257,24 +277,25 @@ def separate(message: Mapping[str, Any], *, cut: bool = True) -> tuple[Mapping[s
     """
     if message.get("role") != "assistant":
         return message, None
-    kept: dict[str, Any] = dict(message.get(REASONING) or {})
+    made = message.get(REASONING)
+    record: dict[str, Any] = dict(made) if isinstance(made, ReasoningRecord) else {}
     fields = {name: message[name] for name in message if name in FIELDS and message[name] not in (None, [], {})}
     if fields:
-        kept["chat"] = {**kept.get("chat", {}), **fields}
+        record["chat"] = {**record.get("chat", {}), **fields}
     content = message.get("content")
-    thought = split_thought(_joined_text(content), cut=cut)[0]
+    thought = split_thought(_join_texts(content), cut=cut)[0]
     if thought:
-        kept["text"] = thought
+        record["text"] = thought
         content = content[len(thought) :] if isinstance(content, str) else remove_start(content or (), len(thought))
-    if not kept and REASONING not in message and not any(name in message for name in FIELDS):
+    if not record and not any(name in message for name in FIELDS):
         return message, None
     plain = {name: value for name, value in message.items() if name != REASONING and name not in FIELDS}
     if "content" in message:
         plain["content"] = content
-    return plain, kept or None
+    return plain, record or None
 
 
-def _joined_text(content: object) -> str:
+def _join_texts(content: object) -> str:
     """Return the texts of a content, a line each, up to its first part that is neither text nor thought."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
@@ -283,7 +304,7 @@ def _joined_text(content: object) -> str:
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
         if isinstance(text, str):
             texts.append(text)
-        elif not isinstance(part, Mapping) or part.get("type") not in THOUGHT_PARTS:
+        elif not is_thought_part(part):
             break
     return "\n".join(texts)
 
@@ -293,28 +314,35 @@ def _joined_text(content: object) -> str:
 Form = Literal["chat", "messages", "responses"]
 
 
-def select_form(kept: Mapping[str, Any] | None, form: Form) -> dict[str, Any] | None:
+def select_form(record: Mapping[str, Any] | None, form: Form) -> dict[str, Any] | None:
     """Return what of kept reasoning an upstream of this dialect knows; None: nothing."""
-    known = ("text", "chat", "parts") if form == "chat" else ("text", form)
-    selected = {name: value for name, value in (kept or {}).items() if name in known}
+    members = ("text", "chat", "parts") if form == "chat" else ("text", form)
+    selected = {name: value for name, value in (record or {}).items() if name in members}
     return selected or None
 
 
-def restore(message: Mapping[str, Any], kept: Mapping[str, Any], form: Form) -> dict[str, Any]:
+def restore(message: Mapping[str, Any], record: Mapping[str, Any], form: Form) -> dict[str, Any]:
     """Return a message with its reasoning as an upstream of this dialect sent it."""
     restored = dict(message)
     content = restored.get("content")
-    if (text := kept.get("text")) is not None:
+    if (text := record.get("text")) is not None:
         restored["content"] = (
             [{"type": "text", "text": text}, *content] if isinstance(content, list) else text + (content or "")
         )
     if form != "chat":
-        return {**restored, REASONING: kept[form]} if form in kept else restored
-    if parts := kept.get("parts"):
+        return {**restored, REASONING: ReasoningRecord(record)} if form in record else restored
+    if parts := record.get("parts"):
         content = restored.get("content")
         texts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
         restored["content"] = [*parts, *texts]
-    return {**restored, **kept.get("chat", {})}
+    return {**restored, **record.get("chat", {})}
+
+
+def find_elements(message: Mapping[str, Any], form: Form) -> list[Mapping[str, Any]]:
+    """Return the kept blocks or items of a message that goes out in this dialect, for `fill_places`; empty: it has none."""
+    record = message.get(REASONING)
+    elements: list[Mapping[str, Any]] = record.get(form, []) if isinstance(record, ReasoningRecord) else []
+    return elements
 
 
 def drop_thought_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -322,10 +350,10 @@ def drop_thought_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
     content = message.get("content")
     if message.get("role") != "assistant" or not isinstance(content, list):
         return message
-    kept = [part for part in content if not (isinstance(part, Mapping) and part.get("type") in THOUGHT_PARTS)]
-    if len(kept) == len(content):
+    remaining = [part for part in content if not is_thought_part(part)]
+    if len(remaining) == len(content):
         return message
-    return {**message, "content": kept or (None if message.get("tool_calls") else "")}
+    return {**message, "content": remaining or (None if message.get("tool_calls") else "")}
 
 
 def find_open_loop(path: Sequence[Mapping[str, Any]], following: Sequence[Mapping[str, Any]]) -> int:
@@ -335,11 +363,11 @@ def find_open_loop(path: Sequence[Mapping[str, Any]], following: Sequence[Mappin
         path: The earlier messages that Mneme supplies.
         following: The client's own messages behind them. What the user says beside the results does not end the loop yet.
     """
-    own = [each for each in following if each.get("role") not in ("system", "developer")]
-    results = [n for n, message in enumerate(own) if message.get("role") in ("tool", "function")]
-    if results and all(message.get("role") == "user" for message in own[results[-1] + 1 :]):
-        own = own[: results[-1] + 1]
-    if any(map(_ends_loop, own)):
+    turn = [message for message in following if message.get("role") not in ("system", "developer")]
+    results = [n for n, message in enumerate(turn) if message.get("role") in ("tool", "function")]
+    if results and all(message.get("role") == "user" for message in turn[results[-1] + 1 :]):
+        turn = turn[: results[-1] + 1]
+    if any(map(_ends_loop, turn)):
         return len(path)
     return next((n + 1 for n in range(len(path) - 1, -1, -1) if _ends_loop(path[n])), 0)
 
@@ -350,6 +378,6 @@ def _ends_loop(message: Mapping[str, Any]) -> bool:
     return role == "user" or (role == "assistant" and not (message.get("tool_calls") or message.get("function_call")))
 
 
-def estimate_tokens(kept: Mapping[str, Any]) -> int:
+def estimate_tokens(record: Mapping[str, Any]) -> int:
     """Return about how many tokens kept reasoning takes in a prompt; rather too many."""
-    return -(-len(orjson.dumps(kept, default=str)) // BYTES_PER_TOKEN)
+    return -(-len(orjson.dumps(record, default=str)) // BYTES_PER_TOKEN)

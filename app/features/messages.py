@@ -17,7 +17,7 @@ import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
-from app.context.reasoning import REASONING, fill_places, keep_places
+from app.context.reasoning import fill_places, find_elements, keep_places
 from app.context.transcript import Transcript
 from app.errors import MnemeError
 from app.gateway.dialects.base import ChatRequest, Dialect, Guard, is_system, positive
@@ -106,9 +106,9 @@ def elements_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 elements.append({"role": "user", "content": [result]})
             continue
         calls = [_use(each) for each in message.get("tool_calls") or ()]
-        if kept := message.get(REASONING):
+        if record := find_elements(message, "messages"):
             texts = blocks or ([{"type": "text", "text": content}] if content else [])
-            filled = fill_places(kept, texts, [(call["id"], call) for call in calls])
+            filled = fill_places(record, texts, [(call["id"], call) for call in calls])
             elements.append({"role": role, "content": filled})
             continue
         if not calls:
@@ -324,8 +324,8 @@ def _conclude(answer: UpstreamAnswer, message: Mapping[str, Any]) -> None:
         reasoning="\n".join(thoughts) if thoughts else None,
         tool_calls=[_call(each) for each in blocks if each.get("type") == "tool_use"],
     )
-    kept = keep_places(blocks, _THOUGHTS, "id")
-    choice.kept_reasoning = {"messages": kept} if kept else None
+    record = keep_places(blocks, _THOUGHTS, "id")
+    choice.reasoning_record = {"messages": record} if record else None
     choice.finish_reason = _FINISHES.get(reason, reason) if isinstance(reason, str) else None
     answer.choices = [choice]
 

@@ -14,7 +14,7 @@ import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
-from app.context.reasoning import REASONING, fill_places, keep_places
+from app.context.reasoning import REASONING, ReasoningRecord, fill_places, find_elements, keep_places
 from app.context.transcript import SYSTEM_ROLES, Transcript, mark_of_answer
 from app.gateway.dialects.base import NAMING, ChatRequest, Dialect, Guard, positive
 from app.gateway.dialects.splice import (
@@ -100,8 +100,8 @@ def assistant_of(items: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         message["refusal"] = "\n".join(refusals)
     if calls:
         message["tool_calls"] = calls
-    if kept := keep_places(items, _THOUGHTS, "call_id"):
-        message[REASONING] = {"responses": kept}
+    if record := keep_places(items, _THOUGHTS, "call_id"):
+        message[REASONING] = ReasoningRecord(responses=record)
     return message
 
 
@@ -123,12 +123,12 @@ def items_of(messages: Iterable[Mapping[str, Any]], *, stores: bool = True) -> l
         elif content or not message.get("tool_calls"):
             refusal = message.get("refusal")
             texts.append({"role": role, "content": content or (refusal if isinstance(refusal, str) else "")})
-        given = message.get("tool_calls")
-        calls = [call for call in (given if isinstance(given, list) else ()) if isinstance(call, Mapping)]
+        tool_calls = message.get("tool_calls")
+        calls = [call for call in (tool_calls if isinstance(tool_calls, list) else ()) if isinstance(call, Mapping)]
         custom.update(call.get("id") for call in calls if call.get("type") == "custom")
         called = [(call.get("id"), _call_item(call)) for call in calls]
-        kept = [item for item in message.get(REASONING) or () if stores or not _is_reference(item)]
-        items += fill_places(kept, texts, called)
+        record = [item for item in find_elements(message, "responses") if stores or not _is_reference(item)]
+        items += fill_places(record, texts, called)
     return items
 
 
@@ -274,7 +274,7 @@ def _conclude(answer: UpstreamAnswer, items: list[dict[str, Any]], response: Map
         refusal=message.get("refusal"),
         reasoning=_thoughts(items),
         tool_calls=message.get("tool_calls", []),
-        kept_reasoning=message.get(REASONING),
+        reasoning_record=message.get(REASONING),
     )
     if status == "completed":
         choice.finish_reason, answer.done = "tool_calls" if choice.tool_calls else "stop", True

@@ -83,11 +83,11 @@ def build_path(
 
 def _add_reasoning(message: PathMessage, form: Form | None) -> PathMessage:
     """Return a message with its reasoning in this form, or (None) without any."""
-    own = message.message if form == "messages" else drop_thought_parts(message.message)
-    kept = select_form(message.reasoning, form) if form is not None else None
-    if kept is None or form is None:
-        return message._replace(message=own, reasoning=None)
-    return message._replace(message=restore(own, kept, form), reasoning=kept)
+    plain = message.message if form == "messages" else drop_thought_parts(message.message)
+    record = select_form(message.reasoning, form) if form is not None else None
+    if record is None or form is None:
+        return message._replace(message=plain, reasoning=None)
+    return message._replace(message=restore(plain, record, form), reasoning=record)
 
 
 def _calls(stored: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 from msgspec import Struct, field
 
-from app.context.reasoning import FIELDS, THOUGHT_PARTS, merge_pieces
+from app.context.reasoning import FIELDS, is_thought_part, merge_pieces
 from app.gateway.dialects.splice import parse_object
 
 # One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
@@ -237,7 +237,7 @@ class Choice(Struct):
     """As in a whole message: `{"id", "type", "function": {"name", "arguments"}}`."""
     function_call: dict[str, Any] | None = None
     finish_reason: str | None = None
-    kept_reasoning: dict[str, Any] | None = None
+    reasoning_record: dict[str, Any] | None = None
     """The reasoning in the form in which the upstream sent it, see `context.reasoning`."""
 
 
@@ -409,15 +409,15 @@ class _Growing:
                 self._reasoning.setdefault(name, []).append(delta[name])
         content = delta.get("content")
         if isinstance(content, list):
-            parts = [part for part in content if isinstance(part, dict) and part.get("type") in THOUGHT_PARTS]
+            parts = [part for part in content if is_thought_part(part)]
             if parts:
                 self._reasoning.setdefault("content", []).append(parts)
 
-    def _kept_reasoning(self) -> dict[str, Any] | None:
+    def _build_record(self) -> dict[str, Any] | None:
         values = {name: _join_values(values) for name, values in self._reasoning.items()}
         parts = values.pop("content", None)
-        kept = ({"chat": values} if values else {}) | ({"parts": parts} if parts else {})
-        return kept or None
+        record = ({"chat": values} if values else {}) | ({"parts": parts} if parts else {})
+        return record or None
 
     def _take_call(self, position: int, call: dict[str, Any]) -> None:
         index = call.get("index")
@@ -436,7 +436,7 @@ class _Growing:
         choice.content, choice.refusal, choice.reasoning = (
             "".join(self._texts[name]) if name in self._texts else None for name in ("content", "refusal", "reasoning")
         )
-        choice.kept_reasoning = self._kept_reasoning()
+        choice.reasoning_record = self._build_record()
         choice.tool_calls = [self._calls[index].whole() for index in sorted(self._calls)]
         choice.function_call = self._function.function() if self._function is not None else None
         return choice

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from app.context.reasoning import (
     REASONING,
+    drop_thought_parts,
     fill_places,
+    find_elements,
     find_open_loop,
     keep_places,
     merge_pieces,
@@ -89,9 +91,15 @@ def test_an_answer_that_speaks_of_thoughts_keeps_its_text(text: str) -> None:
 
 
 @each_of("text", ["<think>Hm, they", "\n<thinking>\nHm", "[THINK]Hm", "<think>Hm `</thinking>`"])
-def test_a_thought_that_is_never_closed_is_one_where_the_answer_was_cut(text: str) -> None:
+def test_a_thought_that_is_never_closed_is_one_to_the_end(text: str) -> None:
     assert split_thought(text) == (text, "")
+    assert split_thought(text, cut=False) == (text, "")
+
+
+@each_of("text", ["<think> is the tag.", "\n<thinking> and [THINK] are tags.", "<think> 是一个标签。"])
+def test_a_tag_that_a_whole_answer_begins_its_sentence_with_opens_nothing(text: str) -> None:
     assert split_thought(text, cut=False) == ("", text)
+    assert split_thought(text) == (text, ""), "one that was cut may have been thinking"
 
 
 @given(
@@ -129,9 +137,9 @@ PARTS = [
 ]
 
 
-@each_of("content, kept", PARTS)
-def test_a_thought_in_parts_of_a_content_is_told_from_them(content: list[Any], kept: list[Any]) -> None:
-    assert separate({"role": "assistant", "content": content})[0]["content"] == kept
+@each_of("content, remaining", PARTS)
+def test_a_thought_in_parts_of_a_content_is_told_from_them(content: list[Any], remaining: list[Any]) -> None:
+    assert separate({"role": "assistant", "content": content})[0]["content"] == remaining
 
 
 def test_characters_at_the_start_of_parts_are_removed_a_line_each() -> None:
@@ -195,9 +203,9 @@ def test_pieces_of_reasoning_are_joined_in_their_order(deltas: list[list[Any]], 
 
 def test_a_place_that_nothing_fills_is_left_out_and_what_has_none_stands_behind() -> None:
     blocks = [{"type": "thinking"}, part("x"), {"type": "tool_use", "id": "a"}, {"type": "tool_use", "id": "gone"}]
-    kept = keep_places(blocks, {"thinking"}, "id")
+    remaining = keep_places(blocks, {"thinking"}, "id")
     calls = [("b", {"type": "tool_use", "id": "b"}), ("a", {"type": "tool_use", "id": "a"})]
-    assert fill_places(kept, [part("y")], calls) == [
+    assert fill_places(remaining, [part("y")], calls) == [
         {"type": "thinking"}, part("y"), {"type": "tool_use", "id": "a"}, {"type": "tool_use", "id": "b"},
     ]  # fmt: skip
     assert keep_places([part("x")], {"thinking"}, "id") == []
@@ -234,3 +242,19 @@ LOOPS = [
 @each_of("path, following, begin", LOOPS)
 def test_a_tool_loop_is_open_while_its_results_come(path: list[Message], following: list[Message], begin: int) -> None:
     assert find_open_loop(path, following) == begin
+
+
+ODD = [
+    {"role": "assistant", "content": "Hi", REASONING: "x"},
+    {"role": "assistant", "content": "Hi", REASONING: {"responses": [1]}},
+    {"role": "assistant", "content": [{"type": ["thinking"]}, 3, None]},
+    {"role": "assistant", "content": {"type": {}}},
+    {"role": ["assistant"], "content": "<think>Hm.</think>Hi"},
+]
+
+
+@each_of("message", ODD)
+def test_what_nobody_understands_is_left_as_it_is(message: Message) -> None:
+    assert separate(message) == (message, None)
+    assert drop_thought_parts(message) == message
+    assert find_elements(message, "responses") == []

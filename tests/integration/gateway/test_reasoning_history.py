@@ -80,7 +80,7 @@ WHOLE_ANSWERS: dict[str, tuple[Message, Message]] = {
     "null": ({"reasoning_content": None, "reasoning": None}, {}),
     "none": ({}, {}),
 }
-"""What is in the upstream's message beside the calls, and what of it comes back."""
+"""The upstream's message holds this beside the calls, and this part of it comes back."""
 
 
 @cases("name", sorted(WHOLE_ANSWERS))
@@ -123,7 +123,7 @@ STREAMS: dict[str, tuple[list[Message], Message]] = {
         },
     ),
     "parts of the content": (
-        [{"content": [each]} for each in PARTS] + [{"content": "So."}],
+        [{"content": [piece]} for piece in PARTS] + [{"content": "So."}],
         {"content": [*PARTS, {"type": "text", "text": "So."}]},
     ),
 }
@@ -209,26 +209,26 @@ async def test_what_a_client_sends_of_its_own_stays_as_it_is(world: World) -> No
     set_script(world, lambda asked: completion(None, tool_calls=[CALL], reasoning_content="I must look."))
     first = await world.ask([user("Weather?")], tools=TOOLS)
     set_script(world, lambda asked: completion("Sunny."))
-    bare: Message = {**assistant(None), "tool_calls": [CALL]}
+    plain_call: Message = {**assistant(None), "tool_calls": [CALL]}
     for fields in ({}, {"reasoning_content": "I must look."}, {"reasoning_content": "Other words."}, {"reasoning": ""}):
-        own = [user("Weather?"), {**bare, **fields}, result("c1")]
-        answer = await world.ask(own, tools=TOOLS)
+        transcript = [user("Weather?"), {**plain_call, **fields}, result("c1")]
+        answer = await world.ask(transcript, tools=TOOLS)
         assert answer.session == first.session
-        assert last_messages(world) == own
+        assert last_messages(world) == transcript
 
 
 async def test_reasoning_that_a_client_sent_follows_the_same_rule(world: World) -> None:
     """A transcript that was sent whole goes on with a session's id alone."""
-    own = [
+    transcript = [
         user("Weather?"),
         {**assistant(None), "tool_calls": [CALL], "reasoning_content": "I must look."},
         result("c1"),
     ]
     set_script(world, lambda asked: completion(None, tool_calls=[SECOND_CALL], reasoning_content="And there."))
-    session = {"x-mneme-session": str((await world.ask(own, tools=TOOLS)).session)}
+    session = {"x-mneme-session": str((await world.ask(transcript, tools=TOOLS)).session)}
     set_script(world, lambda asked: completion("Sunny."))
     await world.ask([result("c2")], headers=session, tools=TOOLS)
-    thoughts = [each["reasoning_content"] for each in last_messages(world) if "reasoning_content" in each]
+    thoughts = [piece["reasoning_content"] for piece in last_messages(world) if "reasoning_content" in piece]
     assert thoughts == ["I must look.", "And there."]
     await world.ask([user("Thanks.")], headers=session)
     assert not any("reasoning_content" in message for message in last_messages(world))
@@ -267,7 +267,7 @@ async def test_blocks_of_thinking_come_back_with_their_signatures(world: World, 
     await post(world, MESSAGES, {"messages": [user("Weather?")], "stream": stream}, session)
     set_script(world, lambda asked: Reply(chunks=[whole([text("Sunny.")])]))
     uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
-    results = [{"type": "tool_result", "tool_use_id": each, "content": "sunny"} for each in uses]
+    results = [{"type": "tool_result", "tool_use_id": piece, "content": "sunny"} for piece in uses]
     await post(world, MESSAGES, {"messages": [user([*results, text("Go on.")])]}, session)  # type: ignore[arg-type]
     assert last_messages(world)[1] == {"role": "assistant", "content": blocks}
     await post(world, MESSAGES, {"messages": [user("Thanks.")]}, session)
@@ -288,7 +288,7 @@ ITEM_ANSWERS = {
 
 
 def place_of(item: Message) -> str:
-    """What an item is, without the writing of it."""
+    """Return what an item is, without the writing of it."""
     return str(item.get("encrypted_content") or item.get("call_id") or item.get("type") or item.get("role"))
 
 
@@ -308,12 +308,12 @@ async def test_items_of_reasoning_come_back_in_their_places(world: World, name: 
     await post(world, RESPONSES, {"input": "Weather?", "stream": stream}, session)
     set_script(world, lambda asked: Reply(chunks=[json.dumps(response_of(asked, [said("Sunny.")], "resp_2")).encode()]))
     calls = [item["call_id"] for item in items if item["type"] == "function_call"]
-    outputs = [{"type": "function_call_output", "call_id": each, "output": "sunny"} for each in calls]
+    outputs = [{"type": "function_call_output", "call_id": piece, "output": "sunny"} for piece in calls]
     await post(world, RESPONSES, {"input": outputs}, session)
-    sent = world.journey.upstream.asked[-1]["input"][1 : 1 + len(items)]
+    request_part = world.journey.upstream.asked[-1]["input"][1 : 1 + len(items)]
     expected = ["assistant" if item["type"] == "message" else place_of(item) for item in items]
-    assert [place_of(item) for item in sent] == expected
-    assert [item for item in sent if item.get("type") == "reasoning"] == [
+    assert [place_of(item) for item in request_part] == expected
+    assert [item for item in request_part if item.get("type") == "reasoning"] == [
         item for item in items if item["type"] == "reasoning"
     ]
     await post(world, RESPONSES, {"input": "Thanks."}, session)
@@ -352,9 +352,9 @@ async def test_another_dialect_is_not_sent_what_it_does_not_know(world: World) -
         await post(world, begun, asks[begun], session)
         set_script(world, lambda asked, path=going_on: answers[path])  # type: ignore[misc]
         await post(world, going_on, results[going_on], session)
-        sent = json.dumps(world.journey.upstream.asked[-1])
-        assert "I must look." not in sent, (begun, going_on)
-        assert "_reasoning" not in sent
+        request_part = json.dumps(world.journey.upstream.asked[-1])
+        assert "I must look." not in request_part, (begun, going_on)
+        assert "_reasoning" not in request_part
 
 
 # --- thoughts in the text of an answer --------------------------------------------------------------------------------
@@ -372,7 +372,7 @@ THOUGHTS = {
 }
 
 
-async def stored_words(world: World, session: str | None) -> str:
+async def read_stored_words(world: World, session: str | None) -> str:
     """All that is kept of a session where it can be found, or is learned from."""
     rows = await world.rows(
         "SELECT content, content_parts, metadata FROM agent_data.conversation_history WHERE session_id = $1::text::uuid",
@@ -399,29 +399,30 @@ async def test_a_thought_in_the_text_is_not_remembered_and_both_forms_are_recogn
             made = Reply(headers=made.headers, chunks=chunks)
         set_script(world, lambda asked, made=made: made)  # type: ignore[misc]
         name_of = "input" if path == RESPONSES else "messages"
-        who = {"x-mneme-user": f"{path}-{name}"}
-        first = await post(world, path, {name_of: [user("How are you?")], "stream": stream}, who)
-        assert first.body == b"".join(each for each in made.chunks if isinstance(each, bytes))
+        headers = {"x-mneme-user": f"{path}-{name}"}
+        first = await post(world, path, {name_of: [user("How are you?")], "stream": stream}, headers)
+        assert first.body == b"".join(piece for piece in made.chunks if isinstance(piece, bytes))
         rows = await world.history(first.session)
         assert rows[-1][3] == "Fine, thanks.", path
-        assert SECRET not in await stored_words(world, first.session)
-        for n, shown in enumerate((raw, "Fine, thanks.")):
-            own = [user("How are you?"), assistant(shown), user(f"More {n}")]
-            answer = await post(world, path, {name_of: own, "stream": stream}, who)
-            sent = world.journey.upstream.asked[-1][name_of]
-            assert sent[: len(own)] == own, "the client's own bytes stay"
+        assert SECRET not in await read_stored_words(world, first.session)
+        for n, text_sent in enumerate((raw, "Fine, thanks.")):
+            transcript = [user("How are you?"), assistant(text_sent), user(f"More {n}")]
+            answer = await post(world, path, {name_of: transcript, "stream": stream}, headers)
+            request_part = world.journey.upstream.asked[-1][name_of]
+            assert request_part[: len(transcript)] == transcript, "the client's own bytes stay"
         # Both were taken for the same answer: what follows it branches off there, and the beginning is stored once.
         assert [row[3] for row in await world.history(first.session)][:2] == ["How are you?", "Fine, thanks."]
         beginnings = await world.rows(
             "SELECT 1 FROM agent_data.conversation_history h JOIN agent_data.users u USING (user_id)"
             " WHERE u.external_id = $1 AND content = 'How are you?'",
-            who["x-mneme-user"],
+            headers["x-mneme-user"],
         )
         assert len(beginnings) == 1, path
         assert answer.status == 200
 
 
 CUT_THOUGHTS = {
+    "stop": lambda: completion(f"<think>{SECRET}"),
     "length": lambda: completion_cut(f"<think>\n{SECRET} and so"),
     "broken": lambda: stream_deltas({"content": f"<think>{SECRET}"}, end=[UpstreamBroke("gone")]),
     "tool call": lambda: completion(f"<think>{SECRET}", tool_calls=[CALL]),
@@ -442,7 +443,7 @@ async def test_an_answer_that_was_cut_in_its_thinking_says_nothing(world: World,
         made = Reply(headers=EVENT_STREAM, chunks=[made.chunks[0], made.chunks[-1]])
     first = await world.journey.ask([user("How are you?")], stream=stream)
     assert [row[3] for row in await world.history(first.session)] == ["How are you?", ""]
-    assert SECRET not in await stored_words(world, first.session)
+    assert SECRET not in await read_stored_words(world, first.session)
 
 
 LITERAL = [
@@ -467,14 +468,14 @@ async def test_an_answer_about_the_tag_keeps_its_text(world: World, literal: str
 
 async def test_thoughts_of_an_unknown_transcript_are_treated_alike(world: World) -> None:
     set_script(world, lambda asked: completion("Bye."))
-    own = [
+    transcript = [
         user("Hello"), assistant(f"{THOUGHTS['think']}Hi."),
         user([text("Again")]), assistant([text(f"{THOUGHTS['think']}Hi again.")]),  # type: ignore[arg-type]
         user("A user may write <think>what they like</think>"),
     ]  # fmt: skip
-    answer = await world.ask(own)
-    assert last_messages(world) == own
-    assert SECRET not in await stored_words(world, answer.session)
+    answer = await world.ask(transcript)
+    assert last_messages(world) == transcript
+    assert SECRET not in await read_stored_words(world, answer.session)
     assert [row[3] for row in await world.history(answer.session)] == [
         "Hello", "Hi.", "Again", "Hi again.", "A user may write <think>what they like</think>", "Bye.",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a model thought is kept as its upstream sent it: the same of a stream and of a body, in three dialects."""
+"""Reasoning is record as its upstream sent it: the same of a stream and of a body, in three dialects."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def chat_events(*deltas: Message) -> list[bytes]:
     return [json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() for delta in deltas]
 
 
-@each_of("fields, kept", FIELDS)
-def test_fields_of_a_chat_answer_are_kept_under_their_names(fields: Message, kept: Message | None) -> None:
+@each_of("fields, record", FIELDS)
+def test_fields_of_a_chat_answer_are_kept_under_their_names(fields: Message, record: Message | None) -> None:
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     for message in ({**fields, "tool_calls": [call]}, {"tool_calls": [call], **fields}):
         body = json.dumps({"choices": [{"index": 0, "message": message}]}).encode()
         answer = CHAT.whole(body)
         assert answer is not None
         for found in (answer, CHAT.fold(chat_events(message)), CHAT.fold(chat_events({"role": "assistant"}, fields))):
-            assert found.choices[0].kept_reasoning == kept
+            assert found.choices[0].reasoning_record == record
 
 
 def test_each_choice_has_its_own() -> None:
     choices = [{"index": n, "message": {"content": "a", "reasoning": f"Thought {n}"}} for n in range(2)]
     answer = CHAT.whole(json.dumps({"choices": choices}).encode())
     assert answer is not None
-    assert [choice.kept_reasoning for choice in answer.choices] == [
+    assert [choice.reasoning_record for choice in answer.choices] == [
         {"chat": {"reasoning": f"Thought {n}"}} for n in range(2)
     ]
 
@@ -79,12 +79,12 @@ def choice_message(answer: UpstreamAnswer | None) -> Message:
 @each_of("blocks", BLOCKS)
 def test_blocks_of_an_answer_come_back_as_they_were(blocks: list[Block]) -> None:
     for answer in (MESSAGES.whole(whole(blocks)), MESSAGES.fold(payloads(streamed(blocks)))):
-        plain, kept = separate(choice_message(answer))
-        assert kept is not None
-        assert elements_of([restore(plain, kept, "messages")]) == [{"role": "assistant", "content": blocks}]
+        plain, record = separate(choice_message(answer))
+        assert record is not None
+        assert elements_of([restore(plain, record, "messages")]) == [{"role": "assistant", "content": blocks}]
         assert "thinking" not in json.dumps(elements_of([plain]))
-        assert "thinking" not in json.dumps(items_of([restore(plain, kept, "responses")]))
-        assert restore(plain, kept, "chat") == plain
+        assert "thinking" not in json.dumps(items_of([restore(plain, record, "responses")]))
+        assert restore(plain, record, "chat") == plain
 
 
 SECRET = {**thought("Hm."), "encrypted_content": "eA=="}
@@ -107,9 +107,9 @@ def test_items_of_an_answer_come_back_in_their_places(items: list[Message]) -> N
         choice_message(RESPONSES.fold(payloads(b"".join(events_of(response))))),
     ]
     for message in (*found, sent_back):
-        plain, kept = separate(message)
-        assert kept is not None
-        made = items_of([restore(plain, kept, "responses")])
+        plain, record = separate(message)
+        assert record is not None
+        made = items_of([restore(plain, record, "responses")])
         assert [item.get("type", "message") for item in made] == [item["type"] for item in items]
         assert [item for item in made if item.get("type") == "reasoning"] == [
             item for item in items if item["type"] == "reasoning"
@@ -122,7 +122,6 @@ def test_items_of_an_answer_come_back_in_their_places(items: list[Message]) -> N
 
 def test_an_item_that_is_an_id_alone_goes_only_to_who_stores_it() -> None:
     (message,), _ = messages_of([thought("Hm."), called("f", "{}", "a")])
-    message["_reasoning"] = message["_reasoning"]["responses"]
     assert [item["type"] for item in items_of([message])] == ["reasoning", "function_call"]
     assert [item["type"] for item in items_of([message], stores=False)] == ["function_call"]
 
@@ -140,6 +139,6 @@ def test_what_a_real_server_sends_without_reasoning_has_none() -> None:
         assert answer is not None, case
         for choice in answer.choices:
             looked_at += 1
-            assert choice.kept_reasoning is None, case
+            assert choice.reasoning_record is None, case
             assert "_reasoning" not in _message(choice)
     assert looked_at > 10
