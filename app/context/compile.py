@@ -425,10 +425,10 @@ def _summary(
 def _standing_there(items: Sequence[Candidate], prompt: Iterable[Mapping[str, Any]]) -> Collection[bytes]:
     """Hashes of the messages whose text, or passage, stands in the prompt already, wherever else it was stored."""
     texts = {text for message in prompt if (text := answer_text(message).strip())}
-    messages = [each for each in items if each.source == "message"]
-    whole = [each.content_hash for each in messages if each.span is None and each.text.strip() in texts]
+    messages = [item for item in items if item.source == "message"]
+    whole = [item.content_hash for item in messages if item.span is None and item.text.strip() in texts]
     joined = "\0".join(texts)  # no text holds that: Postgres takes none
-    return {*whole, *[each.content_hash for each in messages if each.span is not None and each.text in joined]}
+    return {*whole, *[item.content_hash for item in messages if item.span is not None and item.text in joined]}
 
 
 def _block(text: str, chosen: _Chosen, said: NoteLines, full: Transcript, scale: float) -> Block:

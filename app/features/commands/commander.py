@@ -413,11 +413,11 @@ class Commander(Struct):
         """The turn right before this message; None: something else stands between."""
         transcript, last = turn.chat.transcript, turn.chat.transcript.last_user() or 0
         sent = zip(transcript.roles[:last], transcript.hashes[:last], turn.chat.messages, strict=False)
-        said = [(each.role, each.message_hash, each.content or "") for each in turn.place.path]
-        said += [(role, hashed, answer_text(message)) for role, hashed, message in sent if hashed is not None]
-        if [role for role, _, _ in said[-2:]] != ["user", "assistant"]:
+        turn_messages = [(message.role, message.message_hash, message.content or "") for message in turn.place.path]
+        turn_messages += [(role, hashed, answer_text(message)) for role, hashed, message in sent if hashed is not None]
+        if [role for role, _, _ in turn_messages[-2:]] != ["user", "assistant"]:
             return None
-        (_, hashed, asked), (_, _, answer) = said[-2:]
+        (_, hashed, asked), (_, _, answer) = turn_messages[-2:]
         return _Put(hashed, strip_injected(asked), answer) if hashed is not None else None
 
     async def _meant(self, turn: _Turn, order: Command, vector: Any) -> _Meant:
