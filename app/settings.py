@@ -133,6 +133,11 @@ class Settings(BaseSettings):
         None, description="Sent instead of the client's Authorization; unset: the client's own is passed on."
     )
     upstreams: list[UpstreamRoute] = Field([], description="Several upstreams, as JSON; the first that matches wins.")
+    send_reasoning: bool = Field(
+        False,
+        description="Whether history that Mneme supplies has the reasoning of answers after their tool loop has ended; "
+        "within an open one it always has.",
+    )
     openai_api_key: SecretStr | None = Field(
         None, validation_alias="OPENAI_API_KEY", description="Only decides whether OpenAI is the default upstream."
     )

@@ -90,6 +90,9 @@ class UpstreamRoute(BaseModel, extra="forbid"):
     """Name that the client asks for → name that this upstream knows."""
     placement: Placement | None = None
     """Where the memory block goes for this upstream; unset: `MNEME_PLACEMENT`."""
+    send_reasoning: bool | None = None
+    """Whether history that Mneme supplies has the reasoning of answers after their tool loop has ended; unset:
+    `MNEME_SEND_REASONING`."""
     fallbacks: list[str] = []
     """Names of the upstreams that are asked, in order, when this one fails."""
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 
 from app.api.common import Given, Moment, Name, Text, Word
 from app.clock import Clock
+from app.context.reasoning import separate
 from app.context.transcript import SYSTEM_ROLES, canonical, message_hash, text_of
 from app.errors import BadBody, BadRequest
 from app.memory.text import content_hash
@@ -65,8 +66,9 @@ def check_time(at: datetime, now: datetime) -> None:
 
 
 def plain_text(message: MessageIn) -> str | None:
-    """The text of a message; None when it has no content."""
-    return None if message.content is None else text_of({"content": message.content})
+    """Return the text of a message, without the thoughts in front of an answer; None when it has no content."""
+    content = separate({"role": message.role, "content": message.content})[0]["content"]
+    return None if content is None else text_of({"content": content})
 
 
 class IntakePreparer(Struct, frozen=True):
@@ -109,7 +111,9 @@ class IntakePreparer(Struct, frozen=True):
 
     def _prepare(self, said: IntakeMessage) -> NewMessage:
         message = said.message
-        text = plain_text(message)
+        plain, reasoning = separate({"role": message.role, "content": message.content})
+        content = plain["content"]
+        text = None if content is None else text_of({"content": content})
         form = canonical(message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True))
         return NewMessage(
             message_id=said.message_id,
@@ -119,11 +123,12 @@ class IntakePreparer(Struct, frozen=True):
             token_count=self.counter.count(text or ""),
             content_hash=content_hash(text) if text else None,
             message_hash=message_hash(form) if form is not None else None,
-            content_parts=message.content if isinstance(message.content, list) else None,
+            content_parts=content if isinstance(content, list) else None,
             name=message.name,
             tool_calls=message.tool_calls,
             tool_call_id=message.tool_call_id,
             metadata=message.metadata,
+            reasoning=reasoning,
         )
 
 

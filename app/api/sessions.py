@@ -138,7 +138,7 @@ class SessionPage(BaseModel):
 
 class MessageOut(BaseModel):
     """A message. Messages with one `turn_index` are siblings: answers to the same question. `content` is a text, or content
-    parts as they were sent. `cards`: shown with this answer, in their order."""
+    parts as they were sent. `reasoning`: what the model thought before it, as it came. `cards`: shown with this answer."""
 
     id: UUID
     session_id: UUID
@@ -156,6 +156,7 @@ class MessageOut(BaseModel):
     call_id: UUID | None
     created_at: datetime
     metadata: dict[str, Any]
+    reasoning: dict[str, Any] | None
     cards: list[CardOut]
 
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from app.capture.commit import GroupCommit
 from app.capture.facts import AnsweredChoice, CallFacts, CompileFacts, Exchange
 from app.context.audit import asked_memories, used_memories, written
+from app.context.reasoning import separate
 from app.context.transcript import LONG_TEXT, text_of
 from app.errors import BadRequest
 from app.index.analyse import pack
@@ -195,7 +196,8 @@ class Recorder:
             rows.heads.append(HeadRecord(exchange.question_chain, parent, True, *positions, exchange.visible_from))
         for n, answer in enumerate(exchange.answers):
             hidden = not exchange.learn or exchange.private_answers
-            record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=hidden)
+            cut = not answer.whole or answer.finish_reason != "stop"
+            record = self._message(answer.message, answer.hash, exchange.ended_at, parent, hidden=hidden, cut=cut)
             record = record._replace(
                 turn_index=exchange.asked_index if exchange.asked_index is not None else (0 if n else None),
                 model_id=storable(call.answered_model or call.model),
@@ -215,8 +217,17 @@ class Recorder:
         return rows
 
     def _message(
-        self, message: Mapping[str, Any], hashed: bytes | None, at: datetime, parent: UUID | None, *, hidden: bool
+        self,
+        message: Mapping[str, Any],
+        hashed: bytes | None,
+        at: datetime,
+        parent: UUID | None,
+        *,
+        hidden: bool,
+        cut: bool = True,
     ) -> MessageRecord:
+        """Return a message's row. `cut`: an answer may have broken off in its thinking."""
+        message, reasoning = separate(message, cut=cut)
         text = storable(text_of(message))
         content = message.get("content")
         calls = message.get("tool_calls")
@@ -246,6 +257,7 @@ class Recorder:
             created_at=at,
             metadata=_metadata(message),
             hidden=hidden,
+            reasoning=_json(reasoning) if reasoning else None,
         )
 
     async def _vectors(self, messages: Sequence[MessageRecord]) -> dict[UUID, Vector]:

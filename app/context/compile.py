@@ -48,7 +48,7 @@ from app.context.request import Compilation, CompileRequest, SearchRequest, Sear
 from app.context.resolution import Inquiry
 from app.context.retrieve import RAW_KINDS, NoVector, Retriever, Wanted
 from app.context.score import PROFILES, STRATEGY, Profile, QuerySignals, Scored, of_things, score
-from app.context.transcript import LONG_TEXT, RESULT_ROLES, SYSTEM_ROLES, Transcript, query_of, text_of
+from app.context.transcript import LONG_TEXT, RESULT_ROLES, SYSTEM_ROLES, Transcript, answer_text, query_of, text_of
 from app.context.worth import PRICES, Rate
 from app.memory.candidate import Provenance
 from app.providers.models import ModelRegistry
@@ -424,11 +424,11 @@ def _summary(
 
 def _standing_there(items: Sequence[Candidate], prompt: Iterable[Mapping[str, Any]]) -> Collection[bytes]:
     """Hashes of the messages whose text, or passage, stands in the prompt already, wherever else it was stored."""
-    said = {text for each in prompt if (text := text_of(each).strip())}
-    messages = [each for each in items if each.source == "message"]
-    whole = [each.content_hash for each in messages if each.span is None and each.text.strip() in said]
-    joined = "\0".join(said)  # no text holds that: Postgres takes none
-    return {*whole, *[each.content_hash for each in messages if each.span is not None and each.text in joined]}
+    texts = {text for message in prompt if (text := answer_text(message).strip())}
+    messages = [item for item in items if item.source == "message"]
+    whole = [item.content_hash for item in messages if item.span is None and item.text.strip() in texts]
+    joined = "\0".join(texts)  # no text holds that: Postgres takes none
+    return {*whole, *[item.content_hash for item in messages if item.span is not None and item.text in joined]}
 
 
 def _block(text: str, chosen: _Chosen, said: NoteLines, full: Transcript, scale: float) -> Block:

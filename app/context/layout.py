@@ -40,6 +40,7 @@ from app.context.notes import (
 )
 from app.context.pack import Packed, history_suffix
 from app.context.question import Asked
+from app.context.reasoning import estimate_tokens
 from app.context.request import CardsRead, CompileRequest, PathMessage, TellsCards
 from app.context.retrieve import Retrieved
 from app.context.score import Profile
@@ -136,6 +137,8 @@ def _cost(each: PathMessage, role_tokens: int, counter: TokenCounter) -> int:
     cost = supplied_tokens(each.token_count, role_tokens, counter)
     if each.message.get("name"):
         cost += NAME_TOKENS + counter.count(str(each.message["name"]))
+    if each.reasoning is not None:
+        cost += estimate_tokens(each.reasoning)
     content = each.message.get("content")
     if isinstance(content, list):
         others = [part for part in content if not (isinstance(part, Mapping) and part.get("type") == "text")]

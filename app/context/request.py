@@ -97,6 +97,8 @@ class PathMessage(NamedTuple):
     message_hash: bytes | None
     turn_index: int = 0
     message_id: UUID | None = None
+    reasoning: Mapping[str, Any] | None = None
+    """What goes out with it of the model's thoughts, beside the stored count."""
 
 
 class CompileRequest(Struct, frozen=True):

@@ -18,6 +18,8 @@ from typing import Any, TypeGuard
 import orjson
 from msgspec import Struct
 
+from app.context.reasoning import THOUGHT_PARTS, split_thought
+
 HASH_BYTES = 16
 """Bytes of every hash here: 128 bits leave no chance collision within one user's history."""
 
@@ -35,7 +37,6 @@ LONG_TEXT = 100_000
 ms."""
 
 TEXT_PARTS = frozenset({"text", "input_text", "output_text"})
-_THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
 # A number that another serialiser may have written differently: 1.0 against 1, 1e16 against 10000000000000000.
 _FLOATY = re.compile(rb"\.0(?![0-9])|[0-9][eE][0-9+-]")
 _MAX_INT = 2**64  # what orjson reads as an integer; beyond it every parser here makes a float
@@ -51,8 +52,8 @@ def canonical(message: object) -> bytes | None:
     """The bytes of a message that identify it; None for system and developer messages.
 
     Kept: role, text (stripped, null as empty, text parts joined by newlines), the other parts as sorted JSON, tool
-    calls as name and arguments (compared by value where they are JSON). Left out: ids, reasoning, names and all
-    unknown fields.
+    calls as name and arguments (compared by value where they are JSON). Left out: ids, reasoning (also that in front of
+    an assistant's text), names and all unknown fields.
     """
     if not _is_mapping(message):
         return b"?" + _json(message)
@@ -68,6 +69,8 @@ def canonical(message: object) -> bytes | None:
         text, others = "", None
     else:
         text, others = _read_parts(content)
+    if role == "assistant" and text:
+        text = split_thought(text)[1]
     text = text.strip()
     head = f"{len(role)}:{role}{len(text)}:{text}".encode("utf-8", "surrogatepass")
     calls = _tool_calls(message) if "tool_calls" in message or "function_call" in message else None
@@ -190,6 +193,12 @@ def text_of(message: object) -> str:
     return text if text or not isinstance(refusal, str) else refusal
 
 
+def answer_text(message: object) -> str:
+    """Return the plain text of a message, without the thoughts in front of an assistant's answer."""
+    text = text_of(message)
+    return split_thought(text)[1] if _is_mapping(message) and message.get("role") == "assistant" else text
+
+
 def query_of(messages: Sequence[object]) -> str:
     """What to look for: the last user message's own text.
 
@@ -217,7 +226,7 @@ def _read_parts(content: object) -> tuple[str, list[Any]]:
             text = part.get("refusal") if kind == "refusal" else part.get("text")
             if isinstance(text, str) and isinstance(kind, str) and (kind in TEXT_PARTS or kind == "refusal"):
                 texts.append(text)
-            elif not (isinstance(kind, str) and kind in _THOUGHT_PARTS):
+            elif not (isinstance(kind, str) and kind in THOUGHT_PARTS):
                 # Cache marks wander from message to message as a conversation grows; they are not part of what was said.
                 others.append({key: value for key, value in part.items() if key != "cache_control"})
         elif part is not None:

@@ -17,6 +17,7 @@ import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
+from app.context.reasoning import fill_places, find_elements, keep_places
 from app.context.transcript import Transcript
 from app.errors import MnemeError
 from app.gateway.dialects.base import ChatRequest, Dialect, Guard, is_system, positive
@@ -50,6 +51,8 @@ _ERRORS = {
     504: "timeout_error",
 }
 """Types of errors by status; of all others `api_error`."""
+_THOUGHTS = frozenset({"thinking", "redacted_thinking"})
+"""Blocks that hold reasoning."""
 _REMINDER = ("<system-reminder>", "</system-reminder>")
 _OF_THE_SYSTEM = (0, 0)
 """The place of the message that `system` is: no element."""
@@ -103,6 +106,11 @@ def elements_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 elements.append({"role": "user", "content": [result]})
             continue
         calls = [_use(each) for each in message.get("tool_calls") or ()]
+        if record := find_elements(message, "messages"):
+            texts = blocks or ([{"type": "text", "text": content}] if content else [])
+            filled = fill_places(record, texts, [(call["id"], call) for call in calls])
+            elements.append({"role": role, "content": filled})
+            continue
         if not calls:
             if blocks or content or role != "assistant":  # of an answer without content the API wants to hear nothing
                 elements.append({"role": role, "content": blocks or content or ""})
@@ -316,6 +324,8 @@ def _conclude(answer: UpstreamAnswer, message: Mapping[str, Any]) -> None:
         reasoning="\n".join(thoughts) if thoughts else None,
         tool_calls=[_call(each) for each in blocks if each.get("type") == "tool_use"],
     )
+    record = keep_places(blocks, _THOUGHTS, "id")
+    choice.reasoning_record = {"messages": record} if record else None
     choice.finish_reason = _FINISHES.get(reason, reason) if isinstance(reason, str) else None
     answer.choices = [choice]
 

@@ -14,6 +14,7 @@ import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
+from app.context.reasoning import REASONING, ReasoningRecord, fill_places, find_elements, keep_places
 from app.context.transcript import SYSTEM_ROLES, Transcript, mark_of_answer
 from app.gateway.dialects.base import NAMING, ChatRequest, Dialect, Guard, positive
 from app.gateway.dialects.splice import (
@@ -35,6 +36,8 @@ from mneme_replay.paths import MASK
 # --- requests ------------------------------------------------------------------------------------------------------------
 
 _ROLES = frozenset({"user", "system", "developer"})
+_THOUGHTS = frozenset({"reasoning"})
+"""Items that hold reasoning."""
 _PLAIN = frozenset({"input_text", "output_text", "text"})
 
 
@@ -72,7 +75,7 @@ def _take_answer(
         places.append((begun, begun + len(items)))
 
 
-def assistant_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+def assistant_of(items: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """One message of what a model gave in these items; None where it neither said nor called anything."""
     parts: list[Any] = []
     calls: list[dict[str, Any]] = []
@@ -97,33 +100,41 @@ def assistant_of(items: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
         message["refusal"] = "\n".join(refusals)
     if calls:
         message["tool_calls"] = calls
+    if record := keep_places(items, _THOUGHTS, "call_id"):
+        message[REASONING] = ReasoningRecord(responses=record)
     return message
 
 
-def items_of(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Messages as items of an input."""
+def items_of(messages: Iterable[Mapping[str, Any]], *, stores: bool = True) -> list[dict[str, Any]]:
+    """Return messages as items of an input. `stores`: the upstream keeps its answers, so that it knows an item by its id."""
     items: list[dict[str, Any]] = []
     custom: set[object] = set()
     for message in messages:
         role, content = message.get("role"), message.get("content")
         if role == "tool":
             kind = "custom_tool_call_output" if message.get("tool_call_id") in custom else "function_call_output"
-            given = _parts_in(content, "input_text") if isinstance(content, list) else content or ""
-            items.append({"type": kind, "call_id": message.get("tool_call_id"), "output": given})
+            output = _parts_in(content, "input_text") if isinstance(content, list) else content or ""
+            items.append({"type": kind, "call_id": message.get("tool_call_id"), "output": output})
             continue
         text = "output_text" if role == "assistant" else "input_text"
+        texts: list[dict[str, Any]] = []
         if isinstance(content, list):
-            items.append({"role": role, "content": _parts_in(content, text)})
+            texts.append({"role": role, "content": _parts_in(content, text)})
         elif content or not message.get("tool_calls"):
             refusal = message.get("refusal")
-            items.append({"role": role, "content": content or (refusal if isinstance(refusal, str) else "")})
-        calls = message.get("tool_calls")
-        for call in calls if isinstance(calls, list) else ():
-            if isinstance(call, Mapping):
-                if call.get("type") == "custom":
-                    custom.add(call.get("id"))
-                items.append(_call_item(call))
+            texts.append({"role": role, "content": content or (refusal if isinstance(refusal, str) else "")})
+        tool_calls = message.get("tool_calls")
+        calls = [call for call in (tool_calls if isinstance(tool_calls, list) else ()) if isinstance(call, Mapping)]
+        custom.update(call.get("id") for call in calls if call.get("type") == "custom")
+        called = [(call.get("id"), _call_item(call)) for call in calls]
+        record = [item for item in find_elements(message, "responses") if stores or not _is_reference(item)]
+        items += fill_places(record, texts, called)
     return items
+
+
+def _is_reference(item: Mapping[str, Any]) -> bool:
+    """Return whether an item of reasoning is nothing but an id, which only the upstream that stored it can resolve."""
+    return item.get("type") in _THOUGHTS and not (item.get("encrypted_content") or item.get("content"))
 
 
 def _message(item: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -263,6 +274,7 @@ def _conclude(answer: UpstreamAnswer, items: list[dict[str, Any]], response: Map
         refusal=message.get("refusal"),
         reasoning=_thoughts(items),
         tool_calls=message.get("tool_calls", []),
+        reasoning_record=message.get(REASONING),
     )
     if status == "completed":
         choice.finish_reason, answer.done = "tool_calls" if choice.tool_calls else "stop", True
@@ -421,7 +433,7 @@ class ResponsesDialect(Dialect):
         return [each for each in (document.get("tools"), schema) if each]
 
     def canvas(self, chat: ChatRequest) -> _Canvas:
-        return _Canvas(chat.body, chat.envelope, chat.places)
+        return _Canvas(chat.body, chat.envelope, chat.places, stores=chat.document.get("store") is not False)
 
     def guard(self) -> Guard:
         return LastEventGuard(LAST)
@@ -492,6 +504,7 @@ class _Canvas(Struct, frozen=True):
     body: bytes
     envelope: Envelope
     places: Sequence[tuple[int, int]]
+    stores: bool = True
 
     @property
     def _text(self) -> ByteSpan | None:
@@ -502,10 +515,14 @@ class _Canvas(Struct, frozen=True):
         text = self._text
         if text is None:
             at = self.places[index][0] if index < len(self.places) else len(self.envelope.messages)
-            return [insert_messages(self.envelope, at, items_of(messages))]
+            return [insert_messages(self.envelope, at, items_of(messages, stores=self.stores))]
         if all(each.get("role") in SYSTEM_ROLES for each in messages):
             return self._instruct(SEPARATOR.join(str(each.get("content") or "") for each in messages))
-        before = b"[" + b"".join(dump(item) + b"," for item in items_of(messages)) + b'{"role":"user","content":'
+        before = (
+            b"["
+            + b"".join(dump(item) + b"," for item in items_of(messages, stores=self.stores))
+            + b'{"role":"user","content":'
+        )
         return [Insertion(text.start, before), Insertion(text.end, b"}]")]
 
     def prepend(self, index: int, text: str) -> list[Insertion]:

@@ -19,6 +19,7 @@ from app.capture import facts
 from app.capture.facts import AnsweredChoice, CallFacts, Exchange, NewTurnMessage, Outcome, Usage, labels_of
 from app.capture.record import Recorder
 from app.clock import Clock
+from app.context.reasoning import REASONING, ReasoningRecord
 from app.context.transcript import canonical, chain, message_hash
 from app.errors import MnemeError, StoreUnavailable
 from app.gateway.call import Forwarded, Keeper, Recorded, grown
@@ -350,6 +351,8 @@ def _message(choice: Choice) -> dict[str, Any]:
         message["tool_calls"] = choice.tool_calls
     if choice.function_call:
         message["function_call"] = choice.function_call
+    if choice.reasoning_record:
+        message[REASONING] = ReasoningRecord(choice.reasoning_record)
     return message
 
 

@@ -20,10 +20,11 @@ from app.context.compile import Compiler
 from app.context.facts_section import shown
 from app.context.notes import outdated
 from app.context.question import at_home
+from app.context.reasoning import Form, drop_thought_parts, find_open_loop, restore, select_form
 from app.context.request import AskedCards, CardsRead, Compilation, CompileRequest, Deed, PathMessage
 from app.context.resolution import RECENT, EarlierMessage, Inquiry, Knows, Who
 from app.context.retrieve import Scope, SharedScope
-from app.context.transcript import SYSTEM_ROLES, query_of, text_of
+from app.context.transcript import SYSTEM_ROLES, answer_text, query_of, text_of
 from app.gateway.addon import CallPart
 from app.gateway.dialects.base import Canvas, ChatRequest, renamed
 from app.gateway.dialects.splice import Insertion, splice
@@ -57,7 +58,36 @@ def outgoing(stored: StoredMessage) -> PathMessage:
     if stored.tool_call_id:
         message["tool_call_id"] = stored.tool_call_id
     message |= given.get("fields", {})
-    return PathMessage(message, stored.token_count, stored.message_hash, stored.turn_index, stored.message_id)
+    return PathMessage(
+        message, stored.token_count, stored.message_hash, stored.turn_index, stored.message_id, stored.reasoning
+    )
+
+
+def build_path(
+    stored: Sequence[StoredMessage], chat: ChatRequest, *, send_reasoning: bool, upstream_holds: bool
+) -> list[PathMessage]:
+    """Return stored messages as they go out again, with the reasoning that their upstream wants back.
+
+    Args:
+        stored: The messages before the client's own.
+        chat: The request, whose dialect the reasoning must have come in.
+        send_reasoning: Whether reasoning goes back after its tool loop has ended, too.
+        upstream_holds: Whether the upstream itself has the messages, and their reasoning.
+    """
+    path = [outgoing(message) for message in stored]
+    messages = [path_message.message for path_message in path]
+    begin = len(path) if upstream_holds else 0 if send_reasoning else find_open_loop(messages, chat.messages)
+    form = chat.dialect.name
+    return [_add_reasoning(message, form if n >= begin else None) for n, message in enumerate(path)]
+
+
+def _add_reasoning(message: PathMessage, form: Form | None) -> PathMessage:
+    """Return a message with its reasoning in this form, or (None) without any."""
+    plain = message.message if form == "messages" else drop_thought_parts(message.message)
+    record = select_form(message.reasoning, form) if form is not None else None
+    if record is None or form is None:
+        return message._replace(message=plain, reasoning=None)
+    return message._replace(message=restore(plain, record, form), reasoning=record)
 
 
 def _calls(stored: Any) -> dict[str, Any]:
@@ -490,7 +520,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         answer_limit=chat.answer_limit,
         has_tools=chat.has_tools,
         schemas=chat.schemas,
-        path=[outgoing(each) for each in place.path],
+        path=build_path(place.path, chat, send_reasoning=target.send_reasoning, upstream_holds=place.upstream_holds),
         path_complete=place.path_complete,
         server_managed=place.server_managed,
         start_chain=place.start_chain,
@@ -528,5 +558,5 @@ def live_blocks(found: Recognised) -> list[Block]:
 def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[EarlierMessage]:
     """The last messages before the question, oldest first."""
     asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].get("role") == "user"), 0)
-    before = ((str(each.get("role") or ""), text_of(each)) for each in messages[:asked])
+    before = ((str(message.get("role") or ""), answer_text(message)) for message in messages[:asked])
     return [EarlierMessage(role, text) for role, text in before if text and role not in SYSTEM_ROLES][-RECENT:]

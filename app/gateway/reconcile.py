@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from app.capture.facts import Position
 from app.context.request import CompileRequest
 from app.context.retrieve import SharedScope
-from app.context.transcript import RESULT_ROLES, Transcript, chain, mark_of_answer, tail_hash, text_of
+from app.context.transcript import RESULT_ROLES, Transcript, answer_text, chain, mark_of_answer, tail_hash
 from app.errors import NotFound
 from app.gateway.identify import Identity
 from app.index.indexes import CurrentIndex
@@ -327,7 +327,7 @@ def decide(
         )
     # An answer that was deleted is not there to be compared with: then whatever follows its question is taken for it.
     if found.how == "rewritten" and (
-        found.tip_text is None or same_answer(found.tip_text, text_of(messages[transcript.answered[-1]]))
+        found.tip_text is None or same_answer(found.tip_text, answer_text(messages[transcript.answered[-1]]))
     ):
         return _known_place(
             found,

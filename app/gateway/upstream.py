@@ -95,6 +95,8 @@ class Target(Struct, frozen=True):
     simulated: bool = False
     stands_in: bool = False
     """Asked in place of another upstream, which failed."""
+    send_reasoning: bool = False
+    """Whether supplied history has the reasoning of answers after their tool loop has ended, too."""
 
     def __repr__(self) -> str:
         return f"Target({self.name!r}, {self.base_url!r})"  # without the key
@@ -131,14 +133,17 @@ class Router:
         `MNEME_UPSTREAMS` come first, in their order; `MNEME_UPSTREAM_BASE_URL` serves what none of them does.
         Raises NotReady where there is none at all.
         """
-        routes = [_route_of(route, settings.placement) for route in settings.upstreams]
+        routes = [_route_of(route, settings) for route in settings.upstreams]
         key = settings.upstream_api_key.get_secret_value() if settings.upstream_api_key is not None else None
+        back = settings.send_reasoning
         if settings.upstream_base_url is not None:
-            last = Target(DEFAULT_UPSTREAM, settings.upstream_base_url, key, None, settings.placement)
+            last = Target(
+                DEFAULT_UPSTREAM, settings.upstream_base_url, key, None, settings.placement, send_reasoning=back
+            )
         elif routes:
             return cls(routes)
         elif settings.openai_api_key is not None:
-            last = Target("openai", OPENAI_BASE_URL, key, None, settings.placement)
+            last = Target("openai", OPENAI_BASE_URL, key, None, settings.placement, send_reasoning=back)
         else:
             require("simulated", "Set MNEME_UPSTREAM_BASE_URL")
             last = Target("simulated", SIMULATED_BASE_URL, None, None, settings.placement, simulated=True)
@@ -177,13 +182,14 @@ class Router:
         return [replace(each, placement=target.placement, stands_in=True) for each in stand_ins]
 
 
-def _route_of(route: UpstreamRoute, placement: Placement) -> _Route:
+def _route_of(route: UpstreamRoute, settings: Settings) -> _Route:
     target = Target(
         route.name,
         route.base_url.rstrip("/"),
         route.api_key.get_secret_value() if route.api_key is not None else None,
         None,
-        route.placement or placement,
+        route.placement or settings.placement,
+        send_reasoning=settings.send_reasoning if route.send_reasoning is None else route.send_reasoning,
     )
     names = "|".join(".*".join(re.escape(part) for part in name.split("*")) for name in route.models) or r"(?!)"
     pattern = None if "*" in route.models else re.compile(names, re.DOTALL)

@@ -59,6 +59,7 @@ class HistoryMessage(Struct, frozen=True):
     call_id: UUID | None
     created_at: datetime
     metadata: dict[str, Any]
+    reasoning: dict[str, Any] | None = None
 
 
 class NewMessage(Struct, frozen=True):
@@ -80,6 +81,7 @@ class NewMessage(Struct, frozen=True):
     tool_calls: Any = None
     tool_call_id: str | None = None
     metadata: dict[str, Any] | None = None
+    reasoning: dict[str, Any] | None = None
     vector: Vector | None = None
 
 
@@ -325,6 +327,7 @@ def _message_record(message: NewMessage, parent: UUID | None, *, hidden: bool) -
         "created_at": message.created_at,
         "metadata": _json(message.metadata or {}),
         "hidden": hidden,
+        "reasoning": _json(message.reasoning),
     }
     return MessageRecord(**told)
 

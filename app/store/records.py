@@ -146,6 +146,7 @@ class MessageRecord(NamedTuple):
     created_at: datetime
     metadata: str | None
     hidden: bool = False
+    reasoning: str | None = None
 
 
 class HeadRecord(NamedTuple):

@@ -104,6 +104,7 @@ class StoredMessage(NamedTuple):
     token_count: int = 0
     metadata: Mapping[str, Any] = MappingProxyType({})
     hidden: bool = False
+    reasoning: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, row: Sequence[Any]) -> StoredMessage:

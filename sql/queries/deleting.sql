@@ -141,7 +141,7 @@ WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.session_id IN (SELECT q.session_
 -- Leaves of a message its place in the conversation, and the hash of its form by which a transcript is recognised.
 UPDATE agent_data.conversation_history h SET
     content = NULL, content_parts = NULL, name = NULL, tool_calls = NULL, tool_call_id = NULL, content_hash = NULL,
-    metadata = '{}', is_pruned = true, hidden = true, is_compressed = false, compressed_summary_id = NULL
+    metadata = '{}', reasoning = NULL, is_pruned = true, hidden = true, is_compressed = false, compressed_summary_id = NULL
 WHERE h.tenant_id = $1 AND h.user_id = $2 AND h.message_id = $3 AND h.created_at = $4
 
 -- name: working

@@ -17,7 +17,8 @@ SELECT session_id, low, high, first_message_at, last_message_at FROM line ORDER 
 -- The messages of some stretches of sessions in their order, after ($8, $9, $10); $6 and $7 bound the months to open. What was
 -- forgotten or erased is not shown; what is merely superseded was still said.
 SELECT h.message_id, h.session_id, h.turn_index, h.sibling, h.parent_message_id, h.role, h.content, h.content_parts, h.name,
-       h.tool_calls, h.tool_call_id, h.token_count, h.model_id, h.finish_reason, h.call_id, h.created_at, h.metadata
+       h.tool_calls, h.tool_call_id, h.token_count, h.model_id, h.finish_reason, h.call_id, h.created_at, h.metadata,
+       h.reasoning
 FROM unnest($3::uuid[], $4::integer[], $5::integer[]) AS line (session_id, low, high)
 JOIN agent_data.conversation_history h
   ON h.user_id = $2 AND h.session_id = line.session_id AND h.turn_index > line.low
@@ -32,7 +33,8 @@ LIMIT $11
 -- name: last
 -- The last messages of some stretches of sessions, newest first; as `messages`.
 SELECT h.message_id, h.session_id, h.turn_index, h.sibling, h.parent_message_id, h.role, h.content, h.content_parts, h.name,
-       h.tool_calls, h.tool_call_id, h.token_count, h.model_id, h.finish_reason, h.call_id, h.created_at, h.metadata
+       h.tool_calls, h.tool_call_id, h.token_count, h.model_id, h.finish_reason, h.call_id, h.created_at, h.metadata,
+       h.reasoning
 FROM unnest($3::uuid[], $4::integer[], $5::integer[]) AS line (session_id, low, high)
 JOIN agent_data.conversation_history h
   ON h.user_id = $2 AND h.session_id = line.session_id AND h.turn_index > line.low

@@ -68,7 +68,8 @@ SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, h.con
            SELECT FROM agent_data.compactions c
            WHERE c.user_id = $2 AND c.summary_id = h.compressed_summary_id AND c.at > $6)
        OR EXISTS (SELECT FROM agent_data.suppressions x
-                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent')) AS hidden
+                  WHERE x.user_id = $2 AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent')) AS hidden,
+       h.reasoning
 FROM unnest($3::uuid[], $4::integer[]) WITH ORDINALITY AS l (session_id, before, n)
 JOIN agent_data.sessions s ON s.user_id = $2 AND s.session_id = l.session_id AND s.tenant_id = $1
 CROSS JOIN LATERAL (

@@ -12,7 +12,7 @@ LEFT JOIN LATERAL agent_data.spaces_read($1, $2, $15, $16, $17, $20, $21, $22) w
 -- name: session_messages
 -- Messages of a line of sessions, nearest first, each before a turn of its own; newest first.
 SELECT message_id, parent_message_id, turn_index, sibling, role, content, content_parts, name, tool_calls, tool_call_id,
-       message_hash, token_count, metadata, hidden
+       message_hash, token_count, metadata, hidden, reasoning
 FROM agent_data.session_messages($1, $2, $3, $4, $5)
 
 -- name: tied

@@ -91,6 +91,7 @@ CREATE TABLE agent_data.conversation_history (
     name                  text,
     tool_calls            jsonb,
     tool_call_id          text,
+    reasoning             jsonb,             -- what a model thought before its answer, in the form in which it came: never searched
     content_hash          bytea,             -- SHA-256 of the normalised text
     message_hash          bytea,             -- 16 bytes: the canonical form that transcripts are compared by
     token_count           integer NOT NULL,
@@ -443,13 +444,14 @@ CREATE FUNCTION agent_data.session_messages(
 ) RETURNS TABLE (
     message_id uuid, parent_message_id uuid, turn_index integer, sibling smallint, role smallint, content text,
     content_parts jsonb, name text, tool_calls jsonb, tool_call_id text, message_hash bytea, token_count integer,
-    created_at timestamptz, metadata jsonb, hidden boolean
+    created_at timestamptz, metadata jsonb, hidden boolean, reasoning jsonb
 ) LANGUAGE sql STABLE SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
     SELECT h.message_id, h.parent_message_id, h.turn_index, h.sibling, h.role, h.content, h.content_parts, h.name,
            h.tool_calls, h.tool_call_id, h.message_hash, h.token_count, h.created_at, h.metadata,
            h.is_compressed OR h.is_pruned OR EXISTS (
                SELECT FROM agent_data.suppressions x
-               WHERE x.user_id = p_user AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent'))
+               WHERE x.user_id = p_user AND x.item_id = h.message_id AND x.reason NOT IN ('superseded', 'resent')),
+           h.reasoning
     FROM unnest(p_sessions, p_befores) WITH ORDINALITY AS l (session_id, before, n)
     JOIN agent_data.sessions s ON s.user_id = p_user AND s.session_id = l.session_id AND s.tenant_id = p_tenant
     CROSS JOIN LATERAL (

@@ -27,7 +27,8 @@ CREATE TYPE agent_data.message_record AS (
     tool_calls text, tool_call_id text, content_hash bytea, message_hash bytea, token_count integer, model_id text,
     finish_reason smallint, prompt_tokens integer, completion_tokens integer, latency_ms integer, created_at timestamptz,
     metadata text,
-    hidden boolean                          -- never to be found by a search: said while Mneme was asked to learn nothing
+    hidden boolean,                         -- never to be found by a search: said while Mneme was asked to learn nothing
+    reasoning text
 );
 
 -- Where the messages of a turn come to stand. `fresh`: how many take the session's next places. `beside`: the highest place named
@@ -62,7 +63,7 @@ CREATE TYPE agent_data.turn_message AS (
     message_id uuid, turn_index integer, parent_message_id uuid, role smallint, content text, content_parts text, name text,
     tool_calls text, tool_call_id text, content_hash bytea, message_hash bytea, token_count integer, model_id text,
     finish_reason smallint, prompt_tokens integer, completion_tokens integer, latency_ms integer, created_at timestamptz,
-    metadata text, hidden boolean,
+    metadata text, hidden boolean, reasoning text,
     terms bytea, space smallint, vector public.halfvec
 );
 
@@ -178,7 +179,7 @@ BEGIN
         FROM unnest(p_messages) WITH ORDINALITY AS m (
             message_id, turn_index, parent_message_id, role, content, content_parts, name, tool_calls, tool_call_id,
             content_hash, message_hash, token_count, model_id, finish_reason, prompt_tokens, completion_tokens, latency_ms,
-            created_at, metadata, hidden, n)
+            created_at, metadata, hidden, reasoning, n)
     ) x WHERE x.message_id = p_session.head_message_id;
     IF p_session.system_prompt IS NOT NULL THEN
         INSERT INTO agent_data.system_prompts (tenant_id, prompt_hash, prompt, token_count)
@@ -200,12 +201,12 @@ BEGIN
         FROM unnest(p_messages) WITH ORDINALITY AS m (
             message_id, turn_index, parent_message_id, role, content, content_parts, name, tool_calls, tool_call_id,
             content_hash, message_hash, token_count, model_id, finish_reason, prompt_tokens, completion_tokens, latency_ms,
-            created_at, metadata, hidden, n)
+            created_at, metadata, hidden, reasoning, n)
     ), inserted AS (
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
             name, tool_calls, tool_call_id, content_hash, message_hash, token_count, model_id, finish_reason,
-            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden)
+            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden, reasoning)
         SELECT p.message_id, p_session.session_id, p_user, p_tenant, p.place,
                row_number() OVER (PARTITION BY p.place ORDER BY p.n) - 1 + CASE WHEN p.turn_index > 0 THEN (
                    SELECT count(*) FROM agent_data.conversation_history h
@@ -215,7 +216,7 @@ BEGIN
                p.parent_message_id, p.role, p.content, p.content_parts::jsonb, p.name, p.tool_calls::jsonb, p.tool_call_id,
                p.content_hash, p.message_hash,
                p.token_count, p.model_id, p.finish_reason, p.prompt_tokens, p.completion_tokens, p.latency_ms, p_call,
-               p.created_at, COALESCE(p.metadata::jsonb, '{}'), p.hidden IS TRUE
+               p.created_at, COALESCE(p.metadata::jsonb, '{}'), p.hidden IS TRUE, p.reasoning::jsonb
         FROM placed p
         ON CONFLICT DO NOTHING
         RETURNING message_id, turn_index
@@ -318,6 +319,7 @@ BEGIN
         message.tool_call_id := NULL;
         message.content_hash := NULL;
         message.metadata := NULL;
+        message.reasoning := NULL;
         message.hidden := true;
         message.vector := NULL;
         p_messages[n] := message;
@@ -472,13 +474,13 @@ BEGIN
         INSERT INTO agent_data.conversation_history (
             message_id, session_id, user_id, tenant_id, turn_index, sibling, parent_message_id, role, content, content_parts,
             name, tool_calls, tool_call_id, content_hash, message_hash, token_count, model_id, finish_reason,
-            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden)
+            prompt_tokens, completion_tokens, latency_ms, call_id, created_at, metadata, hidden, reasoning)
         SELECT m.message_id, sessions[m.turn], p_users[m.turn], p_tenants[m.turn],
                CASE WHEN m.turn_index > 0 THEN m.turn_index ELSE bases[m.turn] + m.ahead END,
                m.sibling + COALESCE(before[m.ordinality], 0), m.parent_message_id, m.role, m.content, m.content_parts::jsonb,
                m.name, m.tool_calls::jsonb, m.tool_call_id, m.content_hash, m.message_hash,
                m.token_count, m.model_id, m.finish_reason, m.prompt_tokens, m.completion_tokens, m.latency_ms, p_ids[m.turn],
-               m.created_at, COALESCE(m.metadata::jsonb, '{}'), m.hidden IS TRUE
+               m.created_at, COALESCE(m.metadata::jsonb, '{}'), m.hidden IS TRUE, m.reasoning::jsonb
         FROM unnest(p_messages) WITH ORDINALITY AS m
         WHERE NOT repeats[m.turn]
         ON CONFLICT DO NOTHING;

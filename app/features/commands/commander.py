@@ -28,7 +28,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from app.context.request import NAMED, Deed
-from app.context.transcript import text_of
+from app.context.transcript import answer_text
 from app.errors import MnemeError, StoreUnavailable
 from app.features.commands.grammar import (
     WITHDRAWS,
@@ -413,11 +413,11 @@ class Commander(Struct):
         """The turn right before this message; None: something else stands between."""
         transcript, last = turn.chat.transcript, turn.chat.transcript.last_user() or 0
         sent = zip(transcript.roles[:last], transcript.hashes[:last], turn.chat.messages, strict=False)
-        said = [(each.role, each.message_hash, each.content or "") for each in turn.place.path]
-        said += [(role, hashed, text_of(message)) for role, hashed, message in sent if hashed is not None]
-        if [role for role, _, _ in said[-2:]] != ["user", "assistant"]:
+        turn_messages = [(message.role, message.message_hash, message.content or "") for message in turn.place.path]
+        turn_messages += [(role, hashed, answer_text(message)) for role, hashed, message in sent if hashed is not None]
+        if [role for role, _, _ in turn_messages[-2:]] != ["user", "assistant"]:
             return None
-        (_, hashed, asked), (_, _, answer) = said[-2:]
+        (_, hashed, asked), (_, _, answer) = turn_messages[-2:]
         return _Put(hashed, strip_injected(asked), answer) if hashed is not None else None
 
     async def _meant(self, turn: _Turn, order: Command, vector: Any) -> _Meant:
@@ -605,7 +605,7 @@ def _read_rules(text: str) -> None:
 def _last_answer(turn: _Turn) -> str:
     for message in reversed(turn.chat.messages):
         if message.get("role") == "assistant":
-            return text_of(message)
+            return answer_text(message)
     return next((each.content or "" for each in reversed(turn.place.path) if each.role == "assistant"), "")
 
 

@@ -40,7 +40,7 @@ from app.gateway.addon import Addon
 from app.gateway.dialects import dialect_of
 from app.gateway.dialects.base import ChatRequest, Dialect
 from app.gateway.dialects.splice import Insertion, parse_object, with_value
-from app.gateway.prepare import ReadsCards, outgoing, recent_of, shared_scopes, with_costs, woven
+from app.gateway.prepare import ReadsCards, build_path, outgoing, recent_of, shared_scopes, with_costs, woven
 from app.gateway.reconcile import Place, over_held, read_path, with_held, with_path
 from app.gateway.upstream import Router, Target
 from app.memory.candidate import Provenance
@@ -421,17 +421,16 @@ class Recompiler(Struct):
         spaces = await self.spaces.of(tenant, captured.user) if not kept.confined else ()
         captured.items = await self.replays.items(tenant, captured.user, wanted, kept.now, spaces)
         place = await self._place(captured, mode)
-        request = await self._request(captured, place, mode, spaces)
+        target = self._target_then(captured) if mode == "as_of" else self.router.route(chat.model)
+        request = await self._request(captured, place, target, mode, spaces)
         seen = shown(blocks)
         looked_at = {each for each in quoted if is_item(each)} - (came_with(blocks) - seen)
         gone = {each for each in looked_at if self._is_gone(captured, each, mode, told=each not in seen)}
         gone |= kept.gone | captured.lost if mode == "as_of" else outdated(blocks, request.standing)
         request = replace(request, blocks=blocks, block_epoch=kept.epoch + lost, gone=frozenset(gone))
         if mode == "as_of":
-            target = self._target_then(captured)
             compiler = self._compiler_then(captured)
         else:
-            target = self.router.route(chat.model)
             compiler = self.compiler
             request = replace(
                 request, model=target.model_alias or chat.model, placement=target.placement, now=self.clock.now()
@@ -492,7 +491,9 @@ class Recompiler(Struct):
         document = parse_object(body)
         return dialect.read(body, document) if document is not None else None
 
-    async def _request(self, captured: _Captured, place: Place, mode: Mode, spaces: Sequence[Shared]) -> CompileRequest:
+    async def _request(
+        self, captured: _Captured, place: Place, target: Target, mode: Mode, spaces: Sequence[Shared]
+    ) -> CompileRequest:
         """The compile's request, but for its memory blocks."""
         kept, chat = captured.kept, captured.chat
         ancestors = kept.ancestors
@@ -530,7 +531,9 @@ class Recompiler(Struct):
             answer_limit=chat.answer_limit,
             has_tools=chat.has_tools,
             schemas=chat.schemas,
-            path=[outgoing(each) for each in place.path],
+            path=build_path(
+                place.path, chat, send_reasoning=target.send_reasoning, upstream_holds=place.upstream_holds
+            ),
             path_complete=place.path_complete,
             server_managed=kept.server_managed,
             start_chain=place.start_chain,

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 from msgspec import Struct, field
 
+from app.context.reasoning import FIELDS, is_thought_part, merge_pieces
 from app.gateway.dialects.splice import parse_object
 
 # One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
@@ -236,6 +237,8 @@ class Choice(Struct):
     """As in a whole message: `{"id", "type", "function": {"name", "arguments"}}`."""
     function_call: dict[str, Any] | None = None
     finish_reason: str | None = None
+    reasoning_record: dict[str, Any] | None = None
+    """The reasoning in the form in which the upstream sent it, see `context.reasoning`."""
 
 
 class UpstreamAnswer(Struct):
@@ -348,13 +351,23 @@ def _text(value: object) -> str | None:
     return None
 
 
+def _join_values(values: list[Any]) -> Any:
+    """Return what the deltas of a field amount to: their texts joined, their lists merged, else the last."""
+    if all(isinstance(value, str) for value in values):
+        return "".join(values)
+    if all(isinstance(value, list) for value in values):
+        return merge_pieces(values)
+    return values[-1]
+
+
 class _Growing:
     """A choice while its deltas come in. Texts are collected and joined once."""
 
-    __slots__ = ("_calls", "_choice", "_function", "_texts")
+    __slots__ = ("_calls", "_choice", "_function", "_reasoning", "_texts")
 
     def __init__(self, index: int) -> None:
         self._choice = Choice(index)
+        self._reasoning: dict[str, list[Any]] = {}
         self._texts: dict[str, list[str]] = {}
         self._calls: dict[int, _GrowingCall] = {}
         self._function: _GrowingCall | None = None
@@ -370,6 +383,7 @@ class _Growing:
             self._take_text(name, delta.get(name))
         thought = delta.get("reasoning")
         self._take_text("reasoning", thought if thought is not None else delta.get("reasoning_content"))
+        self._take_reasoning(delta)
         role = delta.get("role")
         if self._choice.role is None and isinstance(role, str):
             self._choice.role = role
@@ -388,6 +402,23 @@ class _Growing:
         if text is not None:
             self._texts.setdefault(name, []).append(text)
 
+    def _take_reasoning(self, delta: dict[str, Any]) -> None:
+        """Keep the reasoning of a delta as it came, for the upstream that wants it back."""
+        for name in delta:
+            if name in FIELDS and delta[name] is not None:
+                self._reasoning.setdefault(name, []).append(delta[name])
+        content = delta.get("content")
+        if isinstance(content, list):
+            parts = [part for part in content if is_thought_part(part)]
+            if parts:
+                self._reasoning.setdefault("content", []).append(parts)
+
+    def _build_record(self) -> dict[str, Any] | None:
+        values = {name: _join_values(values) for name, values in self._reasoning.items()}
+        parts = values.pop("content", None)
+        record = ({"chat": values} if values else {}) | ({"parts": parts} if parts else {})
+        return record or None
+
     def _take_call(self, position: int, call: dict[str, Any]) -> None:
         index = call.get("index")
         if not isinstance(index, int):  # some servers send none: a new id begins a new call
@@ -405,6 +436,7 @@ class _Growing:
         choice.content, choice.refusal, choice.reasoning = (
             "".join(self._texts[name]) if name in self._texts else None for name in ("content", "refusal", "reasoning")
         )
+        choice.reasoning_record = self._build_record()
         choice.tool_calls = [self._calls[index].whole() for index in sorted(self._calls)]
         choice.function_call = self._function.function() if self._function is not None else None
         return choice

@@ -502,3 +502,24 @@ async def test_sessions_are_found_by_what_they_were_about(
         answer = await client.get("/api/v1/sessions", params={"user": "ana"} | wrong)
         assert answer.status_code == 400
         error_of(answer)
+
+
+async def test_thoughts_of_an_answer_are_shown_apart_and_found_by_nobody(client: httpx.AsyncClient) -> None:
+    thought = "<think>Zebras dislike umbrellas.</think>\n"
+    turn = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": f"{thought}Good morning."}]
+    await append(client, "trip", turn, user="ana")
+    rows = await all_pages(client, "/api/v1/sessions/trip/history", "messages")
+    assert [(row["content"], row["reasoning"]) for row in rows] == [
+        ("Hello.", None),
+        ("Good morning.", {"text": thought}),
+    ]
+    lines = [{"session": "old", "user": "ana", **message} for message in turn]
+    body = b"\n".join(map(orjson.dumps, lines))
+    answer = await client.post("/api/v1/import", content=body, headers={"Content-Type": "application/x-ndjson"})
+    assert answer.status_code == 200, answer.text
+    rows = await all_pages(client, "/api/v1/sessions/old/history", "messages")
+    assert [row["content"] for row in rows] == ["Hello.", "Good morning."]
+    asked = {"user": "ana", "query": "Which animals dislike umbrellas?"}
+    found = await client.post("/api/v1/memories/search", json=asked)
+    assert found.status_code == 200, found.text
+    assert "Zebras" not in found.text

@@ -86,6 +86,14 @@ async def test_what_was_learned_from_it_alone_is_forgotten(
     assert {row["item_id"] for row in vectors}.isdisjoint({talk.said[0].message_id, cat["memory_id"]})
 
 
+async def test_the_thoughts_of_an_answer_go_with_it(deleter: Deleter, pool: Pool, admin: Admin) -> None:
+    talk = Talk()
+    (answer,) = await talk.say(pool, "Hello!", role="assistant", reasoning='{"text": "They greet me."}')
+    assert (await stored(admin, answer))["reasoning"] == '{"text": "They greet me."}'
+    assert await delete(deleter, talk, answer) is not None
+    assert (await stored(admin, answer))["reasoning"] is None
+
+
 async def test_a_session_goes_with_what_it_alone_said(
     learn: Learner, deleter: Deleter, pool: Pool, admin: Admin
 ) -> None:

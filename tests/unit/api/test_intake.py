@@ -154,3 +154,21 @@ def test_secrets_are_welcome_where_the_settings_say_so() -> None:
     assert unwelcome(False, ())(secret)
     assert not unwelcome(True, ())(secret)
     assert unwelcome(True, (), ["hunter"])(secret)
+
+
+async def test_thoughts_of_an_assistant_are_kept_apart_from_its_words() -> None:
+    thought = "<think>\nzebras\n</think>\n\n"
+    raw: list[dict[str, Any]] = [
+        {"role": "assistant", "content": f"{thought}Hello there"},
+        {"role": "assistant", "content": [{"type": "text", "text": f"{thought}Hello there"}]},
+        {"role": "assistant", "content": "zebras\n</think>\nHello there"},
+        {"role": "user", "content": f"{thought}Hello there"},
+    ]
+    stored = await preparer(HashEmbedder()).messages([said(**message) for message in raw])
+    assert [message.content for message in stored] == ["Hello there"] * 3 + [f"{thought}Hello there"]
+    assert stored[1].content_parts == [{"type": "text", "text": "Hello there"}]
+    assert [message.reasoning for message in stored[:2]] == [{"text": thought}] * 2
+    assert stored[3].reasoning is None
+    assert [message.token_count for message in stored[:3]] == [2] * 3
+    assert len({message.message_hash for message in stored[:3]}) == 1
+    assert stored[0].message_hash == Transcript.of([{"role": "assistant", "content": "Hello there"}]).hashes[0]

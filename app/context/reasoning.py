@@ -1,0 +1,383 @@
+"""Separates what a model thought from what it answered, and decides when a thought goes back to its upstream.
+
+Upstreams send reasoning as fields of a message (`reasoning_content`), as parts of its content (`thinking` blocks), as items
+beside it, or in its text (`<think>…</think>`). None of it is remembered. All of it is kept beside the message, in the form
+in which it came, because many upstreams refuse the results of a tool call whose reasoning is missing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Literal
+
+import orjson
+
+REASONING = "_reasoning"
+"""Key of a message, inside Mneme, for a `ReasoningRecord`; it never goes out."""
+
+
+class ReasoningRecord(dict[str, Any]):
+    """Reasoning as it is kept. The class tells it from what a client sends under the same key."""
+
+
+FIELDS = (
+    "reasoning_content",  # DeepSeek, Kimi, Qwen, GLM
+    "reasoning",  # vLLM, Ollama, Groq, OpenRouter
+    "reasoning_details",  # OpenRouter, MiniMax
+    "reasoning_text",  # GitHub Copilot, with `reasoning_opaque`
+    "reasoning_opaque",
+    "thinking_blocks",  # LiteLLM
+)
+"""Fields of a chat message that hold reasoning."""
+THOUGHT_PARTS = frozenset({"thinking", "redacted_thinking", "reasoning"})
+"""Types of content parts that hold reasoning."""
+
+
+def is_thought_part(part: object) -> bool:
+    """Return whether a part of a content holds reasoning."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    return isinstance(kind, str) and kind in THOUGHT_PARTS
+
+
+BYTES_PER_TOKEN = 3
+"""Bytes of reasoning that are counted as one token of a prompt: English has about four, Chinese three."""
+
+_JOINED = frozenset({"text", "summary", "data", "thinking"})
+"""Members of a piece of reasoning that grow from delta to delta; others are replaced."""
+_MOST_MENTIONS = 32
+"""Tags that are looked at in one text, so that the work is linear in its length: models open one thought, or a few."""
+
+
+# --- in the text of an answer --------------------------------------------------------------------------------------------
+#
+# A server without a parser for its model's format leaves thoughts in front of the answer. Only what stands in front is one:
+# an answer may speak about the tags.
+
+_BLANK = r"[\s\ufeff]*"
+_TAGS = "think|thinking|thoughts?|reasoning|seed:think"
+_MARKS = {
+    "[think]": "[/THINK]",  # Mistral
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|begin_of_thinking|>": "<|end_of_thinking|>",
+    "<|start_thinking|>": "<|END_THINKING|>",  # Cohere
+    "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",  # gpt-oss
+    "◁think▷": "◁/think▷",  # Kimi
+}
+"""Marks that open a thought, in lower case, and those that close it."""
+_OPENS = rf"<(?P<tag>{_TAGS})(?:\s[^<>]*)?>|(?P<mark>{'|'.join(map(re.escape, _MARKS))})"
+_OPENING = re.compile(_BLANK + f"(?:{_OPENS})", re.IGNORECASE)
+_ANY_OPENING = re.compile(_OPENS, re.IGNORECASE)
+_TAG_CLOSING = re.compile(rf"</(?:{_TAGS})", re.IGNORECASE)
+_ANY_CLOSING = re.compile(rf"</(?:{_TAGS})\s*>|{'|'.join(map(re.escape, _MARKS.values()))}", re.IGNORECASE)
+_REST_OF_BLANK = re.compile(_BLANK)
+_SENTENCE_ENDS = ".!?…。！？"
+_QUOTES = frozenset("`'\"“”«»")
+_CLOSING_CONTEXT = 80
+"""Characters behind a tag that are looked at."""
+_CLOSING_MARKS = tuple(mark.lower() for mark in _MARKS.values())
+
+
+def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
+    """Return the thoughts in front of an answer, tags and white space included, and the answer itself.
+
+    Args:
+        text: What the model wrote; the two parts joined are this text.
+        cut: Whether the answer may have broken off in its thought. If it did not, a tag that is never closed and in front
+            of a sentence that goes on ("<think> is a tag") is the answer's own text.
+    """
+    end = 0
+    for _ in range(_MOST_MENTIONS):
+        opening = _OPENING.match(text, end)
+        if opening is None:
+            break
+        close = _close_thought(text, opening)
+        if close is None:
+            return (text[:end], text[end:]) if not cut and _names_tag(text, opening.end()) else (text, "")
+        end = close
+    if not end and _may_close(text):
+        end = _close_unopened(text)
+    if end:
+        blank = _REST_OF_BLANK.match(text, end)
+        end = blank.end() if blank is not None else end
+    return text[:end], text[end:]
+
+
+def _names_tag(text: str, end: int) -> bool:
+    """Return whether a sentence goes on behind the opening tag that ends there: then it is named, and opens nothing."""
+    following = text[end : end + _CLOSING_CONTEXT].lstrip(" \t")
+    return text[end : end + 1] in (" ", "\t") and following[:1].isalpha() and not following[0].isupper()
+
+
+def _may_close(text: str) -> bool:
+    """Return whether a closing tag is in the text: a quick look at each answer of a request."""
+    if "</" in text and _TAG_CLOSING.search(text) is not None:
+        return True
+    return ("[/" in text or "<|" in text or "◁/" in text) and any(mark in text.lower() for mark in _CLOSING_MARKS)
+
+
+def _close_thought(text: str, opening: re.Match[str]) -> int | None:
+    """Return where the thought that is opened there ends; None: it is never closed."""
+    tag, mark = opening["tag"], opening["mark"]
+    closing = rf"</{re.escape(tag)}\s*>" if tag else re.escape(_MARKS[mark.lower()])
+    closings = list(islice(re.compile(closing, re.IGNORECASE).finditer(text, opening.end()), _MOST_MENTIONS))
+    chosen = next((found for found in closings if not _is_quoted(text, found)), closings[0] if closings else None)
+    return chosen.end() if chosen is not None else None
+
+
+def _close_unopened(text: str) -> int:
+    """Return where a thought ends whose opening tag stood in the prompt; 0: the text has none."""
+    for closing in islice(_ANY_CLOSING.finditer(text), _MOST_MENTIONS):
+        before, after = text[: closing.start()], text[closing.end() : closing.end() + _CLOSING_CONTEXT]
+        if _is_in_code(before) or _is_quoted(text, closing):
+            continue
+        openings = islice(_ANY_OPENING.finditer(before), _MOST_MENTIONS)
+        opened = any(not _is_in_code(before[: opening.start()]) for opening in openings)
+        return closing.end() if not opened and _ends_thought(before, after) else 0
+    return 0
+
+
+def _ends_thought(before: str, after: str) -> bool:
+    """Tell a closing tag from the mention of one by what stands around it."""
+    line = before.rstrip(" \t")
+    if not line or line.endswith("\n"):
+        return True
+    glued = line == before
+    if glued and (not after or after[0] in "\r\n" or after[0].isalnum()):
+        return True
+    following = after.lstrip()[:1]
+    return line[-1] in _SENTENCE_ENDS and not following.islower() and following not in tuple(".,;:!?)")
+
+
+def _is_in_code(before: str) -> bool:
+    """Return whether what follows `before` stands in a code block, or in code within a line."""
+    return before.count("```") % 2 == 1 or before[before.rfind("\n") + 1 :].count("`") % 2 == 1
+
+
+def _is_quoted(text: str, found: re.Match[str]) -> bool:
+    around = text[max(0, found.start() - 1) : found.start()], text[found.end() : found.end() + 1]
+    return all(character in _QUOTES for character in around)
+
+
+def remove_start(parts: Sequence[Any], count: int) -> list[Any]:
+    """Remove the first `count` characters of the text of content parts, whose texts are a line each."""
+    remaining: list[Any] = []
+    for part in parts:
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
+        if count <= 0 or not isinstance(text, str):
+            remaining.append(part)
+            continue
+        if len(text) > count:
+            remaining.append(text[count:] if isinstance(part, str) else {**part, "text": text[count:]})
+        count -= len(text) + 1
+    return remaining
+
+
+# --- as it comes, and as it is kept --------------------------------------------------------------------------------------
+#
+# Kept reasoning is an object with some of these members:
+#   text       what stood in front of the answer, tags included
+#   chat       fields of a chat message, as the upstream sent them
+#   parts      parts of a chat message's content, which stood before its text
+#   messages   blocks of `/v1/messages` in their order, with a placeholder for each text and call between them
+#   responses  the same for items of `/v1/responses`
+
+PLACEHOLDER = "_place"
+"""Type of what stands for a text or a call (`call`: its id) in kept blocks and items."""
+
+
+def merge_pieces(deltas: Iterable[Iterable[Any]]) -> list[Any]:
+    """Join the pieces of reasoning of several deltas: one goes on with the last earlier one of its type, index and id."""
+    merged: list[Any] = []
+    growing: list[dict[str, list[Any]]] = []
+    latest: dict[str, int] = {}
+    for pieces in deltas:
+        begun: dict[str, int] = {}
+        for piece in pieces:
+            if not isinstance(piece, Mapping):
+                merged.append(piece)
+                growing.append({})
+                continue
+            key = f"{piece.get('type')} {piece.get('index')}"
+            at = latest.get(key)
+            if at is None or not _has_same_id(merged[at], piece):
+                begun[key] = at = len(merged)
+                merged.append({})
+                growing.append({})
+            for name, value in piece.items():
+                if name in _JOINED and isinstance(value, str | list):
+                    growing[at].setdefault(name, []).append(value)
+                    merged[at].setdefault(name, value)
+                elif value is not None or name not in merged[at]:
+                    merged[at][name] = value
+        latest |= begun
+    for piece, members in zip(merged, growing, strict=True):
+        for name, values in members.items():
+            if all(isinstance(value, str) for value in values):
+                piece[name] = "".join(values)
+            elif all(isinstance(value, list) for value in values):
+                piece[name] = [item for value in values for item in value]
+    return merged
+
+
+def _has_same_id(earlier: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
+    ids = earlier.get("id"), piece.get("id")
+    return ids[0] == ids[1] or None in ids
+
+
+def keep_places(
+    elements: Iterable[Mapping[str, Any]], thoughts: Collection[str], call_key: str
+) -> list[dict[str, Any]]:
+    """Return the elements whose type is in `thoughts`, with a placeholder for each other one; empty where there is none.
+
+    Args:
+        elements: Blocks or items of an answer, in their order.
+        thoughts: Types of those that hold reasoning.
+        call_key: Name of the member that holds a call's id.
+    """
+    record = [
+        dict(element) if str(element.get("type")) in thoughts else _placeholder(element, call_key)
+        for element in elements
+    ]
+    return record if any(element["type"] != PLACEHOLDER for element in record) else []
+
+
+def _placeholder(element: Mapping[str, Any], call_key: str) -> dict[str, Any]:
+    call = element.get(call_key) if element.get("type") != "message" and "text" not in element else None
+    if call is None:
+        return {"type": PLACEHOLDER}
+    return {"type": PLACEHOLDER, "call": call} | ({"id": element["id"]} if call_key != "id" and "id" in element else {})
+
+
+def fill_places(
+    record: Iterable[Mapping[str, Any]], texts: Sequence[dict[str, Any]], calls: Sequence[tuple[object, dict[str, Any]]]
+) -> list[dict[str, Any]]:
+    """Return kept blocks or items with the texts and the calls (by id) in their places; what has no place stands behind."""
+    rest = list(texts)
+    open_calls = list(calls)
+    filled: list[dict[str, Any]] = []
+    for element in record:
+        if element.get("type") != PLACEHOLDER:
+            filled.append(dict(element))
+        elif (call := element.get("call")) is None:
+            filled += rest
+            rest = []
+        else:
+            item_id = {"id": element["id"]} if "id" in element else {}
+            filled += [item_id | item for called, item in open_calls if called == call]
+            open_calls = [(called, item) for called, item in open_calls if called != call]
+    return [*filled, *rest, *(item for _, item in open_calls)]
+
+
+def separate(message: Mapping[str, Any], *, cut: bool = True) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
+    """Return an assistant's message without its reasoning, and the reasoning as it is kept; None: it has none.
+
+    Thoughts that are parts of a content stay there: no text is made of them.
+    """
+    if message.get("role") != "assistant":
+        return message, None
+    made = message.get(REASONING)
+    record: dict[str, Any] = dict(made) if isinstance(made, ReasoningRecord) else {}
+    fields = {name: message[name] for name in message if name in FIELDS and message[name] not in (None, [], {})}
+    if fields:
+        record["chat"] = {**record.get("chat", {}), **fields}
+    content = message.get("content")
+    thought = split_thought(_join_texts(content), cut=cut)[0]
+    if thought:
+        record["text"] = thought
+        content = content[len(thought) :] if isinstance(content, str) else remove_start(content or (), len(thought))
+    if not record and not any(name in message for name in FIELDS):
+        return message, None
+    plain = {name: value for name, value in message.items() if name != REASONING and name not in FIELDS}
+    if "content" in message:
+        plain["content"] = content
+    return plain, record or None
+
+
+def _join_texts(content: object) -> str:
+    """Return the texts of a content, a line each, up to its first part that is neither text nor thought."""
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else ""
+    texts: list[str] = []
+    for part in content:
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
+        if isinstance(text, str):
+            texts.append(text)
+        elif not is_thought_part(part):
+            break
+    return "\n".join(texts)
+
+
+# --- as it goes back -----------------------------------------------------------------------------------------------------
+
+Form = Literal["chat", "messages", "responses"]
+
+
+def select_form(record: Mapping[str, Any] | None, form: Form) -> dict[str, Any] | None:
+    """Return what of kept reasoning an upstream of this dialect knows; None: nothing."""
+    members = ("text", "chat", "parts") if form == "chat" else ("text", form)
+    selected = {name: value for name, value in (record or {}).items() if name in members}
+    return selected or None
+
+
+def restore(message: Mapping[str, Any], record: Mapping[str, Any], form: Form) -> dict[str, Any]:
+    """Return a message with its reasoning as an upstream of this dialect sent it."""
+    restored = dict(message)
+    content = restored.get("content")
+    if (text := record.get("text")) is not None:
+        restored["content"] = (
+            [{"type": "text", "text": text}, *content] if isinstance(content, list) else text + (content or "")
+        )
+    if form != "chat":
+        return {**restored, REASONING: ReasoningRecord(record)} if form in record else restored
+    if parts := record.get("parts"):
+        content = restored.get("content")
+        texts = content if isinstance(content, list) else [{"type": "text", "text": content}] if content else []
+        restored["content"] = [*parts, *texts]
+    return {**restored, **record.get("chat", {})}
+
+
+def find_elements(message: Mapping[str, Any], form: Form) -> list[Mapping[str, Any]]:
+    """Return the kept blocks or items of a message that goes out in this dialect, for `fill_places`; empty: it has none."""
+    record = message.get(REASONING)
+    elements: list[Mapping[str, Any]] = record.get(form, []) if isinstance(record, ReasoningRecord) else []
+    return elements
+
+
+def drop_thought_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a message without the parts of its content that are reasoning."""
+    content = message.get("content")
+    if message.get("role") != "assistant" or not isinstance(content, list):
+        return message
+    remaining = [part for part in content if not is_thought_part(part)]
+    if len(remaining) == len(content):
+        return message
+    return {**message, "content": remaining or (None if message.get("tool_calls") else "")}
+
+
+def find_open_loop(path: Sequence[Mapping[str, Any]], following: Sequence[Mapping[str, Any]]) -> int:
+    """Return the index in `path` from which on messages belong to a tool loop whose results now come.
+
+    Args:
+        path: The earlier messages that Mneme supplies.
+        following: The client's own messages behind them. What the user says beside the results does not end the loop yet.
+    """
+    turn = [message for message in following if message.get("role") not in ("system", "developer")]
+    results = [n for n, message in enumerate(turn) if message.get("role") in ("tool", "function")]
+    if results and all(message.get("role") == "user" for message in turn[results[-1] + 1 :]):
+        turn = turn[: results[-1] + 1]
+    if any(map(_ends_loop, turn)):
+        return len(path)
+    return next((n + 1 for n in range(len(path) - 1, -1, -1) if _ends_loop(path[n])), 0)
+
+
+def _ends_loop(message: Mapping[str, Any]) -> bool:
+    """Return whether this is a user's message, or an answer that calls nothing."""
+    role = message.get("role")
+    return role == "user" or (role == "assistant" and not (message.get("tool_calls") or message.get("function_call")))
+
+
+def estimate_tokens(record: Mapping[str, Any]) -> int:
+    """Return about how many tokens kept reasoning takes in a prompt; rather too many."""
+    return -(-len(orjson.dumps(record, default=str)) // BYTES_PER_TOKEN)
