@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
@@ -29,7 +28,8 @@ from app.gateway.dialects.splice import (
     parse_object,
     scan,
 )
-from app.gateway.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer
+from app.gateway.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer, pair_answer
+from app.json_text import read_json, read_json_piece
 from mneme_replay.paths import MASK
 
 # --- requests ------------------------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ class ResponsesDialect(Dialect):
         return _read(document)[0]
 
     def scan(self, body: bytes) -> Envelope | None:
-        document = orjson.loads(body)
+        document = read_json(body)
         return self._scan(body, document) if isinstance(document, dict) else None
 
     def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -430,14 +430,16 @@ class ResponsesDialect(Dialect):
         """Items are believed as they came one by one: the response in the last event lacks them, or most of their text, on some
         servers. It is what counts for all else."""
         answer, growing = UpstreamAnswer(), _Growing()
+        is_invalid = False
         for data in events:
             if data.strip() == DONE:
                 answer.done = True
                 continue
             try:
-                event = orjson.loads(data)
-            except orjson.JSONDecodeError:
-                event = None
+                event, has_surrogates = read_json_piece(data)
+            except ValueError:
+                event, has_surrogates = None, False
+            is_invalid = is_invalid or has_surrogates
             if not isinstance(event, dict):
                 answer.malformed += 1
                 continue
@@ -450,6 +452,8 @@ class ResponsesDialect(Dialect):
             else:
                 growing.take(event)
         _conclude(answer, growing.items(), growing.response)
+        if is_invalid:
+            pair_answer(answer)
         return answer
 
     def whole(self, body: bytes) -> UpstreamAnswer | None:

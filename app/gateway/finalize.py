@@ -11,7 +11,6 @@ from itertools import repeat
 from typing import Any
 from uuid import UUID
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -30,6 +29,7 @@ from app.gateway.prepare import Preparer, private_from, without_orders
 from app.gateway.reconcile import question_chain, tails
 from app.gateway.relay import Ending, Tape
 from app.gateway.sharing import Sharer, by_word, spoken
+from app.json_text import read_json
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
@@ -189,7 +189,7 @@ class Accountant:
         received = facts.make(body, envelope.array_start + 1, envelope.messages, known, stable, lead)
         if call.sent == chat.body:
             return received, None, lacking
-        document = orjson.loads(call.sent)
+        document = read_json(call.sent)
         body = self._redactor.body(call.sent)
         lacking += ["sent"] if body is not call.sent else []
         envelope = chat.dialect.scan(body)

@@ -13,6 +13,7 @@ import orjson
 from app.capture.record import parse_path, without
 from app.gateway.dialects.splice import Insertion, entries, splice
 from app.gateway.dialects.sse import DONE, EventParser, data_of
+from app.json_text import read_json
 from app.store.records import StreamRecord
 from mneme_replay.paths import MASK, Path, further, redacted
 
@@ -157,8 +158,8 @@ class Redactor:
         if start is None:
             return body
         try:
-            orjson.loads(body)
-        except orjson.JSONDecodeError:
+            read_json(body)
+        except ValueError:
             return _MASKED
         edits = list(_edits(body, start, self._paths))
         return splice(body, edits) if edits else body
@@ -181,8 +182,8 @@ class Redactor:
         if data is None or data == DONE:
             return
         try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            value = read_json(data)
+        except ValueError:
             yield Insertion(start, _MASKED_EVENT, end - start)
             return
         if redacted(value, self._paths) is value:

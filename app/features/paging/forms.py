@@ -41,6 +41,7 @@ from app.gateway.dialects.splice import (
     splice,
 )
 from app.gateway.dialects.sse import payloads
+from app.json_text import read_json, read_json_piece
 from app.optional import imported
 
 api: Any = imported("messages")
@@ -88,7 +89,7 @@ def reread(chat: ChatRequest, index: int, insertions: Sequence[Insertion]) -> di
 def read_again(chat: ChatRequest, span: MessageSpan, insertions: Sequence[Insertion]) -> dict[str, Any]:
     """An element of the request's array with insertions made that lie within it."""
     moved = [each._replace(pos=each.pos - span.start) for each in insertions]
-    element: dict[str, Any] = orjson.loads(splice(chat.body[span.start : span.end], moved))
+    element: dict[str, Any] = read_json(splice(chat.body[span.start : span.end], moved))
     return element
 
 
@@ -120,8 +121,12 @@ class MessagesStream(PhantomStream):
         return self._taken()
 
     def _document(self, event: bytes, data: bytes) -> None:
-        leg, document = self._now, parse_object(data)
-        if document is None:
+        leg = self._now
+        try:
+            document, _ = read_json_piece(data)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
             self._unreadable(event)
             return
         kind = document.get("type")

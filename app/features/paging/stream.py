@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-import orjson
 from msgspec import Struct, field
 
 from app.features.paging.tools import (
@@ -30,6 +29,7 @@ from app.features.paging.tools import (
 )
 from app.gateway.dialects.splice import ByteSpan, Insertion, dump, entries, splice
 from app.gateway.dialects.sse import DONE, EventParser, data_of
+from app.json_text import read_json, read_json_piece
 
 # --- single members of a chat completion, or of one chunk of its stream, changed in its own bytes ------------------------
 
@@ -141,8 +141,8 @@ def refusal(status: int, body: bytes) -> dict[str, Any]:
     """What an upstream answered in place of a later leg, as OpenAI writes an error: `{"error": {…}}`. Some say
     `{"error": "…"}`, `{"detail": …}`, or no JSON at all."""
     try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError:
+        said = read_json(body)
+    except ValueError:
         said = None
     shaped = {"message": "", "type": "upstream_error", "param": None, "code": status}
     if isinstance(said, dict):
@@ -446,8 +446,8 @@ class PhantomStream:
     def _document(self, event: bytes, data: bytes) -> None:
         leg = self._now
         try:
-            document = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            document, _ = read_json_piece(data)
+        except ValueError:
             self._unreadable(event)
             return
         if not isinstance(document, dict):

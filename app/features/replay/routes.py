@@ -30,6 +30,7 @@ from app.gateway.finalize import token_count
 from app.gateway.forward import Outgoing, Sender
 from app.gateway.headers import Headers, request_headers
 from app.gateway.upstream import Target, UpstreamRequest
+from app.json_text import read_json
 from app.providers.models import ModelRegistry
 from app.providers.tokens import Tokenizers
 from app.store.captures import Captures, text_of_item
@@ -363,7 +364,7 @@ def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, caller
             "notes": list(again.notes),
         }
         if wanted.messages:
-            told["messages"] = again.chat.dialect.messages(orjson.loads(again.body)) or []
+            told["messages"] = again.chat.dialect.messages(read_json(again.body)) or []
         if wanted.send:
             told["answer"] = await caller.ask(scope.tenant, again, list(request.headers.raw), scope.principal.key_id)
         return told

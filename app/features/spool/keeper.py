@@ -48,6 +48,7 @@ from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Inbound, Message, Tape, is_event_stream
 from app.gateway.upstream import Target, UpstreamResponse
+from app.json_text import read_json
 from app.store.pools import REFUSALS, plain
 from app.tasks import FailOpen, Supervisor
 from mneme_replay.secrets import masked_path
@@ -244,7 +245,7 @@ def _call(kept: KeptCall, notes: Mapping[str, Any], addon: Addon | None) -> Forw
     body, dialect = kept.begin.body, dialect_of(notes["method"], notes["path"])
     chat, sent, part = None, b"", None
     if notes["chat"] and body is not None:
-        chat = dialect.read(body, orjson.loads(body)) if dialect is not None else None
+        chat = dialect.read(body, read_json(body)) if dialect is not None else None
         if chat is None:
             raise ValueError("a chat request without messages")
         if notes["transcript"] is not None:

@@ -15,6 +15,7 @@ import orjson
 from msgspec import Struct, field
 
 from app.gateway.dialects.splice import parse_object
+from app.json_text import BYTE_ORDER_MARK, pair_surrogates, read_json_piece
 
 # One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"
@@ -201,11 +202,14 @@ class LastEventGuard(_HeldEnd):
 
 
 def data_of(event: bytes) -> bytes | None:
-    """The data of one event: its `data` lines, joined by newlines; None when it has none."""
+    """Return the data of one event: its `data` lines, joined by newlines; None when it has none.
+
+    The first event of a stream may have a byte order mark in front.
+    """
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2]
     lines = []
-    for line in _LINES.split(event):
+    for line in _LINES.split(event.removeprefix(BYTE_ORDER_MARK)):
         name, colon, value = line.partition(b":")
         if name == b"data":
             lines.append(value.removeprefix(b" ") if colon else b"")
@@ -258,7 +262,8 @@ def fold(events: Iterable[bytes]) -> UpstreamAnswer:
     """Put a stream of chat completion chunks together again. `events` are the data of its events, see `payloads`."""
     answer = UpstreamAnswer()
     choices: dict[int, _Growing] = {}
-    for chunk in _decoded(events, answer):
+    chunks, is_invalid = _read_events(events, answer)
+    for chunk in chunks:
         if not isinstance(chunk, dict):
             answer.malformed += 1
             continue
@@ -275,6 +280,8 @@ def fold(events: Iterable[bytes]) -> UpstreamAnswer:
                 choices[index] = _Growing(index)
             choices[index].take(part)
     answer.choices = [choices[index].whole() for index in sorted(choices)]
+    if is_invalid:
+        pair_answer(answer)
     return answer
 
 
@@ -297,8 +304,16 @@ def answer_of_json(body: bytes) -> UpstreamAnswer | None:
     return answer
 
 
-def _decoded(events: Iterable[bytes], answer: UpstreamAnswer) -> list[Any]:
-    """All events as JSON, in one call where all of them are."""
+def pair_answer(answer: UpstreamAnswer) -> None:
+    """Make valid text of an answer whose events had lone surrogates (see `read_json_piece`)."""
+    for struct in (answer, *answer.choices):
+        for name in struct.__struct_fields__:
+            if name != "choices":
+                setattr(struct, name, pair_surrogates(getattr(struct, name)))
+
+
+def _read_events(events: Iterable[bytes], answer: UpstreamAnswer) -> tuple[list[Any], bool]:
+    """Return all events as JSON, read in one call where all of them are, and whether any may hold lone surrogates."""
     texts = []
     for data in events:
         if data.strip() == DONE:
@@ -310,14 +325,17 @@ def _decoded(events: Iterable[bytes], answer: UpstreamAnswer) -> list[Any]:
     except orjson.JSONDecodeError:
         whole = []
     if len(whole) == len(texts):  # an event may hold a comma of its own and still make the list valid
-        return whole
-    found = []
+        return whole, False
+    chunks, is_invalid = [], False
     for data in texts:
         try:
-            found.append(orjson.loads(data))
-        except orjson.JSONDecodeError:
+            chunk, has_surrogates = read_json_piece(data)
+        except ValueError:
             answer.malformed += 1
-    return found
+            continue
+        chunks.append(chunk)
+        is_invalid = is_invalid or has_surrogates
+    return chunks, is_invalid
 
 
 def _take_head(answer: UpstreamAnswer, chunk: dict[str, Any]) -> None:
