@@ -31,7 +31,7 @@ from app.gateway.dialects.splice import (
     parse_object,
     scan,
 )
-from app.gateway.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer, pair_answer
+from app.gateway.dialects.sse import Choice, IndexSlots, LastEventGuard, LastEvents, UpstreamAnswer, pair_answer
 from app.json_text import read_json, read_json_piece
 
 LAST = LastEvents(("message_stop",))
@@ -211,14 +211,17 @@ class Blocks:
         self._begun: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, dict[str, list[str]]] = {}
         self._citations: dict[int, list[Any]] = {}
+        self._slots = IndexSlots()
 
     def take(self, event: Mapping[str, Any]) -> None:
         index, block, delta = event.get("index"), event.get("content_block"), event.get("delta")
         if not isinstance(index, int):
             return
         if event.get("type") == "content_block_start" and isinstance(block, dict):
-            self._begun[index] = block
-        elif event.get("type") == "content_block_delta" and isinstance(delta, dict):
+            self._begun[self._slots.begin(index)] = block
+            return
+        index = self._slots.find(index)
+        if event.get("type") == "content_block_delta" and isinstance(delta, dict):
             for name in ("text", "partial_json", "thinking", "signature"):
                 if isinstance(piece := delta.get(name), str):
                     self._texts.setdefault(index, {}).setdefault(name, []).append(piece)

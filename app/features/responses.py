@@ -28,7 +28,7 @@ from app.gateway.dialects.splice import (
     parse_object,
     scan,
 )
-from app.gateway.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer, pair_answer
+from app.gateway.dialects.sse import DONE, Choice, IndexSlots, LastEventGuard, LastEvents, UpstreamAnswer, pair_answer
 from app.json_text import read_json, read_json_piece
 from mneme_replay.paths import MASK
 
@@ -311,7 +311,7 @@ _DELTAS = {
 class _Growing:
     """The items of a stream while they come in. Texts are collected and joined once, and only for what broke off."""
 
-    __slots__ = ("_begun", "_done", "_texts", "response")
+    __slots__ = ("_begun", "_done", "_slots", "_texts", "response")
 
     def __init__(self) -> None:
         self.response: Mapping[str, Any] = {}
@@ -319,16 +319,21 @@ class _Growing:
         self._begun: dict[int, dict[str, Any]] = {}
         self._done: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, dict[tuple[str, int], list[str]]] = {}
+        self._slots = IndexSlots()
 
     def take(self, event: Mapping[str, Any]) -> None:
         kind, index = event.get("type"), event.get("output_index")
         if not isinstance(index, int):
             return
         item, delta = event.get("item"), event.get("delta")
+        if kind == "response.output_item.added" and isinstance(item, dict):
+            self._begun[self._slots.begin(index)] = item
+            return
+        index = self._slots.find(index)
         if kind == "response.output_item.done" and isinstance(item, dict):
+            if index in self._done and item.get("id") != self._done[index].get("id"):
+                index = self._slots.begin(event["output_index"])
             self._done[index] = item
-        elif kind == "response.output_item.added" and isinstance(item, dict):
-            self._begun[index] = item
         elif isinstance(kind, str) and kind in _DELTAS and isinstance(delta, str):
             part = event.get("content_index", event.get("summary_index"))
             place = (_DELTAS[kind], part if isinstance(part, int) else 0)

@@ -337,7 +337,7 @@ class PhantomBody:
         for position, call in enumerate(given if isinstance(given, list) else ()):
             function = call.get("function") if isinstance(call, dict) else None
             name = function.get("name") if isinstance(function, dict) else None
-            own = leg.call(position, {"index": position, "id": call.get("id")} if isinstance(call, dict) else {})
+            own = leg.find_call((position, position), call if isinstance(call, dict) else {})
             own.ours = name in self._names
             if not own.ours:
                 leg.theirs += 1

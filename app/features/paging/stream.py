@@ -28,7 +28,7 @@ from app.features.paging.tools import (
     spoken,
 )
 from app.gateway.dialects.splice import ByteSpan, Insertion, dump, entries, splice
-from app.gateway.dialects.sse import DONE, EventParser, data_of
+from app.gateway.dialects.sse import DONE, CallKey, CallRouter, EventParser, data_of
 from app.json_text import read_json, read_json_piece
 
 # --- single members of a chat completion, or of one chunk of its stream, changed in its own bytes ------------------------
@@ -207,7 +207,7 @@ class ChatChunk:
 class StreamedCall(Struct, eq=False):
     """A tool call while its deltas come in. Of one that is the client's only the place is kept."""
 
-    key: int
+    key: CallKey
     id: str = ""
     name: str = ""
     ours: bool | None = None
@@ -263,7 +263,8 @@ class LegStream:
         self.unread = False
         """The event that is coming in is passed on unread."""
         self.waiting: list[ChatChunk] = []
-        self.calls: dict[int, StreamedCall] = {}
+        self.calls: dict[CallKey, StreamedCall] = {}
+        self._router = CallRouter()
         self.ours: list[StreamedCall] = []
         self.theirs = 0
         self.said: dict[str, StringIO] = {}
@@ -291,15 +292,11 @@ class LegStream:
         given = delta.get("tool_calls")
         if not given or not isinstance(given, list):
             return ()
-        return [(n, self.call(n, each), each) for n, each in enumerate(given) if isinstance(each, dict)]
+        return [(position, self.find_call(key, piece), piece) for key, position, piece in self._router.route(given)]
 
-    def call(self, position: int, piece: Mapping[str, Any]) -> StreamedCall:
-        """The call that a piece belongs to; a new one, if it is its first."""
-        given, index = piece.get("id"), piece.get("index")
-        key = index if isinstance(index, int) else position
-        if not isinstance(index, int) and position in self.calls:  # some servers send none: a new id begins a new call
-            known = [at for at, each in self.calls.items() if each.id == given]
-            key = known[0] if known else len(self.calls) if given else max(self.calls)
+    def find_call(self, key: CallKey, piece: Mapping[str, Any]) -> StreamedCall:
+        """Return the call that a piece belongs to; a new one, if it is its first."""
+        given = piece.get("id")
         call = self.calls.get(key)
         if call is None:
             call = self.calls[key] = StreamedCall(key)
@@ -548,7 +545,7 @@ class PhantomStream:
                 call.begun = True
                 leg.theirs += 1
                 if leg.ours:
-                    call.shift = sum(1 for each in leg.calls.values() if each.ours and each.key < call.key)
+                    call.shift = sum(1 for each in leg.calls.values() if each.ours and each.key[0] < call.key[0])
             index = piece.get("index")
             if call.shift and isinstance(index, int):
                 part.moved[position] = index - call.shift

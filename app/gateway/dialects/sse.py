@@ -8,7 +8,7 @@ any chunk boundaries.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -366,15 +366,114 @@ def _text(value: object) -> str | None:
     return None
 
 
+CallKey = tuple[int, int]
+"""The place of a tool call in its message: its index (without one, its number), and its number in order of arrival."""
+
+
+class IndexSlots:
+    """Gives each item of a stream a place of its own, also where a server sends one index for several items in turn."""
+
+    __slots__ = ("_newest", "_used")
+
+    def __init__(self) -> None:
+        self._newest: dict[int, int] = {}
+        self._used: set[int] = set()
+
+    def begin(self, index: int) -> int:
+        """Return the place of an item that begins with this index: the index, unless an earlier item has that place."""
+        slot = max(self._used) + 1 if index in self._used else index
+        self._newest[index] = slot
+        self._used.add(slot)
+        return slot
+
+    def find(self, index: int) -> int:
+        """Return the place of the newest item with this index."""
+        return self._newest[index] if index in self._newest else self.begin(index)
+
+
+class _RoutedCall(Struct, eq=False):
+    """What has come of a tool call, as far as it tells which pieces belong to it."""
+
+    key: CallKey
+    index: int | None
+    id: str = ""
+    name: str = ""
+    last_arguments: str = ""
+
+
+class CallRouter:
+    """Tells to which tool call each piece of a stream belongs.
+
+    OpenAI counts calls by `index` and names each once. Other servers send index 0 for all calls, or none, or repeat id and
+    name in every piece, or send no id, or another in every piece.
+    """
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: list[_RoutedCall] = []
+
+    def route(self, pieces: Sequence[object]) -> list[tuple[CallKey, int, dict[str, Any]]]:
+        """Return the pieces of one delta, each with its call's key before it, and its position in the delta."""
+        touched: set[CallKey] = set()
+        routed = []
+        for position, piece in enumerate(pieces):
+            if isinstance(piece, dict):
+                call = self._route_piece(position, piece, touched)
+                touched.add(call.key)
+                routed.append((call.key, position, piece))
+        return routed
+
+    def _route_piece(self, position: int, piece: Mapping[str, Any], touched: Collection[CallKey]) -> _RoutedCall:
+        index = piece.get("index")
+        index = index if isinstance(index, int) else None
+        function = piece.get("function") or piece.get("custom")
+        function = function if isinstance(function, dict) else {}
+        call_id, name = (value if isinstance(value, str) else "" for value in (piece.get("id"), function.get("name")))
+        arguments = function.get("arguments")
+        arguments = arguments if isinstance(arguments, str) else ""
+        call = self._find_call(index, position, call_id)
+        if call is None or _begins_call(call, call_id, name, arguments, is_touched=call.key in touched):
+            number = len(self._calls)
+            call = _RoutedCall((number if index is None else index, number), index)
+            self._calls.append(call)
+        call.id = call.id or call_id
+        if name != call.name:
+            call.name += name
+        call.last_arguments = arguments or call.last_arguments
+        return call
+
+    def _find_call(self, index: int | None, position: int, call_id: str) -> _RoutedCall | None:
+        """Return the call with this index and id, else the newest with this index; None where there is none."""
+        calls = [call for call in self._calls if call.index == index]
+        if index is None and position >= len(calls):
+            return None
+        same_id = [call for call in calls if call_id and call.id == call_id]
+        return (same_id or calls)[-1] if calls else None
+
+
+def _begins_call(call: _RoutedCall, call_id: str, name: str, arguments: str, *, is_touched: bool) -> bool:
+    """Tell whether a piece begins another call than `call`, which has its index. `is_touched`: this delta has a piece of it."""
+    if call_id and call.id and call_id != call.id:
+        return bool(name) or not arguments  # some servers send arguments with a new id each time, and no name
+    if not name:
+        return False
+    if is_touched and not (call_id and call_id == call.id):
+        return True
+    is_restart = call.last_arguments.rstrip().endswith("}") and arguments.lstrip().startswith("{")
+    return bool(call.last_arguments) and (name != call.name or is_restart)
+
+
 class _Growing:
     """A choice while its deltas come in. Texts are collected and joined once."""
 
-    __slots__ = ("_calls", "_choice", "_function", "_texts")
+    __slots__ = ("_calls", "_choice", "_function", "_router", "_texts")
 
     def __init__(self, index: int) -> None:
         self._choice = Choice(index)
         self._texts: dict[str, list[str]] = {}
-        self._calls: dict[int, _GrowingCall] = {}
+        self._router = CallRouter()
+        self._calls: dict[CallKey, _GrowingCall] = {}
         self._function: _GrowingCall | None = None
 
     def take(self, part: dict[str, Any]) -> None:
@@ -393,9 +492,10 @@ class _Growing:
             self._choice.role = role
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
-            for position, call in enumerate(calls):
-                if isinstance(call, dict):
-                    self._take_call(position, call)
+            for key, _, call in self._router.route(calls):
+                if key not in self._calls:
+                    self._calls[key] = _GrowingCall()
+                self._calls[key].take(call)
         function = delta.get("function_call")
         if isinstance(function, dict):
             self._function = self._function or _GrowingCall()
@@ -406,24 +506,12 @@ class _Growing:
         if text is not None:
             self._texts.setdefault(name, []).append(text)
 
-    def _take_call(self, position: int, call: dict[str, Any]) -> None:
-        index = call.get("index")
-        if not isinstance(index, int):  # some servers send none: a new id begins a new call
-            index = position
-            if position in self._calls:
-                given = call.get("id")
-                known = [at for at, growing in self._calls.items() if growing.id == given]
-                index = known[0] if known else len(self._calls) if given else max(self._calls)
-        if index not in self._calls:
-            self._calls[index] = _GrowingCall()
-        self._calls[index].take(call)
-
     def whole(self) -> Choice:
         choice = self._choice
         choice.content, choice.refusal, choice.reasoning = (
             "".join(self._texts[name]) if name in self._texts else None for name in ("content", "refusal", "reasoning")
         )
-        choice.tool_calls = [self._calls[index].whole() for index in sorted(self._calls)]
+        choice.tool_calls = [self._calls[key].whole() for key in sorted(self._calls)]
         choice.function_call = self._function.function() if self._function is not None else None
         return choice
 
@@ -441,9 +529,9 @@ class _GrowingCall:
         self._other: dict[str, Any] = {}
 
     def take(self, call: dict[str, Any]) -> None:
-        given = call.get("id")
-        if isinstance(given, str) and given != self.id:  # some servers repeat id and name in every delta
-            self.id += given
+        call_id = call.get("id")
+        if isinstance(call_id, str) and not self.id:
+            self.id = call_id
         if isinstance(call.get("type"), str):
             self._type = call["type"]
         if isinstance(call.get("function"), dict):
@@ -454,7 +542,7 @@ class _GrowingCall:
 
     def take_function(self, function: dict[str, Any]) -> None:
         name = function.get("name")
-        if isinstance(name, str) and name != self._name:
+        if isinstance(name, str) and name != self._name:  # some servers repeat it in every delta
             self._name += name
         arguments = function.get("arguments")
         if isinstance(arguments, str):
