@@ -102,6 +102,13 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], status: int) -> Hea
     ]
 
 
+def offers_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a client asks for WebSocket. Other upgrades are offers, which a server may ignore (RFC 9110 §7.8)."""
+    values = [value for name, value in headers if name.lower() == b"upgrade"]
+    protocols = (protocol.partition(b"/")[0].strip().lower() for value in values for protocol in value.split(b","))
+    return b"websocket" in protocols
+
+
 def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """The value of the first header called `name` (in lower case), or None."""
     for given, value in headers:
@@ -175,6 +182,10 @@ class Redactor:
         events = [*parser.feed(stream.body), parser.finish() or (0, 0)]
         edits = [edit for start, end in events for edit in self._event(stream.body, start, end)]
         return _moved(stream, splice(stream.body, edits), edits) if edits else stream
+
+    def hide(self, stream: StreamRecord) -> StreamRecord:
+        """Return the record of an answer whose body may not be stored, for nobody can read it."""
+        return _moved(stream, _MASKED, [Insertion(0, _MASKED, len(stream.body))])
 
     def _event(self, body: bytes, start: int, end: int) -> Iterator[Insertion]:
         event = body[start:end]

@@ -43,6 +43,7 @@ from app.gateway.call import Forwarded, Keeper, LegOf, Remembered, Settle
 from app.gateway.dialects import dialect_of
 from app.gateway.dialects.base import ChatRequest
 from app.gateway.dialects.splice import parse_object
+from app.gateway.encodings import find_codings
 from app.gateway.headers import Headers, Redactor, response_headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.prepare import Prepared
@@ -137,7 +138,8 @@ def kept_of(
 ) -> KeptCall:
     """A call that has ended. `hashes`: by which its answers are recognised, if the tape may not be kept as it is."""
     stream = tape.record()
-    told = redactor.stream(stream)
+    is_encoded = call.response is not None and bool(find_codings(call.response.headers))
+    told = redactor.hide(stream) if redactor and is_encoded else redactor.stream(stream)
     end = {
         "kind": ending.kind,
         "error": ending.error.message if ending.error is not None else None,
