@@ -10,8 +10,10 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-MAX_DECODED_BYTES = 64 * 2**20
-"""Bytes that an answer may have when it is decoded: a stream of 128,000 tokens, an event of some 300 bytes each, has 40 MB."""
+MAX_DECODED_BYTES = 32 * 2**20
+"""Bytes that an answer may have when it is decoded: a stream of 100,000 tokens, an event of some 300 bytes each, has 30 MB."""
+MAX_DECODED_LINES = 2**20
+"""Lines that it may have then: 100,000 tokens have at most 300,000. Tiny events take long to read, and compress best."""
 MAX_CODINGS = 2
 """Codings on top of each other that are undone. More than one is an upstream's mistake already."""
 _SLICE_BYTES = 4 * 1024
@@ -45,7 +47,7 @@ def is_decodable(codings: Sequence[str]) -> bool:
 
 
 def decode_body(body: bytes, codings: Sequence[str], limit: int = MAX_DECODED_BYTES) -> DecodedBody:
-    """Return a body without its codings, and not beyond `limit` bytes."""
+    """Return a body without its codings; nothing of one that then has more than `limit` bytes, or too many lines."""
     if not codings or not body:
         return DecodedBody(body)
     if not is_decodable(codings):
@@ -54,6 +56,8 @@ def decode_body(body: bytes, codings: Sequence[str], limit: int = MAX_DECODED_BY
     for coding in reversed(codings):
         decoded = _inflate(body, _find_format(coding, body), limit)
         body, problem = decoded.body, problem or decoded.problem
+    if body.count(b"\n") + body.count(b"\r") > MAX_DECODED_LINES:
+        return DecodedBody(b"", "too large")
     return DecodedBody(body, problem)
 
 
@@ -79,7 +83,7 @@ def _inflate(body: bytes, wbits: int, limit: int) -> DecodedBody:
                 return DecodedBody(b"".join(parts), "corrupt")
             size += len(parts[-1])
             if size > limit:
-                return DecodedBody(b"".join(parts)[:limit], "too large")
+                return DecodedBody(b"", "too large")
             piece = engine.unconsumed_tail
         if engine.eof:
             at -= len(engine.unused_data)

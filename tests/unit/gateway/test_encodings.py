@@ -6,7 +6,7 @@ import gzip
 import tracemalloc
 import zlib
 
-from app.gateway.encodings import Problem, decode_body, find_codings
+from app.gateway.encodings import MAX_DECODED_LINES, Problem, decode_body, find_codings
 from tests.support.tables import each_of
 
 TEXT = b'{"a":"' + b"word " * 40_000 + b'"}'
@@ -62,9 +62,11 @@ def test_a_small_body_that_would_grow_without_end_is_cut() -> None:
     decoded = decode_body(bomb, ("gzip",), 100_000)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (len(decoded.body), decoded.problem) == (100_000, "too large")
+    assert decoded == (b"", "too large")
     assert peak < 2_000_000
     assert decode_body(gzip.compress(bomb), ("gzip", "gzip"), 100_000).problem == "too large"
+    for end in (b"\n", b"\r"):
+        assert decode_body(gzip.compress(end * (MAX_DECODED_LINES + 1)), ("gzip",)) == (b"", "too large")
 
 
 @each_of(
