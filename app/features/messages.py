@@ -171,11 +171,11 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
 def _use(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function") or {}
     try:
-        given = read_json(function.get("arguments") or "{}")
+        arguments = read_json(function.get("arguments") or "{}")
     except (ValueError, TypeError):
-        given = None
-    own = given if isinstance(given, dict) else {}  # the API wants an object
-    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": own}
+        arguments = None
+    tool_input = arguments if isinstance(arguments, dict) else {}  # the API wants an object
+    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": tool_input}
 
 
 def _result(block: Mapping[str, Any]) -> dict[str, Any]:

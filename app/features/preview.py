@@ -111,7 +111,7 @@ class Previewer:
         fill(explained, compiled.claimed)
         _tell_whose(explained, compiled.considered)
         return {
-            "messages": [_writable(each) for each in read_json(prepared.body)["messages"]],
+            "messages": [_writable(message) for message in read_json(prepared.body)["messages"]],
             "session_id": str(place.session_id) if not place.new else None,
             "memories": compiled.memories,
             **explained,

@@ -83,8 +83,12 @@ class Accountant:
         abandoned = UpstreamAnswer() if answer is None and unheard and ending.kind in _ABANDONED else answer
         usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(came)
         stream = tape.record() if response is not None and (call.switches.capture or self._redactor) else None
-        kept = self._redact(stream, came, problem) if stream is not None else None
-        told = answer if kept is None or kept is stream or answer is None else _answer(call, kept) or UpstreamAnswer()
+        storable = self._redact(stream, came, problem) if stream is not None else None
+        storable_answer = (
+            answer
+            if storable is None or storable is stream or answer is None
+            else _answer(call, storable) or UpstreamAnswer()
+        )
         facts = self._facts(call, ending, tape, answer, usage)
         if problem is not None and call.chat is not None and good and call.status != "bypass":
             facts = replace(facts, memory_status="degraded", reason=UNREADABLE_ANSWER)
@@ -93,10 +97,12 @@ class Accountant:
         if call.leg_of is not None:
             facts = facts.as_leg(call.leg_of.call_id, call.leg_of.number)
         if call.switches.capture:
-            facts = self._captured(facts, call, kept, _error(ending, told, problem), masked=kept is not stream)
+            facts = self._captured(
+                facts, call, storable, _error(ending, storable_answer, problem), masked=storable is not stream
+            )
         if call.chat is None or call.place is None or not good or call.answered_before or call.leg_of is not None:
             return facts, None
-        answers = _answers(answer or UpstreamAnswer(), told or UpstreamAnswer(), ending)
+        answers = _answers(answer or UpstreamAnswer(), storable_answer or UpstreamAnswer(), ending)
         if len(call.answer_hashes) == len(answers):
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now, answer)

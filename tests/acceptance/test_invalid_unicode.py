@@ -77,7 +77,7 @@ def reply_raw(body: bytes, status: str = "200 OK", kind: str = "application/json
 
 def reply_stream(events: list[bytes], headers: list[tuple[str, str]] | None = None) -> Reply:
     lines = [("content-type", "text/event-stream"), ("transfer-encoding", "chunked"), *(headers or [])]
-    return Reply([Send(head_of("200 OK", lines)), *(Send(chunked(each)) for each in events), Send(b"0\r\n\r\n")])
+    return Reply([Send(head_of("200 OK", lines)), *(Send(chunked(event)) for event in events), Send(b"0\r\n\r\n")])
 
 
 WHOLE = {
@@ -120,7 +120,7 @@ def first_body(place: str, invalid: bytes, dialect: str) -> bytes:
     return b'{"model":"m",' + extra + REQUESTS[place][1].replace(MARK, invalid) + b"}"
 
 
-def followed(body: bytes, dialect: str, answer: bytes, question: bytes = b"and then?") -> bytes:
+def build_next_body(body: bytes, dialect: str, answer: bytes, question: bytes = b"and then?") -> bytes:
     """A request of the same conversation: `body`, the answer and another question."""
     turn = b'{"role":"assistant","content":"%s"},{"role":"user","content":"%s"}' % (answer, question)
     if dialect != "responses":
@@ -130,13 +130,13 @@ def followed(body: bytes, dialect: str, answer: bytes, question: bytes = b"and t
         at = body.rindex(b"]")
         return body[:at] + b"," + turn + body[at:]
     start = body.index(b'"input":') + len(b'"input":')
-    own = body[start:-1]
-    return body[:start] + b'[{"role":"user","content":' + own + b"}," + turn + b"]}"
+    text = body[start:-1]
+    return body[:start] + b'[{"role":"user","content":' + text + b"}," + turn + b"]}"
 
 
-def is_forwarded(received: bytes, sent: bytes) -> bool:
-    """Whether all bytes of `received` are in `sent`, in their order: memory puts bytes in, and takes none out."""
-    rest = iter(sent)
+def is_forwarded(received: bytes, forwarded: bytes) -> bool:
+    """Tell whether all bytes of `received` are in `forwarded`, in their order: memory puts bytes in, and takes none out."""
+    rest = iter(forwarded)
     return all(byte in rest for byte in received)
 
 
@@ -150,18 +150,18 @@ def test_a_request_with_invalid_text_keeps_its_memory(
     body = first_body(place, INVALID[kind], dialect)
     first = post(mneme, body, path=PATHS[dialect], headers=headers)
     assert (first.status_code, first.headers["x-mneme-status"]) == (200, "ok"), first.headers
-    again = followed(body, dialect, b"so it is")
+    again = build_next_body(body, dialect, b"so it is")
     second = post(mneme, again, path=PATHS[dialect], headers=headers)
     assert second.headers["x-mneme-status"] == "ok"
     assert session_of(second) == session_of(first)
-    asked = [each.body for each in upstream.requests if each.path == PATHS[dialect]]
+    asked = [request.body for request in upstream.requests if request.path == PATHS[dialect]]
     assert is_forwarded(body, asked[0])
     assert is_forwarded(again, asked[1])
     api = Api(mneme, user=None if place == "the user" else f"{place} {kind}")
     assert api.request(call_of(first)) == body
     if place in ("a user's text", "a text part", "an input text", "an input item", "a text block"):
-        (said, answered, *_) = api.said(session_of(first))
-        assert "\ufffd" in json.dumps(said, ensure_ascii=False)
+        (asked_text, answered, *_) = api.said(session_of(first))
+        assert "\ufffd" in json.dumps(asked_text, ensure_ascii=False)
         assert answered == ("assistant", "so it is")
 
 
@@ -173,7 +173,7 @@ def test_an_answer_with_invalid_text_is_history(
 ) -> None:
     invalid, (delta, end) = INVALID[kind], DELTA[dialect]
     whole = WHOLE[dialect].replace(MARK, invalid)
-    events = [delta.replace(MARK, each) for each in (b"so ", invalid, b" it is")]
+    events = [delta.replace(MARK, text) for text in (b"so ", invalid, b" it is")]
     upstream.script = reply_stream([*events, end]) if stream else reply_raw(whole)
     body = {
         "chat": b'{"model":"m","messages":[{"role":"user","content":"hi"}]%s}',
@@ -196,7 +196,7 @@ def test_an_answer_with_invalid_text_is_history(
         b"\\ufffd" * text.count("\ufffd") + text[3:-6].strip("\ufffd").encode(),
     }:
         second = post(
-            mneme, followed(plain, dialect, b"so " + sent_back + b" it is"), path=PATHS[dialect], headers=name
+            mneme, build_next_body(plain, dialect, b"so " + sent_back + b" it is"), path=PATHS[dialect], headers=name
         )
         assert second.headers["x-mneme-status"] == "ok"
         assert session_of(second) == session_of(first), sent_back
@@ -207,7 +207,7 @@ def test_a_pair_that_is_split_over_two_deltas_is_its_character(
     mneme: MnemeServer, upstream: ScriptedUpstream, dialect: str
 ) -> None:
     delta, end = DELTA[dialect]
-    events = [delta.replace(MARK, each) for each in (rb"well \ud83d", rb"\ude00 and \ud83d", rb"!")]
+    events = [delta.replace(MARK, text) for text in (rb"well \ud83d", rb"\ude00 and \ud83d", rb"!")]
     upstream.script = reply_stream([*events, end])
     body = {
         "chat": b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}',
@@ -216,8 +216,8 @@ def test_a_pair_that_is_split_over_two_deltas_is_its_character(
     }[dialect]
     answer = post(mneme, body, path=PATHS[dialect], headers={"x-mneme-user": f"split {dialect}"})
     assert answer.content == b"".join([*events, end])
-    said = Api(mneme, user=f"split {dialect}").said(session_of(answer))
-    assert said[1] == ("assistant", "well 😀 and \ufffd!")
+    messages = Api(mneme, user=f"split {dialect}").said(session_of(answer))
+    assert messages[1] == ("assistant", "well 😀 and \ufffd!")
 
 
 @pytest.mark.parametrize("kind", INVALID)
@@ -249,7 +249,7 @@ def test_an_error_with_invalid_text_comes_through(mneme: MnemeServer, upstream: 
 
 @pytest.mark.parametrize("kind", INVALID)
 def test_the_api_refuses_invalid_text_and_stores_nothing(mneme: MnemeServer, kind: str) -> None:
-    """What is said outright has a sender who can mend it."""
+    """A sender of /api/v1 can mend the text, and no upstream waits for it."""
     api = Api(mneme, user=f"api {kind}")
     line = b'{"memory":{"kind":"fact","text":"Likes %% tea."}}\n'
     for path, body, content_type in (

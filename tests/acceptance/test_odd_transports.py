@@ -125,7 +125,7 @@ def test_a_byte_order_mark_before_a_request_is_understood(
     asked = Asked(mneme, dialect, False, body)
     assert asked.head["x-mneme-status"] == "ok"
     assert asked.said == [("user", "hi"), ("assistant", "first, second")]
-    assert [each.body for each in upstream.requests if each.path == PATHS[dialect]] == [body]
+    assert [request.body for request in upstream.requests if request.path == PATHS[dialect]] == [body]
 
 
 # --- compressed answers -----------------------------------------------------------------------------------------------------
@@ -182,8 +182,8 @@ def test_what_cannot_be_decoded_is_told(
     upstream.script = reply(body, stream, coding)
     asked = Asked(mneme, "chat", stream)
     assert asked.raw == body
-    told = (asked.call["memory_status"], asked.call["reason"], asked.call["outcome"])
-    assert told == ("degraded", "unreadable-answer", "complete")
+    outcome = (asked.call["memory_status"], asked.call["reason"], asked.call["outcome"])
+    assert outcome == ("degraded", "unreadable-answer", "complete")
     assert problem in asked.call["error"]
     if problem == "unknown coding":
         assert (asked.head["x-mneme-status"], asked.head["x-mneme-reason"]) == ("degraded", "unreadable-answer")
@@ -217,7 +217,7 @@ async def test_a_websocket_is_refused_at_once(
         assert '"stream": true' in message
         await client.write(b"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert (await client.response()).status == 200
-    assert not [each for each in upstream.requests if each.path != "/v1/models"]
+    assert not [request for request in upstream.requests if request.path != "/v1/models"]
 
 
 async def test_an_offer_of_http_2_is_ignored(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
@@ -237,8 +237,8 @@ async def test_a_client_of_http_1_0(
     mneme: MnemeServer, upstream: ScriptedUpstream, keep: bytes, stream: bool, whole: bool
 ) -> None:
     body = answer_bytes("chat", stream)
-    sent = body if whole else body[:60]
-    upstream.script = reply(sent, stream, end=whole)
+    upstream_bytes = body if whole else body[:60]
+    upstream.script = reply(upstream_bytes, stream, end=whole)
     asked = json.dumps(BODIES["chat"] | ({"stream": True} if stream else {})).encode()
     head = b"POST /v1/chat/completions HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     async with RawClient(mneme.port) as client:
@@ -247,4 +247,4 @@ async def test_a_client_of_http_1_0(
     assert answer.header("transfer-encoding") is None
     assert answer.header("connection") == "close"
     assert answer.ended == ("whole" if whole else "reset")
-    assert answer.body == sent if whole else sent.startswith(answer.body)
+    assert answer.body == upstream_bytes if whole else upstream_bytes.startswith(answer.body)

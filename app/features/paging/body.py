@@ -337,16 +337,16 @@ class PhantomBody:
         for position, call in enumerate(given if isinstance(given, list) else ()):
             function = call.get("function") if isinstance(call, dict) else None
             name = function.get("name") if isinstance(function, dict) else None
-            own = leg.find_call((position, position), call if isinstance(call, dict) else {})
-            own.ours = name in self._names
-            if not own.ours:
+            streamed = leg.find_call((position, position), call if isinstance(call, dict) else {})
+            streamed.ours = name in self._names
+            if not streamed.ours:
                 leg.theirs += 1
                 continue
             part.gone.add(position)
             if len(leg.ours) < MAX_CALLS:
-                own.name, own.kept = str(name), True
-                leg.ours.append(own)
-                own.take(call)
+                streamed.name, streamed.kept = str(name), True
+                leg.ours.append(streamed)
+                streamed.take(call)
         return leg, part
 
     def _prefixes(self, body: bytes, at: int) -> list[Insertion]:

@@ -164,7 +164,7 @@ class MessagesStream(PhantomStream):
         self._size += len(data)
         if self._size <= MAX_TEXT_CHARS:
             self._blocks.take(document)
-        place = self._base + index - sum(1 for each in leg.calls.values() if each.ours and each.key[0] < index)
+        place = self._base + index - sum(1 for phantom in leg.calls.values() if phantom.ours and phantom.key[0] < index)
         self._next = max(self._next, place + 1)
         self._send(event if place == index else with_data(event, data, _with(data, {"index": dump(place)})))
 
@@ -203,8 +203,8 @@ class MessagesStream(PhantomStream):
         self._send(with_data(event, data, _with(data, top)) if top else event)
 
     def _message(self, calls: tuple[PhantomCall, ...]) -> dict[str, Any]:
-        own = {call.key[0]: call for call in self._now.calls.values() if call.kept}
-        made = dict(zip(sorted(own), calls, strict=True))
+        kept_calls = {call.key[0]: call for call in self._now.calls.values() if call.kept}
+        made = dict(zip(sorted(kept_calls), calls, strict=True))
         blocks = {**self._blocks.whole(), **{index: _use(call) for index, call in made.items()}}
         return _said([blocks[index] for index in sorted(blocks)], calls)
 
@@ -300,7 +300,7 @@ class MessagesBody(body.PhantomBody):
                 call.kept = True
                 leg.ours.append(call)
                 call.take({"function": {"arguments": dump(block.get("input")).decode()}})
-        return dict(zip([each.key[0] for each in leg.ours], leg.whole(), strict=True))
+        return dict(zip([call.key[0] for call in leg.ours], leg.whole(), strict=True))
 
 
 # --- the requests of later legs ------------------------------------------------------------------------------------------

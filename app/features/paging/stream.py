@@ -141,16 +141,19 @@ def refusal(status: int, body: bytes) -> dict[str, Any]:
     """What an upstream answered in place of a later leg, as OpenAI writes an error: `{"error": {…}}`. Some say
     `{"error": "…"}`, `{"detail": …}`, or no JSON at all."""
     try:
-        said = read_json(body)
+        error_body = read_json(body)
     except ValueError:
-        said = None
+        error_body = None
     shaped = {"message": "", "type": "upstream_error", "param": None, "code": status}
-    if isinstance(said, dict):
-        error = said.get("error")
+    if isinstance(error_body, dict):
+        error = error_body.get("error")
         if isinstance(error, dict) and isinstance(error.get("message"), str):
             return {"error": shaped | error}
-        said = error or said.get("detail") or said.get("message")
-    text = said if isinstance(said, str) else dump(said).decode() if said else body.decode("utf-8", "replace").strip()
+        error_body = error or error_body.get("detail") or error_body.get("message")
+    if isinstance(error_body, str):
+        text = error_body
+    else:
+        text = dump(error_body).decode() if error_body else body.decode("utf-8", "replace").strip()
     return {"error": shaped | {"message": text[:ERROR_CHARS] or f"The upstream answered {status}."}}
 
 
@@ -296,12 +299,12 @@ class LegStream:
 
     def find_call(self, key: CallKey, piece: Mapping[str, Any]) -> StreamedCall:
         """Return the call that a piece belongs to; a new one, if it is its first."""
-        given = piece.get("id")
+        call_id = piece.get("id")
         call = self.calls.get(key)
         if call is None:
             call = self.calls[key] = StreamedCall(key)
-        if not call.id and isinstance(given, str):
-            call.id = given
+        if not call.id and isinstance(call_id, str):
+            call.id = call_id
         return call
 
     def texts(self) -> dict[str, str]:
@@ -545,7 +548,9 @@ class PhantomStream:
                 call.begun = True
                 leg.theirs += 1
                 if leg.ours:
-                    call.shift = sum(1 for each in leg.calls.values() if each.ours and each.key[0] < call.key[0])
+                    call.shift = sum(
+                        1 for phantom in leg.calls.values() if phantom.ours and phantom.key[0] < call.key[0]
+                    )
             index = piece.get("index")
             if call.shift and isinstance(index, int):
                 part.moved[position] = index - call.shift

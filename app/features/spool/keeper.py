@@ -139,7 +139,7 @@ def kept_of(
     """A call that has ended. `hashes`: by which its answers are recognised, if the tape may not be kept as it is."""
     stream = tape.record()
     is_encoded = call.response is not None and bool(find_codings(call.response.headers))
-    told = redactor.hide(stream) if redactor and is_encoded else redactor.stream(stream)
+    storable = redactor.hide(stream) if redactor and is_encoded else redactor.stream(stream)
     end = {
         "kind": ending.kind,
         "error": ending.error.message if ending.error is not None else None,
@@ -147,14 +147,14 @@ def kept_of(
         "ended_at": ended_at.isoformat(),
         "overhead_ns": call.overhead_ns,
         "body_size": call.size,
-        "size": tape.size - len(stream.body) + len(told.body),
-        "recorded": len(told.body),
-        "answers": [each.hex() for each in hashes] if told is not stream else None,
+        "size": tape.size - len(stream.body) + len(storable.body),
+        "recorded": len(storable.body),
+        "answers": [answer_hash.hex() for answer_hash in hashes] if storable is not stream else None,
     }
     kept = KeptCall(call.id, begin_of(call, redactor), end=orjson.dumps(end))
     if call.response is not None:
         kept.head = head_of(call, call.response, redactor)
-        body, starts = told.body, list(told.chunk_offsets)
+        body, starts = storable.body, list(storable.chunk_offsets)
         stops = [*starts[1:], len(body)]
         kept.chunks = [(at, body[a:b]) for at, a, b in zip(tape.chunk_times, starts, stops, strict=False)]
         kept.size = len(body)

@@ -392,7 +392,7 @@ class IndexSlots:
 
 
 class _RoutedCall(Struct, eq=False):
-    """What has come of a tool call, as far as it tells which pieces belong to it."""
+    """A tool call that has begun, as far as it tells which pieces belong to it."""
 
     key: CallKey
     index: int | None

@@ -20,8 +20,8 @@ PARIS, OSLO = '{"city":"Paris"}', '{"city":"Oslo"}'
 def piece(index: int | None, call_id: str | None, name: str | None, arguments: str | None) -> Piece:
     """An element of `tool_calls` in a delta; None is left out."""
     function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value is not None}
-    own = {"index": index, "id": call_id, "type": "function" if name else None, "function": function}
-    return {key: value for key, value in own.items() if value is not None}
+    members = {"index": index, "id": call_id, "type": "function" if name else None, "function": function}
+    return {key: value for key, value in members.items() if value is not None}
 
 
 def null_id(made: Piece) -> Piece:
@@ -174,17 +174,17 @@ def test_two_look_ups_with_one_index_are_two(deltas: list[list[Piece]]) -> None:
 
 def test_a_look_up_beside_the_clients_call_with_one_index() -> None:
     """The look-up is taken out; the client's call keeps the index that it had, whichever comes first."""
-    query, own = [piece(0, "p", "memory_query", QUERY)], [piece(0, "a", "weather", PARIS)]
-    for deltas in ([query, own], [own, query]):
+    query, client = [piece(0, "p", "memory_query", QUERY)], [piece(0, "a", "weather", PARIS)]
+    for deltas in ([query, client], [client, query]):
         out = sent(PhantomStream(Names()).feed(stream_of(deltas)))
-        assert out == stream_of([own])
+        assert out == stream_of([client])
 
 
 @each_of("extra", [{}, {"index": 0}])
 def test_calls_of_a_whole_answer(extra: Piece) -> None:
     function = {"name": "weather", "arguments": "{}"}
-    given = [{"id": call_id, "type": "function", "function": function, **extra} for call_id in ("a", "b")]
-    body = {"choices": [{"index": 0, "message": {"role": "assistant", "tool_calls": given}}]}
+    tool_calls = [{"id": call_id, "type": "function", "function": function, **extra} for call_id in ("a", "b")]
+    body = {"choices": [{"index": 0, "message": {"role": "assistant", "tool_calls": tool_calls}}]}
     answer = answer_of_json(orjson.dumps(body))
     assert answer is not None
     assert [call["id"] for call in answer.choices[0].tool_calls] == ["a", "b"]
@@ -193,9 +193,9 @@ def test_calls_of_a_whole_answer(extra: Piece) -> None:
 @each_of("second", [0, 1])
 def test_blocks_of_a_message_with_one_index(second: int) -> None:
     events = []
-    for index, call_id, given in ((0, "a", PARIS), (second, "b", OSLO)):
+    for index, call_id, arguments in ((0, "a", PARIS), (second, "b", OSLO)):
         block = {"type": "tool_use", "id": call_id, "name": "weather", "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": given}
+        delta = {"type": "input_json_delta", "partial_json": arguments}
         events += [
             {"type": "content_block_start", "index": index, "content_block": block},
             {"type": "content_block_delta", "index": index, "delta": delta},
@@ -209,15 +209,15 @@ def test_blocks_of_a_message_with_one_index(second: int) -> None:
 @each_of(("second", "begins", "ends"), [(0, True, True), (1, True, True), (0, False, True), (0, True, False)])
 def test_items_of_a_response_with_one_index(second: int, begins: bool, ends: bool) -> None:
     events: list[dict[str, Any]] = []
-    for index, call_id, given in ((0, "a", PARIS), (second, "b", OSLO)):
+    for index, call_id, arguments in ((0, "a", PARIS), (second, "b", OSLO)):
         item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": "weather"}
         kind = "response.function_call_arguments.delta"
         events += [
             {"type": "response.output_item.added", "output_index": index, "item": item | {"arguments": ""}}
         ] * begins
-        events += [{"type": kind, "output_index": index, "delta": given}] * (not ends)
+        events += [{"type": kind, "output_index": index, "delta": arguments}] * (not ends)
         events += [
-            {"type": "response.output_item.done", "output_index": index, "item": item | {"arguments": given}}
+            {"type": "response.output_item.done", "output_index": index, "item": item | {"arguments": arguments}}
         ] * ends
     events.append({"type": "response.completed", "response": {"id": "r", "status": "completed"}})
     answer = responses.DIALECT.fold(map(orjson.dumps, events))

@@ -430,4 +430,4 @@ def test_insertions_beside_invalid_text_are_at_their_places(invalid: bytes) -> N
         assert new == body.replace(message + b"," + message, first + b"," + middle + b"," + second)
         read = parse_object(new)
         assert read is not None
-        assert [each["content"][:1] for each in read["messages"]] == ["X", "Z", "a"]
+        assert [message["content"][:1] for message in read["messages"]] == ["X", "Z", "a"]

@@ -105,7 +105,7 @@ async def test_heads_and_bodies_are_counted_apart(server: AsgiServer) -> None:
 # --- HTTP/1.0 ---------------------------------------------------------------------------------------------------------------
 
 
-async def told_in_pieces(scope: dict[str, Any], receive: Any, send: Any) -> None:
+async def answer_in_pieces(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Answers in two pieces; the path says how."""
     path = scope["path"]
     headers = [(b"content-length", b"10")] if path.startswith("/sized") else []
@@ -127,7 +127,7 @@ async def told_in_pieces(scope: dict[str, Any], receive: Any, send: Any) -> None
 
 @pytest.fixture(scope="module", params=["asyncio", "uvloop"])
 def piecemeal(request: pytest.FixtureRequest) -> Iterator[AsgiServer]:
-    with AsgiServer(told_in_pieces, http=Protocol, lifespan="off", loop=request.param) as running:
+    with AsgiServer(answer_in_pieces, http=Protocol, lifespan="off", loop=request.param) as running:
         yield running
 
 
