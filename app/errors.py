@@ -9,6 +9,7 @@
     ├── NotFound                        404 not_found_error
     ├── Conflict                        409 conflict_error
     ├── TooLarge                        413 invalid_request_error
+    ├── UpgradeRefused                  426 invalid_request_error
     ├── RateLimited                     429 requests, tokens or insufficient_quota
     ├── Unavailable                     503 service_unavailable
     │   ├── StoreUnavailable            503   Postgres cannot be reached, or is too slow
@@ -100,6 +101,15 @@ class TooLarge(MnemeError):
 
     status = 413
     type = "invalid_request_error"
+
+
+class UpgradeRefused(MnemeError):
+    """WebSocket is not served here: send a POST request, with `"stream": true` for an answer that streams."""
+
+    status = 426
+    type = "invalid_request_error"
+    headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"upgrade", b"HTTP/1.1"), (b"connection", b"Upgrade"))
+    """A 426 has to name a protocol that would do (RFC 9110 §15.5.22): the one that was spoken, without an upgrade."""
 
 
 class RateLimited(MnemeError):

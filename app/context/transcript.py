@@ -19,6 +19,7 @@ import orjson
 from msgspec import Struct
 
 from app.context.reasoning import THOUGHT_PARTS, split_thought
+from app.json_text import read_json
 
 HASH_BYTES = 16
 """Bytes of every hash here: 128 bits leave no chance collision within one user's history."""
@@ -257,7 +258,7 @@ def _arguments(given: object) -> bytes:
     value: object = given
     if isinstance(given, str):
         try:
-            value = orjson.loads(given) if given.strip() else {}
+            value = read_json(given) if given.strip() else {}
         except ValueError:
             return given.strip().encode("utf-8", "surrogatepass")
     elif given is None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
@@ -33,7 +32,8 @@ from app.gateway.dialects.splice import (
     parse_object,
     scan,
 )
-from app.gateway.dialects.sse import Choice, LastEventGuard, LastEvents, UpstreamAnswer
+from app.gateway.dialects.sse import Choice, IndexSlots, LastEventGuard, LastEvents, UpstreamAnswer, pair_answer
+from app.json_text import read_json, read_json_piece
 
 LAST = LastEvents(("message_stop",))
 """The events that end a stream, beside `error`."""
@@ -179,11 +179,11 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
 def _use(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function") or {}
     try:
-        given = orjson.loads(function.get("arguments") or "{}")
-    except (orjson.JSONDecodeError, TypeError):
-        given = None
-    own = given if isinstance(given, dict) else {}  # the API wants an object
-    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": own}
+        arguments = read_json(function.get("arguments") or "{}")
+    except (ValueError, TypeError):
+        arguments = None
+    tool_input = arguments if isinstance(arguments, dict) else {}  # the API wants an object
+    return {"type": "tool_use", "id": call.get("id"), "name": function.get("name"), "input": tool_input}
 
 
 def _result(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,14 +219,17 @@ class Blocks:
         self._begun: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, dict[str, list[str]]] = {}
         self._citations: dict[int, list[Any]] = {}
+        self._slots = IndexSlots()
 
     def take(self, event: Mapping[str, Any]) -> None:
         index, block, delta = event.get("index"), event.get("content_block"), event.get("delta")
         if not isinstance(index, int):
             return
         if event.get("type") == "content_block_start" and isinstance(block, dict):
-            self._begun[index] = block
-        elif event.get("type") == "content_block_delta" and isinstance(delta, dict):
+            self._begun[self._slots.begin(index)] = block
+            return
+        index = self._slots.find(index)
+        if event.get("type") == "content_block_delta" and isinstance(delta, dict):
             for name in ("text", "partial_json", "thinking", "signature"):
                 if isinstance(piece := delta.get(name), str):
                     self._texts.setdefault(index, {}).setdefault(name, []).append(piece)
@@ -251,8 +254,8 @@ class Blocks:
                 made[name] = f"{made.get(name) or ''}{texts[name]}"
         if texts.get("partial_json"):
             try:
-                made["input"] = orjson.loads(texts["partial_json"])
-            except orjson.JSONDecodeError:
+                made["input"] = read_json(texts["partial_json"])
+            except ValueError:
                 made["input"] = texts["partial_json"]
         if found := self._citations.get(index):
             made["citations"] = [*(made.get("citations") or ()), *found]
@@ -264,11 +267,13 @@ def folded(events: Iterable[bytes]) -> tuple[UpstreamAnswer, dict[str, Any]]:
     piece."""
     answer, blocks = UpstreamAnswer(), Blocks()
     head: dict[str, Any] = {}
+    is_invalid = False
     for data in events:
         try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            event = None
+            event, has_surrogates = read_json_piece(data)
+        except ValueError:
+            event, has_surrogates = None, False
+        is_invalid = is_invalid or has_surrogates
         if not isinstance(event, dict):
             answer.malformed += 1
             continue
@@ -287,6 +292,8 @@ def folded(events: Iterable[bytes]) -> tuple[UpstreamAnswer, dict[str, Any]]:
             blocks.take(event)
     head["content"] = [*blocks.whole().values()]
     _conclude(answer, head)
+    if is_invalid:
+        pair_answer(answer)
     return answer, head
 
 

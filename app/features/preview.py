@@ -24,6 +24,7 @@ from app.gateway.dialects.splice import dump
 from app.gateway.identify import Identity, Switches, priced
 from app.gateway.prepare import Preparer
 from app.gateway.upstream import Router
+from app.json_text import read_json
 from app.providers.tokens import STORED_COUNTS
 from app.settings import Settings
 from app.sources import Price
@@ -110,7 +111,7 @@ class Previewer:
         fill(explained, compiled.claimed)
         _tell_whose(explained, compiled.considered)
         return {
-            "messages": [_writable(each) for each in orjson.loads(prepared.body)["messages"]],
+            "messages": [_writable(message) for message in read_json(prepared.body)["messages"]],
             "session_id": str(place.session_id) if not place.new else None,
             "memories": compiled.memories,
             **explained,

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import orjson
 from msgspec import Struct
 
 from app.context.assemble import SEPARATOR
@@ -30,7 +29,8 @@ from app.gateway.dialects.splice import (
     parse_object,
     scan,
 )
-from app.gateway.dialects.sse import DONE, Choice, LastEventGuard, LastEvents, UpstreamAnswer
+from app.gateway.dialects.sse import DONE, Choice, IndexSlots, LastEventGuard, LastEvents, UpstreamAnswer, pair_answer
+from app.json_text import read_json, read_json_piece
 from mneme_replay.paths import MASK
 
 # --- requests ------------------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ _DELTAS = {
 class _Growing:
     """The items of a stream while they come in. Texts are collected and joined once, and only for what broke off."""
 
-    __slots__ = ("_begun", "_done", "_texts", "response")
+    __slots__ = ("_begun", "_done", "_slots", "_texts", "response")
 
     def __init__(self) -> None:
         self.response: Mapping[str, Any] = {}
@@ -331,16 +331,21 @@ class _Growing:
         self._begun: dict[int, dict[str, Any]] = {}
         self._done: dict[int, dict[str, Any]] = {}
         self._texts: dict[int, dict[tuple[str, int], list[str]]] = {}
+        self._slots = IndexSlots()
 
     def take(self, event: Mapping[str, Any]) -> None:
         kind, index = event.get("type"), event.get("output_index")
         if not isinstance(index, int):
             return
         item, delta = event.get("item"), event.get("delta")
+        if kind == "response.output_item.added" and isinstance(item, dict):
+            self._begun[self._slots.begin(index)] = item
+            return
+        index = self._slots.find(index)
         if kind == "response.output_item.done" and isinstance(item, dict):
+            if index in self._done and item.get("id") != self._done[index].get("id"):
+                index = self._slots.begin(event["output_index"])
             self._done[index] = item
-        elif kind == "response.output_item.added" and isinstance(item, dict):
-            self._begun[index] = item
         elif isinstance(kind, str) and kind in _DELTAS and isinstance(delta, str):
             part = event.get("content_index", event.get("summary_index"))
             place = (_DELTAS[kind], part if isinstance(part, int) else 0)
@@ -419,7 +424,7 @@ class ResponsesDialect(Dialect):
         return _read(document)[0]
 
     def scan(self, body: bytes) -> Envelope | None:
-        document = orjson.loads(body)
+        document = read_json(body)
         return self._scan(body, document) if isinstance(document, dict) else None
 
     def elements(self, document: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -442,14 +447,16 @@ class ResponsesDialect(Dialect):
         """Items are believed as they came one by one: the response in the last event lacks them, or most of their text, on some
         servers. It is what counts for all else."""
         answer, growing = UpstreamAnswer(), _Growing()
+        is_invalid = False
         for data in events:
             if data.strip() == DONE:
                 answer.done = True
                 continue
             try:
-                event = orjson.loads(data)
-            except orjson.JSONDecodeError:
-                event = None
+                event, has_surrogates = read_json_piece(data)
+            except ValueError:
+                event, has_surrogates = None, False
+            is_invalid = is_invalid or has_surrogates
             if not isinstance(event, dict):
                 answer.malformed += 1
                 continue
@@ -462,6 +469,8 @@ class ResponsesDialect(Dialect):
             else:
                 growing.take(event)
         _conclude(answer, growing.items(), growing.response)
+        if is_invalid:
+            pair_answer(answer)
         return answer
 
     def whole(self, body: bytes) -> UpstreamAnswer | None:

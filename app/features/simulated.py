@@ -17,6 +17,7 @@ from app.gateway.dialects import dialect_of
 from app.gateway.dialects.base import Dialect
 from app.gateway.headers import Headers
 from app.gateway.upstream import UpstreamRequest, UpstreamResponse, is_bodyless
+from app.json_text import read_json
 
 # --- answers in the dialects of the Responses API and of `/v1/messages` --------------------------------------------------
 
@@ -157,8 +158,8 @@ class SimulatedTransport:
 
     def _chat(self, request: UpstreamRequest, body: bytes) -> UpstreamResponse:
         try:
-            asked = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            asked = read_json(body)
+        except ValueError:
             return self._error(request, 400, "The body is not JSON.")
         messages = asked.get("messages") if isinstance(asked, dict) else None
         if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
@@ -186,8 +187,8 @@ class SimulatedTransport:
     def _respond(self, request: UpstreamRequest, body: bytes, dialect: Dialect) -> UpstreamResponse:
         """The Responses API, as far as a text goes."""
         try:
-            asked = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            asked = read_json(body)
+        except ValueError:
             return self._error(request, 400, "The body is not JSON.")
         asked = asked if isinstance(asked, dict) else {}
         if asked.get("previous_response_id") or asked.get("conversation") or asked.get("background"):
@@ -211,8 +212,8 @@ class SimulatedTransport:
     def _message(self, request: UpstreamRequest, body: bytes, dialect: Dialect) -> UpstreamResponse:
         """The Messages API, as far as a text goes."""
         try:
-            asked = orjson.loads(body)
-        except orjson.JSONDecodeError:
+            asked = read_json(body)
+        except ValueError:
             asked = None
         messages = dialect.messages(asked) if isinstance(asked, dict) else None
         if not messages or not any(each.get("role") != "system" for each in messages):

@@ -11,7 +11,6 @@ from itertools import repeat
 from typing import Any
 from uuid import UUID
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -25,12 +24,14 @@ from app.errors import MnemeError, StoreUnavailable
 from app.gateway.call import Forwarded, Keeper, Recorded, grown
 from app.gateway.dialects.base import ChatRequest, is_system, leading
 from app.gateway.dialects.sse import Choice, UpstreamAnswer, payloads
+from app.gateway.encodings import Problem, decode_body, find_codings
 from app.gateway.headers import Redactor
 from app.gateway.identify import repeat_key
 from app.gateway.prepare import Preparer, private_from, without_orders
 from app.gateway.reconcile import question_chain, tails
-from app.gateway.relay import Ending, Tape
+from app.gateway.relay import Ending, Tape, has_events
 from app.gateway.sharing import Sharer, by_word, spoken
+from app.json_text import read_json
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
 from app.providers.tokens import REPLY_TOKENS, CountCache, Tokenizers
@@ -42,6 +43,8 @@ from mneme_replay.paths import MASK
 log = logging.getLogger("mneme.turn")
 
 _ABANDONED = frozenset({"gone", "cancelled"})
+UNREADABLE_ANSWER = "unreadable-answer"
+"""The reason of a call whose answer is compressed in a way that Mneme cannot undo."""
 ERROR_CHARS = 1000
 """Of an upstream's error in mid-stream that is kept beside its bytes."""
 
@@ -71,28 +74,45 @@ class Accountant:
         """The facts of a call, and its exchange where it is a turn of a conversation."""
         response = call.response
         good = response is not None and 200 <= response.status < 300
-        answer = _answer(call, tape) if call.chat is not None and good else None
+        came, problem = decode_tape(call, tape)
+        if ending.kind != "complete" and problem == "truncated":
+            problem = None  # its ending says so
+        answer = _answer(call, came) if call.chat is not None and good else None
         # The upstream has read, and charges, the prompt of an answer that nobody waited for; else a key that always hangs up in
         # time would spend nothing.
         unheard = response is None or good
         abandoned = UpstreamAnswer() if answer is None and unheard and ending.kind in _ABANDONED else answer
-        usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(tape)
+        usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(came)
         stream = tape.record() if response is not None and (call.switches.capture or self._redactor) else None
-        kept = self._redactor.stream(stream) if stream is not None else None
-        told = answer if kept is None or kept is stream or answer is None else _answer(call, kept) or UpstreamAnswer()
+        storable = self._redact(stream, came, problem) if stream is not None else None
+        storable_answer = (
+            answer
+            if storable is None or storable is stream or answer is None
+            else _answer(call, storable) or UpstreamAnswer()
+        )
         facts = self._facts(call, ending, tape, answer, usage)
+        if problem is not None and call.chat is not None and good and call.status != "bypass":
+            facts = replace(facts, memory_status="degraded", reason=UNREADABLE_ANSWER)
         if call.legs:
             facts = facts.made_of(call.legs)
         if call.leg_of is not None:
             facts = facts.as_leg(call.leg_of.call_id, call.leg_of.number)
         if call.switches.capture:
-            facts = self._captured(facts, call, kept, _error(ending, told), masked=kept is not stream)
+            facts = self._captured(
+                facts, call, storable, _error(ending, storable_answer, problem), masked=storable is not stream
+            )
         if call.chat is None or call.place is None or not good or call.answered_before or call.leg_of is not None:
             return facts, None
-        answers = _answers(answer or UpstreamAnswer(), told or UpstreamAnswer(), ending)
+        answers = _answers(answer or UpstreamAnswer(), storable_answer or UpstreamAnswer(), ending)
         if len(call.answer_hashes) == len(answers):
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now, answer)
+
+    def _redact(self, stream: StreamRecord, came: Tape | StreamRecord, problem: Problem | None) -> StreamRecord:
+        """Return the record of an answer as it may be stored: of a compressed one, where values are taken out, decoded."""
+        if isinstance(came, Tape) or not self._redactor:
+            return self._redactor.stream(stream)
+        return self._redactor.stream(came) if problem is None else self._redactor.hide(stream)
 
     def part(self, call: Forwarded, exchange: Exchange | None) -> PartRecord | None:
         """What is stored of an addon's part in a call; None: it has none, or its session has not begun."""
@@ -105,7 +125,7 @@ class Accountant:
         """By which the answers of a call that has ended are recognised, when they come back in a transcript."""
         if call.chat is None or call.response is None:
             return []
-        answer = _answer(call, tape) or UpstreamAnswer()
+        answer = _answer(call, decode_tape(call, tape)[0]) or UpstreamAnswer()
         return [each.hash for each in _answers(answer, answer, ending)]
 
     def _facts(
@@ -190,7 +210,7 @@ class Accountant:
         received = facts.make(body, envelope.array_start + 1, envelope.messages, known, stable, lead)
         if call.sent == chat.body:
             return received, None, lacking
-        document = orjson.loads(call.sent)
+        document = read_json(call.sent)
         body = self._redactor.body(call.sent)
         lacking += ["sent"] if body is not call.sent else []
         envelope = chat.dialect.scan(body)
@@ -304,7 +324,22 @@ class Accountant:
         return replace(chat, messages=kept)
 
 
-def _unread(tape: Tape) -> Usage:
+def decode_tape(call: Forwarded, tape: Tape) -> tuple[Tape | StreamRecord, Problem | None]:
+    """Return the tape of an answer, or, where the upstream compressed it, a record of what it is without that; and why the
+    record is not whole."""
+    codings = find_codings(call.response.headers) if call.response is not None else ()
+    if not codings:
+        return tape, None
+    decoded = decode_body(tape.body, codings)
+    plain = Tape(call.started_ns)
+    if call.response is not None and has_events(call.response.headers):
+        plain.listen_for_events()
+    plain.add(decoded.body)
+    plain.finish()
+    return plain.record(), decoded.problem
+
+
+def _unread(tape: Tape | StreamRecord) -> Usage:
     """Of an answer that Mneme does not understand: what it says itself, else, of a stream, one token an event."""
     told = usage_told(tape.body)
     if told is not None or not tape.event_offsets:
@@ -365,12 +400,12 @@ def _spoken(choice: Choice) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _error(ending: Ending, answer: UpstreamAnswer | None) -> str | None:
+def _error(ending: Ending, answer: UpstreamAnswer | None, problem: Problem | None) -> str | None:
     if ending.error is not None:
         return ending.error.message
     if answer is not None and answer.error is not None:
         return str(answer.error)[:ERROR_CHARS]
-    return None
+    return f"The upstream compressed its answer, which cannot be read: {problem}." if problem is not None else None
 
 
 _MAX_USAGE_BYTES = 4096
@@ -511,6 +546,9 @@ class Finalizer:
             facts = replace(facts, part=self._accountant.part(call, exchange))
         recorded = facts.captured or exchange is not None
         _admission_told(call, facts, recorded=recorded)
+        if facts.reason == UNREADABLE_ANSWER:
+            self._metrics.degraded(UNREADABLE_ANSWER)
+            log.warning("the answer cannot be decoded", extra={"call_id": str(call.id), "error": facts.error})
         if exchange is not None and self._sharer is not None:
             await self._sharer.say(call, exchange)  # first: a turn that is stored is not stored again
         if recorded:

@@ -26,6 +26,7 @@ from app.gateway.augment import Augmenter
 from app.gateway.call import Forwarded, Parsed, Remembered, aliased, grown
 from app.gateway.dialects import api_of
 from app.gateway.dialects.splice import with_value
+from app.gateway.encodings import decode_body, find_codings
 from app.gateway.finalize import Finalizer
 from app.gateway.headers import Headers, find, request_headers
 from app.gateway.prepare import explaining, unwoven
@@ -417,7 +418,8 @@ class SecondTry:
         assert response is not None, "it was answered"
         async with self._forwarder.waiting(call, response.aclose):
             seen, response = await peek(response, limit)
-        return seen, replace(call, response=response)
+        readable = decode_body(seen, find_codings(response.headers), limit).body
+        return readable or seen, replace(call, response=response)
 
     async def _dismiss(self, call: Forwarded, why: AttemptResult) -> None:
         assert call.response is not None, "it was answered"

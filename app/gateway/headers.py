@@ -13,6 +13,7 @@ import orjson
 from app.capture.record import parse_path, without
 from app.gateway.dialects.splice import Insertion, entries, splice
 from app.gateway.dialects.sse import DONE, EventParser, data_of
+from app.json_text import read_json
 from app.store.records import StreamRecord
 from mneme_replay.paths import MASK, Path, further, redacted
 
@@ -101,6 +102,13 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], status: int) -> Hea
     ]
 
 
+def offers_websocket(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Tell whether a client asks for WebSocket. Other upgrades are offers, which a server may ignore (RFC 9110 §7.8)."""
+    values = [value for name, value in headers if name.lower() == b"upgrade"]
+    protocols = (protocol.partition(b"/")[0].strip().lower() for value in values for protocol in value.split(b","))
+    return b"websocket" in protocols
+
+
 def find(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """The value of the first header called `name` (in lower case), or None."""
     for given, value in headers:
@@ -157,8 +165,8 @@ class Redactor:
         if start is None:
             return body
         try:
-            orjson.loads(body)
-        except orjson.JSONDecodeError:
+            read_json(body)
+        except ValueError:
             return _MASKED
         edits = list(_edits(body, start, self._paths))
         return splice(body, edits) if edits else body
@@ -175,14 +183,18 @@ class Redactor:
         edits = [edit for start, end in events for edit in self._event(stream.body, start, end)]
         return _moved(stream, splice(stream.body, edits), edits) if edits else stream
 
+    def hide(self, stream: StreamRecord) -> StreamRecord:
+        """Return the record of an answer whose body may not be stored, for nobody can read it."""
+        return _moved(stream, _MASKED, [Insertion(0, _MASKED, len(stream.body))])
+
     def _event(self, body: bytes, start: int, end: int) -> Iterator[Insertion]:
         event = body[start:end]
         data = data_of(event)
         if data is None or data == DONE:
             return
         try:
-            value = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            value = read_json(data)
+        except ValueError:
             yield Insertion(start, _MASKED_EVENT, end - start)
             return
         if redacted(value, self._paths) is value:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from app.errors import MnemeError
 from app.gateway.dialects.splice import parse_object
+from app.gateway.encodings import decode_body, find_codings
 from app.gateway.headers import Headers
 from app.gateway.relay import collect
 from app.gateway.upstream import Target, Transport, UpstreamRequest
@@ -46,7 +47,8 @@ class ModelDiscovery:
         request = UpstreamRequest("GET", f"{target.base_url}/models", headers)
         try:
             response = await self._transports[target.simulated].send(request)
-            listed = parse_object(await collect(response, LIST_LIMIT)) or {}
+            body = await collect(response, LIST_LIMIT)
+            listed = parse_object(decode_body(body, find_codings(response.headers)).body) or {}
         except MnemeError as error:
             log.info("model list not available", extra={"upstream": target.name, "error": error.message})
             return

@@ -18,9 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.requests import ClientDisconnect
 
-from app.errors import MnemeError, RateLimited, TooLarge, UpstreamError
+from app.errors import MnemeError, RateLimited, TooLarge, UpgradeRefused, UpstreamError
 from app.gateway.dialects.base import Guard
 from app.gateway.dialects.sse import EndGuard, EventParser
+from app.gateway.encodings import find_codings
 from app.gateway.headers import Headers, find, response_headers
 from app.gateway.upstream import UpstreamResponse
 from app.store.records import StreamRecord
@@ -163,7 +164,7 @@ class Outbound:
             (b"content-length", str(len(body)).encode()),
             (b"x-mneme-call-id", str(call_id).encode()),
         ]
-        if isinstance(error, RateLimited):
+        if isinstance(error, RateLimited | UpgradeRefused):
             headers += error.headers
         elif error.retry_after_s is not None:
             headers.append((b"retry-after", str(math.ceil(error.retry_after_s)).encode()))
@@ -419,7 +420,12 @@ class _HoldLastByte:
 
 
 def is_event_stream(headers: Headers) -> bool:
-    """Whether the body that follows is one of server-sent events."""
+    """Tell whether the body that follows is one of server-sent events that can be read as it comes: it is not compressed."""
+    return has_events(headers) and not find_codings(headers)
+
+
+def has_events(headers: Headers) -> bool:
+    """Tell whether a body is one of server-sent events, compressed or not."""
     return (find(headers, b"content-type") or b"").lower().startswith(b"text/event-stream")
 
 

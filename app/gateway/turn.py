@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from app.capture.record import Recorder, wanted
 from app.clock import Clock
-from app.errors import BadRequest, Forbidden, MnemeError, NotFound, Stopping, StoreUnavailable
+from app.errors import BadRequest, Forbidden, MnemeError, NotFound, Stopping, StoreUnavailable, UpgradeRefused
 from app.gateway.addon import Addon
 from app.gateway.augment import Augmenter
 from app.gateway.call import (
@@ -42,8 +42,10 @@ from app.gateway.dialects import api_of, dialect_of
 from app.gateway.dialects.base import NAMING, ChatRequest, Dialect
 from app.gateway.dialects.splice import parse_object, with_value
 from app.gateway.dialects.sse import EndGuard
-from app.gateway.finalize import Accountant, Finalizer
+from app.gateway.encodings import find_codings, is_decodable
+from app.gateway.finalize import UNREADABLE_ANSWER, Accountant, Finalizer
 from app.gateway.forward import Forwarder, SecondTry, Sender, outgoing_headers
+from app.gateway.headers import offers_websocket
 from app.gateway.identify import (
     PRINCIPAL,
     NamelessUserLog,
@@ -199,6 +201,8 @@ class Gateway:
     ) -> Incoming:
         """Who asks, and where. Raises what is Mneme's own to refuse: the key, its own headers, the path."""
         raw = list(scope["headers"])
+        if scope["method"] == "GET" and offers_websocket(raw):
+            raise UpgradeRefused(code="websocket_not_supported")
         check_agreement(raw)
         headers = index_headers(raw)
         principal = scope.get(PRINCIPAL) or await self._authenticator.check(headers)
@@ -299,6 +303,8 @@ class Gateway:
         call.observe(call)
         response = call.response
         assert response is not None, "what nobody answered is recorded, and refused"
+        if call.chat is not None and call.status != "bypass" and not is_decodable(find_codings(response.headers)):
+            call = replace(call, status="degraded", reason=UNREADABLE_ANSWER)
         limit = None if call.chat is not None else self._settings.capture_max_bytes
         tape = Tape(call.started_ns, limit=limit, copy=self._keeper.copy(call.id))
         self._keeper.answered(call)

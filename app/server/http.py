@@ -1,4 +1,5 @@
-"""uvicorn's HTTP/1.1, which also reads the body of a request that offers to upgrade the connection.
+"""uvicorn's HTTP/1.1, which also reads the body of a request that offers to upgrade the connection, and answers clients of
+HTTP/1.0 without chunks.
 
 Java's own HTTP client offers HTTP/2 (`Upgrade: h2c`) with every request that is not TLS. A server may ignore the offer
 (RFC 9110 §7.8), but llhttp stops reading behind the head of such a request: uvicorn hands on an empty body, and takes the
@@ -7,13 +8,63 @@ body's bytes for the next request.
 
 from __future__ import annotations
 
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Any
+
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 MAX_HEAD_BYTES = 1 << 18
 """Of a request's line and headers: uvicorn itself has no bound with this parser, and whoever connects could fill the memory,
 without a key. Four times what h11 and most proxies allow; checked whenever bytes came that did not end the head."""
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
+
+
+_RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+"""`SO_LINGER` for no time: what is closed is reset (socket(7))."""
+
+_Application = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+class CloseDelimited:
+    """An ASGI application for one request of an HTTP/1.0 client, which knows no chunks: an answer of unknown length ends with
+    its connection. One that broke off is reset, for a client could not tell its end from a whole answer's."""
+
+    def __init__(self, app: _Application, cycle: RequestResponseCycle) -> None:
+        self._app = app
+        self._cycle = cycle
+        self._send = cycle.send
+        self._is_delimited = False
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        try:
+            await self._app(scope, receive, self._send_delimited)
+        finally:
+            cycle = self._cycle
+            if self._is_delimited and not cycle.response_complete and not cycle.disconnected:
+                await asyncio.sleep(0)  # uvloop writes what was sent at the end of its round
+                self._reset(cycle)
+
+    async def _send_delimited(self, message: Any) -> None:
+        cycle = self._cycle
+        if message["type"] == "http.response.start":
+            headers = [(name, value) for name, value in message["headers"] if name.lower() != b"transfer-encoding"]
+            if not any(name.lower() == b"content-length" for name, _ in headers):
+                self._is_delimited = True
+                cycle.chunked_encoding = False
+            message = {**message, "headers": headers}
+        elif self._is_delimited:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await self._send(message)
+
+    def _reset(self, cycle: RequestResponseCycle) -> None:
+        connection = cycle.transport.get_extra_info("socket")
+        if connection is not None:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        cycle.transport.abort()
 
 
 class Protocol(HttpToolsProtocol):
@@ -61,6 +112,10 @@ class Protocol(HttpToolsProtocol):
         self._refilling = True
         self.parser.feed_data(b"\r\n".join([b"POST / HTTP/1.1", *framing, b"", b""]))
         self._refilling = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        is_chunkless = cycle.scope["http_version"] == "1.0"
+        super()._start_asgi_task(cycle, CloseDelimited(app, cycle) if is_chunkless else app)
 
     def on_message_begin(self) -> None:
         if not self._refilling:

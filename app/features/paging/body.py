@@ -16,7 +16,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import orjson
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -48,6 +47,7 @@ from app.gateway.dialects.splice import (
     splice,
 )
 from app.gateway.dialects.sse import DONE, payloads
+from app.json_text import read_json
 
 BLOCKS = "blocks"
 """In an assistant's message of a leg that came by `/v1/messages`: its content as it was there, thinking with its signatures."""
@@ -224,7 +224,7 @@ def without_tools(body: bytes, names: Names) -> bytes:
 
 def _name(tool: bytes) -> object:
     """Chat completions have it in `function`, messages at the top."""
-    read = orjson.loads(tool)
+    read = read_json(tool)
     function = read.get("function")
     return function.get("name") if isinstance(function, dict) else read.get("name")
 
@@ -337,16 +337,16 @@ class PhantomBody:
         for position, call in enumerate(given if isinstance(given, list) else ()):
             function = call.get("function") if isinstance(call, dict) else None
             name = function.get("name") if isinstance(function, dict) else None
-            own = leg.call(position, {"index": position, "id": call.get("id")} if isinstance(call, dict) else {})
-            own.ours = name in self._names
-            if not own.ours:
+            streamed = leg.find_call((position, position), call if isinstance(call, dict) else {})
+            streamed.ours = name in self._names
+            if not streamed.ours:
                 leg.theirs += 1
                 continue
             part.gone.add(position)
             if len(leg.ours) < MAX_CALLS:
-                own.name, own.kept = str(name), True
-                leg.ours.append(own)
-                own.take(call)
+                streamed.name, streamed.kept = str(name), True
+                leg.ours.append(streamed)
+                streamed.take(call)
         return leg, part
 
     def _prefixes(self, body: bytes, at: int) -> list[Insertion]:

@@ -41,6 +41,7 @@ from app.gateway.dialects.splice import (
     splice,
 )
 from app.gateway.dialects.sse import payloads
+from app.json_text import read_json, read_json_piece
 from app.optional import imported
 
 api: Any = imported("messages")
@@ -88,7 +89,7 @@ def reread(chat: ChatRequest, index: int, insertions: Sequence[Insertion]) -> di
 def read_again(chat: ChatRequest, span: MessageSpan, insertions: Sequence[Insertion]) -> dict[str, Any]:
     """An element of the request's array with insertions made that lie within it."""
     moved = [each._replace(pos=each.pos - span.start) for each in insertions]
-    element: dict[str, Any] = orjson.loads(splice(chat.body[span.start : span.end], moved))
+    element: dict[str, Any] = read_json(splice(chat.body[span.start : span.end], moved))
     return element
 
 
@@ -120,8 +121,12 @@ class MessagesStream(PhantomStream):
         return self._taken()
 
     def _document(self, event: bytes, data: bytes) -> None:
-        leg, document = self._now, parse_object(data)
-        if document is None:
+        leg = self._now
+        try:
+            document, _ = read_json_piece(data)
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
             self._unreadable(event)
             return
         kind = document.get("type")
@@ -150,7 +155,7 @@ class MessagesStream(PhantomStream):
         leg, index = self._now, document["index"]
         if document.get("type") == "content_block_start":
             self._begin(index, document.get("content_block"))
-        call = leg.calls.get(index)
+        call = leg.calls.get((index, index))
         if call is not None and call.ours:
             delta = document.get("delta")
             if call.kept and isinstance(delta, dict):
@@ -159,7 +164,7 @@ class MessagesStream(PhantomStream):
         self._size += len(data)
         if self._size <= MAX_TEXT_CHARS:
             self._blocks.take(document)
-        place = self._base + index - sum(1 for each in leg.calls.values() if each.ours and each.key < index)
+        place = self._base + index - sum(1 for phantom in leg.calls.values() if phantom.ours and phantom.key[0] < index)
         self._next = max(self._next, place + 1)
         self._send(event if place == index else with_data(event, data, _with(data, {"index": dump(place)})))
 
@@ -167,7 +172,9 @@ class MessagesStream(PhantomStream):
         leg = self._now
         if not isinstance(block, dict) or block.get("type") != CALLED:
             return
-        call = leg.calls[index] = StreamedCall(index, str(block.get("id") or ""), str(block.get("name") or ""))
+        call = leg.calls[index, index] = StreamedCall(
+            (index, index), str(block.get("id") or ""), str(block.get("name") or "")
+        )
         call.ours = call.name in self._names
         if not call.ours:
             leg.theirs += 1
@@ -196,8 +203,8 @@ class MessagesStream(PhantomStream):
         self._send(with_data(event, data, _with(data, top)) if top else event)
 
     def _message(self, calls: tuple[PhantomCall, ...]) -> dict[str, Any]:
-        own = {call.key: call for call in self._now.calls.values() if call.kept}
-        made = dict(zip(sorted(own), calls, strict=True))
+        kept_calls = {call.key[0]: call for call in self._now.calls.values() if call.kept}
+        made = dict(zip(sorted(kept_calls), calls, strict=True))
         blocks = {**self._blocks.whole(), **{index: _use(call) for index, call in made.items()}}
         return _said([blocks[index] for index in sorted(blocks)], calls)
 
@@ -286,12 +293,14 @@ class MessagesBody(body.PhantomBody):
         for n, block in enumerate(content):
             if not uses[n]:
                 continue
-            call = leg.calls[n] = StreamedCall(n, str(block.get("id") or ""), str(block.get("name") or ""), ours[n])
+            call = leg.calls[n, n] = StreamedCall(
+                (n, n), str(block.get("id") or ""), str(block.get("name") or ""), ours[n]
+            )
             if ours[n] and len(leg.ours) < MAX_CALLS:
                 call.kept = True
                 leg.ours.append(call)
                 call.take({"function": {"arguments": dump(block.get("input")).decode()}})
-        return dict(zip([each.key for each in leg.ours], leg.whole(), strict=True))
+        return dict(zip([call.key[0] for call in leg.ours], leg.whole(), strict=True))
 
 
 # --- the requests of later legs ------------------------------------------------------------------------------------------

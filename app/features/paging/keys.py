@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import orjson
+from app.json_text import read_json
 
 
 class Family(StrEnum):
@@ -140,7 +140,7 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
     if len(text) > MAX_ARGUMENT_CHARS:
         return None
     try:
-        value = orjson.loads(text)
+        value = read_json(text)
     except ValueError:
         return None
     return value if isinstance(value, dict) else {"": value}

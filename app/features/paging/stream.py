@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
-import orjson
 from msgspec import Struct, field
 
 from app.features.paging.tools import (
@@ -29,7 +28,8 @@ from app.features.paging.tools import (
     spoken,
 )
 from app.gateway.dialects.splice import ByteSpan, Insertion, dump, entries, splice
-from app.gateway.dialects.sse import DONE, EventParser, data_of
+from app.gateway.dialects.sse import DONE, CallKey, CallRouter, EventParser, data_of
+from app.json_text import read_json, read_json_piece
 
 # --- single members of a chat completion, or of one chunk of its stream, changed in its own bytes ------------------------
 
@@ -141,16 +141,19 @@ def refusal(status: int, body: bytes) -> dict[str, Any]:
     """What an upstream answered in place of a later leg, as OpenAI writes an error: `{"error": {…}}`. Some say
     `{"error": "…"}`, `{"detail": …}`, or no JSON at all."""
     try:
-        said = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        said = None
+        error_body = read_json(body)
+    except ValueError:
+        error_body = None
     shaped = {"message": "", "type": "upstream_error", "param": None, "code": status}
-    if isinstance(said, dict):
-        error = said.get("error")
+    if isinstance(error_body, dict):
+        error = error_body.get("error")
         if isinstance(error, dict) and isinstance(error.get("message"), str):
             return {"error": shaped | error}
-        said = error or said.get("detail") or said.get("message")
-    text = said if isinstance(said, str) else dump(said).decode() if said else body.decode("utf-8", "replace").strip()
+        error_body = error or error_body.get("detail") or error_body.get("message")
+    if isinstance(error_body, str):
+        text = error_body
+    else:
+        text = dump(error_body).decode() if error_body else body.decode("utf-8", "replace").strip()
     return {"error": shaped | {"message": text[:ERROR_CHARS] or f"The upstream answered {status}."}}
 
 
@@ -207,7 +210,7 @@ class ChatChunk:
 class StreamedCall(Struct, eq=False):
     """A tool call while its deltas come in. Of one that is the client's only the place is kept."""
 
-    key: int
+    key: CallKey
     id: str = ""
     name: str = ""
     ours: bool | None = None
@@ -263,7 +266,8 @@ class LegStream:
         self.unread = False
         """The event that is coming in is passed on unread."""
         self.waiting: list[ChatChunk] = []
-        self.calls: dict[int, StreamedCall] = {}
+        self.calls: dict[CallKey, StreamedCall] = {}
+        self._router = CallRouter()
         self.ours: list[StreamedCall] = []
         self.theirs = 0
         self.said: dict[str, StringIO] = {}
@@ -291,20 +295,16 @@ class LegStream:
         given = delta.get("tool_calls")
         if not given or not isinstance(given, list):
             return ()
-        return [(n, self.call(n, each), each) for n, each in enumerate(given) if isinstance(each, dict)]
+        return [(position, self.find_call(key, piece), piece) for key, position, piece in self._router.route(given)]
 
-    def call(self, position: int, piece: Mapping[str, Any]) -> StreamedCall:
-        """The call that a piece belongs to; a new one, if it is its first."""
-        given, index = piece.get("id"), piece.get("index")
-        key = index if isinstance(index, int) else position
-        if not isinstance(index, int) and position in self.calls:  # some servers send none: a new id begins a new call
-            known = [at for at, each in self.calls.items() if each.id == given]
-            key = known[0] if known else len(self.calls) if given else max(self.calls)
+    def find_call(self, key: CallKey, piece: Mapping[str, Any]) -> StreamedCall:
+        """Return the call that a piece belongs to; a new one, if it is its first."""
+        call_id = piece.get("id")
         call = self.calls.get(key)
         if call is None:
             call = self.calls[key] = StreamedCall(key)
-        if not call.id and isinstance(given, str):
-            call.id = given
+        if not call.id and isinstance(call_id, str):
+            call.id = call_id
         return call
 
     def texts(self) -> dict[str, str]:
@@ -446,8 +446,8 @@ class PhantomStream:
     def _document(self, event: bytes, data: bytes) -> None:
         leg = self._now
         try:
-            document = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            document, _ = read_json_piece(data)
+        except ValueError:
             self._unreadable(event)
             return
         if not isinstance(document, dict):
@@ -548,7 +548,9 @@ class PhantomStream:
                 call.begun = True
                 leg.theirs += 1
                 if leg.ours:
-                    call.shift = sum(1 for each in leg.calls.values() if each.ours and each.key < call.key)
+                    call.shift = sum(
+                        1 for phantom in leg.calls.values() if phantom.ours and phantom.key[0] < call.key[0]
+                    )
             index = piece.get("index")
             if call.shift and isinstance(index, int):
                 part.moved[position] = index - call.shift

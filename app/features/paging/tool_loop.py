@@ -34,6 +34,7 @@ from app.features.paging.tools import LIMIT_REACHED, Names, NeedsLeg, PendingCal
 from app.gateway.call import Forwarded, LegOf, grown, nobody
 from app.gateway.dialects import api_of
 from app.gateway.dialects.splice import parse_object
+from app.gateway.encodings import find_codings
 from app.gateway.finalize import Finalizer, Sealed
 from app.gateway.forward import ERROR_LIMIT, Forwarder
 from app.gateway.headers import Headers, response_headers
@@ -136,6 +137,8 @@ class Legs(Struct, frozen=True):
         UpstreamError, ClientGone; the call is recorded then."""
         response = call.response
         if response is None or response.status != 200 or response.bodyless or call.chat is None:
+            return call
+        if find_codings(response.headers):  # nothing can be taken out of a compressed answer
             return call
         stream = is_event_stream(response_headers(response.headers, response.status))
         form = FORMS[call.chat.dialect.name]

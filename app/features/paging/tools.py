@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-import orjson
 from msgspec import Struct, field
 
 from app.gateway.dialects.base import ChatRequest
 from app.gateway.dialects.splice import Insertion, dump, entries, replace_value
+from app.json_text import read_json
 
 MAX_ROUNDS = 4
 """Legs of one turn that may end in calls that are answered. After these one more is told that the limit is reached, and its
@@ -264,8 +264,8 @@ def _parsed(call: PhantomCall) -> object:
     if call.cut:
         return None
     try:
-        return orjson.loads(call.arguments)
-    except orjson.JSONDecodeError:
+        return read_json(call.arguments)
+    except ValueError:
         return None
 
 

@@ -26,10 +26,12 @@ from app.features.replay.recompile import Cost, Mode, Recompiled, Recompiler, Re
 from app.gateway.dialects import answer_of
 from app.gateway.dialects.splice import with_value
 from app.gateway.dialects.sse import UpstreamAnswer
+from app.gateway.encodings import decode_body, find_codings
 from app.gateway.finalize import token_count
 from app.gateway.forward import Outgoing, Sender
 from app.gateway.headers import Headers, request_headers
 from app.gateway.upstream import Target, UpstreamRequest
+from app.json_text import read_json
 from app.providers.models import ModelRegistry
 from app.providers.tokens import Tokenizers
 from app.store.captures import Captures, text_of_item
@@ -190,9 +192,10 @@ class Replayer(Struct):
         began = time.perf_counter_ns()
         parts: list[bytes] = []
         status, target, error = None, again.target, None
+        codings: tuple[str, ...] = ()
         try:
             target, response = await self.sender.send(outgoing)
-            status, size = response.status, 0
+            status, size, codings = response.status, 0, find_codings(response.headers)
             try:
                 async for chunk in response.chunks:
                     parts.append(chunk)
@@ -205,7 +208,7 @@ class Replayer(Struct):
         except UpstreamError as failure:
             error = failure.message
         latency = (time.perf_counter_ns() - began) // 1_000_000
-        body = b"".join(parts)
+        body = decode_body(b"".join(parts), codings).body
         if status is not None and status >= 300:
             return ReplayedAnswer(status, None, latency, error=body[:ERROR_CHARS].decode("utf-8", "replace")), target
         return self._counted(
@@ -363,7 +366,7 @@ def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, caller
             "notes": list(again.notes),
         }
         if wanted.messages:
-            told["messages"] = again.chat.dialect.messages(orjson.loads(again.body)) or []
+            told["messages"] = again.chat.dialect.messages(read_json(again.body)) or []
         if wanted.send:
             told["answer"] = await caller.ask(scope.tenant, again, list(request.headers.raw), scope.principal.key_id)
         return told

@@ -43,11 +43,13 @@ from app.gateway.call import Forwarded, Keeper, LegOf, Remembered, Settle
 from app.gateway.dialects import dialect_of
 from app.gateway.dialects.base import ChatRequest
 from app.gateway.dialects.splice import parse_object
+from app.gateway.encodings import find_codings
 from app.gateway.headers import Headers, Redactor, response_headers
 from app.gateway.identify import Identity, Principal, Switches
 from app.gateway.prepare import Prepared
 from app.gateway.relay import Ending, Inbound, Message, Tape, is_event_stream
 from app.gateway.upstream import Target, UpstreamResponse
+from app.json_text import read_json
 from app.store.pools import REFUSALS, plain
 from app.tasks import FailOpen, Supervisor
 from mneme_replay.secrets import masked_path
@@ -136,7 +138,8 @@ def kept_of(
 ) -> KeptCall:
     """A call that has ended. `hashes`: by which its answers are recognised, if the tape may not be kept as it is."""
     stream = tape.record()
-    told = redactor.stream(stream)
+    is_encoded = call.response is not None and bool(find_codings(call.response.headers))
+    storable = redactor.hide(stream) if redactor and is_encoded else redactor.stream(stream)
     end = {
         "kind": ending.kind,
         "error": ending.error.message if ending.error is not None else None,
@@ -144,14 +147,14 @@ def kept_of(
         "ended_at": ended_at.isoformat(),
         "overhead_ns": call.overhead_ns,
         "body_size": call.size,
-        "size": tape.size - len(stream.body) + len(told.body),
-        "recorded": len(told.body),
-        "answers": [each.hex() for each in hashes] if told is not stream else None,
+        "size": tape.size - len(stream.body) + len(storable.body),
+        "recorded": len(storable.body),
+        "answers": [answer_hash.hex() for answer_hash in hashes] if storable is not stream else None,
     }
     kept = KeptCall(call.id, begin_of(call, redactor), end=orjson.dumps(end))
     if call.response is not None:
         kept.head = head_of(call, call.response, redactor)
-        body, starts = told.body, list(told.chunk_offsets)
+        body, starts = storable.body, list(storable.chunk_offsets)
         stops = [*starts[1:], len(body)]
         kept.chunks = [(at, body[a:b]) for at, a, b in zip(tape.chunk_times, starts, stops, strict=False)]
         kept.size = len(body)
@@ -244,7 +247,7 @@ def _call(kept: KeptCall, notes: Mapping[str, Any], addon: Addon | None) -> Forw
     body, dialect = kept.begin.body, dialect_of(notes["method"], notes["path"])
     chat, sent, part = None, b"", None
     if notes["chat"] and body is not None:
-        chat = dialect.read(body, orjson.loads(body)) if dialect is not None else None
+        chat = dialect.read(body, read_json(body)) if dialect is not None else None
         if chat is None:
             raise ValueError("a chat request without messages")
         if notes["transcript"] is not None:

@@ -22,6 +22,8 @@ from typing import Any, Literal, NamedTuple
 import orjson
 from msgspec import Struct
 
+from app.json_text import read_json
+
 _DEPTH = 12
 """Levels that one expression skips. A tool with a nested JSON schema has some ten."""
 
@@ -135,8 +137,8 @@ def parts_in(body: bytes, span: MessageSpan, holder: Mapping[str, Any]) -> list[
 def scan(body: bytes, document: object = None, name: str = "messages") -> Envelope | None:
     """Find the messages of a chat request, or the elements of whatever its array is called.
 
-    `document` is the body as orjson read it; without it, it is read here. None when the body is not a JSON object (a
-    byte order mark counts as not), or its `name` is not an array of objects.
+    `document` is the body as `parse_object` read it; without it, it is read here. None when the body is not a JSON object,
+    or its `name` is not an array of objects.
     """
     if document is None:
         document = parse_object(body)
@@ -222,7 +224,7 @@ def with_value(body: bytes, name: str, value: object) -> bytes:
     """A JSON object that orjson has read, with another top-level value `name`; as it is where there is none, or that very
     value. Every other byte stays."""
     span = _member(body, body.index(b"{"), name)
-    if span is None or orjson.loads(body[span.start : span.end]) == value:
+    if span is None or read_json(body[span.start : span.end]) == value:
         return body
     return splice(body, [Insertion(span.start, dump(value), span.end - span.start)])
 
@@ -233,9 +235,9 @@ def escape(text: str) -> bytes:
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:
-    """The body as a JSON object, or None: what it is then is the upstream's to say."""
+    """Return the body as a JSON object (see `read_json`), or None: what it is then is the upstream's to say."""
     try:
-        document = orjson.loads(body)
+        document = read_json(body)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
@@ -283,7 +285,7 @@ def _new_content(body: bytes, message: MessageSpan, content: ContentSpan, text: 
 
 
 def _name(key: bytes) -> str:
-    name: str = orjson.loads(key) if b"\\" in key else key[1:-1].decode()
+    name: str = read_json(key) if b"\\" in key else key[1:-1].decode("utf-8", "replace")
     return name
 
 

@@ -8,7 +8,7 @@ any chunk boundaries.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from app.context.reasoning import FIELDS, is_thought_part, merge_pieces
 from app.gateway.dialects.splice import parse_object
+from app.json_text import BYTE_ORDER_MARK, pair_surrogates, read_json_piece
 
 # One end of line. A lone \r only counts when what follows it is known not to be the \n that belongs to it.
 _EOL = rb"(?:\r\n|\n|\r(?!\n))"
@@ -202,11 +203,14 @@ class LastEventGuard(_HeldEnd):
 
 
 def data_of(event: bytes) -> bytes | None:
-    """The data of one event: its `data` lines, joined by newlines; None when it has none."""
+    """Return the data of one event: its `data` lines, joined by newlines; None when it has none.
+
+    The first event of a stream may have a byte order mark in front.
+    """
     if event.startswith(b"data: ") and event.endswith(b"\n\n") and event.count(b"\n") == 2 and b"\r" not in event:
         return event[6:-2]
     lines = []
-    for line in _LINES.split(event):
+    for line in _LINES.split(event.removeprefix(BYTE_ORDER_MARK)):
         name, colon, value = line.partition(b":")
         if name == b"data":
             lines.append(value.removeprefix(b" ") if colon else b"")
@@ -261,7 +265,8 @@ def fold(events: Iterable[bytes]) -> UpstreamAnswer:
     """Put a stream of chat completion chunks together again. `events` are the data of its events, see `payloads`."""
     answer = UpstreamAnswer()
     choices: dict[int, _Growing] = {}
-    for chunk in _decoded(events, answer):
+    chunks, is_invalid = _read_events(events, answer)
+    for chunk in chunks:
         if not isinstance(chunk, dict):
             answer.malformed += 1
             continue
@@ -278,6 +283,8 @@ def fold(events: Iterable[bytes]) -> UpstreamAnswer:
                 choices[index] = _Growing(index)
             choices[index].take(part)
     answer.choices = [choices[index].whole() for index in sorted(choices)]
+    if is_invalid:
+        pair_answer(answer)
     return answer
 
 
@@ -300,8 +307,16 @@ def answer_of_json(body: bytes) -> UpstreamAnswer | None:
     return answer
 
 
-def _decoded(events: Iterable[bytes], answer: UpstreamAnswer) -> list[Any]:
-    """All events as JSON, in one call where all of them are."""
+def pair_answer(answer: UpstreamAnswer) -> None:
+    """Make valid text of an answer whose events had lone surrogates (see `read_json_piece`)."""
+    for struct in (answer, *answer.choices):
+        for name in struct.__struct_fields__:
+            if name != "choices":
+                setattr(struct, name, pair_surrogates(getattr(struct, name)))
+
+
+def _read_events(events: Iterable[bytes], answer: UpstreamAnswer) -> tuple[list[Any], bool]:
+    """Return all events as JSON, read in one call where all of them are, and whether any may hold lone surrogates."""
     texts = []
     for data in events:
         if data.strip() == DONE:
@@ -313,14 +328,17 @@ def _decoded(events: Iterable[bytes], answer: UpstreamAnswer) -> list[Any]:
     except orjson.JSONDecodeError:
         whole = []
     if len(whole) == len(texts):  # an event may hold a comma of its own and still make the list valid
-        return whole
-    found = []
+        return whole, False
+    chunks, is_invalid = [], False
     for data in texts:
         try:
-            found.append(orjson.loads(data))
-        except orjson.JSONDecodeError:
+            chunk, has_surrogates = read_json_piece(data)
+        except ValueError:
             answer.malformed += 1
-    return found
+            continue
+        chunks.append(chunk)
+        is_invalid = is_invalid or has_surrogates
+    return chunks, is_invalid
 
 
 def _take_head(answer: UpstreamAnswer, chunk: dict[str, Any]) -> None:
@@ -360,16 +378,115 @@ def _join_values(values: list[Any]) -> Any:
     return values[-1]
 
 
+CallKey = tuple[int, int]
+"""The place of a tool call in its message: its index (without one, its number), and its number in order of arrival."""
+
+
+class IndexSlots:
+    """Gives each item of a stream a place of its own, also where a server sends one index for several items in turn."""
+
+    __slots__ = ("_newest", "_used")
+
+    def __init__(self) -> None:
+        self._newest: dict[int, int] = {}
+        self._used: set[int] = set()
+
+    def begin(self, index: int) -> int:
+        """Return the place of an item that begins with this index: the index, unless an earlier item has that place."""
+        slot = max(self._used) + 1 if index in self._used else index
+        self._newest[index] = slot
+        self._used.add(slot)
+        return slot
+
+    def find(self, index: int) -> int:
+        """Return the place of the newest item with this index."""
+        return self._newest[index] if index in self._newest else self.begin(index)
+
+
+class _RoutedCall(Struct, eq=False):
+    """A tool call that has begun, as far as it tells which pieces belong to it."""
+
+    key: CallKey
+    index: int | None
+    id: str = ""
+    name: str = ""
+    last_arguments: str = ""
+
+
+class CallRouter:
+    """Tells to which tool call each piece of a stream belongs.
+
+    OpenAI counts calls by `index` and names each once. Other servers send index 0 for all calls, or none, or repeat id and
+    name in every piece, or send no id, or another in every piece.
+    """
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: list[_RoutedCall] = []
+
+    def route(self, pieces: Sequence[object]) -> list[tuple[CallKey, int, dict[str, Any]]]:
+        """Return the pieces of one delta, each with its call's key before it, and its position in the delta."""
+        touched: set[CallKey] = set()
+        routed = []
+        for position, piece in enumerate(pieces):
+            if isinstance(piece, dict):
+                call = self._route_piece(position, piece, touched)
+                touched.add(call.key)
+                routed.append((call.key, position, piece))
+        return routed
+
+    def _route_piece(self, position: int, piece: Mapping[str, Any], touched: Collection[CallKey]) -> _RoutedCall:
+        index = piece.get("index")
+        index = index if isinstance(index, int) else None
+        function = piece.get("function") or piece.get("custom")
+        function = function if isinstance(function, dict) else {}
+        call_id, name = (value if isinstance(value, str) else "" for value in (piece.get("id"), function.get("name")))
+        arguments = function.get("arguments")
+        arguments = arguments if isinstance(arguments, str) else ""
+        call = self._find_call(index, position, call_id)
+        if call is None or _begins_call(call, call_id, name, arguments, is_touched=call.key in touched):
+            number = len(self._calls)
+            call = _RoutedCall((number if index is None else index, number), index)
+            self._calls.append(call)
+        call.id = call.id or call_id
+        if name != call.name:
+            call.name += name
+        call.last_arguments = arguments or call.last_arguments
+        return call
+
+    def _find_call(self, index: int | None, position: int, call_id: str) -> _RoutedCall | None:
+        """Return the call with this index and id, else the newest with this index; None where there is none."""
+        calls = [call for call in self._calls if call.index == index]
+        if index is None and position >= len(calls):
+            return None
+        same_id = [call for call in calls if call_id and call.id == call_id]
+        return (same_id or calls)[-1] if calls else None
+
+
+def _begins_call(call: _RoutedCall, call_id: str, name: str, arguments: str, *, is_touched: bool) -> bool:
+    """Tell whether a piece begins another call than `call`, which has its index. `is_touched`: this delta has a piece of it."""
+    if call_id and call.id and call_id != call.id:
+        return bool(name) or not arguments  # some servers send arguments with a new id each time, and no name
+    if not name:
+        return False
+    if is_touched and not (call_id and call_id == call.id):
+        return True
+    is_restart = call.last_arguments.rstrip().endswith("}") and arguments.lstrip().startswith("{")
+    return bool(call.last_arguments) and (name != call.name or is_restart)
+
+
 class _Growing:
     """A choice while its deltas come in. Texts are collected and joined once."""
 
-    __slots__ = ("_calls", "_choice", "_function", "_reasoning", "_texts")
+    __slots__ = ("_calls", "_choice", "_function", "_reasoning", "_router", "_texts")
 
     def __init__(self, index: int) -> None:
         self._choice = Choice(index)
         self._reasoning: dict[str, list[Any]] = {}
         self._texts: dict[str, list[str]] = {}
-        self._calls: dict[int, _GrowingCall] = {}
+        self._router = CallRouter()
+        self._calls: dict[CallKey, _GrowingCall] = {}
         self._function: _GrowingCall | None = None
 
     def take(self, part: dict[str, Any]) -> None:
@@ -389,9 +506,10 @@ class _Growing:
             self._choice.role = role
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
-            for position, call in enumerate(calls):
-                if isinstance(call, dict):
-                    self._take_call(position, call)
+            for key, _, call in self._router.route(calls):
+                if key not in self._calls:
+                    self._calls[key] = _GrowingCall()
+                self._calls[key].take(call)
         function = delta.get("function_call")
         if isinstance(function, dict):
             self._function = self._function or _GrowingCall()
@@ -419,25 +537,13 @@ class _Growing:
         record = ({"chat": values} if values else {}) | ({"parts": parts} if parts else {})
         return record or None
 
-    def _take_call(self, position: int, call: dict[str, Any]) -> None:
-        index = call.get("index")
-        if not isinstance(index, int):  # some servers send none: a new id begins a new call
-            index = position
-            if position in self._calls:
-                given = call.get("id")
-                known = [at for at, growing in self._calls.items() if growing.id == given]
-                index = known[0] if known else len(self._calls) if given else max(self._calls)
-        if index not in self._calls:
-            self._calls[index] = _GrowingCall()
-        self._calls[index].take(call)
-
     def whole(self) -> Choice:
         choice = self._choice
         choice.content, choice.refusal, choice.reasoning = (
             "".join(self._texts[name]) if name in self._texts else None for name in ("content", "refusal", "reasoning")
         )
         choice.reasoning_record = self._build_record()
-        choice.tool_calls = [self._calls[index].whole() for index in sorted(self._calls)]
+        choice.tool_calls = [self._calls[key].whole() for key in sorted(self._calls)]
         choice.function_call = self._function.function() if self._function is not None else None
         return choice
 
@@ -455,9 +561,9 @@ class _GrowingCall:
         self._other: dict[str, Any] = {}
 
     def take(self, call: dict[str, Any]) -> None:
-        given = call.get("id")
-        if isinstance(given, str) and given != self.id:  # some servers repeat id and name in every delta
-            self.id += given
+        call_id = call.get("id")
+        if isinstance(call_id, str) and not self.id:
+            self.id = call_id
         if isinstance(call.get("type"), str):
             self._type = call["type"]
         if isinstance(call.get("function"), dict):
@@ -468,7 +574,7 @@ class _GrowingCall:
 
     def take_function(self, function: dict[str, Any]) -> None:
         name = function.get("name")
-        if isinstance(name, str) and name != self._name:
+        if isinstance(name, str) and name != self._name:  # some servers repeat it in every delta
             self._name += name
         arguments = function.get("arguments")
         if isinstance(arguments, str):

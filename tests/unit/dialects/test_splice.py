@@ -17,6 +17,7 @@ from app.gateway.dialects.splice import (
     escape,
     insert_messages,
     insert_text,
+    parse_object,
     replace_value,
     scan,
     splice,
@@ -144,10 +145,7 @@ def test_spans_hold_what_a_parser_sees(body: bytes) -> None:
         b'{"messages":[{]}}',
         b'{"messages":[{}],}',
         b"{'messages':[{}]}",
-        b'{"messages":[{"content":"\xff"}]}',
         b'{"messages":[{"content":"\n"}]}',
-        b'{"messages":[{"content":"\\ud800"}]}',
-        b'\xef\xbb\xbf{"messages":[{}]}',
         '{"messages":[{}]}'.encode("utf-16"),
         b'{"other":{"messages":[{}]}}',
         b"[" * 5000,
@@ -397,3 +395,39 @@ def test_a_value_is_replaced_in_place() -> None:
 )
 def test_a_value_of_any_object_is_replaced_and_nothing_else(body: bytes, expected: bytes) -> None:
     assert with_value(body, "model", "b") == expected
+
+
+@each_of(
+    "invalid",
+    [
+        rb"\ud83d",
+        rb"\ude00\ud83d",
+        rb"\\\ud83d\\",
+        b"\xed\xa0\xbd",
+        b"\xff\xfe",
+        b"\xf0\x9f",
+        rb"\ud83d\"",
+        rb"\ud83d\\\\\\\\",
+    ],
+)
+def test_insertions_beside_invalid_text_are_at_their_places(invalid: bytes) -> None:
+    message = b'{"%%":1,"role":"user","content":"a %% b"}'.replace(b"%%", invalid)
+    for mark in (b"", b"\xef\xbb\xbf"):
+        body = mark + b'{"x%%":"%%","messages":[%s,%s],"%%":2}'.replace(b"%%", invalid) % (message, message)
+        envelope = scan(body)
+        assert envelope is not None
+        made = [
+            insert_text(body, envelope.messages[0], "X"),
+            append_text(body, envelope.messages[1], "Y"),
+            insert_messages(envelope, 1, [{"role": "system", "content": "Z"}]),
+        ]
+        new = splice(body, [insertion for insertion in made if insertion is not None])
+        first, second = (
+            message.replace(b'"content":"', b'"content":"X'),
+            message.replace(b' b"}', b' bY"}'),
+        )
+        middle = b'{"role":"system","content":"Z"}'
+        assert new == body.replace(message + b"," + message, first + b"," + middle + b"," + second)
+        read = parse_object(new)
+        assert read is not None
+        assert [message["content"][:1] for message in read["messages"]] == ["X", "Z", "a"]

@@ -54,7 +54,6 @@ def test_what_has_nothing_to_hide_is_the_same_object(body: bytes) -> None:
         b'{"metadata":{"ssn":"078-05-1120"}',
         b'[{"ssn"',
         b"{'metadata':1}",
-        b"\xef\xbb\xbf{}",
         "{}".encode("utf-16"),
         "{}".encode("utf-16-be"),
     ],
@@ -62,6 +61,18 @@ def test_what_has_nothing_to_hide_is_the_same_object(body: bytes) -> None:
 def test_what_claims_to_be_json_and_is_none_is_not_stored(body: bytes) -> None:
     assert REDACTOR.body(body) == b'"***"'
     assert Redactor().body(body) is body
+
+
+@each_of(
+    ("body", "expected"),
+    [
+        (b'\xef\xbb\xbf{"metadata":{"ssn":1}}', b'\xef\xbb\xbf{"metadata":{"ssn":"***"}}'),
+        (b'{"a\\ud83d":"\\ude00","metadata":{"ssn":1}}', b'{"a\\ud83d":"\\ude00","metadata":{"ssn":"***"}}'),
+        (b'{"a":"\xed\xa0\xbd","metadata":{"ssn":"\xff"}}', b'{"a":"\xed\xa0\xbd","metadata":{"ssn":"***"}}'),
+    ],
+)
+def test_invalid_text_hides_nothing_from_the_redactor(body: bytes, expected: bytes) -> None:
+    assert REDACTOR.body(body) == expected
 
 
 def test_headers() -> None:

@@ -29,12 +29,12 @@ from tests.support.phantoms import call
     ],
 )
 def test_a_name_as_it_comes(pieces: list[dict[str, Any]], known: list[bool | None]) -> None:
-    found, told = StreamedCall(0), []
+    streamed, owners = StreamedCall((0, 0)), []
     for piece in pieces:
-        if found.ours is None:
-            found.named(piece, Names())
-        told.append(found.ours)
-    assert told == known
+        if streamed.ours is None:
+            streamed.named(piece, Names())
+        owners.append(streamed.ours)
+    assert owners == known
 
 
 @pytest.mark.parametrize("given", [None, 1, "x", {}, [1, None, "x"]])

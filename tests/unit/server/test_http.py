@@ -1,4 +1,4 @@
-"""Requests that offer to upgrade the connection, over a real socket."""
+"""Requests that offer to upgrade the connection, and clients of HTTP/1.0, over a real socket."""
 
 from __future__ import annotations
 
@@ -100,3 +100,71 @@ async def test_heads_and_bodies_are_counted_apart(server: AsgiServer) -> None:
     long = b"GET /next HTTP/1.1\r\nHost: x\r\nX-Long: " + b"a" * (MAX_HEAD_BYTES // 2)
     pieces = [piece for _ in range(3) for piece in (long, b"\r\n\r\n", sized(b"b" * MAX_HEAD_BYTES))]
     assert len(await answers(server, pieces, 6)) == 6
+
+
+# --- HTTP/1.0 ---------------------------------------------------------------------------------------------------------------
+
+
+async def answer_in_pieces(scope: dict[str, Any], receive: Any, send: Any) -> None:
+    """Answers in two pieces; the path says how."""
+    path = scope["path"]
+    headers = [(b"content-length", b"10")] if path.startswith("/sized") else []
+    status = 204 if path == "/empty" else 500 if path == "/error" else 200
+    if path == "/raising":
+        raise RuntimeError("on purpose")
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    if path == "/empty":
+        await send({"type": "http.response.body"})
+        return
+    await send({"type": "http.response.body", "body": b"first", "more_body": True})
+    if path.endswith("/broken"):
+        return
+    if path == "/raising-late":
+        raise RuntimeError("on purpose")
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    await send({"type": "http.response.body", "body": b"again"})
+
+
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+def piecemeal(request: pytest.FixtureRequest) -> Iterator[AsgiServer]:
+    with AsgiServer(answer_in_pieces, http=Protocol, lifespan="off", loop=request.param) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "keep", "body", "ended"),
+    [
+        ("/stream", "GET", "", b"firstagain", "whole"),
+        ("/stream", "GET", "Connection: keep-alive\r\n", b"firstagain", "whole"),
+        ("/stream", "GET", "Connection: close\r\n", b"firstagain", "whole"),
+        ("/stream", "POST", "Content-Length: 0\r\n", b"firstagain", "whole"),
+        ("/stream", "HEAD", "", b"", "whole"),
+        ("/error", "GET", "", b"firstagain", "whole"),
+        ("/empty", "GET", "", b"", "whole"),
+        ("/sized", "GET", "", b"firstagain", "whole"),
+        ("/raising", "GET", "", b"Internal Server Error", "whole"),
+        ("/broken", "GET", "", b"first", "reset"),
+        ("/broken", "GET", "Connection: keep-alive\r\n", b"first", "reset"),
+        ("/raising-late", "GET", "", b"first", "reset"),
+        ("/sized/broken", "GET", "", b"first", "eof"),
+    ],
+)
+async def test_a_client_of_http_1_0_gets_no_chunks(
+    piecemeal: AsgiServer, target: str, method: str, keep: str, body: bytes, ended: str
+) -> None:
+    async with RawClient(piecemeal.port) as client:
+        await client.write(f"{method} {target} HTTP/1.0\r\nHost: x\r\n{keep}\r\n".encode())
+        answer = await client.response(method)
+        assert answer.header("transfer-encoding") is None
+        assert answer.header("connection") == "close"
+        assert (answer.body, answer.ended) == (body, ended)
+        if ended == "whole":
+            assert await client.read() == b""
+
+
+async def test_a_client_of_http_1_1_gets_chunks_and_keeps_its_connection(piecemeal: AsgiServer) -> None:
+    async with RawClient(piecemeal.port) as client:
+        for _ in range(2):
+            await client.send("GET", "/stream")
+            answer = await client.response()
+            assert (answer.header("transfer-encoding"), answer.body) == ("chunked", b"firstagain")
