@@ -79,7 +79,10 @@ def explain(packed: Packed, efficiency: Efficiency, told: Mapping[str, Any], mos
         {
             "v": VERSION,
             **told,
-            "eta": {name: round(value, DIGITS) for name, value in efficiency._asdict().items()},
+            "eta": {
+                name: round(value, DIGITS) if value is not None else None
+                for name, value in efficiency._asdict().items()
+            },
             "counts": counts | {"chosen": len(packed.chosen)},
             "signals": names,
             "items": _columns(items, sessions),
