@@ -153,7 +153,16 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
     of the best, so that the best counts 1 and the order stays.
 
     A memory stood there also where the message that it was learned from was chosen in its place, or where a fact's
-    line said it: that bears on the message, and so counts 1 where it was not even looked for."""
+    line said it: that bears on the message, and so counts 1 where it was not even looked for. A memory of this session alone
+    whose message stands in the prompt counts by its likelihood (`in_prompt`)."""
+    standing = {UUID(str(each)): relevance for each, relevance in explained.get("in_prompt") or ()}
+    chosen = _chosen_memories(explained)
+    known = {UUID(str(each)) for each, _ in chosen}
+    return [*chosen, *((each, relevance) for each, relevance in standing.items() if each not in known)]
+
+
+def _chosen_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
+    """Return the memories that were chosen, or said by what was, each with its relevance."""
     facts = (explained.get("sections") or {}).get("facts") or {}
     told = {UUID(str(each)) for each in facts.get("memories") or () if each is not None}
     items = explained.get("items")

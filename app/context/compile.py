@@ -24,7 +24,7 @@ from app.context.assemble import (
     session_nonce,
     states,
 )
-from app.context.audit import explain
+from app.context.audit import DIGITS, explain
 from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
@@ -351,7 +351,8 @@ class Compiler:
                 "widened": [{"procedure": each, "words": words} for each, words in reading.habits.words],
                 "history": _report(request, figures, story, chosen.summary),
             }
-            | known,
+            | known
+            | _report_in_prompt(found.retrieved.in_prompt),
         )
         considered = [each.candidate for each in chosen.scored]
         return Compilation(
@@ -392,6 +393,11 @@ class Compiler:
         if found.cards is not None:
             kept["cards"] = [str(each) for each in found.cards.ids]
         return kept
+
+
+def _report_in_prompt(memories: Sequence[tuple[UUID, float]]) -> dict[str, Any]:
+    """Return what the account says of memories that the request uses by their messages; nothing where there are none."""
+    return {"in_prompt": [[str(memory), round(p, DIGITS)] for memory, p in memories]} if memories else {}
 
 
 def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:

@@ -201,6 +201,7 @@ class _Work:
         self.causes: dict[UUID, _Cause] = {}
         self.lacking: dict[UUID, None] = {}
         self.tokens = moment.other_tokens + sum(size(each, each.fidelity) for each in objects.values())
+        self.zone, self.pressure = moment.zone, (moment.zone, self.tokens)
         self._read_pressure()
         self.superseded = {each.target for each in relationships if each.relation == RelationType.SUPERSEDES}
 

@@ -81,8 +81,8 @@ log = logging.getLogger("mneme.paging")
 ROUNDS = 3
 """Decisions on one prompt: a later one knows what the one before really cost, where that was over the budget."""
 SHRINKING_SHARE = 0.3
-"""Part of the deadline in which a request makes L1 and L2 by itself: some 60,000 tokens of objects with the default of 1,000 ms,
-at 5 µs a token. What it does not reach stays whole, or goes to its line where the prompt is still critically full."""
+"""Part of the deadline in which a request makes L1 and L2 by itself: some 60,000 tokens of objects with the default of 1,000 ms
+(5 µs a token). What it does not reach stays whole, or goes to its line where the prompt is still critically full."""
 ANSWERING_SHARE = 0.5
 """Of the deadline, for which calls that wait in the ledger are answered; those that are not wait for the next request."""
 
