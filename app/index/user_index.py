@@ -250,11 +250,11 @@ class UserIndex(Struct, frozen=True):
         in_prompt = self._find_in_prompt(lines, now)
         if not len(in_prompt):
             return result
-        own = np.zeros((len(in_prompt), WORDS), np.uint8)
-        own[:, : len(words)] = counts[:, in_prompt].T
+        own_counts = np.zeros((len(in_prompt), WORDS), np.uint8)
+        own_counts[:, : len(words)] = counts[:, in_prompt].T
         cosines = self._compute_cosines(vector, in_prompt)
         own_places = _places(numbers[np.concatenate([in_prompt[: len(cosines)], in_prompt])])
-        return result._replace(in_prompt=Scan(own_places, cosines, own, words, holding, there, mean, K1, B))
+        return result._replace(in_prompt=Scan(own_places, cosines, own_counts, words, holding, there, mean, K1, B))
 
     def _find_in_prompt(self, lines: _Lines, now: int) -> NDArray[np.intp]:
         """Return the memories in force that only this session finds and whose message stands in its prompt."""

@@ -317,7 +317,7 @@ class Pager:
         levels: Mapping[UUID, Levels] = {}
         if made.decision.lacking:
             levels = await self._make_levels(run, page, made)
-            measured = replace(measured, objects=[with_levels(each, levels) for each in measured.objects])
+            measured = replace(measured, objects=[with_levels(shown, levels) for shown in measured.objects])
             made = await self._beside(run, lambda: plan(measured, run.state, taken, paging.faults, run.budget, beside))
         for again in reversed(range(ROUNDS)):
             shown = applied(made.page.objects, made.decision, made.moment)
@@ -334,11 +334,13 @@ class Pager:
         The object that the batch wants first comes first; it ends when there is room enough or the time for it is over.
         """
         lacking = made.decision.lacking
-        objects = {each.id: each for each in page.objects}
+        objects = {candidate.id: candidate for candidate in page.objects}
         unread = {key: Fidelity.FULL for key in lacking if not objects[key].content}
         contents = await self._store.texts(run.tenant, run.place.user_id, unread) if unread else {}
         ends = time.monotonic() + self._shrinking_share * self._deadline_s
-        whole_tokens = made.moment.other_tokens + sum(made.page.size(each, each.fidelity) for each in made.page.objects)
+        whole_tokens = made.moment.other_tokens + sum(
+            made.page.size(shown, shown.fidelity) for shown in made.page.objects
+        )
         needed = whole_tokens - TARGET * run.budget
 
         def make() -> dict[UUID, Levels]:

@@ -191,7 +191,7 @@ def _record(record: PagingRecord) -> dict[str, Any]:
         "levels": levels,
         **names,
         "touched": sorted({*levels, *asked, *(name for each in names.values() for name in each)}),
-        "made": [_made(each) for each in record.levels],
+        "made": [_describe_levels(levels) for levels in record.levels],
         "transitions": record.transitions,
         "faults": [
             asdict(each)
@@ -205,24 +205,24 @@ def _record(record: PagingRecord) -> dict[str, Any]:
     }
 
 
-def _made(levels: Levels) -> dict[str, Any]:
+def _describe_levels(levels: Levels) -> dict[str, Any]:
     """Return L1 and L2 of an object as `agent_data.record_paging` takes them."""
     detailed, compact = levels.detailed, levels.compact
     return {
         "id": levels.object_id,
         "detailed": _shown(detailed.text) if detailed else None,
         "tokens_l1": detailed.tokens if detailed else None,
-        "losses_l1": _all_shown(detailed.losses if detailed else ()),
-        "can_answer_l1": _all_shown(detailed.can_answer if detailed else ()),
+        "losses_l1": _convert_all(detailed.losses if detailed else ()),
+        "can_answer_l1": _convert_all(detailed.can_answer if detailed else ()),
         "compact": _shown(compact.text) if compact else None,
         "tokens_l2": compact.tokens if compact else None,
-        "losses_l2": _all_shown(compact.losses if compact else ()),
-        "can_answer_l2": _all_shown(compact.can_answer if compact else ()),
-        "fault_when": _all_shown(levels.fault_when),
+        "losses_l2": _convert_all(compact.losses if compact else ()),
+        "can_answer_l2": _convert_all(compact.can_answer if compact else ()),
+        "fault_when": _convert_all(levels.fault_when),
     }
 
 
-def _all_shown(texts: Sequence[str]) -> list[str]:
+def _convert_all(texts: Sequence[str]) -> list[str]:
     return [_shown(text) for text in texts]
 
 
@@ -276,7 +276,7 @@ def _columns(levels: Sequence[Levels]) -> tuple[list[Any], ...]:
 
 
 def _list(texts: Sequence[str]) -> str:
-    return orjson.dumps(_all_shown(texts)).decode()
+    return orjson.dumps(_convert_all(texts)).decode()
 
 
 # --- what comes out ------------------------------------------------------------------------------------------------------

@@ -94,8 +94,8 @@ async def test_a_confidence_that_nobody_can_have_is_refused(client: httpx.AsyncC
     for body in (b'{"confidence": NaN}', b'{"confidence": Infinity}', b'{"confidence": 1e999}'):
         answer = await client.patch(path, content=body, headers={"content-type": "application/json"})
         assert answer.status_code == 400, body
-    kept = (await client.get("/api/v1/memories", params={"user": "ana"})).json()["memories"]
-    assert [(memory["text"], memory["confidence"], memory["importance"]) for memory in kept] == [
+    memories = (await client.get("/api/v1/memories", params={"user": "ana"})).json()["memories"]
+    assert [(memory["text"], memory["confidence"], memory["importance"]) for memory in memories] == [
         (made["text"], made["confidence"], made["importance"])
     ], "nothing is half stored"
 
@@ -111,10 +111,10 @@ async def test_a_confidence_up_to_the_limit_is_taken(client: httpx.AsyncClient) 
 
 
 async def test_a_new_memory_takes_no_confidence(client: httpx.AsyncClient) -> None:
-    """What is stated over the API is believed as far as anything is; a body that asks for more is told the field."""
+    """A client states things outright, so it cannot say how far they are believed; the answer names the field."""
     for confidence in (1.0, 0.5, "1"):
-        one = {"user": "ana", "text": "Ana has a cat", "confidence": confidence}
-        for path, body in (("memories", one), ("memories", [one]), ("memories/batch", {"create": [one]})):
+        memory = {"user": "ana", "text": "Ana has a cat", "confidence": confidence}
+        for path, body in (("memories", memory), ("memories", [memory]), ("memories/batch", {"create": [memory]})):
             answer = await client.post(f"/api/v1/{path}", json=body)
             assert answer.status_code == 400, (path, answer.text)
             assert error_of(answer)["param"].endswith("confidence")

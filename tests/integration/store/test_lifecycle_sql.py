@@ -382,8 +382,10 @@ async def test_a_sweep_by_hand_runs_to_its_end_and_is_noted(admin: Admin) -> Non
 
 
 async def test_an_expiry_by_hand_is_of_sessions_too(admin: Admin) -> None:
-    """Its time is the worker's: what it left undone would wait for an hour. Active, paused and closed sessions expire alike
-    (seed 000 §9.2: status != EXPIRED); one whose time has not come stays as it is."""
+    """The sweep notes the time as the worker does, so what it left undone would wait for an hour.
+
+    Active, paused and closed sessions expire alike (seed 000 §9.2: status != EXPIRED); one whose time has not come stays.
+    """
     user = UUID(int=0x77)
     await admin.execute(
         "INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, expires_at, status)"

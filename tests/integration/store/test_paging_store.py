@@ -291,9 +291,9 @@ async def test_levels_are_made_once(teller: Teller, store: PagingStore) -> None:
 async def test_levels_that_a_request_made_stay_and_the_job_adds_the_rest(
     teller: Teller, store: PagingStore, admin: Any
 ) -> None:
-    one = made(S1, "one")
-    own = Levels(one.id, Shrunk("Own detail", 40, ("the rest",), ("names",)), Shrunk("Own", 9), ("you need more",))
-    await tell(teller, record(S1, one, turn=1, zone=Zone.NORMAL, levels=(own,)))
+    read = made(S1, "one")
+    levels = Levels(read.id, Shrunk("Own detail", 40, ("the rest",), ("names",)), Shrunk("Own", 9), ("you need more",))
+    await tell(teller, record(S1, read, turn=1, zone=Zone.NORMAL, levels=(levels,)))
     (found,) = (await store.read(TENANT, ANA, S1)).objects
     assert found.detailed is not None
     assert (found.detailed.tokens, found.detailed.losses, found.fault_when) == (40, ("the rest",), ("you need more",))
@@ -301,13 +301,13 @@ async def test_levels_that_a_request_made_stay_and_the_job_adds_the_rest(
     queued = await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer WHERE entrypoint = 'shrink'")
     assert queued == 1, "vectors and words are the job's, though the prompt is normal again"
     (waiting,) = await store.unshrunk(TENANT, ANA, S1, 4)
-    assert (waiting.detailed, waiting.compact) == (own.detailed, own.compact)
+    assert (waiting.detailed, waiting.compact) == (levels.detailed, levels.compact)
 
-    late = Levels(one.id, Shrunk("Another detail", 50), None)
-    await tell(teller, record(S1, turn=2, levels=(late,)))
-    await store.store_levels(TENANT, ANA, [late], {}, None)
-    texts = await store.texts(TENANT, ANA, {one.id: Fidelity.DETAILED})
-    assert texts == {one.id: "Own detail"}, "what is shown is never made anew"
+    later = Levels(read.id, Shrunk("Another detail", 50), None)
+    await tell(teller, record(S1, turn=2, levels=(later,)))
+    await store.store_levels(TENANT, ANA, [later], {}, None)
+    texts = await store.texts(TENANT, ANA, {read.id: Fidelity.DETAILED})
+    assert texts == {read.id: "Own detail"}, "what is shown is never made anew"
     (found,) = (await store.read(TENANT, ANA, S1)).objects
     assert found.shrunk
     assert found.compact is not None

@@ -292,9 +292,9 @@ def test_efficiency_of_seed_000_section_8_4(budget: int, chosen: list[int], qual
         2: scored(memory(2, token_count=30), 0.5),
         3: scored(memory(3, token_count=40), 0.2),
     }
-    for worthy in (None, [items[each] for each in chosen]):
+    for worthy in (None, [items[number] for number in chosen]):
         for spent in (None, 9_999):
-            found = efficiency([items[each] for each in chosen], items.values(), budget, spent, worthy)
+            found = efficiency([items[number] for number in chosen], items.values(), budget, spent, worthy)
             assert found.quality == pytest.approx(quality)
             assert found.fill == pytest.approx(fill)
             assert found.eta == pytest.approx(quality * fill)
@@ -343,8 +343,8 @@ def test_efficiency_is_a_share(pool: list[Scored], budget: int) -> None:
     if found == UNDEFINED:
         assert budget == 0 or not packed.eligible
         return
-    assert all(each is not None and 0 <= each <= 1 + 1e-9 for each in found)
-    eta, *_, of_worthy, attainable = (each or 0.0 for each in found)
+    assert all(figure is not None and 0 <= figure <= 1 + 1e-9 for figure in found)
+    eta, *_, of_worthy, attainable = (figure or 0.0 for figure in found)
     assert eta <= of_worthy + 1e-9 <= attainable + 2e-9
 
 

@@ -139,34 +139,38 @@ RESULTS = {
 
 def results(texts: list[str]) -> list[Message]:
     return [
-        each for i, text in enumerate(texts) for each in called("fetch_record", {"path": f"records/{i}"}, text, f"c{i}")
+        message
+        for i, text in enumerate(texts)
+        for message in called("fetch_record", {"path": f"records/{i}"}, text, f"c{i}")
     ]
 
 
-@pytest.mark.parametrize("known", [0, 3])
+@pytest.mark.parametrize("stored_results", [0, 3])
 @pytest.mark.parametrize("share", [0.78, 0.87, 0.93])
 @pytest.mark.parametrize("kind", RESULTS)
-async def test_a_turn_that_jumps_past_caution_goes_step_by_step(kind: str, share: float, known: int) -> None:
-    """Seed 002 §3.2 makes L1 when pressure asks for it: where no job has come that far, the request does. `known`: results that
-    an earlier request had stored, without levels."""
+async def test_a_turn_that_jumps_past_caution_goes_step_by_step(kind: str, share: float, stored_results: int) -> None:
+    """Seed 002 §3.2 makes L1 when pressure asks for it: where no job has come that far, the request does.
+
+    `stored_results`: results that an earlier request had stored, without levels.
+    """
     messages = [user("Look at the records."), *results(RESULTS[kind])]
     whole = prompt_tokens(messages, COUNTER)
     desk = Desk(budget=int(whole / share))
     desk.shelf.shrinks = False
-    if known:
-        first = await desk.ask(messages[: 1 + 2 * known])
+    if stored_results:
+        first = await desk.ask(messages[: 1 + 2 * stored_results])
         assert (first.paging.record.zone, first.paging.record.transitions) == (Zone.NORMAL, ())
     now = await desk.ask(messages)
     record = now.paging.record
-    changes = {(each.before, each.after) for each in record.transitions}
+    changes = {(change.before, change.after) for change in record.transitions}
     assert changes
     assert changes <= {(Fidelity.FULL, Fidelity.DETAILED), (Fidelity.FULL, Fidelity.COMPACT)}, changes
     expected = Zone.WARNING if share < 0.85 else Zone.CRITICAL
-    assert {each.zone for each in record.transitions} == {expected}
-    (tokens,) = {each.token_count for each in record.transitions}
+    assert {change.zone for change in record.transitions} == {expected}
+    (tokens,) = {change.token_count for change in record.transitions}
     assert tokens == pytest.approx(share * desk.budget, rel=0.05)
     assert now.tokens <= desk.budget
-    assert {each.object_id for each in record.levels} >= {each.object_id for each in record.transitions}
+    assert {levels.object_id for levels in record.levels} >= {change.object_id for change in record.transitions}
 
     again = await desk.ask(messages)
     assert again.body == now.body, "what is shown stays as it is"
@@ -180,7 +184,7 @@ async def test_levels_that_cannot_be_made_in_time_do_not_hold_up_a_request() -> 
     desk.pager._shrinking_share = 0.0
     now = await desk.ask(messages)
     assert now.paging.record.levels == ()
-    assert {each.after for each in now.paging.record.transitions} <= {Fidelity.STUB, Fidelity.EVICTED}
+    assert {change.after for change in now.paging.record.transitions} <= {Fidelity.STUB, Fidelity.EVICTED}
     assert now.tokens <= desk.budget
 
 

@@ -57,22 +57,22 @@ def test_a_transition_has_the_zone_and_the_tokens_that_caused_it(name: str) -> N
     """Seed 002 §1.5: the zone, and the tokens in total, at the time of the transition; not those after it."""
     tokens, before, caused_by = PRESSED[name]
     objects = [sized(i, tokens // 10) for i in range(10)]
-    moment = Moment(turn=9, budget=BUDGET, other_tokens=tokens - sum(each.tokens_l0 for each in objects), zone=before)
+    moment = Moment(turn=9, budget=BUDGET, other_tokens=tokens - sum(made.tokens_l0 for made in objects), zone=before)
     decision = decide(objects, [], moment)
     assert decision.transitions
-    assert {(each.zone, each.token_count) for each in decision.transitions} == {(caused_by, tokens)}
+    assert {(change.zone, change.token_count) for change in decision.transitions} == {(caused_by, tokens)}
     assert decision.zone in (Zone.NORMAL, Zone.CAUTION), "the next decision is told of the prompt as it goes out"
 
 
 def test_what_comes_back_and_what_makes_room_for_it_have_their_own_causes() -> None:
     stub = sized(0, 30_000, fidelity=Fidelity.STUB)
-    shown = shown_tokens(stub, Fidelity.STUB)
+    stub_tokens = shown_tokens(stub, Fidelity.STUB)
     objects = [stub, *(sized(i, 14_000) for i in range(1, 6))]
     moment = Moment(turn=30, budget=BUDGET, other_tokens=0, restored=frozenset([stub.id]))
-    found = decide(objects, [], moment).transitions
-    causes = {each.trigger: (each.zone, each.token_count) for each in found}
+    changes = decide(objects, [], moment).transitions
+    causes = {change.trigger: (change.zone, change.token_count) for change in changes}
     assert causes == {
-        Trigger.FAULT: (Zone.CAUTION, 70_000 + shown),
+        Trigger.FAULT: (Zone.CAUTION, 70_000 + stub_tokens),
         Trigger.PRESSURE: (Zone.EMERGENCY, 100_000),
     }
     given_back = Moment(turn=1, budget=BUDGET, other_tokens=60_000, released=frozenset([objects[1].id]))
@@ -86,18 +86,18 @@ def test_a_prompt_that_is_not_critical_any_more_is_taken_no_further_down(tokens:
     budget cannot be shortened here, so that no batch reaches its target."""
     objects = [sized(i, (tokens - 50_000) // 10) for i in range(10)]
     decision = decide(objects, [], Moment(turn=9, budget=BUDGET, other_tokens=50_000))
-    assert {each.after for each in decision.transitions} <= {Fidelity.DETAILED, Fidelity.COMPACT}
+    assert {change.after for change in decision.transitions} <= {Fidelity.DETAILED, Fidelity.COMPACT}
     assert decision.tokens < 80_000
     crowded = decide(objects, [], Moment(turn=9, budget=BUDGET, other_tokens=84_000))
-    assert max(each.after for each in crowded.transitions) >= Fidelity.STUB, "still critical after both steps"
+    assert max(change.after for change in crowded.transitions) >= Fidelity.STUB, "still critical after both steps"
 
 
 @each_of("tokens", [76_000, 88_000, 97_000])
 def test_a_batch_says_which_levels_it_lacks_in_its_order(tokens: int) -> None:
     objects = [sized(i, (tokens - 10_000) // 8, turn=8 - i, levels=False) for i in range(8)]
     decision = decide(objects, [], Moment(turn=20, budget=BUDGET, other_tokens=10_000))
-    assert decision.lacking[:8] == tuple(each.id for each in reversed(objects)), "the oldest first"
-    tried = [replace(each, shrunk=True) for each in objects]
+    assert decision.lacking[:8] == tuple(made.id for made in reversed(objects)), "the oldest first"
+    tried = [replace(made, shrunk=True) for made in objects]
     assert decide(tried, [], Moment(turn=20, budget=BUDGET, other_tokens=10_000)).lacking == ()
     assert decide(objects, [], Moment(turn=20, budget=10 * BUDGET, other_tokens=10_000)).lacking == ()
 
