@@ -101,10 +101,10 @@ Tags = Annotated[list[Word], Field(max_length=_MAX_TAGS)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_held)]
 
 
-def _check_confidence(given: Any, parse: ValidatorFunctionWrapHandler) -> float:
+def _check_confidence(value: Any, parse: ValidatorFunctionWrapHandler) -> float:
     """Return a confidence as a number. Raises PydanticCustomError, which names the limit, for anything else."""
     try:
-        share: float = parse(given)
+        share: float = parse(value)
     except ValidationError as error:
         raise PydanticCustomError(
             "confidence", "must be a number from 0 to {most}", {"most": MOST_CONFIDENCE}

@@ -155,10 +155,10 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
     A memory stood there also where the message that it was learned from was chosen in its place, or where a fact's
     line said it: that bears on the message, and so counts 1 where it was not even looked for. A memory of this session alone
     whose message stands in the prompt counts by its likelihood (`in_prompt`)."""
-    standing = {UUID(str(each)): relevance for each, relevance in explained.get("in_prompt") or ()}
+    in_prompt = [(UUID(str(memory)), relevance) for memory, relevance in explained.get("in_prompt") or ()]
     chosen = _chosen_memories(explained)
-    known = {UUID(str(each)) for each, _ in chosen}
-    return [*chosen, *((each, relevance) for each, relevance in standing.items() if each not in known)]
+    chosen_ids = {UUID(str(memory)) for memory, _ in chosen}
+    return [*chosen, *((memory, relevance) for memory, relevance in in_prompt if memory not in chosen_ids)]
 
 
 def _chosen_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:

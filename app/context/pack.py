@@ -346,7 +346,7 @@ def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | N
 
 
 class Efficiency(NamedTuple):
-    """How well a compile used its memory budget B, each figure 0 to 1; None where there was no candidate or no budget to use.
+    """A measure of how well a compile used its memory budget B, each figure 0 to 1; None where there was no candidate or no budget to use.
 
     `eta` is η_ctx of seed 000 §8.4, `quality` · `fill`, over the whole of B. `eta_of_worthy` is η with B = min(B, tokens of the
     candidates that are worth their tokens): what a packer can be held to where there is less to show than B holds.
@@ -395,7 +395,7 @@ def efficiency(
     tokens_taken = sum([tokens for _, tokens in taken])
     quality = worth / whole if whole > 0 else 1.0
     fill = min(1.0, tokens_taken / budget)
-    fitting = [tokens for _, tokens in pool] if worthy is None else [each.candidate.token_count for each in worthy]
+    fitting = [tokens for _, tokens in pool] if worthy is None else [item.candidate.token_count for item in worthy]
     room = min(budget, sum(fitting))
     if room <= 0:  # nothing was worth its tokens, so nothing could be used better
         return Efficiency(quality * fill, quality, fill, 1.0, 1.0)

@@ -118,7 +118,7 @@ class Decision(Struct, frozen=True):
 
 
 class _Cause(NamedTuple):
-    """Why an object changes, and how full the prompt is when that is decided (seed 002 §1.5)."""
+    """The reason of a change, and how full the prompt is when that is decided (seed 002 §1.5)."""
 
     trigger: Trigger
     zone: Zone

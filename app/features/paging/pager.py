@@ -317,7 +317,7 @@ class Pager:
         levels: Mapping[UUID, Levels] = {}
         if made.decision.lacking:
             levels = await self._make_levels(run, page, made)
-            measured = replace(measured, objects=[with_levels(shown, levels) for shown in measured.objects])
+            measured = replace(measured, objects=[with_levels(candidate, levels) for candidate in measured.objects])
             made = await self._beside(run, lambda: plan(measured, run.state, taken, paging.faults, run.budget, beside))
         for again in reversed(range(ROUNDS)):
             shown = applied(made.page.objects, made.decision, made.moment)
@@ -339,7 +339,7 @@ class Pager:
         contents = await self._store.texts(run.tenant, run.place.user_id, unread) if unread else {}
         ends = time.monotonic() + self._shrinking_share * self._deadline_s
         whole_tokens = made.moment.other_tokens + sum(
-            made.page.size(shown, shown.fidelity) for shown in made.page.objects
+            made.page.size(candidate, candidate.fidelity) for candidate in made.page.objects
         )
         needed = whole_tokens - TARGET * run.budget
 
