@@ -346,8 +346,9 @@ def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | N
 
 
 class Efficiency(NamedTuple):
-    """A measure of how well a compile used its memory budget B, each figure 0 to 1; None where there was no candidate or no budget to use.
+    """A measure of how well a compile used its memory budget B.
 
+    Each figure is 0 to 1, and None where there was no candidate or no budget to use.
     `eta` is η_ctx of seed 000 §8.4, `quality` · `fill`, over the whole of B. `eta_of_worthy` is η with B = min(B, tokens of the
     candidates that are worth their tokens): what a packer can be held to where there is less to show than B holds.
     `attainable` has in it, besides, the quality measured against the best that all candidates could fill those tokens with.

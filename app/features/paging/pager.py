@@ -338,9 +338,8 @@ class Pager:
         unread = {key: Fidelity.FULL for key in lacking if not objects[key].content}
         contents = await self._store.texts(run.tenant, run.place.user_id, unread) if unread else {}
         ends = time.monotonic() + self._shrinking_share * self._deadline_s
-        whole_tokens = made.moment.other_tokens + sum(
-            made.page.size(candidate, candidate.fidelity) for candidate in made.page.objects
-        )
+        sizes = [made.page.size(candidate, candidate.fidelity) for candidate in made.page.objects]
+        whole_tokens = made.moment.other_tokens + sum(sizes)
         needed = whole_tokens - TARGET * run.budget
 
         def make() -> dict[UUID, Levels]:
