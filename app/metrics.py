@@ -48,8 +48,10 @@ STAGE_BUCKETS_S = (
 
 _MEMORY_BUCKETS_TOKENS = (0, 50, 100, 200, 400, 800, 1200, 1600, 3200)
 """0: none; 1,600: what a block of MNEME_MEMORY_BUDGET_TOKENS with its frame has by default."""
-ETA_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
-"""Context utilisation (seed 000 §8.4); 0.92 is its bar."""
+ETA_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.92, 0.96, 1.0)
+"""Context utilisation (seed 000 §8.4): a few short memories use some hundredths of the budget; 0.92 is the seed's bar."""
+ATTAINED_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
+"""The same against what could be attained: near 1 unless the packer errs."""
 
 _MICROCENTS = 10**8
 """Of a US dollar."""
@@ -108,8 +110,14 @@ class Metrics:
         )
         self._eta = histogram(
             "mneme_context_utilisation",
-            "Share that a compile used of what was worth showing, and of the memory budget (seed 000 §8.4).",
+            "η of a compile with candidates: worth of the chosen ÷ worth of all, times their tokens ÷ the memory budget "
+            "(seed 000 §8.4).",
             buckets=ETA_BUCKETS,
+        )
+        self._attained = histogram(
+            "mneme_context_attained",
+            "The same against the best that the candidates could fill, in what those take that are worth their tokens.",
+            buckets=ATTAINED_BUCKETS,
         )
         self._cost = counter("mneme_cost_dollars", "US dollars that calls came to, by upstream.", ["upstream"])
         self._unpriced = counter(
@@ -257,9 +265,12 @@ class Metrics:
         self._faults.labels(kind, result).inc()
         self.stage("fault", seconds)
 
-    def utilisation(self, eta: float) -> None:
-        """η of one compile."""
-        self._eta.observe(eta)
+    def observe_utilisation(self, eta: float | None, attained: float | None) -> None:
+        """Observe how well one compile used its budget; None: it had no candidate, so that there is nothing to measure."""
+        if eta is not None:
+            self._eta.observe(eta)
+        if attained is not None:
+            self._attained.observe(attained)
 
     def queue(self, *, queued: int, running: int, dead: int) -> None:
         """The queue as it stands."""

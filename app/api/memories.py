@@ -14,7 +14,19 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 from msgspec.structs import asdict
-from pydantic import AfterValidator, BaseModel, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Discriminator,
+    Field,
+    StringConstraints,
+    Tag,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from app.api.common import (
     DEFAULT_PAGE,
@@ -42,6 +54,7 @@ from app.store import ids
 from app.store.kinds import Kind
 from app.store.memories import (
     IN_FORCE,
+    MOST_CONFIDENCE,
     STATUSES,
     Memories,
     Memory,
@@ -89,6 +102,26 @@ Tags = Annotated[list[Word], Field(max_length=_MAX_TAGS)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_held)]
 
 
+def _check_confidence(value: Any, parse: ValidatorFunctionWrapHandler) -> float:
+    """Return a confidence as a number. Raises PydanticCustomError, which names the limit, for anything else."""
+    try:
+        share: float = parse(value)
+    except ValidationError as error:
+        raise PydanticCustomError(
+            "confidence", "must be a number from 0 to {most}", {"most": MOST_CONFIDENCE}
+        ) from error
+    return share
+
+
+Confidence = Annotated[
+    float,
+    Field(ge=0, le=MOST_CONFIDENCE, allow_inf_nan=False),
+    AfterValidator(_held),
+    WrapValidator(_check_confidence),
+]
+"""How far a memory is believed: nothing is beyond doubt (seed 004: LEAST(0.95, …))."""
+
+
 class MemoryIn(Model):
     """A memory, said outright: it is taken as true and validated."""
 
@@ -122,7 +155,7 @@ class MemoryPatch(Model):
     tags: Tags | None = None
     metadata: dict[str, Any] | None = Field(None, description="Replaces all metadata.")
     importance: Share | None = None
-    confidence: Share | None = None
+    confidence: Confidence | None = Field(None, description="How far the memory is believed.")
     expires_at: Dated | None = Field(None, description="null: never.")
 
 

@@ -80,7 +80,7 @@ class SessionPatch(Model):
 
     config: ConfigIn | None = None
     status: Literal["active", "paused"] | None = Field(
-        None, description="One that is paused does not expire, and is neither compacted nor ended by the schedule."
+        None, description="The schedule neither compacts nor ends a paused session; it expires as every session does."
     )
 
     @model_validator(mode="after")

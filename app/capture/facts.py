@@ -355,7 +355,7 @@ class CompileFacts(Struct, frozen=True):
 
     inputs: Mapping[str, Any]
     audit: Mapping[str, Any]
-    eta: float
+    eta: float | None
 
 
 # --- labels: names by which sets of calls are found again ----------------------------------------------------------------

@@ -79,7 +79,10 @@ def explain(packed: Packed, efficiency: Efficiency, told: Mapping[str, Any], mos
         {
             "v": VERSION,
             **told,
-            "eta": {name: round(value, DIGITS) for name, value in efficiency._asdict().items()},
+            "eta": {
+                name: round(value, DIGITS) if value is not None else None
+                for name, value in efficiency._asdict().items()
+            },
             "counts": counts | {"chosen": len(packed.chosen)},
             "signals": names,
             "items": _columns(items, sessions),
@@ -150,7 +153,16 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
     of the best, so that the best counts 1 and the order stays.
 
     A memory stood there also where the message that it was learned from was chosen in its place, or where a fact's
-    line said it: that bears on the message, and so counts 1 where it was not even looked for."""
+    line said it: that bears on the message, and so counts 1 where it was not even looked for. A memory of this session alone
+    whose message stands in the prompt counts by its likelihood (`in_prompt`)."""
+    in_prompt = [(UUID(str(memory)), relevance) for memory, relevance in explained.get("in_prompt") or ()]
+    chosen = _chosen_memories(explained)
+    chosen_ids = {UUID(str(memory)) for memory, _ in chosen}
+    return [*chosen, *((memory, relevance) for memory, relevance in in_prompt if memory not in chosen_ids)]
+
+
+def _chosen_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
+    """Return the memories that were chosen, or said by what was, each with its relevance."""
     facts = (explained.get("sections") or {}).get("facts") or {}
     told = {UUID(str(each)) for each in facts.get("memories") or () if each is not None}
     items = explained.get("items")

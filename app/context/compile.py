@@ -24,12 +24,12 @@ from app.context.assemble import (
     session_nonce,
     states,
 )
-from app.context.audit import explain
+from app.context.audit import DIGITS, explain
 from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
-from app.context.inputs import Terms, keep, keep_notes
+from app.context.inputs import Terms, keep, keep_notes, sum_candidates
 from app.context.layout import (
     Finds,
     Layout,
@@ -42,7 +42,7 @@ from app.context.layout import (
     visible_from,
 )
 from app.context.notes import NOTHING_SINCE, EndedSince, NoteLines, doubtful, habits_for, since_then
-from app.context.pack import Efficiency, Packed, PlainMeter, digest_room, efficiency, pack
+from app.context.pack import UNDEFINED, Packed, PlainMeter, digest_room, efficiency, pack
 from app.context.question import Asked, understand
 from app.context.request import Compilation, CompileRequest, SearchRequest, SearchResult
 from app.context.resolution import Inquiry
@@ -62,8 +62,6 @@ FILTERED = 8
 NOTES_COUNTED = 8192
 """Lines of notes whose counts are kept: those of some hundred users."""
 DEFAULT_BUDGETS = Budgets()
-
-_UNSCORED = Efficiency(1.0, 1.0, 1.0, 1.0)
 
 
 class _Chosen(NamedTuple):
@@ -326,8 +324,8 @@ class Compiler:
         block, said, known = self._write(reading, found, chosen)
         request, figures, story, learned = reading.request, reading.figures, reading.story, found.learned
         packed, live, room = chosen.packed, chosen.layout.live, chosen.layout.shares.memories
-        eta = _UNSCORED
-        if chosen.scored:
+        eta = UNDEFINED
+        if chosen.scored or found.retrieved.beyond:
             worthy = packed.afforded if found.retrieved.asked else None
             eta = efficiency(packed.chosen, packed.eligible, room, packed.tokens, worthy, found.retrieved.beyond)
         tokens = story.tokens + live.tokens + (block.token_count if block else 0)
@@ -353,7 +351,8 @@ class Compiler:
                 "widened": [{"procedure": each, "words": words} for each, words in reading.habits.words],
                 "history": _report(request, figures, story, chosen.summary),
             }
-            | known,
+            | known
+            | _report_in_prompt(found.retrieved.in_prompt),
         )
         considered = [each.candidate for each in chosen.scored]
         return Compilation(
@@ -365,7 +364,8 @@ class Compiler:
             memories=len(packed.chosen),
             tokens=tokens,
             budget=figures.available,
-            eta=eta.attainable,
+            eta=eta.eta,
+            attainable=eta.attainable,
             audit=explained,
             inputs=self._inputs(reading, found, chosen, explained, considered),
             reason=found.reason,
@@ -385,12 +385,19 @@ class Compiler:
         scale, opened, ended = reading.figures.scale, chosen.layout.opened, chosen.since.used
         kept = keep(request, reading.query, scale, blocks, audit, considered, terms, ended)
         kept |= keep_notes(request, audit, opened, blocks)
+        if found.retrieved.beyond:
+            kept["beyond"] = sum_candidates(found.retrieved.beyond)
         if found.learned is not None:
             related = found.learned.known.related
             kept["known"] = {"related": sorted(related)} if related else {}
         if found.cards is not None:
             kept["cards"] = [str(each) for each in found.cards.ids]
         return kept
+
+
+def _report_in_prompt(memories: Sequence[tuple[UUID, float]]) -> dict[str, Any]:
+    """Return what the account says of memories that the request uses by their messages; nothing where there are none."""
+    return {"in_prompt": [[str(memory), round(p, DIGITS)] for memory, p in memories]} if memories else {}
 
 
 def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:

@@ -181,6 +181,8 @@ class KeptInputs(Struct, frozen=True, kw_only=True):
     price: Price | None = None
     asked: bool = True
     deeds: tuple[DeedInput, ...] = ()
+    beyond: tuple[float, int] | None = None
+    """Relevance and tokens of the candidates that were not fetched, as one."""
 
     def terms(self, taken: str) -> Terms:
         """How the compiler was set; `taken`: the name of the profile that was taken."""
@@ -255,6 +257,13 @@ def keep(
     }
     kept |= {name: value for name, value in unusual.items() if value is not None}
     return kept | pack(audit["items"]["id"], considered, profile)
+
+
+def sum_candidates(candidates: Sequence[tuple[float, int]]) -> tuple[float, int]:
+    """Return candidates, each with its relevance and tokens, as one of as many tokens and the same worth per token."""
+    tokens = sum(cost for _, cost in candidates)
+    worth = sum(relevance * cost for relevance, cost in candidates)
+    return (worth / tokens if tokens else 0.0, tokens)
 
 
 def keep_notes(

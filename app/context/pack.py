@@ -346,14 +346,22 @@ def _backward(token_counts: Sequence[int], budget: int, roles: Sequence[str] | N
 
 
 class Efficiency(NamedTuple):
-    """η_ctx of seed 000 §8.4 and its two factors, each 0..1; `attainable` is η with the quality measured against the
-    best that all candidates could fill the same tokens with, not against their sum: what a packer can be held to where
-    there is more than fits, or more than is worth showing."""
+    """A measure of how well a compile used its memory budget B.
 
-    eta: float
-    quality: float
-    fill: float
-    attainable: float
+    Each figure is 0 to 1, and None where there was no candidate or no budget to use.
+    `eta` is η_ctx of seed 000 §8.4, `quality` · `fill`, over the whole of B. `eta_of_worthy` is η with B = min(B, tokens of the
+    candidates that are worth their tokens): what a packer can be held to where there is less to show than B holds.
+    `attainable` has in it, besides, the quality measured against the best that all candidates could fill those tokens with.
+    """
+
+    eta: float | None
+    quality: float | None
+    fill: float | None
+    eta_of_worthy: float | None
+    attainable: float | None
+
+
+UNDEFINED = Efficiency(None, None, None, None, None)
 
 
 def efficiency(
@@ -364,24 +372,35 @@ def efficiency(
     worthy: Iterable[Scored] | None = None,
     beyond: Iterable[tuple[float, int]] = (),
 ) -> Efficiency:
-    """η = (Σ_selected s·w ÷ Σ_all s·w) · (Σ_selected w ÷ B), with B = min(B, Σ_all w).
+    """Return how well `chosen` uses `budget` tokens.
 
-    s is an item's relevance (≥ 0), w its stored token count. `spent`: what the chosen items really cost, where they
-    cost more than their own tokens (the lines and dates of a memory block fill the budget too). `worthy`: those that were
-    worth their tokens, where a token has a price: B is no more than they take; None: all are. With no candidates, no budget, or
-    nothing worth it, nothing could be used better: 1. `beyond`: s and w of candidates that were not even fetched.
+    η = (Σ_selected s·w ÷ Σ_all s·w) · (Σ_selected w ÷ B) of seed 000 §8.4: s is an item's relevance (≥ 0), w its stored token
+    count. Candidates that have no relevance at all leave nothing to miss: then the first factor is 1.
+
+    Args:
+        chosen: The items in the prompt.
+        everything: All candidates, the chosen ones among them.
+        budget: B, tokens.
+        spent: What the chosen items really cost, where that is more than their own tokens (lines and dates of a memory block);
+            only `eta_of_worthy` and `attainable` count it.
+        worthy: The candidates that are worth their tokens, where a token has a price; None: all are.
+        beyond: s and w of candidates that were ranked and not fetched.
     """
     pool = [(each.relevance, each.candidate.token_count) for each in everything]
     pool += beyond
+    if not pool or budget <= 0:
+        return UNDEFINED
     taken = [(each.relevance, each.candidate.token_count) for each in chosen]
-    fitting = [tokens for _, tokens in pool] if worthy is None else [each.candidate.token_count for each in worthy]
-    room = min(budget, sum(fitting))
-    if room <= 0:
-        return Efficiency(1.0, 1.0, 1.0, 1.0)
     worth = sum([value * tokens for value, tokens in taken])
-    fill = min(1.0, (sum([tokens for _, tokens in taken]) if spent is None else spent) / room)
     whole = sum([value * tokens for value, tokens in pool])
+    tokens_taken = sum([tokens for _, tokens in taken])
     quality = worth / whole if whole > 0 else 1.0
+    fill = min(1.0, tokens_taken / budget)
+    fitting = [tokens for _, tokens in pool] if worthy is None else [item.candidate.token_count for item in worthy]
+    room = min(budget, sum(fitting))
+    if room <= 0:  # nothing was worth its tokens, so nothing could be used better
+        return Efficiency(quality * fill, quality, fill, 1.0, 1.0)
+    room_used = min(1.0, (tokens_taken if spent is None else spent) / room)
     best, left = 0.0, room  # a fractional fill by relevance bounds every choice from above
     for value, tokens in sorted(pool, reverse=True):
         part = min(tokens, left)
@@ -390,4 +409,4 @@ def efficiency(
         if left <= 0:
             break
     attained = min(1.0, worth / best) if best > 0 else 1.0
-    return Efficiency(quality * fill, quality, fill, attained * fill)
+    return Efficiency(quality * fill, quality, fill, quality * room_used, attained * room_used)

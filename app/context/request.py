@@ -167,7 +167,7 @@ class Compilation(Struct, frozen=True):
     memories: int
     tokens: int
     budget: int
-    eta: float
+    eta: float | None
     audit: dict[str, Any]
     inputs: dict[str, Any]
     reason: str | None = None
@@ -175,6 +175,8 @@ class Compilation(Struct, frozen=True):
     considered: Sequence[Candidate] = ()
     claimed: Mapping[UUID, str] = field(default_factory=dict)
     """What memories say that differ from something: the explanation names them by their ids (`audit.fill`)."""
+    attainable: float | None = None
+    """As `pack.Efficiency` has it; so is `eta`."""
 
 
 class SearchRequest(Struct, frozen=True):

@@ -40,7 +40,7 @@ from app.index.indexes import CurrentIndex, Indexes, IndexScope
 from app.index.user_index import NEVER, FurtherItems, SharedPart
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder
-from app.store.item_columns import EPOCH, MEMORY_KIND, Places, ids_of
+from app.store.item_columns import EPOCH, MEMORY_KIND, Places, Scan, ids_of
 from app.store.kinds import SUMMARIES
 from app.store.records import ROLE_NAMES, Vector
 from app.store.turns import RetrievedRow, TurnStore
@@ -226,6 +226,9 @@ class Retrieved(NamedTuple):
     statuses: Mapping[UUID, str]
     asked: bool | None = None
     worths: Mapping[UUID, float] = MappingProxyType({})
+    in_prompt: Sequence[tuple[UUID, float]] = ()
+    """Memories of this session alone that the request uses, each with its likelihood. They are no candidates, for their message
+    stands in the prompt."""
     beyond: Sequence[tuple[float, int]] = ()
     """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
@@ -279,13 +282,16 @@ class Retriever:
             shared_fresh={each.space_id: each.fresh for each in scope.shared if each.fresh is not None},
         )
         here = asked.turns is not None
+        in_prompt: Sequence[tuple[UUID, float]] = ()
+        if scan.in_prompt is not None and wanted.price is not None and profile.priced:
+            in_prompt = find_used_in_prompt(scan.in_prompt, query, asked, wanted.price, profile)
         ranking = rank(scan, query, where, span=asked.span, recap=asked.recap, here=here, tied=tied)
         scores = ranked_by(ranking, profile) if profile.ranked else None
         judgement = None
         if wanted.price is not None and profile.priced and scores is not None:
             judgement = judge(ranking, asked, scores, bears=wanted.bears)
         if judgement is not None and not judgement.passes:
-            return Retrieved([], {}, False)
+            return Retrieved([], {}, False, in_prompt=in_prompt)
         cutter = PassageCutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
@@ -312,7 +318,8 @@ class Retriever:
                 break
         if judgement is None:
             return Retrieved(found, statuses)
-        return Retrieved(found, statuses, True, _worths(ranking, judgement), _beyond(ranking, judgement, fetched))
+        worths, beyond = _worths(ranking, judgement), _beyond(ranking, judgement, fetched)
+        return Retrieved(found, statuses, True, worths, in_prompt, beyond)
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
@@ -403,6 +410,28 @@ def _affordable(ranking: Ranking, judgement: Judgement, price: Rate) -> NDArray[
         np.minimum(ranking.tokens, PASSAGE_TOKENS) + LINE, float(sigmoids(judgement.odds.max()))
     )
     return affordable
+
+
+def find_used_in_prompt(
+    scan: Scan, query: str, asked: Asked, price: Rate, profile: Profile
+) -> list[tuple[UUID, float]]:
+    """Return the memories that would be shown for the request if their messages did not stand in its prompt already.
+
+    They are judged by themselves, as if they were all that the user has, so that they change nothing about the candidates. One
+    that has no word of the request does not count: among so few anything stands out.
+
+    Returns:
+        Each memory with its likelihood, 0 to 1.
+    """
+    ranking = rank(scan, query, span=asked.span)
+    scores = ranked_by(ranking, profile)
+    judgement = judge(ranking, asked, scores)
+    if not judgement.passes:
+        return []
+    likely = sigmoids(judgement.odds)
+    worth_it = likely >= price.least(np.minimum(ranking.tokens, PASSAGE_TOKENS) + LINE, float(likely.max()))
+    part = np.flatnonzero(worth_it & (ranking.counts > 0).any(axis=0))
+    return [(UUID(item), p) for item, p in zip(ids_of(ranking.places(part)), likely[part].tolist(), strict=True)]
 
 
 def _worths(ranking: Ranking, judgement: Judgement) -> Mapping[UUID, float]:

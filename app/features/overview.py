@@ -46,7 +46,7 @@ class Spread(Struct, frozen=True):
 class CallFigures(Struct, frozen=True, kw_only=True):
     """What calls came to. `degraded`: calls whose memory was, by reason; `memory_tokens`: what Mneme added to their prompts,
     `memory_prompts`: of how many, `memory_none`: to how many of those nothing;
-    `eta`: the mean efficiency of their compiles (seed 000 §6.4); costs in micro-cents. `sampled`: not all calls were read, and
+    `eta`: the mean η of their compiles (seed 000 §8.4); costs in micro-cents. `sampled`: not all calls were read, and
     what is counted is an estimate."""
 
     calls: int = 0
@@ -202,7 +202,8 @@ class FiguresOut(BaseModel):
     cost_microcents: int = Field(description="10⁻⁸ US dollars.")
     latency: LatencyOut
     eta: float | None = Field(
-        description="Mean η of the compiles: of the best that all candidates could fill the same tokens with (seed 000 §8.4)."
+        description="Mean η (seed 000 §8.4) of the compiles that had candidates: worth of the chosen ÷ worth of all, times "
+        "their tokens ÷ the memory budget."
     )
     sampled: bool = Field(description="Not all calls were read: what is counted is an estimate.")
 

@@ -557,7 +557,7 @@ class Finalizer:
                 forget()  # its user may have been erased meanwhile, and what was kept then is filled again by this call
         compiled = call.prepared.compilation if call.prepared else None
         if compiled is not None:
-            self._metrics.utilisation(compiled.eta)
+            self._metrics.observe_utilisation(compiled.eta, compiled.attainable)
             block = compiled.new_block
             self._metrics.memory(block.token_count if block else 0, degraded=call.status == "degraded")
         if facts.part is not None:

@@ -246,7 +246,32 @@ class UserIndex(Struct, frozen=True):
             sims[where[near]] = sims.copy()
             near, ordered = order.at, Ordered(order.columns(), where[said])
         found = numbers[np.concatenate([near, said])]
-        return Scan(_places(found), sims, table, words, holding, there, mean, K1, B, ordered)
+        result = Scan(_places(found), sims, table, words, holding, there, mean, K1, B, ordered)
+        in_prompt = self._find_in_prompt(lines, now)
+        if not len(in_prompt):
+            return result
+        own_counts = np.zeros((len(in_prompt), WORDS), np.uint8)
+        own_counts[:, : len(words)] = counts[:, in_prompt].T
+        cosines = self._compute_cosines(vector, in_prompt)
+        own_places = _places(numbers[np.concatenate([in_prompt[: len(cosines)], in_prompt])])
+        return result._replace(in_prompt=Scan(own_places, cosines, own_counts, words, holding, there, mean, K1, B))
+
+    def _find_in_prompt(self, lines: _Lines, now: int) -> NDArray[np.intp]:
+        """Return the memories in force that only this session finds and whose message stands in its prompt."""
+        hides = np.concatenate([self._base.hides, self._tail.hides])
+        local = hides & LOCAL != 0
+        if lines.session is None or not local.any():
+            return np.zeros(0, np.intp)
+        in_force = (hides & (ENDED | SUPERSEDED)) == 0
+        in_force &= np.concatenate([self._base.untils, self._tail.untils]) > now
+        there = _of(lines.places, lines.session) & (lines.places["turn"] >= lines.visible_from)
+        return np.flatnonzero(self._live & local & in_force & there & (lines.places["kind"] == MEMORY_KIND))
+
+    def _compute_cosines(self, vector: NDArray[np.float32] | None, items: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the cosine of each item with a vector; none at all where there is no vector."""
+        if vector is None or not self.dimensions:
+            return np.zeros(0, np.float32)
+        return np.concatenate([_cosines(self._base, vector), _cosines(self._tail, vector)])[items]
 
     @property
     def _numbers(self) -> NDArray[np.uint64]:
@@ -680,4 +705,5 @@ def joined(scans: Sequence[Scan]) -> Scan:
         mean=max(1.0, tokens / max(1, counted)),
         k1=first.k1,
         b=first.b,
+        in_prompt=first.in_prompt,  # the user's own index comes first
     )

@@ -51,6 +51,8 @@ class Scan(NamedTuple):
     b: float
     ordered: Ordered | None = None
     """Where the places with a cosine are in the order of `order_of`, each item once, and have all that have words."""
+    in_prompt: Scan | None = None
+    """The memories of this session alone whose message stands in the prompt: no candidates, but the request may use them."""
 
 
 class Ordered(NamedTuple):

@@ -32,8 +32,9 @@ Status = Literal["active", "aging", "superseded", "invalidated", "expired", "for
 STATUSES: tuple[str, ...] = get_args(Status)
 IN_FORCE = ("active", "aging")
 
-_STATED_CONFIDENCE = 0.95
-"""Of what a client says outright: the most that repetition alone can give."""
+MOST_CONFIDENCE = 0.95
+"""The highest confidence of a memory, 0 to 1: the cap of repetition (seed 004), which a client that states something outright
+reaches at once and cannot exceed."""
 
 _LOCAL, _GLOBAL = 0, 1
 _PROVENANCE = {"correction": 2, "preference": 3, "instruction": 5}
@@ -245,7 +246,7 @@ class Memories:
         return [(found, made) for memory, made in results if (found := stored[memory]) is not None]
 
     async def _reinforce(self, rows: UserRows, new: NewMemory, expires: datetime | None, now: datetime) -> UUID:
-        said = (new.content_hash, new.tier, _scope(new), _STATED_CONFIDENCE, expires, now)
+        said = (new.content_hash, new.tier, _scope(new), MOST_CONFIDENCE, expires, now)
         memory: UUID | None = await rows.value("memories.reinforce", *said)
         if memory is None:
             raise Conflict("This memory was changed by somebody else at this very moment; try again.")
@@ -393,7 +394,7 @@ def _row(memory: UUID, new: NewMemory, expires: datetime | None) -> dict[str, An
         "text": new.text,
         "content_hash": new.content_hash.hex(),
         "provenance": _PROVENANCE.get(new.kind, _USER_STATED),
-        "confidence": _STATED_CONFIDENCE,
+        "confidence": MOST_CONFIDENCE,
         "importance": new.importance,
         "token_count": new.token_count,
         "tags": new.tags,

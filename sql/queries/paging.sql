@@ -42,11 +42,18 @@ WHERE o.tenant_id = $1 AND o.user_id = $2 AND o.object_id = ANY ($3::uuid[])
 ORDER BY o.object_id FOR NO KEY UPDATE
 
 -- name: shrink
--- L1 and L2 of objects that have none yet: what is shown is never made anew, it would change the beginning of prompts.
+-- L1 and L2 of objects that have none yet: what is shown is never made anew, it would change the beginning of prompts. A request may
+-- have made them since the job read the object.
 UPDATE agent_data.semantic_objects o SET
-    summary_detailed = l.detailed, tokens_l1 = l.tokens_l1, losses_l1 = l.losses_l1::jsonb, can_answer_l1 = l.can_answer_l1::jsonb,
-    summary_compact = l.compact, tokens_l2 = l.tokens_l2, losses_l2 = l.losses_l2::jsonb, can_answer_l2 = l.can_answer_l2::jsonb,
-    fault_when = l.fault_when::jsonb, shrunk_at = $3,
+    summary_detailed = CASE WHEN o.tokens_l1 IS NULL THEN l.detailed ELSE o.summary_detailed END,
+    losses_l1 = CASE WHEN o.tokens_l1 IS NULL THEN l.losses_l1::jsonb ELSE o.losses_l1 END,
+    can_answer_l1 = CASE WHEN o.tokens_l1 IS NULL THEN l.can_answer_l1::jsonb ELSE o.can_answer_l1 END,
+    summary_compact = CASE WHEN o.tokens_l1 IS NULL THEN l.compact ELSE o.summary_compact END,
+    losses_l2 = CASE WHEN o.tokens_l1 IS NULL THEN l.losses_l2::jsonb ELSE o.losses_l2 END,
+    can_answer_l2 = CASE WHEN o.tokens_l1 IS NULL THEN l.can_answer_l2::jsonb ELSE o.can_answer_l2 END,
+    fault_when = CASE WHEN o.tokens_l1 IS NULL THEN l.fault_when::jsonb ELSE o.fault_when END,
+    tokens_l2 = CASE WHEN o.tokens_l1 IS NULL THEN l.tokens_l2 ELSE o.tokens_l2 END,
+    tokens_l1 = COALESCE(o.tokens_l1, l.tokens_l1), shrunk_at = $3,
     content_tsv = agent_data.object_words(o.source_key, o.content_full)
 FROM unnest($4::uuid[], $5::text[], $6::integer[], $7::text[], $8::text[], $9::text[], $10::integer[], $11::text[], $12::text[],
             $13::text[]) AS l (object_id, detailed, tokens_l1, losses_l1, can_answer_l1, compact, tokens_l2, losses_l2,

@@ -433,11 +433,11 @@ BEGIN
     RETURN cardinality(items);
 END $$;
 
--- Sessions untouched for too long, some at a time (seed 000 §9.2; status 4 is expired); how many. One that is paused waits.
+-- Sessions untouched for too long, paused ones too, some at a time (seed 000 §9.2; status 4 is expired); how many.
 CREATE FUNCTION agent_data.expire_sessions(p_now timestamptz, p_limit integer) RETURNS bigint LANGUAGE sql AS $$
     WITH due AS (
         SELECT s.user_id, s.session_id FROM agent_data.sessions s
-        WHERE s.expires_at < p_now AND s.status NOT IN (2, 4) ORDER BY s.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
+        WHERE s.expires_at < p_now AND s.status <> 4 ORDER BY s.expires_at LIMIT p_limit FOR UPDATE SKIP LOCKED
     ), expired AS (
         UPDATE agent_data.sessions s SET status = 4, updated_at = p_now
         FROM due d WHERE s.user_id = d.user_id AND s.session_id = d.session_id RETURNING 1

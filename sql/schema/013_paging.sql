@@ -121,7 +121,7 @@ CREATE TABLE agent_data.fidelity_transitions (
     trigger       text NOT NULL CHECK (trigger IN ('pressure', 'access', 'fault', 'cooperative', 'goal_change')),
     turn_number   integer NOT NULL,
     pressure_zone text NOT NULL,
-    token_count   integer NOT NULL,                  -- of the whole prompt before the changes of that turn
+    token_count   integer NOT NULL,                  -- of the whole prompt when the change was decided, as is the zone
     created_at    timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (user_id, object_id, call_id)
 ) PARTITION BY HASH (user_id);
@@ -189,8 +189,9 @@ END $$;
 --   p_turns    so many turns back questions count
 --
 -- Objects in the order in which they were made, a value each in every array: of L1 and L2 the text only where it is shown now
--- (seed 002 §2.1), never the content. `numbers`: 13 for each: fidelity, the tokens of L0 to L3 (-1: not made), first and last
--- turn, turn of the last access, accesses, faults, micro-faults, 1 if pinned, what is wanted (1 restore, 2 raise, 3 release).
+-- (seed 002 §2.1), never the content. `numbers`: 14 for each: fidelity, the tokens of L0 to L3 (-1: not made), first and last
+-- turn, turn of the last access, accesses, faults, micro-faults, 1 if pinned, what is wanted (1 restore, 2 raise, 3 release), 1 if
+-- the job has made L1 and L2.
 -- `notes`: one JSON array, of each what L1 and L2 lost and can answer, when to fault, entities and parts.
 CREATE FUNCTION agent_data.read_paging(
     p_tenant uuid, p_user uuid, p_session uuid, p_chains bytea[], p_turns integer,
@@ -221,7 +222,8 @@ BEGIN
                || int4send(COALESCE(o.tokens_l2, -1)) || int4send(o.tokens_l3) || int4send(o.source_turn_start)
                || int4send(o.source_turn_end) || int4send(o.accessed_turn) || int4send(o.access_count)
                || int4send(o.fault_count) || int4send(o.micro_fault_count) || int4send(o.pinned::integer)
-               || int4send(CASE o.wanted WHEN 'restore' THEN 1 WHEN 'raise' THEN 2 WHEN 'release' THEN 3 ELSE 0 END),
+               || int4send(CASE o.wanted WHEN 'restore' THEN 1 WHEN 'raise' THEN 2 WHEN 'release' THEN 3 ELSE 0 END)
+               || int4send((o.shrunk_at IS NOT NULL)::integer),
                ''),
            '[' || string_agg('[' || concat_ws(',', o.losses_l1, o.losses_l2, o.can_answer_l1, o.can_answer_l2, o.fault_when,
                                               o.key_entities, o.parts) || ']', ',') || ']'
@@ -452,6 +454,22 @@ BEGIN
         wanted = CASE WHEN c.heard THEN NULL ELSE o.wanted END
     FROM changes c JOIN held h ON h.object_id = c.object_id
     WHERE o.user_id = p_user AND o.object_id = c.object_id;
+    -- L1 and L2 that the request made, where nobody else has; vectors and words are still the job's.
+    WITH held AS (
+        SELECT o.object_id FROM agent_data.semantic_objects o
+        WHERE o.user_id = p_user AND o.session_id = p_session AND o.shrunk_at IS NULL AND o.tokens_l1 IS NULL AND o.object_id IN (
+            SELECT (x ->> 'id')::uuid FROM jsonb_array_elements(p_record -> 'made') AS x)
+        ORDER BY o.object_id FOR NO KEY UPDATE
+    )
+    UPDATE agent_data.semantic_objects o SET
+        summary_detailed = r.detailed, tokens_l1 = r.tokens_l1, losses_l1 = r.losses_l1, can_answer_l1 = r.can_answer_l1,
+        summary_compact = r.compact, tokens_l2 = r.tokens_l2, losses_l2 = r.losses_l2, can_answer_l2 = r.can_answer_l2,
+        fault_when = r.fault_when
+    FROM jsonb_to_recordset(p_record -> 'made') AS r (
+        id uuid, detailed text, tokens_l1 integer, losses_l1 jsonb, can_answer_l1 jsonb, compact text, tokens_l2 integer,
+        losses_l2 jsonb, can_answer_l2 jsonb, fault_when jsonb)
+    JOIN held h ON h.object_id = r.id
+    WHERE o.user_id = p_user AND o.object_id = r.id;
     IF p_call IS NOT NULL THEN
         INSERT INTO agent_data.fidelity_transitions (
             user_id, tenant_id, session_id, object_id, call_id, from_fidelity, to_fidelity, trigger, turn_number, pressure_zone,
@@ -499,7 +517,7 @@ BEGIN
     ORDER BY h.chain
     ON CONFLICT (user_id, session_id, answer_chain) DO UPDATE SET hidden = EXCLUDED.hidden;
 
-    IF session.zone <> 'normal' AND EXISTS (
+    IF (session.zone <> 'normal' OR jsonb_array_length(p_record -> 'made') > 0) AND EXISTS (
         SELECT FROM agent_data.semantic_objects o
         WHERE o.user_id = p_user AND o.session_id = p_session AND o.shrunk_at IS NULL
     ) THEN

@@ -339,8 +339,8 @@ class HalfYear:
         )
 
     async def efficiencies(self, price: Price = "balanced") -> list[dict[str, float]]:
-        """η of a prompt for each question, asked in a session of its own (seed 000 §8.4); of those that memory answers.
-        `price`: of a token."""
+        """Return the figures of `pack.Efficiency` of a prompt for each question that memory answers, each asked in a session of
+        its own. `price`: of a token."""
         found = []
         for n, topic in enumerate(TOPICS):
             messages = [{"role": "user", "content": topic.question}]

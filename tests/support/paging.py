@@ -98,6 +98,14 @@ class MemoryShelf:
         self.marks |= record.marks
         for each in record.objects:
             self.objects.setdefault(each.id, self._shrunk(each))
+        for levels in record.levels:
+            self._change(
+                levels.object_id,
+                detailed=levels.detailed,
+                compact=levels.compact,
+                fault_when=levels.fault_when,
+                shrunk=True,
+            )
         self.relations += record.relationships
         for change in record.transitions:
             self._change(change.object_id, fidelity=change.after)

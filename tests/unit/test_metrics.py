@@ -42,7 +42,8 @@ def test_everything_is_counted() -> None:
     metrics.cost("a", 150_000_000, priced=True)
     metrics.cost("a", 0, priced=False)
     metrics.graph_recall(0.97)
-    metrics.utilisation(0.95)
+    metrics.observe_utilisation(0.06, 0.95)
+    metrics.observe_utilisation(None, None)
     metrics.queue(queued=3, running=1, dead=2)
     metrics.pool("main", {"idle": 5, "used": 3})
     metrics.attempt("a", "unreachable")
@@ -63,7 +64,11 @@ def test_everything_is_counted() -> None:
         'mneme_tokens_total{kind="prompt"} 101.0',
         'mneme_tokens_total{kind="completion"} 7.0',
         'mneme_tokens_total{kind="injected"} 20.0',
-        'mneme_context_utilisation_bucket{le="0.96"} 1.0',
+        'mneme_context_utilisation_bucket{le="0.1"} 1.0',
+        'mneme_context_utilisation_bucket{le="0.05"} 0.0',
+        "mneme_context_utilisation_count 1.0",
+        'mneme_context_attained_bucket{le="0.96"} 1.0',
+        'mneme_context_attained_bucket{le="0.94"} 0.0',
         'mneme_cost_dollars_total{upstream="a"} 1.5',
         'mneme_unpriced_calls_total{upstream="a"} 1.0',
         'mneme_graph_recall_bucket{le="0.98"} 1.0',

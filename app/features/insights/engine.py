@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, time, timedelta
 from math import isfinite
 from typing import Any, Literal, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import orjson
@@ -29,6 +29,7 @@ from app.store.consolidation import Derivation, NewConsolidated, key_hmac
 from app.store.learning import MemoryRow
 from app.store.pools import COMMAND_GRACE_S, CONNECT_TIMEOUT_S, Pool
 from app.store.queries import Queries
+from app.store.records import JobRecord
 from app.store.tenancy import UserRef, ensure_user
 
 log = logging.getLogger(__name__)
@@ -155,7 +156,10 @@ class InsightStore:
         self._clock = clock
 
     async def put(self, tenant: UUID, user: UserRef, insight: Insight) -> bool:
-        """Say what is asked, at once and from then on; whether it is new. Raises Conflict where the user has too many."""
+        """Store an insight and, in the same transaction, queue the job that asks it; return whether it is new.
+
+        Raises Conflict where the user has too many.
+        """
         now = self._clock.now()
         async with self._pool.transaction(tenant) as connection:
             await ensure_user(connection, self._sql, tenant, user, now)
@@ -168,6 +172,8 @@ class InsightStore:
                 tenant, user.id, insight.name, insight.domain, insight.title, insight.unit, insight.source,
                 insight.period_days, insight.every_hours, now,
             )  # fmt: skip
+            # The schedule would find it only with its next look, up to `LOOK_FOR_DUE` later.
+            await connection.execute(self._sql["queue.enqueue"], [_job_of(tenant, user.id, insight.name)])
         return not there["known"]
 
     async def page(
@@ -188,12 +194,13 @@ class InsightStore:
         async with self._pool.transaction(tenant) as connection:
             return await connection.fetchval(self._sql["insights.drop"], tenant, user, name) is not None
 
-    async def failed(self, tenant: UUID, user: UUID, name: str, due_at: datetime, error: str) -> None:
-        """It said nothing, because of `error`."""
+    async def record_failure(self, tenant: UUID, insight: StoredInsight, due_at: datetime, error: str) -> None:
+        """Note that an insight said nothing, because of `error`, and when it is due again."""
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(
-                self._sql["insights.ran"], tenant, user, name, self._clock.now(), due_at, None, error
-            )
+                self._sql["insights.ran"],
+                tenant, insight.user_id, insight.name, self._clock.now(), due_at, None, error, insight.due_at,
+            )  # fmt: skip
 
 
 # --- the SELECT: by a connection of its own that reads and nothing else --------------------------------------------------
@@ -375,6 +382,12 @@ class InsightJob(Struct, frozen=True):
     id: str
 
 
+def _job_of(tenant: UUID, user: UUID, name: str) -> JobRecord:
+    """Return the job that asks an insight, under the key by which `agent_data.enqueue_insights` knows it."""
+    payload = {"tenant": tenant, "user": user, "name": name, "id": uuid4()}
+    return JobRecord(ENTRYPOINT, orjson.dumps(payload), f"{ENTRYPOINT}:{user}:{name}", 0.0)
+
+
 class Engine:
     def __init__(self, store: InsightStore, caller: DomainAsker, process: Process) -> None:
         self._store = store
@@ -382,17 +395,28 @@ class Engine:
         self._process = process
 
     async def handle(self, payload: bytes) -> None:
-        """Raises `BadBody`, `StoreUnavailable`; what the domain refuses is noted, and asked again in its time."""
-        job, now = parsed(payload, InsightJob), self._process.clock.now()
+        """Ask an insight and write what it says, and again while it was changed meanwhile.
+
+        What the domain refuses is noted and asked again in its time. Raises `BadBody` and `StoreUnavailable`.
+        """
+        job = parsed(payload, InsightJob)
         stored = await self._store.one(job.tenant, job.user, job.name)
-        if stored is None:
-            return
+        while stored is not None:
+            await self._ask(job, stored)
+            asked_for = stored.due_at
+            stored = await self._store.one(job.tenant, job.user, job.name)
+            # While this job runs, a change of the insight cannot queue another: the queue holds one job under a key.
+            if stored is not None and (stored.due_at == asked_for or stored.due_at > self._process.clock.now()):
+                return
+
+    async def _ask(self, job: InsightJob, stored: StoredInsight) -> None:
+        now = self._process.clock.now()
         due_at = now + timedelta(hours=stored.every_hours)
         bounds = bounds_of(stored.period_days, now)
         try:
             figures = await self._caller.ask(job.tenant, stored.domain, stored.source, bounds)
         except (BadRequest, DomainAway) as error:
-            await self._store.failed(job.tenant, job.user, job.name, due_at, error.message)
+            await self._store.record_failure(job.tenant, stored, due_at, error.message)
             log.warning("an insight says nothing", extra={"insight": job.name, "domain": stored.domain})
             return
         await self._write(job, stored, said(stored, figures, bounds), bounds, now, due_at)
@@ -415,7 +439,12 @@ class Engine:
         key = bytes.fromhex(secret)
         store = Derivation(self._process.pool, sql)
         async with store.effect(
-            job.tenant, job.user, f"{ENTRYPOINT}:{job.id}", alone=job.user, epoch=owner["epoch"], now=now
+            job.tenant,
+            job.user,
+            f"{ENTRYPOINT}:{job.id}:{stored.due_at.isoformat()}",
+            alone=job.user,
+            epoch=owner["epoch"],
+            now=now,
         ) as drawing:
             if drawing is None:
                 return
@@ -431,8 +460,9 @@ class Engine:
                     new = NewConsolidated(new.row, new.key, (), (), previous=(before,))
                 made = await drawing.add([new], key, self._process.space)
             await drawing.connection.execute(
-                sql["insights.ran"], job.tenant, job.user, job.name, now, due_at, made[0] if made else None, None
-            )
+                sql["insights.ran"],
+                job.tenant, job.user, job.name, now, due_at, made[0] if made else None, None, stored.due_at,
+            )  # fmt: skip
         log.info("an insight was asked", extra={"insight": job.name, "domain": stored.domain, "new": len(made)})
 
     async def _drawn(self, stored: StoredInsight, told: _InsightText, bounds: Bounds, now: datetime) -> NewConsolidated:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
@@ -80,10 +81,6 @@ AGE_HALF_TURNS = 10
 """Turns after which the recency in an object's worth is one half."""
 USE_WEIGHT = 0.25
 """What ln(1 + uses) adds to an object's worth; its recency and its relevance add up to 1 each."""
-LADDER: Mapping[Zone, Fidelity] = MappingProxyType(
-    {Zone.WARNING: Fidelity.COMPACT, Zone.CRITICAL: Fidelity.STUB, Zone.EMERGENCY: Fidelity.STUB}
-)
-"""How far down a batch takes objects in each zone (seed 002 §3.2 has L1, then L2, in WARNING)."""
 EVICT_TARGET = 0.60
 """Where a batch in CRITICAL or above, whose stubs did not reach `TARGET`, stops to evict them, tokens ÷ budget: 150 stubs are a
 third of a window of 32,000 tokens."""
@@ -110,12 +107,22 @@ class Moment(Struct, frozen=True):
 
 class Decision(Struct, frozen=True):
     """`transitions`: at most one for each object; `pinned`: objects that a fault pins from now on; `tokens`: of the prompt with
-    them; `zone`: to be given to the next decision."""
+    them; `zone`: to be given to the next decision; `lacking`: objects that a batch wanted to show at L1 or L2, which nobody has
+    made yet, in the order in which it wanted them."""
 
     transitions: tuple[Transition, ...]
     pinned: frozenset[UUID]
     tokens: int
     zone: Zone
+    lacking: tuple[UUID, ...] = ()
+
+
+class _Cause(NamedTuple):
+    """The reason of a change, and how full the prompt is when that is decided (seed 002 §1.5)."""
+
+    trigger: Trigger
+    zone: Zone
+    tokens: int
 
 
 def decide(
@@ -191,9 +198,11 @@ class _Work:
         self.moment = moment
         self.size = size
         self.levels = {key: each.fidelity for key, each in objects.items()}
-        self.why: dict[UUID, Trigger] = {}
-        self.before = self.tokens = moment.other_tokens + sum(size(each, each.fidelity) for each in objects.values())
-        self.zone = zone(self.tokens, moment.budget, moment.zone)
+        self.causes: dict[UUID, _Cause] = {}
+        self.lacking: dict[UUID, None] = {}
+        self.tokens = moment.other_tokens + sum(size(each, each.fidelity) for each in objects.values())
+        self.zone, self.pressure = moment.zone, (moment.zone, self.tokens)
+        self._read_pressure()
         self.superseded = {each.target for each in relationships if each.relation == RelationType.SUPERSEDES}
 
     def restore(self) -> None:
@@ -221,6 +230,7 @@ class _Work:
 
     def release(self) -> None:
         """Downgrades that the model itself asked for."""
+        self._read_pressure()
         for key in self._among(self.moment.released):
             if self.levels[key] < Fidelity.STUB:
                 self._move(key, Fidelity.STUB, Trigger.COOPERATIVE)
@@ -228,32 +238,48 @@ class _Work:
     def relieve(self) -> None:
         """A batch, where the zone asks for one and it is worth it."""
         budget = self.moment.budget
-        self.zone = zone(self.tokens, budget, self.moment.zone)
+        self._read_pressure()
         emergency = self.zone == Zone.EMERGENCY
         started = self.tokens
-        kept = (dict(self.levels), dict(self.why), self.tokens)
+        kept = (dict(self.levels), dict(self.causes), self.tokens)
         for key in self._order(self.superseded):
             if not self._asked_back(key):
                 self._lower(key, Fidelity.STUB)
+        # Step by step (seed 002 §3.2): the pressure that is left after a step decides on the next.
         if at_least(self.zone, Zone.WARNING):
-            self._degrade(self._candidates(), LADDER[self.zone], TARGET * budget)
-        if at_least(self.zone, Zone.CRITICAL):
+            self._degrade(self._candidates(), Fidelity.COMPACT, TARGET * budget)
+        if self._is_still_critical():
+            self._degrade(self._candidates(), Fidelity.STUB, TARGET * budget)
+        if self._is_still_critical():
             self._degrade(self._candidates(), Fidelity.EVICTED, EVICT_TARGET * budget)
         if emergency:
             self._last_resort()
         if started - self.tokens < MIN_BATCH * budget and not emergency:
-            self.levels, self.why, self.tokens = kept
+            self.levels, self.causes, self.tokens = kept
         self.zone = zone(self.tokens, budget, self.zone)
 
     def decision(self) -> Decision:
         moment = self.moment
-        found = [
-            Transition(key, each.fidelity, self.levels[key], self.why[key], moment.turn, self.zone, self.before)
-            for key, each in self.objects.items()
-            if self.levels[key] != each.fidelity
-        ]
+        transitions = []
+        for key, made in self.objects.items():
+            if self.levels[key] != made.fidelity:
+                cause = self.causes[key]
+                transitions.append(
+                    Transition(
+                        key, made.fidelity, self.levels[key], cause.trigger, moment.turn, cause.zone, cause.tokens
+                    )
+                )
         pinned = frozenset(each for each in self._among(moment.restored) if not self.objects[each].pinned)
-        return Decision(tuple(found), pinned, self.tokens, self.zone)
+        return Decision(tuple(transitions), pinned, self.tokens, self.zone, tuple(self.lacking))
+
+    def _read_pressure(self) -> None:
+        """Note how full the prompt is by now: what is changed from here on is changed for it."""
+        self.zone = zone(self.tokens, self.moment.budget, self.moment.zone)
+        self.pressure = (self.zone, self.tokens)
+
+    def _is_still_critical(self) -> bool:
+        """Return whether the prompt is critically full with what has changed by now."""
+        return at_least(zone(self.tokens, self.moment.budget, self.zone), Zone.CRITICAL)
 
     def _among(self, keys: frozenset[UUID]) -> list[UUID]:
         """Those of the keys that are objects of this prompt, in their order; mostly there are no keys at all."""
@@ -319,6 +345,8 @@ class _Work:
         """To this level, if it is lower, was made, and costs less."""
         made = self.objects[key]
         now = self.levels[key]
+        if level > now and not made.has(level) and not made.shrunk and made.detailed is None:
+            self.lacking[key] = None
         if level > now and made.has(level) and self.size(made, level) < self.size(made, now):
             self._move(key, level, Trigger.PRESSURE)
 
@@ -337,4 +365,4 @@ class _Work:
         if level != self.levels[key]:
             self.tokens += self.size(made, level) - self.size(made, self.levels[key])
             self.levels[key] = level
-            self.why[key] = trigger
+            self.causes[key] = _Cause(trigger, *self.pressure)

@@ -24,11 +24,12 @@ from app.context.transcript import LONG_TEXT, text_of
 from app.errors import StoreUnavailable
 from app.features.paging.body import HiddenLegs, keys_of
 from app.features.paging.faults import FaultAnswers
-from app.features.paging.fidelity import applied
+from app.features.paging.fidelity import TARGET, applied
 from app.features.paging.prompt import (
     LEFT_OUT,
     FixedTokens,
     PagedRequest,
+    Plan,
     ReceivedRequest,
     Renderings,
     TranscriptObjects,
@@ -45,11 +46,13 @@ from app.features.paging.prompt import (
 from app.features.paging.segment import Segmentation, segment
 from app.features.paging.state import Paging
 from app.features.paging.store import PagingStore
+from app.features.paging.summaries import by_structure
 from app.features.paging.tool_loop import Legs
 from app.features.paging.tools import PAGED, Names, ToolInsertion, offer
 from app.features.paging.values import (
     NOTHING_PAGED,
     Fidelity,
+    Levels,
     Paged,
     PagingRecord,
     SemanticObject,
@@ -77,6 +80,9 @@ log = logging.getLogger("mneme.paging")
 
 ROUNDS = 3
 """Decisions on one prompt: a later one knows what the one before really cost, where that was over the budget."""
+SHRINKING_SHARE = 0.3
+"""Part of the deadline in which a request makes L1 and L2 by itself: some 60,000 tokens of objects with the default of 1,000 ms
+(5 µs a token). What it does not reach stays whole, or goes to its line where the prompt is still critically full."""
 ANSWERING_SHARE = 0.5
 """Of the deadline, for which calls that wait in the ledger are answered; those that are not wait for the next request."""
 
@@ -137,6 +143,7 @@ class Pager:
         self._nonce_key = nonce_key
         self._cap = memory_cap
         self._deadline_s = deadline_s
+        self._shrinking_share = SHRINKING_SHARE
         self._renderings = Renderings()
         self._stored = tokenizers.for_model(STORED_COUNTS)
 
@@ -305,10 +312,13 @@ class Pager:
             self._memory(run),
         )
         nonce = session_nonce(self._nonce_key(), run.place.session_id)
-        made = await self._beside(
-            run,
-            lambda: plan(self._measured(page, nonce, counter), run.state, taken, paging.faults, run.budget, beside),
-        )
+        measured = await self._beside(run, lambda: self._measured(page, nonce, counter))
+        made = await self._beside(run, lambda: plan(measured, run.state, taken, paging.faults, run.budget, beside))
+        levels: Mapping[UUID, Levels] = {}
+        if made.decision.lacking:
+            levels = await self._make_levels(run, page, made)
+            measured = replace(measured, objects=[with_levels(candidate, levels) for candidate in measured.objects])
+            made = await self._beside(run, lambda: plan(measured, run.state, taken, paging.faults, run.budget, beside))
         for again in reversed(range(ROUNDS)):
             shown = applied(made.page.objects, made.decision, made.moment)
             shown = await with_texts(self._store, run.tenant, run.place.user_id, shown)
@@ -316,6 +326,37 @@ class Pager:
             if not again or not made.dearer(sum(drawn.costs) + sum(beside)):
                 break
         fill(paging, made, taken, shown, drawn, offered, beside, run.window)
+        paging.record = replace(paging.record, levels=tuple(levels.values()))
+
+    async def _make_levels(self, run: _Run, page: ReceivedRequest, made: Plan) -> dict[UUID, Levels]:
+        """Make L1 and L2 by structure for the objects that a batch lacks them of (seed 002 §3.2 a).
+
+        The object that the batch wants first comes first; it ends when there is room enough or the time for it is over.
+        """
+        lacking = made.decision.lacking
+        objects = {candidate.id: candidate for candidate in page.objects}
+        unread = {key: Fidelity.FULL for key in lacking if not objects[key].content}
+        contents = await self._store.texts(run.tenant, run.place.user_id, unread) if unread else {}
+        ends = time.monotonic() + self._shrinking_share * self._deadline_s
+        sizes = [made.page.size(candidate, candidate.fidelity) for candidate in made.page.objects]
+        whole_tokens = made.moment.other_tokens + sum(sizes)
+        needed = whole_tokens - TARGET * run.budget
+
+        def make() -> dict[UUID, Levels]:
+            levels: dict[UUID, Levels] = {}
+            freed = 0.0
+            for key in lacking:
+                if freed >= needed or time.monotonic() >= ends:
+                    break
+                content = objects[key].content or contents.get(key, "")
+                if content:
+                    whole = replace(objects[key], content=content)
+                    levels[key] = by_structure(whole, self._stored.count)
+                    shorter = levels[key].detailed
+                    freed += (whole.tokens_l0 - shorter.tokens) * page.scale if shorter is not None else 0.0
+            return levels
+
+        return await self._beside(run, make)
 
     async def _drawn(
         self, run: _Run, page: ReceivedRequest, shown: Sequence[SemanticObject], nonce: str
@@ -378,6 +419,14 @@ async def with_texts(
         return objects
     texts = await store.texts(tenant, user, wanted)
     return [_with_text(each, texts) if each.id in wanted else each for each in objects]
+
+
+def with_levels(made: SemanticObject, levels: Mapping[UUID, Levels]) -> SemanticObject:
+    """Return an object with the L1 and L2 that were made of it; itself where there are none."""
+    new = levels.get(made.id)
+    if new is None:
+        return made
+    return replace(made, detailed=new.detailed, compact=new.compact, fault_when=new.fault_when, shrunk=True)
 
 
 def unpaged(chat: ChatRequest, place: Place) -> str | None:

@@ -168,7 +168,7 @@ class FaultPage(BaseModel):
 
 
 class TransitionOut(BaseModel):
-    """A change of fidelity. `token_count`: of the whole prompt before the changes of that turn."""
+    """A change of fidelity. `zone`, `token_count`: of the whole prompt when the change was decided."""
 
     event: Literal["transition"] = "transition"
     object_id: UUID

@@ -78,6 +78,7 @@ def allowed(record: PagingRecord, hidden: HiddenLegs, chat: ChatRequest, redacto
         transitions=tuple(each for each in record.transitions if each.object_id not in gone),
         pinned=record.pinned - gone,
         uses=record.uses - gone,
+        levels=tuple(made for made in record.levels if made.object_id not in gone),
         faults=tuple(replace(each, question=None, answer=None) for each in record.faults),
         hidden={},
     )

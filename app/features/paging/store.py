@@ -43,7 +43,7 @@ from app.store.pools import Pool, halfvec, plain, storable
 from app.store.queries import Queries
 from app.store.records import Vector
 
-NUMBERS = 13
+NUMBERS = 14
 """Whole numbers that `agent_data.read_paging` gives of each object."""
 _BETWEEN_TAGS = "\x1f"
 _WANTED = {1: "restore", 2: "raise", 3: "release"}
@@ -191,6 +191,7 @@ def _record(record: PagingRecord) -> dict[str, Any]:
         "levels": levels,
         **names,
         "touched": sorted({*levels, *asked, *(name for each in names.values() for name in each)}),
+        "made": [_describe_levels(levels) for levels in record.levels],
         "transitions": record.transitions,
         "faults": [
             asdict(each)
@@ -202,6 +203,27 @@ def _record(record: PagingRecord) -> dict[str, Any]:
             for each in record.faults
         ],
     }
+
+
+def _describe_levels(levels: Levels) -> dict[str, Any]:
+    """Return L1 and L2 of an object as `agent_data.record_paging` takes them."""
+    detailed, compact = levels.detailed, levels.compact
+    return {
+        "id": levels.object_id,
+        "detailed": _shown(detailed.text) if detailed else None,
+        "tokens_l1": detailed.tokens if detailed else None,
+        "losses_l1": _convert_all(detailed.losses if detailed else ()),
+        "can_answer_l1": _convert_all(detailed.can_answer if detailed else ()),
+        "compact": _shown(compact.text) if compact else None,
+        "tokens_l2": compact.tokens if compact else None,
+        "losses_l2": _convert_all(compact.losses if compact else ()),
+        "can_answer_l2": _convert_all(compact.can_answer if compact else ()),
+        "fault_when": _convert_all(levels.fault_when),
+    }
+
+
+def _convert_all(texts: Sequence[str]) -> list[str]:
+    return [_shown(text) for text in texts]
 
 
 def _admission(made: ObjectAdmission) -> dict[str, Any]:
@@ -254,7 +276,7 @@ def _columns(levels: Sequence[Levels]) -> tuple[list[Any], ...]:
 
 
 def _list(texts: Sequence[str]) -> str:
-    return orjson.dumps([_shown(each) for each in texts]).decode()
+    return orjson.dumps(_convert_all(texts)).decode()
 
 
 # --- what comes out ------------------------------------------------------------------------------------------------------
@@ -298,7 +320,7 @@ def _objects(row: Any) -> tuple[list[SemanticObject], dict[UUID, str]]:
     for key, type_, kind, tool, source, hashed, stub, detailed, compact, tags, reason, number, note in zip(
         ids, *columns, *more, numbers, notes, strict=True
     ):
-        level, l0, l1, l2, l3, first, last, accessed, accesses, faults, micro_faults, pinned, wish = number
+        level, l0, l1, l2, l3, first, last, accessed, accesses, faults, micro_faults, pinned, wish, shrunk = number
         lost1, lost2, tells1, tells2, when, names, parts = note
         if wish:
             wanted[key] = _WANTED[wish]
@@ -329,6 +351,7 @@ def _objects(row: Any) -> tuple[list[SemanticObject], dict[UUID, str]]:
                 access_count=accesses,
                 fault_count=faults,
                 micro_fault_count=micro_faults,
+                shrunk=bool(shrunk),
             )
         )
     return made, wanted
@@ -449,7 +472,7 @@ class StoredFault(NamedTuple):
 
 
 class StoredTransition(NamedTuple):
-    """A row of `fidelity_transitions`. `token_count`: of the whole prompt before the changes of that turn."""
+    """A row of `fidelity_transitions`. `zone`, `token_count`: of the whole prompt when the change was decided."""
 
     object_id: UUID
     call_id: UUID

@@ -233,14 +233,21 @@ class RecordedMessages:
 
 
 class RecordedRetriever(Retriever):
-    def __init__(self, found: Sequence[Candidate], asked: bool | None = None, ended: Sequence[EndedFact] = ()) -> None:
+    def __init__(
+        self,
+        found: Sequence[Candidate],
+        asked: bool | None = None,
+        ended: Sequence[EndedFact] = (),
+        beyond: Sequence[tuple[float, int]] = (),
+    ) -> None:
         self._found = [each._replace(ended=tuple(e for e in ended if e.item == each.id)) for each in found]
         self._asked = asked
+        self._beyond = beyond
 
     async def candidates(
         self, asked: Asked, scope: Scope, wanted: Wanted, profile: Profile, limits: object = None
     ) -> Retrieved:
-        return Retrieved(list(self._found), {}, self._asked)
+        return Retrieved(list(self._found), {}, self._asked, beyond=self._beyond)
 
 
 class RecordedModel(ModelRegistry):
@@ -667,6 +674,7 @@ class Recompiler(Struct):
                 candidates_of(captured.kept, captured.audit, captured.items),
                 captured.kept.asked if captured.kept.price is not None else None,
                 ended_of(captured.kept, captured.items),
+                [captured.kept.beyond] if captured.kept.beyond is not None else [],
             ),
             RecordedModel(budget["window"], budget["reserve"]),
             self.tokenizers,

@@ -77,7 +77,7 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any], fates: Mapping[
         "items": items,
         "changes": {name: counts[name] for name in get_args(Change)},
         "considered": {"was": _considered(before), "now": _considered(after)},
-        "eta": {"was": before["eta"]["attainable"], "now": after["eta"]["attainable"]},
+        "eta": {"was": before["eta"]["eta"], "now": after["eta"]["eta"]},
         "budget": {"was": dict(before["budget"]), "now": dict(after["budget"])},
         "history": {"was": dict(before["history"]), "now": dict(after["history"])},
     } | {name: {"was": before[name], "now": after[name]} for name in figures}

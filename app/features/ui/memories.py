@@ -456,7 +456,7 @@ def share(text: str) -> float:
     except ValueError:
         found = math.nan
     if not math.isfinite(found):  # in JSON these would be null
-        raise Refused(400, "Importance and confidence are numbers from 0 to 1.")
+        raise Refused(400, "Importance and confidence are numbers from 0 to 1; confidence is at most 0.95.")
     return found
 
 

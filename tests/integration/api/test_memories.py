@@ -49,6 +49,78 @@ async def test_a_share_too_small_for_its_column_is_none(client: httpx.AsyncClien
     assert (answer.status_code, answer.json()["confidence"]) == (200, 0)
 
 
+TOO_SURE: list[Any] = [
+    1.0,
+    1,
+    0.9500001,
+    0.951,
+    95,
+    1e300,
+    -0.01,
+    -1,
+    "1.0",
+    "0.96",
+    "sure",
+    "NaN",
+    "Infinity",
+    "",
+    True,
+    [],
+    {},
+]
+
+
+async def test_a_confidence_that_nobody_can_have_is_refused(client: httpx.AsyncClient) -> None:
+    """The page says that nothing is believed beyond 0.95; the answer names the field and the limit."""
+    made = await add(client, "Ana lives in Lisbon")
+    path = f"/api/v1/memories/{made['id']}"
+    for confidence in TOO_SURE:
+        ways = {
+            "patch": await client.patch(path, json={"confidence": confidence, "importance": 0.1}),
+            "batch": await client.post(
+                "/api/v1/memories/batch",
+                json={
+                    "create": [{"user": "ana", "text": "Ana has a cat"}],
+                    "update": [{"id": made["id"], "confidence": confidence}],
+                },
+            ),
+        }
+        for way, answer in ways.items():
+            assert answer.status_code == 400, (way, confidence, answer.text)
+            error = error_of(answer)
+            assert error["type"] == "invalid_request_error"
+            assert error["param"].endswith("confidence"), (way, confidence, error)
+            assert "0 to 0.95" in error["message"], (way, confidence, error)
+    for body in (b'{"confidence": NaN}', b'{"confidence": Infinity}', b'{"confidence": 1e999}'):
+        answer = await client.patch(path, content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 400, body
+    memories = (await client.get("/api/v1/memories", params={"user": "ana"})).json()["memories"]
+    assert [(memory["text"], memory["confidence"], memory["importance"]) for memory in memories] == [
+        (made["text"], made["confidence"], made["importance"])
+    ], "nothing is half stored"
+
+
+async def test_a_confidence_up_to_the_limit_is_taken(client: httpx.AsyncClient) -> None:
+    made = await add(client, "Ana lives in Lisbon")
+    for confidence in (0.95, 0, 0.0, 0.5, 0.949999, "0.25"):
+        answer = await client.patch(f"/api/v1/memories/{made['id']}", json={"confidence": confidence})
+        assert answer.status_code == 200, (confidence, answer.text)
+        assert answer.json()["confidence"] == pytest.approx(float(confidence))
+    unchanged = await client.patch(f"/api/v1/memories/{made['id']}", json={"confidence": None, "importance": 1})
+    assert (unchanged.status_code, unchanged.json()["confidence"]) == (200, pytest.approx(0.25))
+
+
+async def test_a_new_memory_takes_no_confidence(client: httpx.AsyncClient) -> None:
+    """A client states things outright, so it cannot say how far they are believed; the answer names the field."""
+    for confidence in (1.0, 0.5, "1"):
+        memory = {"user": "ana", "text": "Ana has a cat", "confidence": confidence}
+        for path, body in (("memories", memory), ("memories", [memory]), ("memories/batch", {"create": [memory]})):
+            answer = await client.post(f"/api/v1/{path}", json=body)
+            assert answer.status_code == 400, (path, answer.text)
+            assert error_of(answer)["param"].endswith("confidence")
+    assert (await client.get("/api/v1/memories", params={"user": "ana"})).json()["memories"] == []
+
+
 async def test_the_same_words_are_one_memory(client: httpx.AsyncClient) -> None:
     first = await add(client, "Likes tea", tier=1)
     again = await client.post("/api/v1/memories", json={"user": "ana", "text": "  likes   TEA. "})

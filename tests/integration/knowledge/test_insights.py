@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import httpx
 import orjson
 import pytest
 
+from app.errors import DomainAway
 from app.features import Process
 from app.features.insights import Insights
-from app.features.insights.engine import ENTRYPOINT, insight_ticks
+from app.features.insights.engine import ENTRYPOINT, Bounds, DomainAsker, Figures, insight_ticks
 from app.providers.embeddings import NoEmbedder
 from app.settings import Settings
 from app.store.pools import Pool
@@ -55,14 +56,17 @@ class Stage:
             )  # fmt: skip
 
     async def run(self, admin: Admin) -> int:
-        """What is due is put into the queue, and done; how many."""
+        """Put what is due into the queue, as the schedule does, and do all that waits there; return how many jobs that were."""
         (tick,) = insight_ticks(SQL)
-        due = await tick.work(admin, self.api.clock.now())
+        await tick.work(admin, self.api.clock.now())
+        return await self.work(admin)
+
+    async def work(self, admin: Admin) -> int:
+        """Do the jobs that wait in the queue; return how many they were."""
         rows = await admin.fetch("DELETE FROM agent_data.pgqueuer WHERE entrypoint = $1 RETURNING payload", ENTRYPOINT)
-        assert len(rows) == due
         for row in rows:
             await self._do(bytes(row["payload"]))
-        return due
+        return len(rows)
 
 
 @pytest.fixture
@@ -134,6 +138,71 @@ async def test_what_the_tables_say_is_remembered_and_replaced(
     stage.api.clock.move(timedelta(days=1))
     assert await stage.run(admin) == 1
     assert await remembered(client) == [], "what was forgotten is not said again"
+
+
+async def test_an_insight_is_asked_at_once_when_it_is_put(
+    stage: Stage, client: httpx.AsyncClient, admin: Admin
+) -> None:
+    """The schedule, which looks every 15 minutes, does not run in this test."""
+    await put(client)
+    await put(client, "names", title="Orders by name")
+    assert await stage.work(admin) == 2, "each has its own job"
+    assert len(await remembered(client)) == 2
+    assert await stage.work(admin) == 0
+
+    stage.api.clock.move(timedelta(minutes=1))
+    await put(client, title="Revenue")
+    await put(client, title="Sales")
+    assert await stage.work(admin) == 1, "two changes need one job, which reads the last"
+    texts = [memory["text"] for memory in await remembered(client)]
+    assert len(texts) == 2
+    assert sum(text.startswith("Sales") for text in texts) == 1
+    assert not any(text.startswith("Revenue") for text in texts)
+
+    stage.api.clock.move(timedelta(minutes=1))
+    await put(client, title="Gone")
+    await client.delete(f"{PATH}/orders", params={"user": "ana"})
+    await stage.work(admin)
+    assert not any(memory["text"].startswith("Gone") for memory in await remembered(client))
+
+
+async def test_a_refused_insight_leaves_no_job(stage: Stage, client: httpx.AsyncClient, admin: Admin) -> None:
+    refused = await client.put(f"{PATH}/x", params={"user": "ana"}, json=BODY | {"sql": "SELEC 1"})
+    assert refused.status_code == 400
+    tried = await client.post(f"{PATH}/dry-run", json=BODY)
+    assert tried.status_code == 200
+    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 0
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_an_insight_that_is_changed_while_it_is_asked_is_asked_again(
+    stage: Stage, client: httpx.AsyncClient, admin: Admin, monkeypatch: pytest.MonkeyPatch, broken: bool
+) -> None:
+    """The running job holds the key of the queue, so the change cannot bring a job of its own."""
+    ask = DomainAsker.ask
+    asked: list[str] = []
+
+    async def change_meanwhile(self: DomainAsker, tenant: UUID, domain: str, source: str, bounds: Bounds) -> Figures:
+        asked.append(source)
+        if len(asked) == 1:
+            await admin.execute(
+                "UPDATE agent_data.insights SET title = 'Newer', due_at = $1",
+                stage.api.clock.now() + timedelta(seconds=1),
+            )
+            stage.api.clock.move(timedelta(seconds=2))
+            if broken:
+                raise DomainAway(domain, "unreachable", "gone")
+        return await ask(self, tenant, domain, source, bounds)
+
+    await put(client, title="Older")
+    monkeypatch.setattr(DomainAsker, "ask", change_meanwhile)
+    assert await stage.work(admin) == 1
+    assert len(asked) == 2
+    (memory,) = await remembered(client)
+    assert memory["text"].startswith("Newer")
+    found = (await client.get(f"{PATH}/orders", params={"user": "ana"})).json()
+    assert found["error"] is None
+    assert found["due_at"] > found["ran_at"]
 
 
 async def test_a_domain_that_changed_is_noted_and_asked_again(

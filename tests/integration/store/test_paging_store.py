@@ -288,6 +288,31 @@ async def test_levels_are_made_once(teller: Teller, store: PagingStore) -> None:
 # --- search ---------------------------------------------------------------------------------------------------------------
 
 
+async def test_levels_that_a_request_made_stay_and_the_job_adds_the_rest(
+    teller: Teller, store: PagingStore, admin: Any
+) -> None:
+    read = made(S1, "one")
+    levels = Levels(read.id, Shrunk("Own detail", 40, ("the rest",), ("names",)), Shrunk("Own", 9), ("you need more",))
+    await tell(teller, record(S1, read, turn=1, zone=Zone.NORMAL, levels=(levels,)))
+    (found,) = (await store.read(TENANT, ANA, S1)).objects
+    assert found.detailed is not None
+    assert (found.detailed.tokens, found.detailed.losses, found.fault_when) == (40, ("the rest",), ("you need more",))
+    assert not found.shrunk
+    queued = await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer WHERE entrypoint = 'shrink'")
+    assert queued == 1, "vectors and words are the job's, though the prompt is normal again"
+    (waiting,) = await store.unshrunk(TENANT, ANA, S1, 4)
+    assert (waiting.detailed, waiting.compact) == (levels.detailed, levels.compact)
+
+    later = Levels(read.id, Shrunk("Another detail", 50), None)
+    await tell(teller, record(S1, turn=2, levels=(later,)))
+    await store.store_levels(TENANT, ANA, [later], {}, None)
+    texts = await store.texts(TENANT, ANA, {read.id: Fidelity.DETAILED})
+    assert texts == {read.id: "Own detail"}, "what is shown is never made anew"
+    (found,) = (await store.read(TENANT, ANA, S1)).objects
+    assert found.shrunk
+    assert found.compact is not None
+
+
 async def test_words_and_likeness_find_evicted_objects_too(teller: Teller, store: PagingStore, admin: Any) -> None:
     auth = made(S1, "auth", "def check(token):\n    raise AuthError(TOKEN_EXPIRED)  # HTTP 401")
     money = made(S1, "money", "def convertCurrency(amount, rate):\n    return amount * rate")

@@ -141,7 +141,8 @@ async def test_what_was_found_goes_before_the_question() -> None:
 
 async def test_nothing_found_adds_nothing() -> None:
     compiled = await compiler().compile(request())
-    assert (compiled.edits, compiled.new_block, compiled.tokens, compiled.eta) == ([], None, 0, 1.0)
+    assert (compiled.edits, compiled.new_block, compiled.tokens) == ([], None, 0)
+    assert (compiled.eta, compiled.attainable) == (None, None), "there is nothing to measure"
 
 
 class Vectorless(Found):
@@ -193,7 +194,10 @@ async def test_the_account_says_what_became_of_each() -> None:
     assert audit["budget"]["available"] == compiled.budget
     assert audit["history"]["source"] == "none"
     assert compiled.inputs["query"] == "What is number 5?"
-    assert 0 < compiled.eta <= 1
+    chosen = sum(item["token_count"] for item in expand(audit)["items"] if item["chosen"])
+    assert audit["eta"]["fill"] == pytest.approx(chosen / 80, abs=1e-4)
+    assert compiled.eta == pytest.approx(audit["eta"]["quality"] * audit["eta"]["fill"], abs=1e-3)
+    assert compiled.attainable == pytest.approx(audit["eta"]["attainable"], abs=1e-4)
 
 
 # --- the budget -----------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def test_the_figures_around_the_items() -> None:
         "first_kept": 0,
         "summary": False,
     }
-    assert set(shown["eta"]) == {"eta", "quality", "fill", "attainable"}
+    assert set(shown["eta"]) == {"eta", "quality", "fill", "eta_of_worthy", "attainable"}
     assert shown["omitted"] == 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.context.assemble import BlockMeter
 from app.context.candidates import Candidate
-from app.context.pack import Efficiency, Packed, PlainMeter, Reason, Suffix, diverse, efficiency, history_suffix, pack
+from app.context.pack import UNDEFINED, Packed, PlainMeter, Reason, Suffix, diverse, efficiency, history_suffix, pack
 from app.context.score import Scored
 from tests.support.context_samples import memory, message, scored, source
 from tests.support.tables import each_of
@@ -273,48 +273,79 @@ def test_history_is_never_over_budget(
 # --- η ---------------------------------------------------------------------------------------------------------------
 
 
-def test_efficiency_of_seed_000_section_8_4() -> None:
-    items = [
-        scored(memory(1, token_count=60), 0.9),
-        scored(memory(2, token_count=30), 0.5),
-        scored(memory(3, token_count=40), 0.2),
-    ]
-    found = efficiency(items[:2], items, 100)
-    assert found.quality == pytest.approx((54 + 15) / (54 + 15 + 8))
-    assert found.fill == pytest.approx(0.9)
-    assert found.eta == pytest.approx(found.quality * found.fill)
-    assert found.attainable == pytest.approx((54 + 15) / (54 + 15 + 2) * 0.9)
+@each_of(
+    "budget, chosen, quality, fill",
+    [
+        (100, [1, 2], 69 / 77, 0.9),
+        (1_500, [1, 2], 69 / 77, 0.06),
+        (130, [1, 2, 3], 1.0, 1.0),
+        (100_000, [1, 2, 3], 1.0, 0.0013),
+        (60, [1], 54 / 77, 1.0),
+        (100, [3], 8 / 77, 0.4),
+        (100, [], 0.0, 0.0),
+    ],
+)
+def test_efficiency_of_seed_000_section_8_4(budget: int, chosen: list[int], quality: float, fill: float) -> None:
+    """η = Σ_selected s·w ÷ Σ_all s·w · Σ_selected w ÷ B, with nothing taken off B."""
+    items = {
+        1: scored(memory(1, token_count=60), 0.9),
+        2: scored(memory(2, token_count=30), 0.5),
+        3: scored(memory(3, token_count=40), 0.2),
+    }
+    for worthy in (None, [items[number] for number in chosen]):
+        for spent in (None, 9_999):
+            found = efficiency([items[number] for number in chosen], items.values(), budget, spent, worthy)
+            assert found.quality == pytest.approx(quality)
+            assert found.fill == pytest.approx(fill)
+            assert found.eta == pytest.approx(quality * fill)
 
 
-def test_where_a_token_has_a_price_the_denominator_still_sees_all() -> None:
+def test_candidates_that_were_not_fetched_count_in_the_denominator() -> None:
+    item = scored(memory(1, token_count=60), 0.9)
+    found = efficiency([item], [item], 120, beyond=[(0.1, 60)])
+    assert found.quality == pytest.approx(54 / 60)
+    assert found.fill == pytest.approx(0.5)
+    assert efficiency([], [], 120, beyond=[(0.1, 60)]).eta == 0
+
+
+def test_without_candidates_or_budget_there_is_no_efficiency() -> None:
+    items = [scored(memory(1, token_count=10), 0.5)]
+    assert efficiency([], [], 100) == UNDEFINED
+    assert efficiency([], items, 0) == UNDEFINED
+
+
+def test_what_is_worth_its_tokens_bounds_what_can_be_attained() -> None:
     items = [
         scored(memory(1, token_count=60), 0.9),
         scored(memory(2, token_count=30), 0.5),
         scored(memory(3, token_count=40), 0.95),
     ]
     found = efficiency(items[:2], items, 1500, worthy=items[:2])
-    assert found.quality == pytest.approx((54 + 15) / (54 + 15 + 38))
-    assert found.fill == 1.0, "what was worth showing is shown"
+    assert found.eta_of_worthy == pytest.approx((54 + 15) / (54 + 15 + 38)), "what was worth showing is shown"
     assert found.attainable == pytest.approx((54 + 15) / (38 + 0.9 * 50)), "a better one was left out"
-    assert efficiency([], items, 1500, worthy=[]) == Efficiency(1, 1, 1, 1), "a prompt that needs nothing"
+    nothing_worthy = efficiency([], items, 1500, worthy=[])
+    assert (nothing_worthy.eta, nothing_worthy.eta_of_worthy, nothing_worthy.attainable) == (0, 1, 1)
 
 
-def test_a_budget_that_holds_everything_is_fully_used() -> None:
+def test_a_budget_that_holds_everything_is_used_as_well_as_it_can_be() -> None:
     items = [scored(memory(i, token_count=10), 0.5) for i in range(1, 4)]
-    assert efficiency(items, items, 100_000) == Efficiency(1, 1, 1, 1)
-    assert efficiency(items, items, 100_000, spent=90) == Efficiency(1, 1, 1, 1)
-    assert efficiency(items[:1], items, 25, spent=20).fill == pytest.approx(0.8)
-    assert efficiency([], [], 100) == Efficiency(1, 1, 1, 1)
-    assert efficiency([], items, 0) == Efficiency(1, 1, 1, 1)
-    assert efficiency([], items, 9).eta == 0
+    for spent in (None, 90):
+        found = efficiency(items, items, 100_000, spent)
+        assert found.eta == pytest.approx(0.0003)
+        assert (found.eta_of_worthy, found.attainable) == (1, 1)
+    assert efficiency(items[:1], items, 25, spent=20).attainable == pytest.approx(10 / 25 * 0.8)
 
 
 @given(pools(), st.integers(0, 300))
 def test_efficiency_is_a_share(pool: list[Scored], budget: int) -> None:
     packed = pack(pool, budget, PlainMeter())
     found = efficiency(packed.chosen, packed.eligible, budget)
-    assert all(0 <= each <= 1 + 1e-9 for each in found)
-    assert found.attainable >= found.eta - 1e-9
+    if found == UNDEFINED:
+        assert budget == 0 or not packed.eligible
+        return
+    assert all(figure is not None and 0 <= figure <= 1 + 1e-9 for figure in found)
+    eta, *_, of_worthy, attainable = (figure or 0.0 for figure in found)
+    assert eta <= of_worthy + 1e-9 <= attainable + 2e-9
 
 
 def test_meters_agree_with_the_stored_counts() -> None:

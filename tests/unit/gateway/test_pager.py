@@ -121,6 +121,73 @@ async def test_levels_are_read_only_when_they_are_shown_for_the_first_time() -> 
     assert desk.shelf.read_texts
 
 
+LEVELS = ("INFO", "WARN", "ERROR")
+LOG = "".join(
+    f"2026-11-20 12:{i // 60:02}:{i % 60:02} {LEVELS[i % 3]} worker {i % 7}: step {i} took {i * 37 % 911} ms\n"
+    for i in range(180)
+)
+RESULTS = {
+    "code": [part(i) for i in range(9)],
+    "logs": [LOG.replace("step", f"step{i}") for i in range(9)],
+    "json": [
+        json.dumps([{"id": f"SO-{i}-{n}", "total": n * 7, "customer": f"c{n % 13}"} for n in range(120)])
+        for i in range(9)
+    ],
+    "prose": ["\n\n".join(f"{PROSE} Chapter {i}.{n}." for n in range(60)) for i in range(9)],
+}
+
+
+def results(texts: list[str]) -> list[Message]:
+    return [
+        message
+        for i, text in enumerate(texts)
+        for message in called("fetch_record", {"path": f"records/{i}"}, text, f"c{i}")
+    ]
+
+
+@pytest.mark.parametrize("stored_results", [0, 3])
+@pytest.mark.parametrize("share", [0.78, 0.87, 0.93])
+@pytest.mark.parametrize("kind", RESULTS)
+async def test_a_turn_that_jumps_past_caution_goes_step_by_step(kind: str, share: float, stored_results: int) -> None:
+    """Seed 002 §3.2 makes L1 when pressure asks for it: where no job has come that far, the request does.
+
+    `stored_results`: results that an earlier request had stored, without levels.
+    """
+    messages = [user("Look at the records."), *results(RESULTS[kind])]
+    whole = prompt_tokens(messages, COUNTER)
+    desk = Desk(budget=int(whole / share))
+    desk.shelf.shrinks = False
+    if stored_results:
+        first = await desk.ask(messages[: 1 + 2 * stored_results])
+        assert (first.paging.record.zone, first.paging.record.transitions) == (Zone.NORMAL, ())
+    now = await desk.ask(messages)
+    record = now.paging.record
+    changes = {(change.before, change.after) for change in record.transitions}
+    assert changes
+    assert changes <= {(Fidelity.FULL, Fidelity.DETAILED), (Fidelity.FULL, Fidelity.COMPACT)}, changes
+    expected = Zone.WARNING if share < 0.85 else Zone.CRITICAL
+    assert {change.zone for change in record.transitions} == {expected}
+    (tokens,) = {change.token_count for change in record.transitions}
+    assert tokens == pytest.approx(share * desk.budget, rel=0.05)
+    assert now.tokens <= desk.budget
+    assert {levels.object_id for levels in record.levels} >= {change.object_id for change in record.transitions}
+
+    again = await desk.ask(messages)
+    assert again.body == now.body, "what is shown stays as it is"
+    assert again.paging.record.levels == ()
+
+
+async def test_levels_that_cannot_be_made_in_time_do_not_hold_up_a_request() -> None:
+    messages = [user("Look at the records."), *results(RESULTS["code"])]
+    desk = Desk(budget=int(prompt_tokens(messages, COUNTER) / 0.93), deadline_s=30.0)
+    desk.shelf.shrinks = False
+    desk.pager._shrinking_share = 0.0
+    now = await desk.ask(messages)
+    assert now.paging.record.levels == ()
+    assert {change.after for change in now.paging.record.transitions} <= {Fidelity.STUB, Fidelity.EVICTED}
+    assert now.tokens <= desk.budget
+
+
 async def test_the_tools_stay_once_they_were_offered() -> None:
     desk = Desk(tools=TOOLS)
     assert (await desk.ask(begun(2))).paging.names is None

@@ -8,10 +8,12 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.features.paging.fidelity import MIN_BATCH, TARGET, Decision, Moment, applied, decide, related, worth
 from app.features.paging.values import Fidelity, Relationship, RelationType, SemanticObject, Trigger, Zone, shown_tokens
 from tests.support.properties import examples
+from tests.support.tables import each_of
 from tests.unit.paging.made import sized
 
 BUDGET = 100_000
@@ -37,6 +39,67 @@ def test_the_seeds_example() -> None:
     assert decision.transitions[0].token_count == 78_000
     assert decision.zone == Zone.NORMAL
     assert decision.tokens < 45_000
+
+
+PRESSED: dict[str, tuple[int, Zone, Zone]] = {
+    "warning, from normal": (78_000, Zone.NORMAL, Zone.WARNING),
+    "warning, from caution": (75_000, Zone.CAUTION, Zone.WARNING),
+    "warning, not left yet": (71_000, Zone.WARNING, Zone.WARNING),
+    "critical, past caution": (88_000, Zone.NORMAL, Zone.CRITICAL),
+    "critical, not left yet": (81_000, Zone.CRITICAL, Zone.CRITICAL),
+    "emergency, past all": (97_000, Zone.NORMAL, Zone.EMERGENCY),
+    "emergency, over the budget": (140_000, Zone.WARNING, Zone.EMERGENCY),
+}
+
+
+@each_of("name", PRESSED)
+def test_a_transition_has_the_zone_and_the_tokens_that_caused_it(name: str) -> None:
+    """Seed 002 §1.5: the zone, and the tokens in total, at the time of the transition; not those after it."""
+    tokens, before, caused_by = PRESSED[name]
+    objects = [sized(i, tokens // 10) for i in range(10)]
+    moment = Moment(turn=9, budget=BUDGET, other_tokens=tokens - sum(made.tokens_l0 for made in objects), zone=before)
+    decision = decide(objects, [], moment)
+    assert decision.transitions
+    assert {(change.zone, change.token_count) for change in decision.transitions} == {(caused_by, tokens)}
+    assert decision.zone in (Zone.NORMAL, Zone.CAUTION), "the next decision is told of the prompt as it goes out"
+
+
+def test_what_comes_back_and_what_makes_room_for_it_have_their_own_causes() -> None:
+    stub = sized(0, 30_000, fidelity=Fidelity.STUB)
+    stub_tokens = shown_tokens(stub, Fidelity.STUB)
+    objects = [stub, *(sized(i, 14_000) for i in range(1, 6))]
+    moment = Moment(turn=30, budget=BUDGET, other_tokens=0, restored=frozenset([stub.id]))
+    changes = decide(objects, [], moment).transitions
+    causes = {change.trigger: (change.zone, change.token_count) for change in changes}
+    assert causes == {
+        Trigger.FAULT: (Zone.CAUTION, 70_000 + stub_tokens),
+        Trigger.PRESSURE: (Zone.EMERGENCY, 100_000),
+    }
+    given_back = Moment(turn=1, budget=BUDGET, other_tokens=60_000, released=frozenset([objects[1].id]))
+    (moved,) = decide(objects[1:2], [], given_back).transitions
+    assert (moved.trigger, moved.zone, moved.token_count) == (Trigger.COOPERATIVE, Zone.CAUTION, 74_000)
+
+
+@each_of("tokens", [86_000, 90_000, 94_000, 99_000, 130_000])
+def test_a_prompt_that_is_not_critical_any_more_is_taken_no_further_down(tokens: int) -> None:
+    """Seed 002 §3.2: L0 to L1; pressure is recalculated, and only where it is still so high the next step follows. Half of the
+    budget cannot be shortened here, so that no batch reaches its target."""
+    objects = [sized(i, (tokens - 50_000) // 10) for i in range(10)]
+    decision = decide(objects, [], Moment(turn=9, budget=BUDGET, other_tokens=50_000))
+    assert {change.after for change in decision.transitions} <= {Fidelity.DETAILED, Fidelity.COMPACT}
+    assert decision.tokens < 80_000
+    crowded = decide(objects, [], Moment(turn=9, budget=BUDGET, other_tokens=84_000))
+    assert max(change.after for change in crowded.transitions) >= Fidelity.STUB, "still critical after both steps"
+
+
+@each_of("tokens", [76_000, 88_000, 97_000])
+def test_a_batch_says_which_levels_it_lacks_in_its_order(tokens: int) -> None:
+    objects = [sized(i, (tokens - 10_000) // 8, turn=8 - i, levels=False) for i in range(8)]
+    decision = decide(objects, [], Moment(turn=20, budget=BUDGET, other_tokens=10_000))
+    assert decision.lacking[:8] == tuple(made.id for made in reversed(objects)), "the oldest first"
+    tried = [replace(made, shrunk=True) for made in objects]
+    assert decide(tried, [], Moment(turn=20, budget=BUDGET, other_tokens=10_000)).lacking == ()
+    assert decide(objects, [], Moment(turn=20, budget=10 * BUDGET, other_tokens=10_000)).lacking == ()
 
 
 def test_l1_is_not_enough() -> None:
