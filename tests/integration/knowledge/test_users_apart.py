@@ -210,7 +210,9 @@ async def test_an_operators_entity_stays_matched_by_name_when_its_key_is_written
     assert found.entity == "product:ab_100"
 
 
-async def test_a_session_of_nobody_teaches_no_names(arrive: Any, admin: Admin[Any], resolver: Resolver, entities: EntityStore, clock: FakeClock) -> None:  # fmt: skip
+async def test_a_session_of_nobody_teaches_no_names(
+    arrive: Any, admin: Admin[Any], resolver: Resolver, entities: EntityStore, clock: FakeClock
+) -> None:
     tenant = uuid4()
     await arrive(tenant, "ana")
     nobody = Speaker(Who(tenant, None), resolver, entities, clock)
