@@ -3,7 +3,8 @@
 `python -m loadtests.merging` prints them for the static vectors, `python -m loadtests.merging FOLDER` for the BERT encoder in a
 folder, such as MiniLM. A pair is merged as `app.memory.compare` decides of two statements of one kind that no triples compare:
 their cosine is above τ, or their gist is one, and `may_be_one` allows it. `same` and `more` (one says the same and more) are to
-be merged, the others are two facts. τ was chosen on `tuning.txt`; `heldout.txt` was written before any rule was changed, and read by this script alone.
+be merged, the others are two facts. τ and the rules were chosen by
+`tuning.txt`; `heldout.txt` was written before, by the same hand, and read once they stood.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ class LocalEmbedder(Protocol):
     """An embedder that computes in this process."""
 
     space: str
-    duplicate_threshold: float | None
+
+    @property
+    def duplicate_threshold(self) -> float | None: ...
 
     def embed_now(self, texts: Sequence[str]) -> Vectors: ...
 
