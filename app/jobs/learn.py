@@ -38,7 +38,7 @@ from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.ingest import Ingest
 from app.metrics import Metrics
-from app.providers.embeddings import Embedder
+from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
 from app.store import ids
 from app.store.consolidation import Working, keep_working, more_tools, note_episodes, read_recent, read_working
 from app.store.item_columns import MESSAGE_KIND
@@ -315,9 +315,8 @@ class Learner(Struct):
         """Ingest statements."""
         now = self.clock.now()
         scope = job.session if job.confined else ids.NIL
-        # A space that was measured has its own; the others are alike enough for one, which an operator may set.
         own = self.embedder.duplicate_threshold
-        threshold = own if own is not None else setting.dedup_threshold
+        threshold = setting.dedup_threshold or (own if own is not None else UNMEASURED_THRESHOLD)
         near = await self._near(effect, scope, statements, min(threshold, CONTRARY))
         claims = {pair for each in statements for pair in _claims(each)}
         hashes = [each.content_hash for each in statements]

@@ -16,7 +16,7 @@ import orjson
 from pydantic import BaseModel
 
 from app.errors import HelperError
-from app.languages import language, language_of
+from app.languages import LANGUAGES, language, language_of
 from app.memory.candidate import ends_with, guessed, vouched
 from app.memory.claims import TripleRelation, ends, relation, replaces
 from app.memory.drafts import Draft, IngestItem, known_item, like, logged_side, member_item
@@ -137,8 +137,31 @@ def says_same(draft: Draft, item: IngestItem, cosine: float | None, threshold: f
     if cosine is None and draft.vector is not None and item.draft is not None and item.draft.vector is not None:
         cosine = float(draft.vector @ item.draft.vector)
     near = (cosine is not None and cosine > threshold) or draft.gist == item.gist
-    denied = near and contrast(draft.text, item.text) == "denied"  # `same_claim` knows no other language's negation
-    return near and not denied and not _apart(draft, item) and same_claim(draft.text, item.text)
+    return near and not _apart(draft, item) and may_be_one(draft.text, item.text)
+
+
+def may_be_one(one: str, other: str) -> bool:
+    """Tell whether two texts that are near say the same, in any language: `same_claim` knows the words of English alone."""
+    denied = contrast(one, other) == "denied" or _denies(one) != _denies(other)
+    return not denied and _has_relative(one) == _has_relative(other) and same_claim(one, other)
+
+
+def _denies(text: str) -> bool:
+    """Whether a text of another language than English denies; `same_claim` looks at English ones."""
+    code = language_of(text)
+    if code in ("", "en"):
+        return False
+    return _bare(normalise(text), _words(code))[0] if code == "zh" else _gist(text, code)[0]
+
+
+def _has_relative(text: str) -> bool:
+    """Whether a text speaks of a relative, in a word of any language."""
+    return not _kin_words().isdisjoint(_WORD.findall(text.casefold()))
+
+
+@cache
+def _kin_words() -> frozenset[str]:
+    return frozenset(word.casefold() for code in LANGUAGES for word in language(code).kin)
 
 
 def concerned(

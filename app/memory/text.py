@@ -12,6 +12,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from app.memory.quantities import makes_exact, plain_bounds
+
 _ODD = re.compile(r"[^\w -~]")
 """What may be invisible. No letter or figure of any script is, nor what ASCII prints."""
 _JOINERS = "\u200c\u200d"  # they shape letters and emoji; other format characters are invisible and say nothing
@@ -227,7 +229,12 @@ _KIN_TEXT = """wife husband partner spouse mother mom mum father dad parent son 
 grandmother grandfather aunt uncle cousin niece nephew friend boss boyfriend girlfriend fiance fiancee"""
 KIN = frozenset(_KIN_TEXT.split())
 """English words for those around somebody."""
-_GROUPS = (frozenset(_CALENDAR_TEXT.split()), KIN, frozenset(["on", "off"]))
+_GROUPS = (frozenset(_CALENDAR_TEXT.split()), KIN, frozenset(["on", "off", "high", "low"]))
+_EXCEPTION = frozenset(["but", "except", "apart", "besides"])
+_FORMER = frozenset(["former", "formerly", "until", "once"])
+_USED_TO = re.compile(r"\bused to\b|\bas an? (?:child|kid|boy|girl|student|teenager)\b", re.IGNORECASE)
+_PAST = 3
+"""First letters by which "worked" is a past of "works"."""
 
 
 def _words(text: str) -> list[str]:
@@ -262,23 +269,30 @@ def rank(text: str) -> Rank:
 
 
 def same_claim(one: str, other: str) -> bool:
-    """May two texts whose vectors are near be taken as one?
+    """Tell whether two texts whose vectors are near may be taken as one.
 
     Vectors of words hardly see numbers, a "not", or the order of words; these decide whether two statements agree. False
-    when both name numbers, days, relatives or proper names and neither has all of the other's; when one denies and the
-    other does not; when the words are the same in another order around a word such as "over" or "than"; or when as many words
-    of one stand in the place of as many of the other's ("a small bakery", "a small brewery"), unless they are forms of one
-    word or commonly mean the same.
+    when both name numbers, days, relatives or proper names and neither has all of the other's; when only one speaks of a
+    relative, denies, makes an exception or tells the past; when the words are the same in another order around a word such as
+    "over" or "than"; or when each has words that the other lacks ("a small bakery", "a small brewery"), unless they are forms
+    of one word, commonly mean the same, or give the measure that the other leaves open ("short", "under 800 words").
     """
+    one, other = plain_bounds(one), plain_bounds(other)
     ours, theirs = _words(one), _words(other)
-    if _denies(ours) != _denies(theirs):
+    if (
+        _denies(ours) != _denies(theirs)
+        or _is_past(one, ours) != _is_past(other, theirs)
+        or _tense_differs(ours, theirs)
+    ):
+        return False
+    if any(group.isdisjoint(ours) != group.isdisjoint(theirs) for group in (KIN, _EXCEPTION)):
         return False
     compared = [(_numbers(ours), _numbers(theirs)), (_names(one), _names(other))]
     compared += [(group.intersection(ours), group.intersection(theirs)) for group in _GROUPS]
     if any(a and b and not (a <= b or b <= a) for a, b in compared):
         return False
     swapped = ours != theirs and Counter(ours) == Counter(theirs)
-    return not (swapped and _ORDERING.intersection(ours)) and not _replaced(one, other)
+    return not (swapped and _ORDERING.intersection(ours)) and not _both_differ(one, other)
 
 
 def singular(word: str) -> str:
@@ -286,11 +300,26 @@ def singular(word: str) -> str:
     return word[:-1] if len(word) > 3 and word[-1] == "s" != word[-2] else word
 
 
-def _replaced(one: str, other: str) -> bool:
+def _is_past(text: str, words: list[str]) -> bool:
+    return not _FORMER.isdisjoint(words) or _USED_TO.search(text) is not None
+
+
+def _tense_differs(ours: list[str], theirs: list[str]) -> bool:
+    """Whether two texts begin with the same verb, and one of them with its past."""
+    if not ours or not theirs or ours[0][:_PAST] != theirs[0][:_PAST]:
+        return False
+    return ours[0].endswith("ed") != theirs[0].endswith("ed")
+
+
+def _both_differ(one: str, other: str) -> bool:
+    """Whether each text has words that the other lacks, and neither's are a measure that the other makes exact."""
     ours, theirs = gist(one)[1], gist(other)[1]
-    left, right = {_root(word) for word in ours - theirs}, {_root(word) for word in theirs - ours}
-    left, right = left - right, right - left
-    return 0 < len(left) == len(right)
+    left, right = {_root(word): word for word in ours - theirs}, {_root(word): word for word in theirs - ours}
+    only_ours = {word for root, word in left.items() if root not in right}
+    only_theirs = {word for root, word in right.items() if root not in left}
+    if not only_ours or not only_theirs:
+        return False
+    return not (makes_exact(only_ours, other, _words(other)) or makes_exact(only_theirs, one, _words(one)))
 
 
 def _root(word: str) -> str:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 _OPENAI_URL = "https://api.openai.com/v1"
 
+UNMEASURED_THRESHOLD = 0.92
+"""τ of an embedder that was not measured: seed 000 §5.4, for vectors such as text-embedding-3-small's."""
+
 Vectors = NDArray[np.float32]
 """Shape (n, d), one row a text."""
 
@@ -52,8 +55,8 @@ class Embedder(Protocol):
 
     @property
     def duplicate_threshold(self) -> float | None:
-        """Cosine above which two memories say the same (τ of seed 000 §5.4, which belongs to the space). None: of a space that
-        was not measured; `system_config.dedup_threshold` holds."""
+        """The cosine above which two memories say the same (τ of seed 000 §5.4), as measured for this embedder; None: it was
+        not measured, and `UNMEASURED_THRESHOLD` holds. `system_config.dedup_threshold` above 0 comes before both."""
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """(n, d) float32, rows of length 1; a row of zeros for a text without any word (see `blank`).
@@ -105,12 +108,11 @@ class WordLlamaEmbedder:
     space = "wordllama-256-c1"
     dimensions = 256
     local = True
-    duplicate_threshold = 0.90
-    """Calibrated on pairs of our own (tests/unit/memory/test_duplicates.py; the curve is in docs/explanation/learning.md): of
-    578 pairs that differ in the one word that matters none is merged from 0.87 on, which leaves room of 0.03; of 96 pairs
-    that say the same 39% are. Numbers, a "not", one word in the place of another and the order of words move these vectors
-    hardly or not at all ("under 800 words" and "under 500 words" are at 0.99), so a pair above the threshold must still pass
-    `app.memory.text.same_claim`."""
+    duplicate_threshold = 0.75
+    """The highest step of 0.05 at which the pair of seed 001 §4.3 (cosine 0.777) is merged. With the rules on words
+    (`app.memory.compare.may_be_one`) none of 90 tuning and 90 held-out pairs of two facts is merged at it, and none of 578 that
+    differ in one word; of pairs of one memory 55% and 46% are (`python -m loadtests.merging`, docs/explanation/learning.md).
+    The cosine alone would merge 46 and 44 of the 90: these vectors hardly see numbers, a "not" or the order of words."""
 
     MAX_CHARS = 16_384
     MAX_WORDS = 2048
@@ -274,7 +276,7 @@ class OpenAIEmbedder:
 
     local = False
     duplicate_threshold = None
-    """Which model answers is the operator's: so is the threshold, 0.92 in seed 000 §5.4 for vectors of this kind."""
+    """None is measured: the operator chooses the model, and may set `system_config.dedup_threshold`."""
 
     MAX_INPUT_BYTES = 8191
     """UTF-8 bytes of one text that are sent. A byte-level tokenizer makes at most one token a byte, so this keeps within

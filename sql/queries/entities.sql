@@ -6,14 +6,19 @@ SELECT stage, mention, entity_id, entity_type, canonical_name, own, alias_source
 FROM agent_data.look_up_mentions($1, $2, $3, $4, $5)
 
 -- name: put
--- Things as their rows say now, by the whole tenant; one that is known gets its row's name and properties.
+-- Writes entities as their rows in the business's own database are now; a stored one gets its row's name and properties. The tenant has
+-- them for its aliases alone. The user $2, where there is one, who named one (`own`) knows it by name from then on.
 INSERT INTO agent_data.canonical_entities AS e (
-    user_id, tenant_id, entity_id, entity_type, canonical_name, name_norm, external_ref, properties, last_referenced,
-    created_at, updated_at)
-SELECT '00000000-0000-0000-0000-000000000000', $1, x.entity_id, x.entity_type, x.name, x.norm, x.ref, x.properties, $2, $2, $2
-FROM unnest($3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[], $8::jsonb[])
-     x (entity_id, entity_type, name, norm, ref, properties)
-ORDER BY x.entity_id
+    user_id, tenant_id, entity_id, entity_type, canonical_name, name_norm, external_ref, properties, matches_by_name,
+    last_referenced, created_at, updated_at)
+SELECT o.user_id, $1, x.entity_id, x.entity_type, x.name, x.norm, x.ref, x.properties,
+       o.user_id <> '00000000-0000-0000-0000-000000000000', $3, $3, $3
+FROM unnest($4::boolean[], $5::text[], $6::text[], $7::text[], $8::text[], $9::jsonb[], $10::jsonb[])
+     x (own, entity_id, entity_type, name, norm, ref, properties)
+CROSS JOIN (SELECT '00000000-0000-0000-0000-000000000000'::uuid
+            UNION ALL SELECT u.user_id FROM agent_data.users u WHERE u.tenant_id = $1 AND u.user_id = $2) o (user_id)
+WHERE x.own OR o.user_id = '00000000-0000-0000-0000-000000000000'
+ORDER BY o.user_id, x.entity_id
 ON CONFLICT (user_id, tenant_id, entity_id) DO UPDATE SET
     canonical_name = EXCLUDED.canonical_name, name_norm = EXCLUDED.name_norm, external_ref = EXCLUDED.external_ref,
     properties = EXCLUDED.properties, updated_at = EXCLUDED.updated_at
@@ -63,13 +68,15 @@ FROM (
 WHERE e.tenant_id = $1 AND e.user_id = x.user_id AND e.entity_id = x.entity_id
 
 -- name: page
--- Things that a user sees ($2; nil: those of the tenant alone), by id, after $5: of type $3, whose name has the words $4.
+-- Things that a user sees ($2; nil: those of the tenant alone), by id, after $5: of type $3, whose name has the words $4. What another
+-- user named is among the tenant's, and no other user sees it.
 SELECT x.* FROM (
     SELECT DISTINCT ON (e.entity_id) e.entity_id, e.user_id, e.entity_type, e.canonical_name, e.name_norm, e.external_ref,
            e.properties, e.last_referenced, e.created_at, e.updated_at
     FROM agent_data.canonical_entities e
     WHERE e.tenant_id = $1 AND e.user_id IN ($2, '00000000-0000-0000-0000-000000000000')
       AND ($3::text IS NULL OR e.entity_type = $3) AND ($5::text IS NULL OR e.entity_id > $5)
+      AND (e.matches_by_name OR $2 = '00000000-0000-0000-0000-000000000000')
     ORDER BY e.entity_id, e.user_id DESC  -- the user's own before the tenant's, whose user is nil
 ) x
 WHERE $4::text IS NULL OR strpos(x.name_norm, $4) > 0
@@ -94,9 +101,10 @@ ON CONFLICT DO NOTHING
 RETURNING entity_id
 
 -- name: change
--- Another name, other properties (NULL: as they are).
+-- Changes the name or the properties (NULL: as they are). A name that an operator writes matches from then on.
 UPDATE agent_data.canonical_entities SET
     canonical_name = COALESCE($4, canonical_name), name_norm = COALESCE($5, name_norm),
+    matches_by_name = matches_by_name OR $4 IS NOT NULL,
     properties = COALESCE($6::jsonb, properties), updated_at = $7
 WHERE tenant_id = $1 AND user_id = $2 AND entity_id = $3
 RETURNING entity_id

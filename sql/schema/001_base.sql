@@ -111,7 +111,7 @@ CREATE TABLE agent_data.system_config (
 );
 
 INSERT INTO agent_data.system_config (key, value, description) VALUES
-    ('dedup_threshold', '0.92', 'Cosine above which two memories are one (seed 000 §5.4); static spaces have their own.'),
+    ('dedup_threshold', '0', 'Cosine above which two memories are one (seed 000 §5.4); 0: the one that was measured for the embedder.'),
     ('l1_ttl_hours', '24', 'Life of a session memory after it was learned (seed 000 §5.1).'),
     ('retrieval_limits', '{"vector": 50, "entity": 30, "time": 30, "recent": 10, "summary": 5}',
      'Most items that each way of finding brings to the four strategies (seed 004, stage 2, table 10); read when a server starts.'),

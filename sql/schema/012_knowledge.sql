@@ -2,7 +2,7 @@
 -- they are.
 
 -- Things that are spoken of (seed 004, table 2). `user_id` is nil for those of the whole tenant; a thing that a user alone knows is
--- that user's. A thing need not have a row anywhere.
+-- that user's. A thing need not have a row anywhere. One that a user named is found by its name for that user alone.
 CREATE TABLE agent_data.canonical_entities (
     user_id         uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
     tenant_id       uuid NOT NULL,
@@ -12,6 +12,7 @@ CREATE TABLE agent_data.canonical_entities (
     name_norm       text NOT NULL,              -- as mentions are compared (app/features/knowledge/mentions.py)
     external_ref    jsonb NOT NULL DEFAULT '{}', -- {"domain", "table", "column", "key"}; {}: no row
     properties      jsonb NOT NULL DEFAULT '{}', -- to tell it from others; never an authority
+    matches_by_name boolean NOT NULL DEFAULT true, -- false: a user named it, who has a row of their own
     last_referenced timestamptz,
     created_at      timestamptz NOT NULL DEFAULT now(),
     updated_at      timestamptz NOT NULL DEFAULT now(),
@@ -109,6 +110,9 @@ $$;
 --             of a name, unless they hold, or are part of, what was found exactly
 --   p_near    most rows of each way for each span
 --
+-- What one user's words made the tenant's is found by its identifier alone, spelled as it is: it changes the meaning of nobody else's
+-- names and spellings.
+--
 -- `stage`: 1 name, 2 alias, 3 nearly a name, 4 nearly an alias, 5 the first words of a name. `own`: the row is the user's.
 CREATE FUNCTION agent_data.look_up_mentions(
     p_tenant uuid, p_user uuid, p_grams text[], p_spans text[], p_near integer
@@ -129,7 +133,7 @@ BEGIN
             SELECT 1, e.name_norm, e.entity_id, e.entity_type, e.canonical_name, NULL::text, NULL::real, NULL::integer,
                    NULL::timestamptz
             FROM agent_data.canonical_entities e
-            WHERE e.user_id = who AND e.tenant_id = p_tenant AND e.name_norm = ANY (p_grams)
+            WHERE e.user_id = who AND e.tenant_id = p_tenant AND e.name_norm = ANY (p_grams) AND e.matches_by_name
             UNION ALL
             SELECT 2, a.alias_norm, a.entity_id, n.entity_type, n.canonical_name, a.alias_source, a.confidence, a.use_count,
                    a.last_used_at
@@ -158,7 +162,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT x.entity_id, x.entity_type, x.canonical_name, public.similarity(x.name_norm, s.span) AS near
             FROM agent_data.canonical_entities x
-            WHERE x.user_id = who AND x.tenant_id = p_tenant AND x.name_norm OPERATOR(public.%) s.span
+            WHERE x.user_id = who AND x.tenant_id = p_tenant AND x.name_norm OPERATOR(public.%) s.span AND x.matches_by_name
             ORDER BY near DESC, x.entity_id LIMIT p_near
         ) e
         UNION ALL
@@ -169,6 +173,7 @@ BEGIN
             SELECT x.entity_id, public.similarity(x.alias_norm, s.span) AS near
             FROM agent_data.entity_aliases x
             WHERE x.user_id = who AND x.tenant_id = p_tenant AND x.alias_norm OPERATOR(public.%) s.span
+              AND (who <> nil OR x.alias_source <> 'domain_db')
             ORDER BY near DESC, x.entity_id LIMIT p_near
         ) a
         CROSS JOIN LATERAL agent_data.entity_name(p_tenant, p_user, a.entity_id) n
@@ -181,6 +186,7 @@ BEGIN
             SELECT x.entity_id, x.entity_type, x.canonical_name FROM agent_data.canonical_entities x
             WHERE x.user_id = who AND x.tenant_id = p_tenant
               AND x.name_norm ~>=~ (s.span || ' ') AND x.name_norm ~<~ (s.span || '!')  -- the byte after a space
+              AND x.matches_by_name
             ORDER BY x.name_norm USING ~<~ LIMIT p_near
         ) e;
     END LOOP;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,40 @@ from tests.support.worked_example import (
     queried,
 )  # fmt: skip
 
-TENANTS = ("worked", "stream", "terms", "recent", "asked", "they", "unclear", "profile")
+EXAMPLES: dict[str, Sequence[tuple[str, str]]] = {
+    "worked": (
+        ("Tell me about Gai Media", "first"),
+        ("Remember, Gai Media prefers Friday deliveries", "before"),
+        (SEPTEMBER, "now"),
+    ),
+    "terms": (
+        ("Remember, Gai Media's payment terms are NET30", "monday"),
+        ("What are Gai Media's payment terms?", "tuesday"),
+    ),
+    "they": (
+        ("When does Gai Media want its deliveries?", "now"),
+        ("They prefer Thursday now", "now"),
+    ),
+    "unclear": (
+        ("What about Gai?", "monday"),
+        ("Gai Media", "monday"),
+        ("What are the payment terms of Gai?", "tuesday"),
+    ),
+    "other": (
+        ("What about Gai?", "monday"),
+        ("Gail Industries", "monday"),
+        ("What are the payment terms of Gai?", "tuesday"),
+    ),
+    "spelling": (
+        ("Gai Media Entertainment uses road cases for everything", "one"),
+        ("What do we know about Gai Media Entertainmet?", "two"),
+    ),
+}
+"""The seed's examples and two more: messages, each with its session."""
+TENANTS = (
+    "worked", "stream", "terms", "recent", "asked", "they", "unclear", "profile", "in order", "in turns",
+    *(f"alone {name}" for name in EXAMPLES),
+)  # fmt: skip
 GAI = "customer:gai_123"
 RESOLVED = {
     "mention": "Gai Media",
@@ -329,6 +362,44 @@ def test_what_is_unclear_is_asked_and_the_choice_is_that_users(mneme: MnemeServe
     assert CUSTOMER in prompt_of(upstream.requests[-1])
     (other,) = tenant.chat("What are the payment terms of Gai?", "monday", who="somebody else")["entities_resolved"]
     assert other["requires_disambiguation"] is True, "a choice is the user's own"
+
+
+# --- several users of one tenant ------------------------------------------------------------------------------------------
+
+
+def say(tenant: Tenant, who: str, message: str, session: str) -> dict[str, Any]:
+    """Send a message of a user; return what was resolved, asked of the domain, and found contradictory."""
+    answer = tenant.chat(message, session, who=who)
+    conflicts = [(clash["predicate"], clash["stands"]) for clash in answer["conflicts"] or ()]
+    return {
+        "entities": [found | {"confidence": round(found["confidence"], 4)} for found in answer["entities_resolved"]],
+        "queries": answer["augmentation"]["domain_queries"],
+        "conflicts": conflicts,
+    }
+
+
+def test_every_example_is_as_if_its_user_were_alone(mneme: MnemeServer) -> None:
+    alone = {
+        name: [say(tenant, "ana", *spoken) for spoken in talk]
+        for name, talk in EXAMPLES.items()
+        for tenant in [Tenant(mneme, f"alone {name}")]
+    }
+    assert alone["unclear"][0]["entities"][0]["requires_disambiguation"] is True
+    assert [found["canonical_id"] for found in alone["unclear"][2]["entities"]] == [GAI]
+    assert [found["method"] for found in alone["spelling"][1]["entities"]] == ["fuzzy"]
+
+    ordered = Tenant(mneme, "in order")
+    for place, names in (("forth", list(EXAMPLES)), ("back", list(reversed(EXAMPLES)))):
+        for name in names:
+            seen = [say(ordered, f"{place} {name}", *spoken) for spoken in EXAMPLES[name]]
+            assert seen == alone[name], (place, name)
+
+    turns = Tenant(mneme, "in turns")
+    for n in range(max(map(len, EXAMPLES.values()))):
+        for who in ("ana", "ben"):
+            for name, talk in EXAMPLES.items():
+                if n < len(talk):
+                    assert say(turns, f"{who} {name}", *talk[n]) == alone[name][n], (who, name, n)
 
 
 # --- the profile --------------------------------------------------------------------------------------------------------

@@ -76,8 +76,10 @@ class Match(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """A row of the business's own database, as the whole tenant may call it. `ref`: {"domain", "table", "column", "key"}."""
+    """A row of the business's own database. `own`: the user named it, and knows it by name from then on; else an identifier led
+    to it. `ref`: {"domain", "table", "column", "key"}."""
 
+    own: bool
     entity_id: str
     entity_type: str
     name: str
@@ -210,8 +212,13 @@ class EntityStore:
         if user is not None and any(each.own for each in lessons.aliases):
             await connection.execute(self._sql["learning.lock"], user)
         if lessons.things:
-            things = list({each.entity_id: each for each in lessons.things}.values())
-            await connection.execute(self._sql["entities.put"], tenant, now, *map(list, zip(*things, strict=True)))
+            # One that was named in one place, and by its identifier in another, was named.
+            things = list(
+                {thing.entity_id: thing for thing in sorted(lessons.things, key=lambda thing: thing.own)}.values()
+            )
+            await connection.execute(
+                self._sql["entities.put"], tenant, user, now, *map(list, zip(*things, strict=True))
+            )
         stated = [(each.norm, each.entity_id) for each in lessons.aliases if each.own and each.source == "user_stated"]
         if stated and user is not None:
             await connection.execute(self._sql["entities.unstate"], tenant, user, *map(list, zip(*stated, strict=True)))

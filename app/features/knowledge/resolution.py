@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from itertools import pairwise
@@ -534,16 +534,23 @@ def known(matches: Sequence[Match], now: datetime, sure: Confidences = SHIPPED) 
     aliases = [each for each in matches if each.stage == "alias"]
     if not aliases:
         return None
-    # The user's own before the tenant's, what was stated before what was learned.
-    standing = max(_standing(each) for each in aliases)
-    rows = sorted(
-        (each for each in aliases if _standing(each) == standing),
-        key=lambda each: (-alias_rank(each, now), each.name, each.entity_id),
-    )
+    # The user's own before the tenant's, what was stated before what was learned. Where the user's own are ambiguous, an alias
+    # that an operator gave to the whole tenant settles it.
+    standings = sorted({_standing(alias) for alias in aliases}, reverse=True)
+    meanings = [
+        _weigh_aliases([alias for alias in aliases if _standing(alias) == standing], now, sure)
+        for standing in standings
+    ]
+    return next((meaning for meaning in meanings if meaning.clear), meanings[0])
+
+
+def _weigh_aliases(aliases: Sequence[Match], now: datetime, sure: Confidences) -> Meaning:
+    """Return what aliases of one standing mean: the best of them, or all, where another is nearly as good."""
+    rows = sorted(aliases, key=lambda alias: (-alias_rank(alias, now), alias.name, alias.entity_id))
     best = alias_rank(rows[0], now)
-    close = [each for each in rows if alias_rank(each, now) >= ALIAS_CLOSE * best]
-    options = _distinct((_entity(each), min(sure.alias, alias_rank(each, now))) for each in rows)
-    clear = len({each.entity_id for each in close}) == 1
+    close = {alias.entity_id for alias in rows if alias_rank(alias, now) >= ALIAS_CLOSE * best}
+    options = _distinct((_entity(alias), min(sure.alias, alias_rank(alias, now))) for alias in rows)
+    clear = len(close) == 1
     return Meaning("known_alias", options, clear, tuple(rows[:1]) if clear else ())
 
 
@@ -763,17 +770,27 @@ def lessons_of(
     pointed: Sequence[str],
     now: datetime,
     sure: Confidences = SHIPPED,
+    *,
+    keys: Collection[str] = (),
 ) -> LearnedNames:
-    """What was found in a text, and was chosen by it; `pointed`: ids of what it points back to."""
+    """Return what a text teaches: all of it is the user's own, except an identifier, which means its row to the whole tenant
+    (seed 004, table 3: "SO-1001" is global).
+
+    Args:
+        hits: What was found in the text.
+        choice: The alternative that the text picks.
+        pointed: Ids of the entities that the text points back to.
+        now: The time of the text.
+        sure: How sure each stage is.
+        keys: Words of the text that have the form of an identifier, normalised.
+    """
     things: list[Thing] = []
     aliases: list[UsedAlias] = []
     for piece, outcome in hits:
-        things += map(_thing, outcome.found)
+        own = piece.norm not in keys or not all(row.exact for row in outcome.found)
+        things += [_thing(row, own=own) for row in outcome.found]
         text = plain(piece.text)
         if outcome.method == "domain_db":
-            # A key means its row to everybody, of several everybody has to choose; one thing that a part of a name led to is
-            # what this user meant: another business of just that name may yet come.
-            own = outcome.clear and not any(each.exact for each in outcome.found)
             aliases += [
                 UsedAlias(own, piece.norm, text, each.entity.id, "domain_db", sure.domain_name, {})
                 for each in outcome.options
@@ -788,14 +805,14 @@ def lessons_of(
         ]
     if choice is not None:
         asked, picked = choice.asked, choice.option.entity.id
-        things += map(_thing, asked.outcome.found)
+        things += [_thing(row, own=True) for row in asked.outcome.found]
         others = [each.entity.id for each in asked.outcome.options if each.entity.id != picked]
         aliases.append(chosen(asked.piece.text, picked, others, now, sure))
     spoken = [each.outcome.best.entity.id for each in hits if each.outcome.clear]
     return LearnedNames(tuple(things), tuple(aliases), tuple(dict.fromkeys([*spoken, *pointed])))
 
 
-def _thing(found: FoundRow) -> Thing:
-    entity = found.entity
-    ref = {"domain": found.domain, "table": found.table, "column": found.column, "key": found.key}
-    return Thing(entity.id, entity.type, entity.name, normalise(entity.name), ref, dict(found.properties))
+def _thing(row: FoundRow, *, own: bool) -> Thing:
+    entity = row.entity
+    ref = {"domain": row.domain, "table": row.table, "column": row.column, "key": row.key}
+    return Thing(own, entity.id, entity.type, entity.name, normalise(entity.name), ref, dict(row.properties))

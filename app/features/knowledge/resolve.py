@@ -210,7 +210,14 @@ class Resolver:
         resolutions = [*map(_resolution, direct), *{each.entity: each for each in reversed(pointing)}.values()]
         return ResolvedText(
             tuple(sorted(resolutions, key=lambda each: each.start)),
-            lessons_of(new.hits, choice, [each.entity.id for each in pointing if each.entity], now, sure),
+            lessons_of(
+                new.hits,
+                choice,
+                [each.entity.id for each in pointing if each.entity],
+                now,
+                sure,
+                keys={key.piece.norm for key in new.mentions.keys},
+            ),
             away,
         )
 

@@ -209,6 +209,41 @@ async def test_the_more_specific_wins_and_the_older_stays_in_the_chain(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "left"),
+    [
+        ("I prefer short blog posts", "I prefer blog posts under 800 words", {"Prefers blog posts under 800 words"}),
+        ("I prefer blog posts under 800 words", "I prefer short blog posts", {"Prefers blog posts under 800 words"}),
+        ("I like early meetings", "I like meetings before 9 am", {"Likes meetings before 9 am"}),
+        (
+            "I prefer long blog posts",
+            "I prefer blog posts about cooking",
+            {"Prefers long blog posts", "Prefers blog posts about cooking"},
+        ),
+    ],
+)
+async def test_the_worked_merge_of_seed_001(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any], first: str, second: str, left: set[str]
+) -> None:
+    """Seed 001 §4.3: short posts, then posts under 800 words, become one memory, the more specific one."""
+    await taught(learn, pool, Talk(), first)
+    (before,) = await memories(admin)
+    await taught(learn, pool, Talk(name="chat-2"), second)
+    found = await memories(admin)
+    assert {memory["content_text"] for memory in found} == left
+    if len(left) == 1:
+        assert found[0]["importance"] == pytest.approx(before["importance"] + 0.05)
+
+
+async def test_an_explicit_threshold_takes_the_place_of_the_embedders(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    await admin.execute("UPDATE agent_data.system_config SET value = '0.9' WHERE key = 'dedup_threshold'")
+    await taught(learn, pool, Talk(), "I prefer short blog posts")
+    await taught(learn, pool, Talk(name="chat-2"), "I prefer blog posts under 800 words")
+    assert len(await texts(admin)) == 2
+
+
 async def test_the_threshold_of_a_remote_space_is_a_setting(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     space = await admin.fetchval("SELECT agent_data.ensure_embedding_space('scripted', 2)")
     vectors = {"Likes green tea": [1.0, 0.0], "Likes tea": [0.9, float(np.sqrt(1 - 0.81))]}

@@ -1,0 +1,87 @@
+"""Which statements become one memory: the labelled pairs of `loadtests/merging`, and the rules on words (seed 001 §4.3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.memory.compare import may_be_one
+from app.memory.text import rank
+from app.providers.embeddings import WordLlamaEmbedder
+from loadtests.merging.__main__ import SEED_PAIR, SETS, measure_pairs, read_pairs, score_pairs
+from tests.support.tables import each_of
+
+LEAST_RECALL = 0.45
+"""Share of the pairs of one memory that are merged: 0.55 and 0.46 when τ was chosen."""
+ROOM = 0.1
+"""Cosine by which τ may err before a pair of two facts is merged."""
+
+
+@pytest.fixture(scope="module")
+def embedder() -> WordLlamaEmbedder:
+    return WordLlamaEmbedder()
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_labelled_pairs_are_merged_with_precision(embedder: WordLlamaEmbedder, name: str) -> None:
+    measured = measure_pairs(embedder, read_pairs(name))
+    assert len(measured) >= 145
+    assert score_pairs(measured, embedder.duplicate_threshold).recall >= LEAST_RECALL
+    assert not score_pairs(measured, embedder.duplicate_threshold - ROOM).wrong
+
+
+def test_the_seeds_pair_is_near_enough_and_the_more_specific_ranks_higher(embedder: WordLlamaEmbedder) -> None:
+    one, other = embedder.embed_now(SEED_PAIR)
+    assert float(one @ other) > embedder.duplicate_threshold
+    assert may_be_one(*SEED_PAIR)
+    assert rank(SEED_PAIR[1]) > rank(SEED_PAIR[0])
+
+
+@each_of(
+    ("one", "other"),
+    [
+        ("Prefers short blog posts", "Does not want blog posts longer than 800 words"),
+        ("Wants concise emails", "Wants emails of no more than 120 words"),
+        ("Prefers long novels", "Prefers novels of more than six hundred and 60 pages"),
+        ("Likes early meetings", "Likes meetings before 9 am"),
+        ("Prefiere respuestas cortas", "Prefiere respuestas de menos de 100 palabras"),
+        ("Bevorzugt kurze Antworten", "Bevorzugt Antworten unter 100 Wörtern"),
+        ("Préfère les réponses courtes", "Préfère les réponses de moins de 100 mots"),
+        ("Prefere respostas curtas", "Prefere respostas até 100 palavras"),
+        ("Has a dog", "Has a dog named Biscuit"),
+        ("Works in a bakery", "Works in a small family bakery"),
+    ],
+)
+def test_one_text_may_say_the_same_and_more(one: str, other: str) -> None:
+    assert may_be_one(one, other)
+    assert may_be_one(other, one)
+
+
+@each_of(
+    ("one", "other"),
+    [
+        ("Prefers short blog posts", "Prefers blog posts over 2000 words"),
+        ("Prefers long blog posts", "Prefers blog posts under 800 words"),
+        ("Prefers long blog posts", "Does not want blog posts longer than 800 words"),
+        ("Prefers short blog posts", "Prefers blog posts about cooking"),
+        ("Prefers short blog posts", "Prefers 3 blog posts about cooking"),
+        ("Prefers short blog posts", "Prefers long blog posts"),
+        ("Prefers blog posts under 800 words", "Prefers blog posts under 500 words"),
+        ("Prefiere respuestas cortas", "Prefiere respuestas de más de 100 palabras"),
+        ("Bevorzugt kurze Antworten", "Bevorzugt Antworten über 100 Wörtern"),
+        ("Plays the piano", "Daughter plays the piano"),
+        ("Spielt Geige", "Tochter spielt Geige"),
+        ("Trabaja en un hospital", "Su hermana trabaja en un hospital"),
+        ("Joue du piano", "Sa fille joue du piano"),
+        ("Toca piano", "A filha toca piano"),
+        ("Eats meat", "Eats everything but meat"),
+        ("Works in a bakery", "Used to work in a bakery"),
+        ("Studies biology", "Studied biology in the nineties"),
+        ("Lives in Leeds", "Lived in Leeds as a child"),
+        ("Ist Vegetarierin", "Ist keine Vegetarierin mehr"),
+        ("Bebe alcohol", "No bebe alcohol en casa"),
+        ("Keeps the heating on", "Keeps the heating low"),
+    ],
+)
+def test_two_facts_are_not_one(one: str, other: str) -> None:
+    assert not may_be_one(one, other)
+    assert not may_be_one(other, one)
