@@ -19,6 +19,7 @@ from app.api.common import Given, Moment, Name, Text, Word
 from app.clock import Clock
 from app.context.transcript import SYSTEM_ROLES, canonical, message_hash, text_of
 from app.errors import BadBody, BadRequest
+from app.index.analyse import pack
 from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
@@ -124,6 +125,7 @@ class IntakePreparer(Struct, frozen=True):
             tool_calls=message.tool_calls,
             tool_call_id=message.tool_call_id,
             metadata=message.metadata,
+            terms=pack(text) if text else None,
         )
 
 
