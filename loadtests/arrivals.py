@@ -49,15 +49,15 @@ SIZES = ((24, 1_000), (1, 10_000))
 class Arrivals:
     """The outcome of requests that arrived at one rate."""
 
-    sent: int
+    count: int
     reasons: Counter[str]
     """How many went without memory, by `x-mneme-reason`; `error` counts those that failed."""
     seconds: Sequence[float]
     """From each request, in the order of arrival, to the end of its answer."""
 
     @property
-    def lost_share(self) -> float:
-        return self.reasons.total() / max(1, self.sent)
+    def share_lost(self) -> float:
+        return self.reasons.total() / max(1, self.count)
 
     def percentile_ms(self, percent: float) -> float:
         """Return the time of an answer that `percent` of all answers do not exceed, in milliseconds."""
@@ -70,7 +70,7 @@ class Arrivals:
         times = (
             f"first {1000 * self.seconds[0]:.0f}, p50 {self.percentile_ms(50):.0f}, p99 {self.percentile_ms(99):.0f} ms"
         )
-        return f"{self.lost_share:.1%} of {self.sent} without memory ({reasons or 'none'}); {times}"
+        return f"{self.share_lost:.1%} of {self.count} without memory ({reasons or 'none'}); {times}"
 
 
 async def send_steadily(port: int, users: int, rate: float, count: int, seed: str) -> Arrivals:
@@ -131,7 +131,7 @@ def measure(users: int, messages: int, seconds: float, console: Console, table: 
     def add_row(when: str, arrivals: Arrivals) -> None:
         console.log(f"{users} × {messages:,}, {when}: {arrivals.summary()}")
         figures = (arrivals.percentile_ms(50), arrivals.percentile_ms(99))
-        table.add_row(f"{users} × {messages:,}", when, f"{arrivals.lost_share:.1%}", *(f"{ms:.0f}" for ms in figures))
+        table.add_row(f"{users} × {messages:,}", when, f"{arrivals.share_lost:.1%}", *(f"{ms:.0f}" for ms in figures))
 
     with running(settings=usual_settings()) as stack, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         with stack.worker():
@@ -146,7 +146,7 @@ def measure(users: int, messages: int, seconds: float, console: Console, table: 
             for rate in RATES:
                 arrivals = runner.run(send_steadily(port, users, rate, int(rate * seconds), f"at {rate}"))
                 add_row(f"{rate}/s", arrivals)
-                if arrivals.lost_share > MOST_LOST:
+                if arrivals.share_lost > MOST_LOST:
                     break
 
 

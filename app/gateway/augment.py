@@ -169,7 +169,7 @@ class Augmenter:
         began = time.perf_counter_ns()
         if made.replay is not None and made.replay.body is not None:
             made.place = await self._preparer.place(made.identity, chat, call.switches, call.at)
-            self._answered(made)
+            self._note_answer(made)
             made.identity = member(made.identity, chat, made.place)
             self._took("reconcile", began)
             named = call.target.model_alias or call.model  # it may have gone to another upstream
@@ -181,7 +181,7 @@ class Augmenter:
         left_s = max(0.0, until - time.monotonic())
         place, made.inquiry = await self._preparer.find(made.identity, chat, call.switches, call.at, left_s)
         made.place = place
-        self._answered(made)
+        self._note_answer(made)
         made.identity = member(made.identity, chat, place)
         self._took("reconcile", began)
         if (when := limit.when()) is not None:
@@ -200,7 +200,7 @@ class Augmenter:
         if chat.follows is not None and place.how == "new":
             made.reason = "unknown-response"
 
-    def _answered(self, made: _Recall) -> None:
+    def _note_answer(self, made: _Recall) -> None:
         """Note that the database answers."""
         made.asking = False
         self._database.succeeded()

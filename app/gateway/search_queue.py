@@ -1,9 +1,9 @@
 """The queue before the searches of one process: who searches at once, who waits, and who goes without.
 
-While the queue empties again and again, a search waits for its turn as long as its request's deadline lets it. A queue that has
-not been empty for a while grows faster than it is served: a search that comes then waits a short time at most, and goes without.
-So the searches that run end in time, and those that cannot are not begun. This is controlled delay as request servers use it
-(B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015).
+While the queue empties again and again, a search waits for its turn as long as its request's deadline lets it. A queue that
+has not been empty for a while grows faster than it is served: a search that comes then waits a short time at most, and goes
+without. So the searches that run end in time, and those that cannot are not begun. This is controlled delay as request servers
+use it (B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ embedder (0.1 s) does not use it, and 16 of those still are 160 a second, more t
 STANDING_S = 0.3
 """Seconds for which a queue that does not empty is a burst, such as the users who come back after a start or an import."""
 SHORT_WAIT_S = 0.1
-"""Seconds that a search waits at most that comes to a queue that has stood for longer. With 16 that run, of 10 ms each, it ends after
-0.26 s: half of the default deadline."""
+"""Most seconds that a search waits in a queue that stood when it came. With 16 that run, of 10 ms each, it ends after 0.26 s:
+half of the default deadline."""
 
 
 class SearchTurn:

@@ -1,4 +1,4 @@
-"""Which searches run, wait, and are left out; the clock is a number."""
+"""The queue before searches: some run, some wait, some are left out. The clock is a number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CAPACITY = 1 / SEARCH_S
 
 
 class Outcome:
-    """What became of the searches of a run."""
+    """The searches of a run, by what became of them."""
 
     def __init__(self) -> None:
         self.ended_s: list[float] = []
@@ -115,8 +115,8 @@ async def test_a_request_whose_search_is_shed_goes_on_with_what_the_place_knows(
     slow = stage.preparer.fail["compile"] = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         asking = [group.create_task(stage.ask([user(f"question {n}")])) for n in range(3)]
-        done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-        (shed,) = [task.result() for task in done]
+        answered, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+        (shed,) = [task.result() for task in answered]
         slow.set()
     assert (shed.headers["x-mneme-status"], shed.headers["x-mneme-reason"]) == ("degraded", "busy")
     assert shed.whole
