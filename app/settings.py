@@ -256,7 +256,7 @@ class Settings(BaseSettings):
         description="Milliseconds that POST /api/v1/chat waits for what is learned from its turn, to list it.",
     )
     retrieval_deadline_ms: int = Field(
-        50,
+        500,
         ge=1,
         description="Milliseconds; past it the request goes with what is there. Six tenths of it are for the question's "
         "vector; past those it is searched for by words alone.",

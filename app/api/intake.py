@@ -20,6 +20,7 @@ from app.clock import Clock
 from app.context.reasoning import separate
 from app.context.transcript import SYSTEM_ROLES, canonical, message_hash, text_of
 from app.errors import BadBody, BadRequest
+from app.index.analyse import pack
 from app.memory.text import content_hash
 from app.providers.embeddings import Embedder, blank
 from app.providers.tokens import TokenCounter
@@ -129,6 +130,7 @@ class IntakePreparer(Struct, frozen=True):
             tool_call_id=message.tool_call_id,
             metadata=message.metadata,
             reasoning=reasoning,
+            terms=pack(text) if text else None,
         )
 
 

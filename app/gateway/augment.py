@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from uuid import UUID
 
@@ -20,20 +19,23 @@ from app.gateway.dialects.splice import with_value
 from app.gateway.identify import EarlierAnswer, Identity, priced
 from app.gateway.prepare import FAILED, NOTHING_TOLD, Obeyed, Obeys, Prepared, Preparer, explaining, ordered, unwoven
 from app.gateway.reconcile import Place, nowhere
+from app.gateway.search_queue import SearchQueue
 from app.gateway.sharing import member
 from app.metrics import MemoryStatus, Metrics
+from app.patience import Breaker
 from app.settings import Settings
 from app.tasks import FailOpen
 
 log = logging.getLogger("mneme.turn")
 
-DECREASE = 0.5
-"""What a late search leaves of those that ran at once, as in TCP."""
-LEAST = 2.0
-"""Searches that run at once in any case: while one waits for Postgres, another has the processor."""
+SILENT_REQUESTS = 3
+"""Requests in a row whose first question the database leaves unanswered until their deadline: then it is frozen or cut off, and
+those that follow do not wait for it. Fewer may be one slow moment."""
+SILENCE_S = 0.5
+"""Seconds until a request asks such a database again. It leaves most of the two seconds within which a pool heals."""
 KNOWING_SHARE = 0.8
-"""Of MNEME_RETRIEVAL_DEADLINE_MS, until when the business's own database, and cards, are waited for: of 50 ms it leaves 10 for
-putting the prompt together, which takes some 3."""
+"""Share of MNEME_RETRIEVAL_DEADLINE_MS after which the business's own database, and cards, are not waited for any more. Of the
+default 500 ms it leaves 100 for putting the prompt together, which takes some 3, and 30 where the processor is busy."""
 
 _POORER = {
     "busy": "no search of memory, for which the server has no time",
@@ -42,32 +44,6 @@ _POORER = {
     "domain": "less than the domain's own database knows",
     "cards": "none of the cards that are asked for",
 }
-
-
-class SearchLimit:
-    """Counts the searches of one process. There is no limit until one was late."""
-
-    def __init__(self) -> None:
-        self.most = math.inf
-        self.running = 0
-        self._cuts = 0
-
-    def begin(self) -> int | None:
-        """A search begins, and is to `end` with this number; None: it is one too many."""
-        if self.running >= self.most:
-            return None
-        self.running += 1
-        return self._cuts
-
-    def end(self, begun: int, *, late: bool) -> None:
-        """One has ended. `begun`: what `begin` said."""
-        running = self.running
-        self.running -= 1
-        if late and begun == self._cuts:  # what began under an earlier limit says nothing of this one
-            self.most = max(LEAST, min(self.most, running) * DECREASE)
-            self._cuts += 1
-        elif not late and running >= self.most:
-            self.most += 1 / self.most
 
 
 class _Recall(Struct):
@@ -90,7 +66,9 @@ class _Recall(Struct):
     obeyed: Obeyed = NOTHING_TOLD
     prepared: Prepared | None = None
     searched: bool = True
-    """False: as many searches ran as there is time for."""
+    """False: more searches came than there is time for."""
+    asking: bool = False
+    """Whether the database has been asked where the request stands, and has not answered yet."""
 
     def sends(self, prepared: Prepared) -> None:
         """What goes out is compiled."""
@@ -139,7 +117,8 @@ class Augmenter:
         self._metrics = metrics
         self._settings = settings
         self._deadline_s = settings.retrieval_deadline_ms / 1000
-        self._searches = SearchLimit()
+        self._searches = SearchQueue()
+        self._database = Breaker(SILENT_REQUESTS, SILENCE_S)
 
     async def remember(self, call: Parsed, chat: ChatRequest) -> Remembered:
         """Reconcile and compile within the deadline; else go on with what is there, and say so."""
@@ -153,6 +132,8 @@ class Augmenter:
                 raise
             if isinstance(error, TimeoutError) and not call.inbound.gone.is_set:
                 self._preparer.late(call.identity)
+                if made.asking:
+                    self._database.failed(time.monotonic())
             await self._without_search(made, error)
         else:
             if made.status != "degraded":  # for what an addon could not do
@@ -179,12 +160,16 @@ class Augmenter:
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
         if self._keeper.behind(call.identity.user_id):
             await self._keeper.caught_up(call.identity.user_id)
+        if self._database.admit(time.monotonic()):
+            raise StoreUnavailable("The database did not answer the requests before this one.")
+        made.asking = True
         made.replay = await self._preparer.replay(call.identity, chat)
         if made.replay is not None:
             made.identity = replace(call.identity, repeats=True)
         began = time.perf_counter_ns()
         if made.replay is not None and made.replay.body is not None:
             made.place = await self._preparer.place(made.identity, chat, call.switches, call.at)
+            self._note_answer(made)
             made.identity = member(made.identity, chat, made.place)
             self._took("reconcile", began)
             named = call.target.model_alias or call.model  # it may have gone to another upstream
@@ -196,6 +181,7 @@ class Augmenter:
         left_s = max(0.0, until - time.monotonic())
         place, made.inquiry = await self._preparer.find(made.identity, chat, call.switches, call.at, left_s)
         made.place = place
+        self._note_answer(made)
         made.identity = member(made.identity, chat, place)
         self._took("reconcile", began)
         if (when := limit.when()) is not None:
@@ -214,11 +200,17 @@ class Augmenter:
         if chat.follows is not None and place.how == "new":
             made.reason = "unknown-response"
 
+    def _note_answer(self, made: _Recall) -> None:
+        """Note that the database answers."""
+        made.asking = False
+        self._database.succeeded()
+
     async def _searched(self, made: _Recall, place: Place, until: float) -> Prepared:
-        """Compiled with a search; without one, where as many run as there is time for (`made.searched`)."""
-        begun, late = self._searches.begin(), False
-        made.searched = begun is not None
+        """Return the prompt compiled with a search, or without one where it was shed (`made.searched`)."""
+        turn = self._searches.enter(time.monotonic())
         try:
+            await turn.decided.wait()
+            made.searched = turn.admitted
             return await self._preparer.compile(
                 made.identity,
                 made.chat,
@@ -234,12 +226,8 @@ class Augmenter:
                 part=made.part,
                 obeyed=made.obeyed,
             )
-        except asyncio.CancelledError:  # by the deadline
-            late = True
-            raise
         finally:
-            if begun is not None:
-                self._searches.end(begun, late=late)
+            self._searches.leave(turn, time.monotonic())
 
     async def _obey(self, made: _Recall, place: Place) -> Place:
         """What the message tells memory to do, done. What was found before it is found anew: the place as it is then."""

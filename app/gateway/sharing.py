@@ -17,6 +17,7 @@ from app.gateway.dialects.base import ChatRequest
 from app.gateway.identify import Identity
 from app.gateway.prepare import newest, said_in, said_session
 from app.gateway.reconcile import Place
+from app.index.analyse import pack
 from app.memory.text import content_hash
 from app.providers.embeddings import Embedder
 from app.store import ids
@@ -128,6 +129,7 @@ class Sharer:
                     content_hash=content_hash(text),
                     message_hash=message_hash(form) if form is not None else None,
                     vector=vector,
+                    terms=pack(text),
                 )
             )
         noted = self._spaces.saying(

@@ -236,6 +236,7 @@ def expand(pattern: str, macros: Mapping[str, str]) -> str:
     return _MACRO.sub(part, pattern)
 
 
+@cache
 def all_of(name: str) -> re.Pattern[str]:
     """One pattern for what any of the languages has under that name: a document is pasted in any of them."""
     return re.compile(

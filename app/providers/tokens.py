@@ -172,12 +172,12 @@ class Tokenizers:
         self._unknown = EncodingCounter(self.encoding, both, "o200k_base+30%", _UNKNOWN_MARGIN)
 
     def warm(self) -> None:
-        """Load everything now: some 0.4 s of CPU and 70 MB."""
+        """Load every shipped encoding, in some 0.4 s of CPU."""
         for name in self._exact:
             self.encoding(name)
 
     async def ready(self, model: str) -> None:
-        """Load what counting for `model` takes, in a thread: at its first request, some 0.1 s."""
+        """Load what counting for `model` takes, in a thread, where nobody has called `warm`: some 0.1 s for each encoding."""
         counter = self.for_model(model)
         if isinstance(counter, EncodingCounter):
             for name in counter.encodings:

@@ -219,8 +219,8 @@ async def open_core(
             stack.push_async_callback(helper.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
         counter = tokenizers.for_model(STORED_COUNTS)
-        if serving:  # for a worker nobody waits; and what other models take, their first request loads
-            await tokenizers.ready(STORED_COUNTS)
+        if serving:  # nobody waits for a worker
+            await asyncio.to_thread(tokenizers.warm)
         tasks = Supervisor()
         stack.push_async_callback(tasks.close, CLOSING_S)
         yield Core(

@@ -28,6 +28,7 @@ from app.context.transcript import Transcript, chain, tail_hash
 from app.errors import NotReady, StoreUnavailable
 from app.features import CallPath
 from app.gateway.call import Admits, Keeper
+from app.gateway.dialects.chat import CHAT
 from app.gateway.finalize import Accountant
 from app.gateway.headers import Redactor
 from app.gateway.model_discovery import ModelDiscovery
@@ -38,8 +39,9 @@ from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import MOST_ITEMS, Indexes
 from app.jobs.learn import Inline
-from app.memory.candidate import SourceExchange
+from app.memory.candidate import SourceExchange, guessed
 from app.memory.commands import commands
+from app.memory.compare import contrast
 from app.memory.extract import extract
 from app.memory.secrets import unwelcome
 from app.metrics import Metrics
@@ -61,8 +63,8 @@ if TYPE_CHECKING:
     from app.features import Features
 
 _VECTOR_SHARE = 0.6
-"""Of MNEME_RETRIEVAL_DEADLINE_MS, that a question's vector may take: of 50 ms it leaves 20 for the search by words, which takes
-some 10 with what stands around it (docs/reference/data.md)."""
+"""Share of MNEME_RETRIEVAL_DEADLINE_MS that a question's vector may take. Of the default 500 ms it leaves 200 for the search by
+words, which takes some 10 with what stands around it, and 100 where the processor is busy (docs/reference/data.md)."""
 
 _MEGABYTE = 1024 * 1024
 REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week about the dog's food?"
@@ -156,17 +158,19 @@ async def open_proxy(
         )
         stack.push_async_callback(commit.close, CLOSING_S)
         inline = Inline(learning.learn, core.clock, metrics)
+        commander = _commander(core, metrics, space)
         gateway = _gateway(core, metrics, features, outside, space)(
             authenticator=features.around.authenticator(authenticator),
             preparer=Preparer(core.turns, compiler, in_prompts, cards_in_prompts, indexes),
             recorder=Recorder(core.turns, core.embedder, core.counts, core.counter, commit, at_once=inline),
             addon=addon,
+            commander=commander,
             sharer=_sharer(core, space),
         )
         await _warm(core, in_prompts)
         if settings.index_items:
             await indexes.warm()
-        await _rehearse(core, compiler)
+        await _rehearse(core, compiler, commander)
         writable, most = partial(_writable, core), settings.capture_max_bytes
         stack.callback(outside.keeper.drain(gateway.settle, writable, most, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
@@ -206,6 +210,7 @@ async def open_waiting(
         authenticator=features.around.authenticator(authenticator),
         preparer=Preparer(core.turns, compiler),
         recorder=Recorder(core.turns, core.embedder, core.counts, core.counter),
+        commander=_commander(core, metrics, None),
     )
     try:
         yield features.around.gateway(gateway)
@@ -230,7 +235,6 @@ def _gateway(
         clock=core.clock,
         tasks=core.tasks,
         keeper=outside.keeper,
-        commander=_commander(core, metrics, space),
     )
 
 
@@ -350,9 +354,9 @@ async def _warm(core: Core, in_prompts: Knows | None) -> None:
     await asyncio.gather(*(pool.open(OPEN_AT_ONCE) for pool in (pools.write, pools.history, pools.memory)))
 
 
-async def _rehearse(core: Core, compiler: Compiler) -> None:
-    """Compile a prompt for nobody, and read it as a turn is read: what is made at its first use, such as rules and modules,
-    takes ten times as long as a request has."""
+async def _rehearse(core: Core, compiler: Compiler, commander: Obeys | None) -> None:
+    """Compile a prompt for nobody, and read it as a turn is read and learned from. What is made at its first use, such as the
+    expressions of the rules, would have the first request wait for a tenth of a second."""
     messages, nobody = [{"role": "user", "content": REHEARSED}], UUID(int=0)
     await compiler.compile(
         CompileRequest(
@@ -366,8 +370,15 @@ async def _rehearse(core: Core, compiler: Compiler) -> None:
             placement=core.settings.placement,
         )
     )
+    body = orjson.dumps({"model": STORED_COUNTS, "messages": messages})
+    chat = CHAT.read(body, orjson.loads(body))
+    if commander is not None and chat is not None:
+        await commander.ready(chat)
+        commander.concerned(chat)
     extract(SourceExchange(REHEARSED, core.clock.now()))
     commands(REHEARSED)
+    guessed(REHEARSED)
+    contrast(REHEARSED, REHEARSED)
 
 
 async def _writable(core: Core) -> bool:

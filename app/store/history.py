@@ -66,7 +66,8 @@ class NewMessage(Struct, frozen=True):
     """A message to add. `content` is its plain text, `content_parts` its multimodal content, whole.
 
     `content_hash`: SHA-256 of the normalised text; `message_hash`: 16 bytes of its canonical form, None for one that
-    transcripts are not compared by; `vector`: None where there is nothing to embed, or a job does it.
+    transcripts are not compared by; `vector`: None where there is nothing to embed, or a job does it. `terms`: its words for
+    the index (`app.index.analyse.pack`), None where there is no text, or where whoever loads the index first makes them.
     """
 
     message_id: UUID
@@ -83,6 +84,7 @@ class NewMessage(Struct, frozen=True):
     metadata: dict[str, Any] | None = None
     reasoning: dict[str, Any] | None = None
     vector: Vector | None = None
+    terms: bytes | None = None
 
 
 class Appended(Struct, frozen=True):
@@ -180,6 +182,7 @@ class History(Struct, frozen=True):
                 await attach(connection, session)
             if learn:
                 await self._add_vectors(rows, fresh)
+                await self._add_terms(rows, fresh)
                 one = await connection.fetchrow(
                     self.queries["sessions.one"], tenant, session.user_id, session.session_id
                 )
@@ -254,6 +257,13 @@ class History(Struct, frozen=True):
         found = [(each.message_id, each.created_at, halfvec(each.vector)) for each in fresh if each.vector is not None]
         if self.space is not None and found:
             await rows.run("history.add_vectors", self.space, MESSAGE_KIND, *map(list, zip(*found, strict=True)))
+
+    async def _add_terms(self, rows: UserRows, fresh: Sequence[NewMessage]) -> None:
+        """Keep the terms that came with messages, so that the first question after an import does not wait for them."""
+        with_terms = [message for message in fresh if message.terms is not None]
+        if with_terms:
+            ids = [message.message_id for message in with_terms]
+            await rows.run("index.terms", ids, [None] * len(ids), [message.terms for message in with_terms])
 
 
 def _learn_jobs(

@@ -444,8 +444,8 @@ $$;
 
 -- --- what a server writes ------------------------------------------------------------------------------------------------
 
--- Keeps terms that a server made of texts, where these are still so. Nobody need read an item again for it: who has it, has its
--- terms. How many.
+-- Keeps terms that a server made of texts, where these are still so: of the same revision, or (NULL) written in this transaction.
+-- Nobody need read an item again for it: who has it, has its terms. How many.
 CREATE FUNCTION agent_data.index_terms(p_tenant uuid, p_user uuid, p_items uuid[], p_revisions integer[], p_terms bytea[])
 RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE
@@ -454,7 +454,7 @@ BEGIN
     WITH held AS (
         SELECT i.item_id, t.terms FROM unnest(p_items, p_revisions, p_terms) AS t (item, revision, terms)
         JOIN agent_data.index_items i ON i.user_id = p_user AND i.item_id = t.item
-        WHERE i.tenant_id = p_tenant AND i.revision = t.revision AND i.terms IS DISTINCT FROM t.terms
+        WHERE i.tenant_id = p_tenant AND i.revision = COALESCE(t.revision, i.revision) AND i.terms IS DISTINCT FROM t.terms
         ORDER BY i.item_id FOR UPDATE OF i SKIP LOCKED
     )
     UPDATE agent_data.index_items i SET terms = h.terms FROM held h WHERE i.user_id = p_user AND i.item_id = h.item_id;

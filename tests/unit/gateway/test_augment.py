@@ -13,6 +13,7 @@ from app.errors import (
     StoreUnavailable,
     Unavailable,
 )
+from app.gateway.augment import SILENT_REQUESTS
 from app.gateway.identify import EarlierAnswer
 from tests.support.journey import (
     Client,
@@ -158,3 +159,31 @@ async def test_a_repeated_key_sends_the_stored_body(stage: GatewayStage) -> None
     assert answer.session == str(UUID(int=8))
     assert stage.recorder.records[0][1] is None
     assert stage.recorder.last.retry_count == 0, "the client did not say so"
+
+
+async def ask_with_silent_database(stage: GatewayStage) -> str:
+    """Return the reason of a request whose place is not told before its answer comes."""
+    waiting = stage.preparer.fail["place"] = asyncio.Event()
+
+    def answer(asked: Message) -> Reply:
+        waiting.set()
+        return completion("a")
+
+    stage.answering(answer)
+    return (await stage.ask(HI)).headers["x-mneme-reason"]
+
+
+async def test_a_database_that_stays_silent_is_asked_by_few() -> None:
+    stage = GatewayStage(retrieval_deadline_ms=20)
+    reasons = [await ask_with_silent_database(stage) for _ in range(SILENT_REQUESTS + 2)]
+    assert reasons == ["deadline"] * SILENT_REQUESTS + ["store"] * 2
+
+
+@each_of("failing", ["compile", "place"])
+async def test_a_database_that_answers_is_asked_by_all(failing: str) -> None:
+    """A search that is late, and a failure that comes at once, say nothing of a database that stays silent."""
+    stage = GatewayStage(retrieval_deadline_ms=20)
+    stage.preparer.fail[failing] = asyncio.Event() if failing == "compile" else StoreUnavailable()
+    for _ in range(SILENT_REQUESTS + 2):
+        await stage.ask(HI)
+    assert stage.preparer.steps.count("place") >= SILENT_REQUESTS + 2
