@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(slots=True)
 class Spent:
-    """Of each compile: milliseconds, those of this process' CPU, and whether its prompt shows memory."""
+    """Lists with an entry a compile: milliseconds, those of this process' CPU, whether its prompt shows memory."""
 
     took: list[float]
     cpu: list[float]

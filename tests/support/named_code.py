@@ -35,7 +35,9 @@ def find_missing(text: str) -> list[str]:
     missing += [f"python -m {module}" for module in COMMAND.findall(text) if not is_command(module)]
     missing += [f"MNEME_{name}" for name, more in SETTING.findall(text) if not is_setting(name, is_prefix=bool(more))]
     missing += [route for route in ROUTE.findall(text) if not is_route(route)]
-    missing += [metric for metric in METRIC.findall(text) if not re.search(rf"\b{metric}\b", _generated("metrics.md"))]
+    missing += [
+        metric for metric in METRIC.findall(text) if not re.search(rf"\b{metric}\b", _read_generated("metrics.md"))
+    ]
     return missing + [path for path in DOCUMENT.findall(text) if not (ROOT / path).exists()]
 
 
@@ -57,12 +59,12 @@ def is_command(module: str) -> bool:
 def is_setting(name: str, *, is_prefix: bool) -> bool:
     """Return whether `MNEME_<name>` is a setting, or the beginning of one."""
     names = find_definitions(ROOT / "app" / "settings.py")
-    return any(known == name.lower() or (is_prefix and known.startswith(name.lower())) for known in names)
+    return any(setting == name.lower() or (is_prefix and setting.startswith(name.lower())) for setting in names)
 
 
 def is_route(route: str) -> bool:
     """Return whether `GET /api/v1/…` is in docs/generated/api.md, whatever its parameters are called."""
-    headings = re.findall(r"^### `(.*)`$", _generated("api.md"), re.MULTILINE)
+    headings = re.findall(r"^### `(.*)`$", _read_generated("api.md"), re.MULTILINE)
     return re.sub(r"{\w+}", "{}", route) in {re.sub(r"{\w+}", "{}", heading) for heading in headings}
 
 
@@ -107,5 +109,5 @@ def _attributes(method: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]
 
 
 @cache
-def _generated(name: str) -> str:
+def _read_generated(name: str) -> str:
     return (ROOT / "docs" / "generated" / name).read_text()

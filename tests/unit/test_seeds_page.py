@@ -24,7 +24,7 @@ ADMITS = {"left out": "not built", "not measured": "partial", "not met": "partia
 class Row(NamedTuple):
     seed: str
     section: str
-    what: str
+    demand: str
     where: str
     test: str
     reason: str
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     @property
     def state(self) -> str:
         match = STATE.match(self.reason)
-        assert match, f"{self.section}, {self.what}: no state, but {self.reason!r}"
+        assert match, f"{self.section}, {self.demand}: no state, but {self.reason!r}"
         return match[1] or match[2]
 
 
@@ -91,12 +91,12 @@ def test_figures_are_on_the_pages_that_a_row_names() -> None:
     """A figure beside pages in docs/ is on one of them: in a reason, or in brackets behind what the seed asks for."""
     wrong = []
     for row in read_rows():
-        reason = row.reason if row.state != "built" else " ".join(re.findall(r"\([^()]*\)", row.what))
+        reason = row.reason if row.state != "built" else " ".join(re.findall(r"\([^()]*\)", row.demand))
         pages = [path for path in DOCUMENT.findall(reason) if path.startswith("docs/")]
         figures = FIGURE.findall(re.sub(r"`[^`]*`|§[\d.]+|seeds? \d+", "", DOCUMENT.sub("", reason)))
         if pages and figures:
             there = set(map(read_figure, FIGURE.findall(" ".join((ROOT / page).read_text() for page in pages))))
-            wrong += [(row.section, row.what, figure) for figure in figures if read_figure(figure) not in there]
+            wrong += [(row.section, row.demand, figure) for figure in figures if read_figure(figure) not in there]
     assert wrong == []
 
 
