@@ -52,10 +52,11 @@ class Case:
 
 @dataclass(slots=True)
 class Spent:
-    """Of each compile: milliseconds, and those of this process' CPU."""
+    """Lists with an entry a compile: milliseconds, those of this process' CPU, whether its prompt shows memory."""
 
     took: list[float]
     cpu: list[float]
+    shows_memory: list[bool]
 
 
 class Timed(Preparer):
@@ -98,27 +99,39 @@ class Compiles:
         self._talks: dict[str, Prose] = {}
 
     async def cell(self, case: Case, memories: int, progress: Callable[[str], None]) -> tuple[Spent, float]:
-        """One round of a case: what the compiles cost, and Postgres' milliseconds of CPU for each."""
+        """Measure one round of a case.
+
+        Returns:
+            What the compiles cost, and Postgres' milliseconds of CPU for each.
+
+        Raises:
+            StackFailed: No compile of the round shows memory.
+        """
         progress(f"{memories:,} memories: {case.title}")
         for _ in range(WARM):
             await self._compile(case)
-        before, spent = cpu_s(self._stack.postgres_pid), Spent([], [])
+        before, spent = cpu_s(self._stack.postgres_pid), Spent([], [], [])
         for _ in range(max(1, self._count // ROUNDS)):
-            await self._compile(case)
+            spent.shows_memory.append(await self._compile(case))
             spent.took.append(1000 * self._timed.took)
             spent.cpu.append(1000 * self._timed.cpu)
         used = cpu_s(self._stack.postgres_pid) - before
+        if not any(spent.shows_memory):
+            raise StackFailed(f"{case.title}: none of {len(spent.took)} compiles shows memory")
         return spent, 1000 * used / len(spent.took)
 
-    async def _compile(self, case: Case) -> None:
+    async def _compile(self, case: Case) -> bool:
+        """Compile a question about earlier talk, and return whether memory shows something for it.
+
+        A compile of a request that need not ask memory (`app/context/worth.py`) fetches nothing and costs less.
+        """
         talk = self._talks.setdefault(case.user, Prose(case.user))
-        messages = [*case.transcript, {"role": "user", "content": talk.asked()}]
+        messages = [*case.transcript, {"role": "user", "content": talk.ask_back()}]
         user = UserRef(ids.user_id(ids.LOCAL_TENANT, case.user), case.user)
         found = await self._previewer.preview(
             PreviewRequest(ids.LOCAL_TENANT, user, case.session, MODEL, messages, None, None)
         )
-        if not found["memories"]:
-            raise StackFailed(f"{case.title}: a compile found no memory.")
+        return bool(found["memories"])
 
     async def recall(self, user: str, questions: int) -> dict[str, float]:
         """What the graph finds of a user's messages, asked as a request asks it, against the whole index: recall of the
@@ -164,5 +177,6 @@ def figures(rounds: Sequence[Spent], postgres: Sequence[float]) -> dict[str, flo
         "p99_ms": quantile(took, 0.99),
         "server_ms": median(sum(each.cpu) / len(each.cpu) for each in rounds),
         "postgres_ms": median(postgres),
+        "shows_memory": sum(sum(spent.shows_memory) for spent in rounds) / len(took),
         "cpu_ms": median(sum(each.cpu) / len(each.cpu) + used for each, used in zip(rounds, postgres, strict=True)),
     }

@@ -1,4 +1,4 @@
-"""docs/explanation/seeds.md: each mechanism that the design documents ask for names code and tests that there are."""
+"""docs/explanation/seeds.md: each row has one state, and names code, tests, commands and figures that there are."""
 
 from __future__ import annotations
 
@@ -6,54 +6,99 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.support.named_code import COMMAND, DOCUMENT, NAMED, find_missing
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "explanation" / "seeds.md"
-NAMED = re.compile(r"`([\w./-]+?)(?:::?([\w.]+))?`")
-STATES = ("**different:** ", "**partial:** ", "**not built**")
+SEEDS = ("000", "001", "002", "003", "004")
+STATES = ("built", "decided otherwise", "partial", "not built")
+STATE = re.compile(r"(built)$|\*\*(decided otherwise|partial|not built):\*\* \S")
+BARE = re.compile(r"(?<!no )`([a-z]+(?:_[a-z0-9]+)+|(?!MNEME_)[A-Z]+(?:_[A-Z]+)+)`")
+"""A name without its file, which must be somewhere in the code; `no x_y` says that there is none."""
+FIGURE = re.compile(r"(?<![\w.,§])(?:\d{1,3}(?:,\d{3})+|\d*\.\d+|\d{3,})(?![\w,]*\w)")
+"""A figure that is not a small whole number."""
+ADMITS = {"left out": "not built", "not measured": "partial", "not met": "partial", "not compared": "partial"}
+"""Words that belong to a state alone."""
 
 
 class Row(NamedTuple):
+    seed: str
     section: str
+    demand: str
     where: str
     test: str
-    state: str
+    reason: str
+
+    @property
+    def state(self) -> str:
+        match = STATE.match(self.reason)
+        assert match, f"{self.section}, {self.demand}: no state, but {self.reason!r}"
+        return match[1] or match[2]
 
 
-def rows(seed: str = "") -> list[Row]:
-    """Of a seed ("004"), or of all."""
-    told = [each for each in PAGE.read_text().split("\n## Seed ")[1:] if each.startswith(seed)]
-    cells = [
-        [each.strip() for each in line.strip().strip("|").split(" | ")]
-        for line in "\n".join(told).splitlines()
-        if line.startswith("| ") and not line.startswith(("| § ", "| ---"))
-    ]
-    assert {len(each) for each in cells} == {5}
-    return [Row(section, where, test, state.strip()) for section, _, where, test, state in cells]
+def read_rows() -> list[Row]:
+    """Return the rows of all seeds."""
+    rows = []
+    for part in PAGE.read_text().split("\n## Seed ")[1:]:
+        for line in part.splitlines():
+            if line.startswith("| ") and not line.startswith(("| § ", "| ---")):
+                cells = [cell.strip() for cell in re.split(r"\|(?: |$)", line.strip())[1:-1]]
+                assert len(cells) == 5, line
+                rows.append(Row(part[:3], *cells))
+    assert len(rows) > 600
+    return rows
 
 
-def lost(named: str) -> list[str]:
-    """What of the files and names in a cell is not there."""
-    missing = []
-    for path, name in NAMED.findall(named):
-        file = ROOT / path
-        if not file.exists() or (name and not re.search(rf"\b{re.escape(name)}\b", file.read_text())):
-            missing.append(f"{path}:{name}")
-    return missing
-
-
-def test_what_is_named_is_there() -> None:
-    assert [each for row in rows() for each in (*lost(row.where), *lost(row.test))] == []
-
-
-def test_each_mechanism_is_built_and_tested_or_says_how_far_it_is() -> None:
-    found = rows()
-    assert len(found) > 100
-    assert [row for row in found if row.state and not row.state.startswith(STATES)] == []
-    assert [row for row in found if not row.state and not (NAMED.search(row.where) and "`tests/" in row.test)] == []
+def test_each_row_has_a_state() -> None:
+    assert {row.state for row in read_rows()} == set(STATES)
 
 
 def test_the_table_at_the_top_counts_the_rows() -> None:
-    for seed in ("000", "001", "002", "003", "004"):
-        counts = [sum(row.state.startswith(state) for row in rows(seed)) for state in STATES]
-        told = [seed, len(rows(seed)) - sum(counts), *counts]
-        assert f"| {' | '.join(map(str, told))} |" in PAGE.read_text()
+    rows = read_rows()
+    for seed in SEEDS:
+        counts = [sum(row.seed == seed and row.state == state for row in rows) for state in STATES]
+        assert f"| {' | '.join([seed, *map(str, counts)])} |" in PAGE.read_text()
+
+
+def test_what_is_named_is_there() -> None:
+    assert [name for row in read_rows() for name in find_missing(f"{row.where} {row.test} {row.reason}")] == []
+
+
+def test_names_without_a_file_are_in_the_code() -> None:
+    files = [path for folder in ("app", "sql") for path in (ROOT / folder).rglob("*") if path.suffix in {".py", ".sql"}]
+    words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in files)))
+    assert [name for row in read_rows() for name in BARE.findall(row.reason) if name not in words] == []
+
+
+def test_what_is_built_has_code_and_something_that_shows_it() -> None:
+    built = [row for row in read_rows() if row.state == "built"]
+    assert [row for row in built if not NAMED.search(row.where)] == []
+    assert [row for row in built if "`tests/" not in row.test and not COMMAND.search(row.test)] == []
+
+
+def test_what_is_not_built_names_no_code_and_nothing_else_does_so() -> None:
+    rows = read_rows()
+    assert [row for row in rows if (row.state == "not built") != (row.where == "none")] == []
+    assert [row for row in rows if not (NAMED.search(row.where) or row.where == "none")] == []
+
+
+def test_a_reason_fits_its_state() -> None:
+    rows = read_rows()
+    assert [row for row in rows for words, state in ADMITS.items() if words in row.reason and row.state != state] == []
+
+
+def test_figures_are_on_the_pages_that_a_row_names() -> None:
+    """A figure beside pages in docs/ is on one of them: in a reason, or in brackets behind what the seed asks for."""
+    wrong = []
+    for row in read_rows():
+        reason = row.reason if row.state != "built" else " ".join(re.findall(r"\([^()]*\)", row.demand))
+        pages = [path for path in DOCUMENT.findall(reason) if path.startswith("docs/")]
+        figures = FIGURE.findall(re.sub(r"`[^`]*`|§[\d.]+|seeds? \d+", "", DOCUMENT.sub("", reason)))
+        if pages and figures:
+            there = set(map(read_figure, FIGURE.findall(" ".join((ROOT / page).read_text() for page in pages))))
+            wrong += [(row.section, row.demand, figure) for figure in figures if read_figure(figure) not in there]
+    assert wrong == []
+
+
+def read_figure(text: str) -> float:
+    return float(text.replace(",", ""))
