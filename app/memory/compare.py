@@ -147,7 +147,7 @@ def may_be_one(one: str, other: str) -> bool:
 
 
 def _denies(text: str) -> bool:
-    """Whether a text of another language than English denies; `same_claim` looks at English ones."""
+    """Return whether a text of another language than English denies; `same_claim` looks at English ones."""
     code = language_of(text)
     if code in ("", "en"):
         return False
@@ -155,7 +155,7 @@ def _denies(text: str) -> bool:
 
 
 def _has_relative(text: str) -> bool:
-    """Whether a text speaks of a relative, in a word of any language."""
+    """Return whether a text speaks of a relative, in a word of any language."""
     return not _kin_words().isdisjoint(_WORD.findall(text.casefold()))
 
 
