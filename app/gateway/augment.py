@@ -29,8 +29,8 @@ from app.tasks import FailOpen
 log = logging.getLogger("mneme.turn")
 
 SILENT_REQUESTS = 3
-"""Requests in a row whose first question the database leaves unanswered until their deadline: then it is frozen or cut off, and
-those that follow do not wait for it. Fewer may be one slow moment."""
+"""Requests in a row whose first question the database leaves unanswered until their deadline, while it answers nobody else: then
+it is frozen or cut off, and those that follow do not wait for it. Fewer may be one slow moment."""
 SILENCE_S = 0.5
 """Seconds until a request asks such a database again. It leaves most of the two seconds within which a pool heals."""
 KNOWING_SHARE = 0.8
@@ -67,8 +67,8 @@ class _Recall(Struct):
     prepared: Prepared | None = None
     searched: bool = True
     """False: more searches came than there is time for."""
-    asking: bool = False
-    """Whether the database has been asked where the request stands, and has not answered yet."""
+    asked_at: float | None = None
+    """Monotonic seconds at which the request began to wait for the database's first answer; None: it waits no more."""
 
     def sends(self, prepared: Prepared) -> None:
         """What goes out is compiled."""
@@ -119,6 +119,8 @@ class Augmenter:
         self._deadline_s = settings.retrieval_deadline_ms / 1000
         self._searches = SearchQueue()
         self._database = Breaker(SILENT_REQUESTS, SILENCE_S)
+        self._answered_at = 0.0
+        """Monotonic seconds of the database's last first answer to any request: a busy processor is late, but it answers some."""
 
     async def remember(self, call: Parsed, chat: ChatRequest) -> Remembered:
         """Reconcile and compile within the deadline; else go on with what is there, and say so."""
@@ -132,7 +134,7 @@ class Augmenter:
                 raise
             if isinstance(error, TimeoutError) and not call.inbound.gone.is_set:
                 self._preparer.late(call.identity)
-                if made.asking:
+                if made.asked_at is not None and made.asked_at > self._answered_at:
                     self._database.failed(time.monotonic())
             await self._without_search(made, error)
         else:
@@ -158,11 +160,11 @@ class Augmenter:
         for an addon, which has a limit of its own."""
         call, chat = made.call, made.chat
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
-        if self._keeper.behind(call.identity.user_id):
-            await self._keeper.caught_up(call.identity.user_id)
         if self._database.admit(time.monotonic()):
             raise StoreUnavailable("The database did not answer the requests before this one.")
-        made.asking = True
+        if self._keeper.behind(call.identity.user_id):
+            await self._keeper.caught_up(call.identity.user_id)
+        made.asked_at = time.monotonic()
         made.replay = await self._preparer.replay(call.identity, chat)
         if made.replay is not None:
             made.identity = replace(call.identity, repeats=True)
@@ -202,7 +204,8 @@ class Augmenter:
 
     def _note_answer(self, made: _Recall) -> None:
         """Note that the database answers."""
-        made.asking = False
+        made.asked_at = None
+        self._answered_at = time.monotonic()
         self._database.succeeded()
 
     async def _searched(self, made: _Recall, place: Place, until: float) -> Prepared:

@@ -187,3 +187,21 @@ async def test_a_database_that_answers_is_asked_by_all(failing: str) -> None:
     for _ in range(SILENT_REQUESTS + 2):
         await stage.ask(HI)
     assert stage.preparer.steps.count("place") >= SILENT_REQUESTS + 2
+
+
+async def test_a_database_that_answers_others_is_not_silent() -> None:
+    """A busy processor makes requests late, but some of them are answered."""
+    stage = GatewayStage(retrieval_deadline_ms=100)
+    stage.answering(lambda asked: completion("a"))
+    for _ in range(SILENT_REQUESTS + 2):
+        stage.preparer.steps.clear()
+        never = stage.preparer.fail["place"] = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            late = group.create_task(stage.ask(HI))
+            while "place" not in stage.preparer.steps:
+                await asyncio.sleep(0)
+            del stage.preparer.fail["place"]
+            in_time = await stage.ask(HI)
+        never.set()
+        assert in_time.headers["x-mneme-status"] == "ok"
+        assert late.result().headers["x-mneme-reason"] == "deadline"
