@@ -400,11 +400,6 @@ class Settings(BaseSettings):
         ge=0,
         description="Most bytes of the spool: some 100,000 calls; when full, answers end as with none. 0: no spool.",
     )
-    spool_segment_bytes: int = Field(
-        8 * 1024 * 1024,
-        ge=64 * 1024,
-        description="Bytes from which the journal of running calls goes on in another file.",
-    )
     commit_turns: int = Field(
         16,
         ge=1,
