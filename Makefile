@@ -37,8 +37,8 @@ test-quick: $(DEV)
 coverage: $(DEV)
 	$(TESTS) -m "not heavy" --cov=app --cov=mneme_replay --cov-branch --cov-report=term:skip-covered tests/unit tests/integration
 
-# The heavy set too, and properties with more examples, other ones each time: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (its package installed, or
-# MNEME_TEST_MINILM_FOLDER), peers, fresh installations, PgBouncer
+# The heavy set too, and properties with more examples, other ones each time: long chaos runs, a real vLLM (MNEME_TEST_VLLM_URL), the real MiniLM (the extra
+# `minilm` installed), peers, fresh installations, PgBouncer
 # (1.21+, or MNEME_TEST_PGBOUNCER), the commands of docs/how-to/operations.md, and the clients of docs/how-to/clients.md, which it installs.
 test-all: $(DEV)
 	$(TESTS) --hypothesis-profile large

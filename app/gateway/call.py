@@ -263,24 +263,11 @@ Settle = Callable[[Forwarded, Ending, Tape, datetime, UUID | None], Awaitable[Ca
 
 
 class Keeper:
-    """Keeps calls while they run, and those that end while Postgres is away (`features/spool`). This one keeps none."""
+    """Keeps calls that end while Postgres is away (`features/spool`). This class keeps none."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         """`redactor`: takes out what is not to be stored."""
         self.redactor = redactor or Redactor()
-
-    def begin(self, call: Remembered) -> None:
-        """The call goes upstream, for the first time or once more. Of a call that is not to be kept, nothing is."""
-
-    def answered(self, call: Forwarded) -> None:
-        """The head of its answer is here."""
-
-    def copy(self, call_id: UUID) -> Callable[[int, bytes], None] | None:
-        """Where pieces of its answer go as they come; None: nowhere."""
-        return None
-
-    def release(self, call_id: UUID) -> None:
-        """It needs nothing more."""
 
     def goes_behind(self, call: Forwarded) -> bool:
         """Whether a call that has ended has to wait without Postgres being asked."""
@@ -304,9 +291,6 @@ class Keeper:
     async def caught_up(self, user: UUID) -> None:
         """Wait until none of a user's calls waits any more. Raises StoreUnavailable when Postgres is away still."""
 
-    async def tidy(self) -> None:
-        """Take over what dead processes left: before the first request, for its user's earlier calls may be among it."""
-
     def unreachable(self) -> None:
         """Postgres has not been there since the process began: nobody drains yet."""
 
@@ -314,7 +298,4 @@ class Keeper:
         self, settle: Settle, writable: Callable[[], Awaitable[bool]], capture_max_bytes: int, addon: Addon | None
     ) -> Callable[[], None]:
         """Begin to store what waits, by `settle`; what ends that. `writable`: whether Postgres answers and takes writes."""
-        return self.close
-
-    def close(self) -> None:
-        """At the end of the process."""
+        return lambda: None

@@ -505,8 +505,6 @@ class Finalizer:
             self._metrics.degraded("unstored")
             log.error("the call could not be stored", extra={"call_id": str(call.id)}, exc_info=error)
             return Sealed(self._settings.durability == "best_effort")
-        finally:
-            self.keeper.release(call.id)
         self._metrics.stage("record", (time.perf_counter_ns() - began) / 1e9, began)
         return Sealed(complete, facts)
 

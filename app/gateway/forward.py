@@ -371,9 +371,8 @@ TOOL_WORDS = re.compile(rb"tool|function call", re.IGNORECASE)
 class SecondTry:
     """Asks once more."""
 
-    def __init__(self, forwarder: Forwarder, finalizer: Finalizer, augmenter: Augmenter, metrics: Metrics) -> None:
+    def __init__(self, forwarder: Forwarder, augmenter: Augmenter, metrics: Metrics) -> None:
         self._forwarder = forwarder
-        self._finalizer = finalizer
         self._augmenter = augmenter
         self._metrics = metrics
 
@@ -427,7 +426,6 @@ class SecondTry:
         self._forwarder.refused(call, call.response.status, why)
 
     async def _again(self, call: Remembered) -> Forwarded:
-        self._finalizer.keeper.begin(call)
         return await self._forwarder.send(grown(Remembered, call), call.sent)
 
 

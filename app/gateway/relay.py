@@ -224,9 +224,7 @@ class Tape:
         *,
         limit: int | None = None,
         now_ns: Callable[[], int] = time.perf_counter_ns,
-        copy: Callable[[int, bytes], None] | None = None,
     ) -> None:
-        """`copy` gets each recorded chunk and its time at once."""
         self.chunk_offsets: array[int] = array("Q")
         self.chunk_times: array[int] = array("Q")
         self.event_offsets: array[int] = array("Q")
@@ -236,7 +234,6 @@ class Tape:
         self._started_ns = started_ns
         self._limit = limit
         self._now_ns = now_ns
-        self._copy = copy
         self._chunks: list[bytes] = []
         self._parser: EventParser | None = None
 
@@ -253,8 +250,6 @@ class Tape:
             self._chunks.append(chunk)
             self.chunk_offsets.append(self.size)
             self.chunk_times.append(now)
-            if self._copy is not None:
-                self._copy(now, chunk)
             if self._parser is not None:
                 for start, _ in self._parser.feed(chunk):
                     self.event_offsets.append(start)

@@ -138,7 +138,7 @@ class Gateway:
         self.sender = Sender(transports, router, metrics, settings, clock)
         """For replays as well: it knows which upstreams are worth asking."""
         self._forwarder = Forwarder(self.sender, self._finalizer, metrics, tasks)
-        self._second_try = SecondTry(self._forwarder, self._finalizer, self._augmenter, metrics)
+        self._second_try = SecondTry(self._forwarder, self._augmenter, metrics)
         self._addon = addon
         self._coalescer = RequestCoalescer()
         self._nameless_users = NamelessUserLog()
@@ -188,7 +188,6 @@ class Gateway:
             await outbound.refuse(call_id, MnemeError("Mneme failed to handle this request; its log says why."))
         finally:
             inbound.gone.set()
-            self._keeper.release(call_id)
 
     async def _admit(
         self,
@@ -292,7 +291,6 @@ class Gateway:
     async def _answer(self, call: Remembered) -> None:
         """Forward, relay, record."""
         call.observe(call)
-        self._keeper.begin(call)
         forwarded = await self._forwarder.send(call, call.sent)
         forwarded = await self._second_try.unless_refused(forwarded)
         if self._addon is not None and forwarded.part is not None:
@@ -306,8 +304,7 @@ class Gateway:
         if call.chat is not None and call.status != "bypass" and not is_decodable(find_codings(response.headers)):
             call = replace(call, status="degraded", reason=UNREADABLE_ANSWER)
         limit = None if call.chat is not None else self._settings.capture_max_bytes
-        tape = Tape(call.started_ns, limit=limit, copy=self._keeper.copy(call.id))
-        self._keeper.answered(call)
+        tape = Tape(call.started_ns, limit=limit)
 
         async def seal(ending: Ending) -> bool:
             return (await self._finalizer.seal(call, ending, tape)).stored
@@ -351,5 +348,4 @@ class Gateway:
         async with self._limiter.admitted(call, document) as call:
             remembered = grown(Remembered, call, reason="not-chat")
             remembered.observe(remembered)
-            self._keeper.begin(remembered)
             await self._relay(await self._forwarder.send(remembered, sent))

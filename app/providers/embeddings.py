@@ -421,7 +421,7 @@ def build_embedder(settings: Settings) -> Embedder:
     if settings.embedder == "wordllama":
         return WordLlamaEmbedder()
     if settings.embedder == "minilm":
-        made: Embedder = needed("minilm", "MNEME_EMBEDDER=minilm").open_minilm(settings.embedder_folder)
+        made: Embedder = needed("minilm", "MNEME_EMBEDDER=minilm").open_minilm()
         return made
     key, base_url = settings.embedder_api_key, settings.embedder_base_url
     if base_url is None or base_url == _OPENAI_URL:
@@ -437,9 +437,9 @@ def build_embedder(settings: Settings) -> Embedder:
     )
 
 
-def package_folder(name: str, instead: str = "install it, or set MNEME_EMBEDDER=openai or none") -> Path:
-    """Where an installed package is. Raises NotReady; `instead`: what to do."""
+def package_folder(name: str) -> Path:
+    """Return the folder of an installed package. Raises NotReady."""
     spec = importlib.util.find_spec(name)
     if spec is None or spec.origin is None:
-        raise NotReady(f"the package {name} is not installed: {instead}")
+        raise NotReady(f"the package {name} is not installed: install it, or set MNEME_EMBEDDER=openai or none")
     return Path(spec.origin).parent

@@ -1,4 +1,4 @@
-"""The path of a request, wired: from the authenticator to the recorder, with the journal and the drain beside it."""
+"""The path of a request, wired: from the authenticator to the recorder, with the spool and the drain beside it."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class UpstreamSide(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_outside(core: Core, features: Features) -> AsyncIterator[UpstreamSide]:
-    """The upstreams, the journal and the spool, the keys that were seen before."""
+    """Open the upstreams, the spool and the keys that were seen before."""
     redactor = Redactor(core.settings.redact_paths, core.settings.redact_headers)
     router = Router.from_settings(core.settings)
     for target in router.targets:
@@ -93,8 +93,6 @@ async def open_outside(core: Core, features: Features) -> AsyncIterator[Upstream
     async with AsyncExitStack() as stack:
         own = await asyncio.to_thread(features.only, lambda each: each.keeper(redactor, core.tasks))
         keeper = own or Keeper()
-        stack.callback(keeper.close)
-        await keeper.tidy()
         yield UpstreamSide(router, redactor, _transports(core, router, stack), keeper, sealed_keys(core.settings))
 
 

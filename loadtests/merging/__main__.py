@@ -1,10 +1,10 @@
 """Precision and recall of merging by the duplicate threshold τ, on labelled pairs.
 
-`python -m loadtests.merging` prints them for the static vectors, `python -m loadtests.merging FOLDER` for the BERT encoder in a
-folder, such as MiniLM. A pair is merged as `app.memory.compare` decides of two statements of one kind that no triples compare:
-their cosine is above τ, or their gist is one, and `may_be_one` allows it. `same` and `more` (one says the same and more) are to
-be merged, the others are two facts. τ and the rules were chosen by
-`tuning.txt`; `heldout.txt` was written before, by the same hand, and read once they stood.
+`python -m loadtests.merging` prints them for the static vectors, `python -m loadtests.merging minilm` for those of the extra.
+A pair is merged as `app.memory.compare` decides of two statements of one kind that no triples compare: their cosine is above τ,
+or their gist is one, and `may_be_one` allows it. `same` and `more` (one says the same and more) are to be merged, the others
+are two facts. τ and the rules were chosen by `tuning.txt`; `heldout.txt` was written before, by the same hand, and read once
+they stood.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from app.features.minilm import MiniLMEmbedder
+from app.features.minilm import open_minilm
 from app.memory.compare import may_be_one
 from app.memory.text import gist
 from app.providers.embeddings import Vectors, WordLlamaEmbedder
@@ -122,4 +122,4 @@ def print_scores(embedder: LocalEmbedder) -> None:
 
 
 if __name__ == "__main__":
-    print_scores(MiniLMEmbedder(Path(sys.argv[1])) if sys.argv[1:] else WordLlamaEmbedder())
+    print_scores(open_minilm() if sys.argv[1:] == ["minilm"] else WordLlamaEmbedder())

@@ -219,44 +219,30 @@ async def test_a_turn_that_comes_before_the_drain_is_through_joins_behind_it(
 # --- kill -9 ----------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_that_is_killed_in_mid_stream_leaves_what_had_arrived(
+async def test_a_server_that_is_killed_in_mid_stream_leaves_no_half_turn(
     own_server: StartServer, database: str
 ) -> None:
-    whole = chat_script(lambda asked: ["One ", "two ", "three"])
-    assert callable(whole)
-
-    def script(request: Recorded) -> Reply:
-        reply = whole(request)
-        if request.path != CHAT:
-            return reply
-        return Reply([*[each for each in reply.steps if isinstance(each, Send)][:3], Stall()])
-
-    with ScriptedUpstream(script) as upstream:
+    """A turn whose end its client never saw is gone; the client asks again, and its conversation is whole."""
+    stalls = threading.Event()
+    with ScriptedUpstream(stalling(stalls)) as upstream:
         mneme = own_server(upstream.url, **SHORT)
-        body = json.dumps({"model": "gpt-4o", "messages": [user("Count.")], "stream": True}).encode()
+        assert (await ask(mneme, talk(1), "ana")).ended == "whole"
+        stalls.set()
         async with RawClient(mneme.port) as client:
-            lines = [(b"x-mneme-user", b"ana"), (b"x-mneme-label", b"cut"), (b"authorization", CANARY.encode())]
-            await client.send("POST", CHAT, lines, body)
-            head = await client.read_until(b"\r\n\r\n")
-            await client.read_until(b"One ")
-            journals = list((spool_of(mneme) / "running").glob("*.journal"))
-            assert CANARY.encode() not in b"".join(each.read_bytes() for each in journals)
+            body = json.dumps({"model": "gpt-4o", "messages": talk(2), "stream": True}).encode()
+            await client.send("POST", CHAT, [(b"x-mneme-user", b"ana"), (b"authorization", CANARY.encode())], body)
+            await client.read_until(b"You said: ")
+            files = [path for path in spool_of(mneme).rglob("*") if path.is_file() and path.name != "lock"]
+            assert files == [], "nothing of a call that runs is on the disk"
             mneme.kill9()
-        told = dict(line.split(b": ", 1) for line in head.split(b"\r\n")[1:] if line)
-        call, session = (told[name].decode() for name in (b"x-mneme-call-id", b"x-mneme-session-id"))
+        stalls.clear()
         await asyncio.to_thread(mneme.restart)
+        assert await everything_said(mneme, "ana") == [story(1)]
+        assert (await ask(mneme, talk(2), "ana")).ended == "whole"
         await drained(mneme)
-        api = Api(mneme, user="ana")
-        found = await asyncio.to_thread(api.call, call)
-        assert (found["outcome"], found["session_id"], found["labels"]) == ("cancelled", session, ["cut"])
-        history = await asyncio.to_thread(api.history, session)
-        assert [(each["role"], each["content"]) for each in history] == [("user", "Count."), ("assistant", "One ")]
-        events = await asyncio.to_thread(api.events, call)
-        assert b"One " in b"".join(json.dumps(each).encode() for each in events)
-        times = [each["t_us"] for each in events]
-        assert times == sorted(times)
-        assert times[0] > 0
-        assert len(await asyncio.to_thread(api.calls)) == 1
+        assert await everything_said(mneme, "ana") == [story(2)]
+        calls = await asyncio.to_thread(Api(mneme, user="ana").calls)
+        assert [call["outcome"] for call in calls] == ["complete"] * 2
 
 
 async def test_a_server_that_is_killed_without_a_database_stores_it_later(
@@ -291,11 +277,10 @@ async def test_a_server_that_is_killed_without_a_database_stores_it_later(
 
 @pytest.mark.heavy
 async def test_two_servers_on_one_spool(own_server: StartServer, database: str, tmp_path: Path) -> None:
-    """One conversation whose turns come to either of them, in an outage; then one is killed, and the other finds what it
-    was about."""
+    """One conversation whose turns come to either of them, in an outage; then one is killed, and the other stores what it
+    had put into the spool."""
     shared = {**SHORT, "SPOOL_DIR": str(tmp_path / "spool")}
-    stalls = threading.Event()
-    with ScriptedUpstream(stalling(stalls)) as upstream:
+    with ScriptedUpstream(chat_script(said)) as upstream:
         one, other = own_server(upstream.url, **shared), own_server(upstream.url, **shared)
         turns = tmp_path / "spool" / "turns"
         await take_away(database)
@@ -307,17 +292,14 @@ async def test_two_servers_on_one_spool(own_server: StartServer, database: str, 
         await eventually(lambda: not list(turns.iterdir()), "the spool to be empty")
         assert await everything_said(one, "ana") == [story(6)]
 
-        stalls.set()
-        body = json.dumps({"model": "gpt-4o", "messages": [user("And now?")], "stream": True}).encode()
-        async with RawClient(other.port) as client:
-            await client.send("POST", CHAT, [(b"x-mneme-user", b"ben")], body)
-            await client.read_until(b"You said: ")
-            other.kill9()
-        await eventually(lambda: len(list((tmp_path / "spool" / "running").iterdir())) == 1, "the journal to be found")
+        await take_away(database)
+        assert (await ask(other, [user("And now?")], "ben")).ended == "whole"
+        other.kill9()
+        await give_back(database)
         await eventually(lambda: not list(turns.iterdir()), "the spool to be empty")
-        assert await everything_said(one, "ben") == [[("user", "And now?"), ("assistant", "You said: ")]]
+        assert await everything_said(one, "ben") == [[("user", "And now?"), ("assistant", "You said: And now?")]]
         (call,) = await asyncio.to_thread(Api(one, user="ben").calls)
-        assert call["outcome"] == "cancelled"
+        assert call["outcome"] == "complete"
 
 
 @pytest.mark.heavy
@@ -340,9 +322,8 @@ async def test_several_server_processes_share_the_spool(own_server: StartServer,
 
 
 async def test_of_an_erased_user_nothing_comes_out_of_the_spool(own_server: StartServer, database: str) -> None:
-    """What waits, what was set aside, and what a dead process was about: the folder has none of it, and nothing comes back."""
-    stalls = threading.Event()
-    with ScriptedUpstream(stalling(stalls)) as upstream:
+    """The folder has nothing of what waits and what was set aside, and nothing comes back."""
+    with ScriptedUpstream(chat_script(said)) as upstream:
         mneme = own_server(upstream.url, **SHORT)
         await take_away(database)
         for who in ("ana", "ben"):
@@ -352,23 +333,17 @@ async def test_of_an_erased_user_nothing_comes_out_of_the_spool(own_server: Star
         grave = spool_of(mneme) / "dead" / aside.parent.name
         grave.mkdir()
         aside.rename(grave / aside.name)
-        stalls.set()
-        async with RawClient(mneme.port) as client:
-            body = json.dumps({"model": "gpt-4o", "messages": [user("ana's last")], "stream": True}).encode()
-            await client.send("POST", CHAT, [(b"x-mneme-user", b"ana")], body)
-            await client.read_until(b"You said: ")
-            mneme.kill9()
+        mneme.kill9()
 
         def hers() -> list[Path]:
             return [each for each in spool_of(mneme).rglob("*") if each.is_file() and b"ana's" in each.read_bytes()]
 
-        assert {each.relative_to(spool_of(mneme)).parts[0] for each in hers()} == {"turns", "dead", "running"}
+        assert {each.relative_to(spool_of(mneme)).parts[0] for each in hers()} == {"turns", "dead"}
         await give_back(database)
         done = await asyncio.to_thread(mneme.command, "erase", "--user", "ana", "--json")
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["tables"]["spool"] == 2
         assert hers() == []
-        stalls.clear()
         await asyncio.to_thread(mneme.restart)
         await drained(mneme)
         assert await everything_said(mneme, "ben") == [story(2, "ben's ")]

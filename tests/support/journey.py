@@ -376,8 +376,7 @@ def build_journey(
     keeper, redactor = None, Redactor(settings.redact_paths, settings.redact_headers)
     if spool is not None:
         opened = open_spool(spool, settings.spool_max_bytes)
-        size, own = settings.spool_segment_bytes, CallsKept(settings).own_metrics(registry)
-        keeper = SpoolKeeper(opened, *own, segment_bytes=size, tasks=tasks, redactor=redactor)
+        keeper = SpoolKeeper(opened, *CallsKept(settings).own_metrics(registry), tasks=tasks, redactor=redactor)
     addon = None
     if pager is not None:
         addon = PagingAddon(pager, answers, settings=settings, metrics=metrics, clock=clock, tasks=tasks)

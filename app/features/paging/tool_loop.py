@@ -16,7 +16,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -52,11 +52,10 @@ log = logging.getLogger("mneme.legs")
 
 class Arriving:
     """One of the upstream's answers while it comes in; what has come is kept. `call`: of its own; the first leg's is the
-    client's until there is a second. `copy`: where pieces of it are written down as they come."""
+    client's until there is a second."""
 
-    def __init__(self, call: Forwarded, copy: Callable[[int, bytes], None] | None = None) -> None:
+    def __init__(self, call: Forwarded) -> None:
         self.call = call
-        self.copy = copy
         self.pieces: list[tuple[int, bytes]] = []
         self.broke: UpstreamError | None = None
 
@@ -80,8 +79,6 @@ class Arriving:
             raise
         now = time.perf_counter_ns()
         self.pieces.append((now, chunk))
-        if self.copy is not None:
-            self.copy((now - self.call.started_ns) // 1000, chunk)
         return chunk
 
     async def read(self, limit: int | None = None) -> bytes:
@@ -202,14 +199,11 @@ class _Joint(ABC):
         self._ended(Ending("broken", broke) if broke is not None else Ending("complete"), drain=True)
         texts, told = await self._told(need)
         paging.hidden = paging.hidden.after(need, told)
-        # What the model was told is part of the call from here on, also for whoever finds it in the journal.
-        legs.finalizer.keeper.begin(self._call)
         self._body = self._form.following(self._body, need, texts)
         if need.last:
             self._body = self._form.at_the_limit(self._body, self._names)
         self._number += 1
         own = self._own_call(self._body)
-        legs.finalizer.keeper.begin(own)
         self._leg = leg = Arriving(own)
         try:
             leg.call = await legs.forwarder.ask(own, own.sent)
@@ -217,8 +211,6 @@ class _Joint(ABC):
             self._ended(Ending("broken", error))
             raise
         self._target = leg.call.target
-        legs.finalizer.keeper.answered(leg.call)
-        leg.copy = legs.finalizer.keeper.copy(leg.call.id)
         return leg.head
 
     async def _told(self, need: NeedsLeg) -> tuple[Sequence[str], Sequence[str]]:

@@ -1,7 +1,6 @@
-"""What keeps calls while Postgres is away (docs/explanation/storage.md#the-journal-and-the-spool).
+"""The spool keeps ended calls while Postgres is away (docs/explanation/storage.md#the-spool).
 
-Of running calls a journal is written; those that have ended wait in the spool (both `spool`, whose files `journal` reads) until
-they are stored (`keeper`).
+Their files are those of `spool`, in the format of `frames`; `keeper` writes them and stores them in Postgres.
 """
 
 from __future__ import annotations
@@ -51,8 +50,9 @@ class CallsKept(Feature):
         except OSError as error:
             log.error("there is no spool", extra={"folder": str(settings.spool_folder), "error": str(error)})
             return None
-        size = settings.spool_segment_bytes
-        return SpoolKeeper(spool, self._events, self._standing, segment_bytes=size, tasks=tasks, redactor=redactor)
+        keeper = SpoolKeeper(spool, self._events, self._standing, tasks=tasks, redactor=redactor)
+        keeper.count_waiting()
+        return keeper
 
     def elsewhere(self, dsn: str, queries: Queries, clock: Clock) -> Sequence[Elsewhere]:
         from app.features.spool.spool import erasing

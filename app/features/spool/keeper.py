@@ -1,5 +1,5 @@
-"""What the gateway keeps of calls until Postgres has them (`SpoolKeeper`): the journal while they run, the spool while Postgres
-is away; and from the spool into Postgres (`Drain`): by itself, in the order in which each user's calls came, each exactly once.
+"""Keeps ended calls in the spool while Postgres is away (`SpoolKeeper`), and stores them in Postgres afterwards (`Drain`), in
+the order in which each user's calls came, each exactly once.
 
 A call that is stored already is not stored again (`record_turn` knows its id), so whatever was interrupted is simply done
 once more. The order within a user is what makes transcripts build on each other: a call's place in its conversation is
@@ -36,10 +36,10 @@ from app.context.audit import written
 from app.context.request import Compilation
 from app.context.transcript import Transcript
 from app.errors import SpoolUnavailable, StoreUnavailable, Unavailable, UpstreamError
-from app.features.spool.journal import CallBegin, KeptCall
-from app.features.spool.spool import Journal, JournalEntry, Spool, WaitingCall
+from app.features.spool.frames import CallBegin, SpooledCall
+from app.features.spool.spool import Spool, WaitingCall
 from app.gateway.addon import Addon
-from app.gateway.call import Forwarded, Keeper, LegOf, Remembered, Settle
+from app.gateway.call import Forwarded, Keeper, LegOf, Settle
 from app.gateway.dialects import dialect_of
 from app.gateway.dialects.base import ChatRequest
 from app.gateway.dialects.splice import parse_object
@@ -56,7 +56,7 @@ from mneme_replay.secrets import masked_path
 
 log = logging.getLogger("mneme.spool")
 
-INTERRUPTED = "Mneme was stopped before the answer had ended."
+DAMAGED = "The file in the spool lacks a part of the answer."
 
 NOTHING = Redactor()
 """Takes nothing out."""
@@ -69,7 +69,7 @@ _IDS = frozenset({"tenant_id", "user_id", "named", "issued"})
 
 
 class Revived(Struct, frozen=True):
-    """A call out of the journal, as it stood at its end. `promised`: the session that it was to begin, which its
+    """A call out of the spool, as it stood at its end. `promised`: the session that it was to begin, which its
     answer's head has named."""
 
     call: Forwarded
@@ -82,8 +82,8 @@ class Revived(Struct, frozen=True):
 # --- a call as it is kept ------------------------------------------------------------------------------------------------
 
 
-def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> CallBegin:
-    """What is known of a call before it goes upstream."""
+def begin_of(call: Forwarded, redactor: Redactor = NOTHING) -> CallBegin:
+    """Return what the spool's file tells of the request."""
     principal, chat = call.principal, call.chat
     body = redactor.body(call.body) if call.body is not None else None
     sent = call.sent if chat is not None and call.sent != call.body else b""
@@ -110,7 +110,7 @@ def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> CallBegin:
         "session": call.place.session_id if call.place is not None and call.place.new else None,
         "compiled": _compiled(call.prepared),
         "leg_of": call.leg_of,
-        "legs": call.legs if isinstance(call, Forwarded) else (),
+        "legs": call.legs,
     }
     if call.part is not None and chat is not None:
         notes[call.part.name] = call.part.frozen(chat, redactor)
@@ -124,7 +124,7 @@ def begin_of(call: Remembered, redactor: Redactor = NOTHING) -> CallBegin:
 
 
 def head_of(call: Forwarded, response: UpstreamResponse, redactor: Redactor = NOTHING) -> bytes:
-    """What is known of an answer when its head is here, and who answered."""
+    """Return what the spool's file tells of the answer's head, and who answered."""
     return orjson.dumps([response.status, masked(redactor.headers(response.headers)), _target(call.target)])
 
 
@@ -135,7 +135,7 @@ def kept_of(
     ended_at: datetime,
     redactor: Redactor = NOTHING,
     hashes: Sequence[bytes] = (),
-) -> KeptCall:
+) -> SpooledCall:
     """A call that has ended. `hashes`: by which its answers are recognised, if the tape may not be kept as it is."""
     stream = tape.record()
     is_encoded = call.response is not None and bool(find_codings(call.response.headers))
@@ -151,7 +151,7 @@ def kept_of(
         "recorded": len(storable.body),
         "answers": [answer_hash.hex() for answer_hash in hashes] if storable is not stream else None,
     }
-    kept = KeptCall(call.id, begin_of(call, redactor), end=orjson.dumps(end))
+    kept = SpooledCall(call.id, begin_of(call, redactor), end=orjson.dumps(end))
     if call.response is not None:
         kept.head = head_of(call, call.response, redactor)
         body, starts = storable.body, list(storable.chunk_offsets)
@@ -208,23 +208,23 @@ def _dumped(notes: dict[str, Any]) -> bytes:
 # --- and back again ------------------------------------------------------------------------------------------------------
 
 
-def revive(kept: KeptCall, capture_max_bytes: int, addon: Addon | None = None) -> Revived:
-    """The call again. One that did not end is interrupted; so is one of whose answer something is missing. `addon`: whose part
-    in it comes back.
+def revive(kept: SpooledCall, capture_max_bytes: int, addon: Addon | None = None) -> Revived:
+    """Rebuild the call. It counts as interrupted where its file lacks a part of the answer. `addon`: whose part in it comes
+    back.
 
     Raises ValueError, KeyError, TypeError for what no Mneme has written.
     """
     notes = orjson.loads(kept.begin.notes)
     call = _call(kept, notes, addon)
     end = orjson.loads(kept.end) if kept.end is not None else None
-    if end is not None and not kept.torn and end["recorded"] == kept.size:
+    if end is not None and not kept.is_torn and end["recorded"] == kept.size:
         error = UpstreamError(end["error"]) if end["error"] is not None else None
         ending = Ending(end["kind"], error)
         elapsed_us, ended_at = end["elapsed_us"], datetime.fromisoformat(end["ended_at"])
         hashes = [bytes.fromhex(each) for each in end["answers"] or ()]
         call = replace(call, overhead_ns=end["overhead_ns"], body_size=end["body_size"], answer_hashes=hashes)
     else:
-        ending = Ending("cancelled", UpstreamError(INTERRUPTED))
+        ending = Ending("cancelled", UpstreamError(DAMAGED))
         elapsed_us = kept.chunks[-1][0] if kept.chunks else 0
         ended_at = call.at + timedelta(microseconds=elapsed_us)
     if kept.head is not None:
@@ -239,7 +239,7 @@ def revive(kept: KeptCall, capture_max_bytes: int, addon: Addon | None = None) -
     return Revived(call, ending, tape, ended_at, UUID(session) if session is not None else None)
 
 
-def _call(kept: KeptCall, notes: Mapping[str, Any], addon: Addon | None) -> Forwarded:
+def _call(kept: SpooledCall, notes: Mapping[str, Any], addon: Addon | None) -> Forwarded:
     """As far as it was known when it went upstream."""
     given: dict[str, Any] = notes["identity"]
     identity = Identity(**given | {name: UUID(given[name]) for name in _IDS if given[name] is not None})
@@ -355,7 +355,7 @@ def _response(status: int, headers: list[list[str]]) -> UpstreamResponse:
     return UpstreamResponse(status, "", _headers(headers), nothing(), close)
 
 
-def _tape(kept: KeptCall, response: UpstreamResponse | None, limit: int | None) -> Tape:
+def _tape(kept: SpooledCall, response: UpstreamResponse | None, limit: int | None) -> Tape:
     """The tape, recorded once more by a clock that shows the times of then."""
     now_us = 0
     tape = Tape(0, limit=limit, now_ns=lambda: now_us * 1000)
@@ -389,7 +389,7 @@ COUNT_SHARE = 20.0
 
 
 class SpoolKeeper(Keeper):
-    """Keeps calls in a journal and a spool. One in a process."""
+    """Keeps calls in a spool. A process has one."""
 
     def __init__(
         self,
@@ -397,16 +397,13 @@ class SpoolKeeper(Keeper):
         events: Counter,
         standing: Gauge,
         *,
-        segment_bytes: int,
         tasks: Supervisor,
         redactor: Redactor | None = None,
     ) -> None:
-        """`events`: of calls. kept: written to the spool; drained: stored from there; refused: it was full, or its disk; dead:
-        set aside; recovered: found in a dead process' journal; unjournalled: running without a trace. `standing`: of the spool,
-        by what it has. `segment_bytes`: size of the journal's files."""
+        """`events` counts calls by what became of them. kept: written to the spool; drained: stored from there; refused: the
+        spool or its disk was full; dead: set aside. `standing` tells what the spool holds."""
         super().__init__(redactor)
         self.spool = spool
-        self.journal = Journal(spool.running, segment_bytes, lambda: events.labels("unjournalled").inc())
         self.wanted = asyncio.Event()
         """Somebody waits for the drain."""
         self.failures = 0
@@ -418,36 +415,9 @@ class SpoolKeeper(Keeper):
         self.events = events
         self._standing = standing
         self._tasks = tasks
-        self._queue: list[tuple[KeptCall, asyncio.Future[None]]] = []
+        self._queue: list[tuple[SpooledCall, asyncio.Future[None]]] = []
         self._writing = False
-        self._next_look = 0.0
-        self._entries: dict[UUID, JournalEntry] = {}
-        """In the journal, of the calls that run."""
-
-    # --- while a call runs -------------------------------------------------------------------------------------------------
-
-    def begin(self, call: Remembered) -> None:
-        if not call.kept:
-            return
-        begin = begin_of(call, self.redactor)
-        if (entry := self._entries.get(call.id)) is not None:
-            entry.begin(begin)
-        elif (entry := self.journal.begin(call.id, begin)) is not None:
-            self._entries[call.id] = entry
-
-    def answered(self, call: Forwarded) -> None:
-        if (entry := self._entries.get(call.id)) is not None and call.response is not None:
-            entry.head(head_of(call, call.response, self.redactor))
-
-    def copy(self, call_id: UUID) -> Callable[[int, bytes], None] | None:
-        """Where pieces of its answer go as they come. Where values are redacted that is nowhere: of a piece nobody can say what
-        it holds of them."""
-        entry = self._entries.get(call_id)
-        return entry.chunk if entry is not None and not self.redactor else None
-
-    def release(self, call_id: UUID) -> None:
-        if (entry := self._entries.pop(call_id, None)) is not None:
-            entry.done()
+        self._next_count = 0.0
 
     # --- when Postgres is away ----------------------------------------------------------------------------------------------
 
@@ -492,7 +462,7 @@ class SpoolKeeper(Keeper):
 
     async def _write(self) -> None:
         """Whatever ended while the last ones were written is written together."""
-        batch: list[tuple[KeptCall, asyncio.Future[None]]] = []
+        batch: list[tuple[SpooledCall, asyncio.Future[None]]] = []
         try:
             while self._queue:
                 batch, self._queue = self._queue, []
@@ -524,24 +494,16 @@ class SpoolKeeper(Keeper):
 
     # --- now and then --------------------------------------------------------------------------------------------------------
 
-    async def tidy(self) -> None:
-        """Take over what dead processes left, and count."""
-        self.journal.tidy()
-        try:
-            found = await asyncio.to_thread(self.spool.take_over)
-        except (OSError, SpoolUnavailable) as error:
-            found = 0
-            log.error("what a dead process left cannot be taken over", extra={"error": str(error)})
-        if found:
-            self.events.labels("recovered").inc(found)
-            log.warning("calls of a process that was killed were found", extra={"calls": found})
+    def count_waiting(self) -> None:
+        """Count what the spool holds, for the metrics. Does nothing soon after the last count. Blocks; raises OSError."""
         began = time.monotonic()
-        if found or began >= self._next_look:
-            usage = await asyncio.to_thread(self.spool.usage)
-            told = {"calls": usage.calls, "bytes": usage.size, "oldest_seconds": usage.oldest, "dead": usage.dead}
-            for what, value in told.items():
-                self._standing.labels(what).set(value)
-            self._next_look = began + max(COUNT_S, COUNT_SHARE * (time.monotonic() - began))
+        if began < self._next_count:
+            return
+        usage = self.spool.usage()
+        figures = {"calls": usage.calls, "bytes": usage.size, "oldest_seconds": usage.oldest, "dead": usage.dead}
+        for name, value in figures.items():
+            self._standing.labels(name).set(value)
+        self._next_count = began + max(COUNT_S, COUNT_SHARE * (time.monotonic() - began))
 
     def unreachable(self) -> None:
         self.away = self.unreached = True
@@ -552,9 +514,6 @@ class SpoolKeeper(Keeper):
         drain = Drain(self, settle, writable=writable, capture_max_bytes=capture_max_bytes, addon=addon)
         self._tasks.spawn(drain.run(), "drain")
         return drain.stop
-
-    def close(self) -> None:
-        self.journal.close()
 
 
 # --- the drain -----------------------------------------------------------------------------------------------------------
@@ -617,8 +576,8 @@ class Drain:
                     await self._keeper.wanted.wait()
 
     async def once(self) -> bool:
-        """Look for what others left, and store all that waits; False where something still does. Raises OSError."""
-        await self._keeper.tidy()
+        """Store all that waits; False where something still does. Raises OSError."""
+        await asyncio.to_thread(self._keeper.count_waiting)
         users = await asyncio.to_thread(self._spool.users)
         if not users:
             self._keeper.away = False

@@ -12,15 +12,15 @@ from uuid import UUID, uuid4
 import pytest
 
 from app.errors import NotReady, SpoolUnavailable
-from app.features.spool.journal import CallBegin, Codec, KeptCall, frames_of
-from app.features.spool.spool import Journal, Spool, SpoolUsage, erasing, look, open_spool
+from app.features.spool.frames import CallBegin, FrameCodec, SpooledCall
+from app.features.spool.spool import Spool, SpoolUsage, erasing, look, open_spool
 
 ANA, BEN = UUID(int=1), UUID(int=2)
 MUCH = 1 << 20
 
 
-def call(user: UUID = ANA, at_us: int = 1, body: bytes = b"body") -> KeptCall:
-    return KeptCall(uuid4(), CallBegin(user, at_us, b"notes", body), b"head", [(3, b"chunk")], b"end", size=5)
+def call(user: UUID = ANA, at_us: int = 1, body: bytes = b"body") -> SpooledCall:
+    return SpooledCall(uuid4(), CallBegin(user, at_us, b"notes", body), b"head", [(3, b"chunk")], b"end", size=5)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_calls_wait_in_the_order_in_which_they_came(spool: Spool) -> None:
 
 def test_a_call_that_waits_already_stays_as_it_is(spool: Spool) -> None:
     first = call()
-    again = KeptCall(first.call, first.begin)
+    again = SpooledCall(first.call, first.begin)
     assert spool.store([first]) == spool.store([again]) == [None]
     (found,) = spool.turns(ANA)
     assert spool.load(found) == first
@@ -107,30 +107,6 @@ def test_it_is_bounded(tmp_path: Path) -> None:
     )
 
 
-def test_what_dead_processes_were_about_is_taken_over_once(spool: Spool) -> None:
-    journal = Journal(spool.running, MUCH, lambda: None)
-    begin = CallBegin(ANA, 5, b"notes", b"body")
-    running, done = uuid4(), uuid4()
-    entries = [journal.begin(each, begin) for each in (running, done)]
-    assert entries[0] is not None
-    assert entries[1] is not None
-    entries[0].head(b"head")
-    entries[0].chunk(7, b"chunk")
-    entries[1].done()
-    assert spool.take_over() == 0, "its process lives"
-    (path,) = spool.running.iterdir()
-    path.with_name("0" * 32 + path.suffix).write_bytes(b"rubbish")
-    copy = path.read_bytes()
-    journal.close()
-    path.unlink(missing_ok=True)
-    path.write_bytes(copy)  # as a dead process leaves it: without its lock
-    assert spool.take_over() == 1
-    assert spool.take_over() == 0
-    assert list(spool.running.iterdir()) == []
-    (waiting,) = spool.turns(ANA)
-    assert spool.load(waiting) == KeptCall(running, begin, b"head", [(7, b"chunk")], size=5)
-
-
 def test_what_is_set_aside_is_out_of_the_way(spool: Spool) -> None:
     spool.store([call()])
     (waiting,) = spool.turns(ANA)
@@ -152,48 +128,11 @@ def test_a_user_is_erased(spool: Spool) -> None:
     assert len(spool.turns(BEN)) == 1
 
 
-def test_what_an_erased_user_has_in_the_journal_of_a_process_that_runs(spool: Spool) -> None:
-    """His calls are gone from it, running or done; the others' are as they were, and go on."""
-    journal = Journal(spool.running, MUCH, lambda: None)
-    calls = {name: uuid4() for name in ("ana's done", "ana's running", "ben's running")}
-    entries = {}
-    for name, each in calls.items():
-        user = ANA if name.startswith("ana") else BEN
-        entry = entries[name] = journal.begin(each, CallBegin(user, 5, b"notes", name.encode()))
-        assert entry is not None
-        entry.chunk(7, name.encode())
-    done, running, others = entries.values()
-    assert done is not None
-    assert running is not None
-    assert others is not None
-    done.done()
-    (path,) = spool.running.iterdir()
-    # As the beginning of a segment that is used again leaves what was behind it.
-    orphan = Codec(path.stem.encode()).chunk(uuid4().bytes, 1, 0, b"ana's, nobody's")
-    with path.open("ab") as file:
-        file.write(orphan)
-    assert spool.erase(ANA) == 0, "nothing waited"
-    left = path.read_bytes()
-    assert b"ana's" not in left
-    running.chunk(8, b"more")
-    others.chunk(8, b" more")
-    journal.close()
-    copy = path.read_bytes()
-    path.unlink()
-    path.write_bytes(copy)
-    assert spool.take_over() == 1
-    assert not spool.behind(ANA)
-    (waiting,) = spool.turns(BEN)
-    found = spool.load(waiting)
-    assert found is not None
-    assert found.chunks == [(7, b"ben's running"), (8, b" more")]
-
-
 def test_what_was_being_written_when_a_process_died_is_erased_too(spool: Spool) -> None:
     def left(user: UUID, *, age_s: float, torn: bool = False) -> Path:
         kept = call(user)
         path = spool.folder / "new" / f"{1:020d}-{kept.call.hex}"
-        data = b"".join(frames_of(Codec(path.name.encode()), kept))
+        data = b"".join(FrameCodec(path.name.encode()).encode_call(kept))
         path.write_bytes(data[:30] if torn else data)
         os.utime(path, (time.time() - age_s,) * 2)
         return path

@@ -19,10 +19,9 @@ class Source:
     def __init__(self, *chunks: bytes | Exception | asyncio.Event, kind: bytes = b"text/event-stream") -> None:
         self.chunks = chunks
         self.closed = 0
-        self.copied: list[tuple[int, bytes]] = []
         response = UpstreamResponse(200, "", [(b"content-type", kind)], self._given(), self._close)
         call: Any = SimpleNamespace(started_ns=0, response=response)
-        self.leg = Arriving(call, lambda at, chunk: self.copied.append((at, chunk)))
+        self.leg = Arriving(call)
 
     async def _given(self) -> AsyncIterator[bytes]:
         for each in self.chunks:

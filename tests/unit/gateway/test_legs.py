@@ -16,11 +16,10 @@ from app.capture.facts import Outcome
 from app.errors import StoreUnavailable, UpstreamTimeout, UpstreamUnreachable
 from app.features.limits.limiter import AdmitAnswer
 from app.features.paging.body import HiddenLegs
-from app.features.paging.state import Paging, PagingPartRecord
+from app.features.paging.state import PagingPartRecord
 from app.features.paging.tool_loop import NOT_LOOKED_UP
 from app.features.paging.tools import LIMIT_REACHED, Names
-from app.features.spool.keeper import Revived, revive
-from app.features.spool.spool import calls_in
+from app.features.spool.keeper import revive
 from app.gateway.identify import EarlierAnswer
 from app.gateway.upstream import UpstreamBroke
 from app.store.ids import LOCAL_TENANT
@@ -541,29 +540,3 @@ async def test_legs_wait_in_the_spool_with_their_call(tmp_path: Path, pager: Stu
     assert {each.metadata["leg"]: each.metadata["usage"]["prompt_tokens"] for each in found.values()} == {1: 20, 2: 30}
     assert {each.session_id for each in found.values()} == {SESSION}
     assert all(each.stream is not None for each in found.values())
-
-
-async def test_a_process_that_is_killed_leaves_its_legs(tmp_path: Path, pager: StubPager, answers: StubAnswers) -> None:
-    stage = GatewayStage(pager=pager, answers=answers, spool=tmp_path)
-    held, keeper = asyncio.Event(), stage.journey.keeper
-    assert keeper is not None
-    stage.answering(in_turn(asking("which?", text="Hm.", told=20), events(event({"content": "so"}), held)))
-    client = Client(stage.journey.gateway)
-    left: list[Revived] = []
-
-    def look() -> bool:
-        if b"so" not in b"".join(client.parts):
-            return False
-        for path in keeper.spool.running.glob("*.journal"):
-            left.extend(revive(each, 1 << 20, stage.journey.addon) for each in calls_in(path) if not each.done)
-        return True
-
-    await going(stage, client, look)
-    own, leg = sorted(left, key=lambda each: each.call.leg_of is not None)
-    assert leg.call.leg_of is not None
-    assert (leg.call.leg_of.call_id, leg.call.leg_of.number) == (own.call.id, 2)
-    assert leg.tape.body == event({"content": "so"})
-    assert leg.ending.kind == own.ending.kind == "cancelled"
-    assert isinstance(own.call.part, Paging)
-    assert [each.question for each in own.call.part.faults] == ['{"question": "which?"}']
-    assert own.call.part.hidden.legs

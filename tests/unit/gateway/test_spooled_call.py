@@ -20,8 +20,8 @@ from app.features.paging.pager import PagingAddon
 from app.features.paging.state import Paging
 from app.features.paging.values import NOTHING_PAGED
 from app.features.responses import DIALECT as RESPONSES
-from app.features.spool.journal import CallBegin, Codec, KeptCall, frames_of, gather
-from app.features.spool.keeper import INTERRUPTED, begin_of, head_of, kept_of, revive
+from app.features.spool.frames import CallBegin, FrameCodec, SpooledCall
+from app.features.spool.keeper import DAMAGED, begin_of, head_of, kept_of, revive
 from app.gateway.call import Forwarded
 from app.gateway.dialects.chat import CHAT
 from app.gateway.identify import identify, switches
@@ -90,11 +90,12 @@ def taped(*chunks: bytes, limit: int | None = None, events: bool = False) -> Tap
     return tape
 
 
-def through_a_file(kept: KeptCall) -> KeptCall:
-    codec = Codec(b"key")
-    data = b"".join(frames_of(codec, kept))
+def through_a_file(kept: SpooledCall) -> SpooledCall:
+    codec = FrameCodec(b"key")
+    data = b"".join(codec.encode_call(kept))
     assert CANARY.encode() not in data
-    (found,) = gather(codec.scan(data))
+    found = codec.decode_call(data)
+    assert found is not None
     return found
 
 
@@ -138,7 +139,7 @@ def test_a_call_comes_back_in_its_own_dialect() -> None:
     body = b'{"input": [{"role":"user","content":"hi"}], "previous_response_id":"resp_1","model":"gpt-4o"}'
     chat = RESPONSES.read(body, json.loads(body))
     call = made(path="/v1/responses", body=body, prepared=None, sent=body, dialect=RESPONSES, chat=chat)
-    again = revive(through_a_file(KeptCall(call.id, begin_of(call))), LIMIT).call
+    again = revive(through_a_file(SpooledCall(call.id, begin_of(call))), LIMIT).call
     assert again.chat == chat
     assert again.chat is not None
     assert again.chat.follows == "resp_1"
@@ -155,17 +156,15 @@ def test_a_paged_call_comes_back_with_what_was_decided_and_asked() -> None:
     call = replace(call, part=paging, response=answered())
     kept = kept_of(call, Ending("complete"), taped(b"{}"), AT)
     assert revive(through_a_file(kept), LIMIT, ADDON).call.part == paging
-    begun = KeptCall(call.id, begin_of(call))
-    assert revive(through_a_file(begun), LIMIT, ADDON).call.part == paging, "a process that died had sent it"
     assert revive(through_a_file(kept), LIMIT).call.part is None, (
         "a server without the addon stores the call all the same"
     )
 
 
 def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:
-    kept = KeptCall(UUID(int=12), begin_of(made()), head_of(made(), answered()), [(5, b"a"), (70_000, b"b")], size=2)
+    kept = SpooledCall(UUID(int=12), begin_of(made()), head_of(made(), answered()), [(5, b"a"), (70_000, b"b")], size=2)
     found = revive(through_a_file(kept), LIMIT)
-    assert (found.ending.kind, str(found.ending.error)) == ("cancelled", INTERRUPTED)
+    assert (found.ending.kind, str(found.ending.error)) == ("cancelled", DAMAGED)
     assert found.ended_at == AT + timedelta(milliseconds=70)
     assert 70_000 <= found.call.elapsed_us() < 10_000_000
     assert found.tape.body == b"ab"
@@ -174,7 +173,7 @@ def test_one_without_an_end_is_interrupted_when_its_last_piece_came() -> None:
 @pytest.mark.parametrize("torn", [True, False])
 def test_one_of_whose_answer_something_is_missing_is_interrupted(torn: bool) -> None:
     kept = kept_of(made(response=answered()), Ending("complete"), taped(b"one", b"two"), AT)
-    kept.chunks, kept.size, kept.torn = kept.chunks[:1], 3, torn
+    kept.chunks, kept.size, kept.is_torn = kept.chunks[:1], 3, torn
     found = revive(kept, LIMIT)
     assert (found.ending.kind, found.tape.body) == ("cancelled", b"one")
 
@@ -183,7 +182,7 @@ def test_who_answered_instead_is_who_is_named() -> None:
     call = made()
     begun = begin_of(call)
     call = replace(call, target=Target("second", "http://y", CANARY, "its-name", "system"))
-    found = revive(through_a_file(KeptCall(call.id, begun, head_of(call, answered()))), LIMIT)
+    found = revive(through_a_file(SpooledCall(call.id, begun, head_of(call, answered()))), LIMIT)
     assert (found.call.target.name, found.call.target.model_alias) == ("second", "its-name")
     assert found.call.target.placement == "system"
 
@@ -207,17 +206,17 @@ def test_an_explanation_that_cannot_be_written_costs_itself_only() -> None:
     for _ in range(300):  # orjson writes 254 levels
         deep = {"in": deep}
     call = made(prepared=Prepared(BODY, Compilation((), (), 0, None, 0, 0, 0, 0, 0.0, deep, {})))
-    assert revive(through_a_file(KeptCall(call.id, begin_of(call))), LIMIT).call.prepared is None
+    assert revive(through_a_file(SpooledCall(call.id, begin_of(call))), LIMIT).call.prepared is None
 
 
 @pytest.mark.parametrize("notes", [b"{}", b"[]", b"rubbish"])
 def test_what_mneme_has_not_written_is_refused(notes: bytes) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        revive(KeptCall(UUID(int=1), CallBegin(UUID(int=2), 3, notes)), LIMIT)
+        revive(SpooledCall(UUID(int=1), CallBegin(UUID(int=2), 3, notes)), LIMIT)
 
 
 def test_a_chat_whose_body_is_none_is_refused() -> None:
     begin = begin_of(made())
     with pytest.raises(ValueError, match="without messages"):
-        revive(KeptCall(UUID(int=1), CallBegin(begin.user, begin.at_us, begin.notes, b'{"messages": 1}')), LIMIT)
+        revive(SpooledCall(UUID(int=1), CallBegin(begin.user, begin.at_us, begin.notes, b'{"messages": 1}')), LIMIT)
     assert orjson.loads(begin.notes)["chat"]

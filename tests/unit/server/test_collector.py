@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import platform
-import subprocess
-import sys
 import weakref
 from collections.abc import Iterator
 
@@ -88,32 +85,3 @@ def test_giving_back_what_is_free() -> None:
     kept = [bytes(1000) for _ in range(100_000)]
     del kept[::2]
     assert collector.give_back() in {True, False}, "whatever the C library is"
-
-
-FAULTS = """
-import resource
-import numpy as np
-from app.server import collector
-
-def work():
-    return [np.ones(40_000) for _ in range(20)]  # 6 MB
-
-{settle}
-for _ in range(3):
-    work()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(20):
-    work()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is glibc's memory that is kept")
-def test_what_a_request_frees_is_kept_for_the_next() -> None:
-    def pages(settle: str) -> int:
-        done = subprocess.run(
-            [sys.executable, "-c", FAULTS.format(settle=settle)], capture_output=True, check=True, text=True
-        )
-        return int(done.stdout)
-
-    assert pages("collector.settle()") < 1000 < pages("")
