@@ -414,7 +414,7 @@ class Preparer:
         if obeyed.account:
             compiled = explaining(compiled, "commands", list(obeyed.account))
         added = part.insertions if part is not None else ()
-        return Prepared(_build_body(chat, compiled, place, target.model_alias, added), compiled)
+        return Prepared(build_body(chat, compiled, place, target.model_alias, added), compiled)
 
 
 def _current(held: HeldIndex | None, read: IndexRead | None) -> CurrentIndex | None:
@@ -445,7 +445,7 @@ def explaining(compiled: Compilation, name: str, explained: object) -> Compilati
     return replace(compiled, audit=Explained({**compiled.audit, name: explained}))
 
 
-def _build_body(
+def build_body(
     chat: ChatRequest, compiled: Compilation, place: Place, model: str | None, added: Sequence[Insertion] = ()
 ) -> bytes:
     """Return the body that goes upstream. `model`: another name for the model; `added`: what an addon puts into it."""

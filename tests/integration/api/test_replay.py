@@ -32,9 +32,9 @@ from app.store.queries import Queries
 from app.store.records import ResolutionStore
 from app.store.sessions import Sessions
 from app.store.tenancy import KeyLimits, Tenancy
-from tests.support.gateway_stage import ANA, TENANT, GatewayStage, make_stage
 from tests.support.journey import TOKENIZERS, UPSTREAM, Reply, ScriptedTransport, completion, error, stream, user
 from tests.support.responses import response_of, said
+from tests.support.stored_stage import ANA, TENANT, StoredStage, make_stage
 from tests.support.wired_api import TTL, error_of
 
 FACT = "Ana plays chess on Mondays."
@@ -43,7 +43,7 @@ FACT = "Ana plays chess on Mondays."
 class Desk:
     """A gateway, and the replay route beside it with an upstream of its own."""
 
-    def __init__(self, stage: GatewayStage, pool: Pool, settings: Settings | None = None) -> None:
+    def __init__(self, stage: StoredStage, pool: Pool, settings: Settings | None = None) -> None:
         self.stage = stage
         sql = Queries.load()
         settings = settings or Settings(upstream_base_url=UPSTREAM)

@@ -26,9 +26,9 @@ from app.store.records import ResolutionStore
 from app.store.tenancy import UserRef
 from app.tasks import Supervisor
 from tests.integration.api.test_replay import Desk
-from tests.support.gateway_stage import ANA, TENANT, GatewayStage, make_stage
 from tests.support.journey import Message, assistant, user
 from tests.support.knowledge import GAI, Answer, Business, clash, fact, nobody, query, terms
+from tests.support.stored_stage import ANA, TENANT, StoredStage, make_stage
 
 QUESTION = "What are the terms of Gai Media?"
 SQL = Queries.load()
@@ -37,7 +37,7 @@ SQL = Queries.load()
 class Told:
     """A gateway whose tenant has a business that is known."""
 
-    def __init__(self, stage: GatewayStage, business: Business, tasks: Supervisor) -> None:
+    def __init__(self, stage: StoredStage, business: Business, tasks: Supervisor) -> None:
         self.stage = stage
         self.business = business
         self.tasks = tasks

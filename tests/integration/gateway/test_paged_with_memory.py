@@ -10,9 +10,9 @@ import orjson
 from app.features.paging.values import Fidelity, Zone
 from app.providers.tokens import prompt_tokens, tools_tokens
 from app.store.pools import Pool
-from tests.support.gateway_stage import ANA, FACTS, make_stage
 from tests.support.journey import Message, Reply, completion, user
 from tests.support.paging import COUNTER
+from tests.support.stored_stage import ANA, FACTS, make_stage
 from tests.unit.paging.made import LONG_CODE
 
 BUDGET = 12_000

@@ -20,8 +20,8 @@ from app.store.sessions import SessionRef
 from app.store.tenancy import UserRef
 from app.tasks import Supervisor
 from tests.support.clock import FakeClock
-from tests.support.gateway_stage import ANA, FACTS, TENANT, GatewayStage, make_stage
 from tests.support.journey import Answer, Message, assistant, user
+from tests.support.stored_stage import ANA, FACTS, TENANT, StoredStage, make_stage
 
 ASKS = "Show me the second card from the first question"
 
@@ -29,7 +29,7 @@ ASKS = "Show me the second card from the first question"
 class Shop:
     """A conversation by its transcript whose answers show two cards each."""
 
-    def __init__(self, stage: GatewayStage, pool: Pool) -> None:
+    def __init__(self, stage: StoredStage, pool: Pool) -> None:
         self.stage = stage
         self.cards = Cards(pool, stage.sql)
         self.transcript: list[Message] = []
@@ -63,7 +63,7 @@ class Shop:
 
 
 @pytest.fixture
-async def shop(stage: GatewayStage, pool: Pool) -> Shop:
+async def shop(stage: StoredStage, pool: Pool) -> Shop:
     shop = Shop(stage, pool)
     await stage.remember(*FACTS)
     for question in ("What about chess?", "And the club?"):

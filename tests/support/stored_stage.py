@@ -42,7 +42,7 @@ FACTS = (
 )
 
 
-class GatewayStage:
+class StoredStage:
     """A gateway on a database, and its user's memories."""
 
     def __init__(
@@ -135,9 +135,9 @@ async def make_stage(
     profiles: Mapping[str, Profile] = PROFILES,
     knower: Knower | None = None,
     **settings: Any,
-) -> GatewayStage:
+) -> StoredStage:
     space = await make_space(admin)
-    return GatewayStage(
+    return StoredStage(
         pool,
         admin,
         space,
