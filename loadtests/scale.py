@@ -1,6 +1,6 @@
 """What a compile costs as the tables grow, and what the vector graph finds among other users' vectors.
 
-python -m loadtests.scale [--quick] [--size N]… [--compiles N] [--messages N] [--no-save]
+python -m loadtests.scale [--quick] [--size N]… [--compiles N] [--messages N] [--note TEXT] [--no-save]
 
 Memories of many users, from 1,000 to 1,000,000 in the table, each with as many messages; one user of them has 1,000, one has
 10,000 and a session of 200 turns. The compile is the server's own (place and compile, as `POST /api/v1/context` does both), in
@@ -252,8 +252,11 @@ def show(out: Console, found: Mapping[str, Any]) -> None:
 )
 @click.option("--compiles", type=click.IntRange(5, 100_000), help="Of each case at each size; 500.")
 @click.option("--messages", type=click.IntRange(1, 100_000), help="Of each other user, beside 1,000 memories; 1,000.")
+@click.option("--note", help="What else ran on the machine; stands in the page.")
 @click.option("--no-save", is_flag=True, help="Print only; leave results and docs/generated/benchmarks.md as they are.")
-def main(quick: bool, sizes: tuple[int, ...], compiles: int | None, messages: int | None, no_save: bool) -> None:
+def main(
+    quick: bool, sizes: tuple[int, ...], compiles: int | None, messages: int | None, note: str | None, no_save: bool
+) -> None:
     """Measure compiles in growing tables."""
     amount = Amount(
         sorted(sizes) or (QUICK_SIZES if quick else SIZES),
@@ -267,7 +270,9 @@ def main(quick: bool, sizes: tuple[int, ...], compiles: int | None, messages: in
             found = runner.run(grow(stack, amount, status.update, out))
         version = version_of(stack)
     show(out, found)
-    keep(out, results.head("scale", quick=quick, postgres=version) | {"amount": asdict(amount)} | found, no_save)
+    conditions = {"note": note} if note else {}
+    head = results.head("scale", quick=quick, postgres=version)
+    keep(out, head | conditions | {"amount": asdict(amount)} | found, no_save)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,8 @@ def introduction(document: Document) -> list[str]:
         lines += paragraph(
             "This was a quick run, on a machine that was doing other things: the shape counts, not the figures."
         )
+    if "note" in document:
+        lines += paragraph(document["note"])
     return lines
 
 
@@ -129,8 +131,8 @@ def scale(document: Document) -> list[str]:
             f"server's, one at a time, every question a new one: {amount['compiles']} of each kind at each size, all kinds "
             "in turn in five rounds.",
             'Every question asks what was said earlier ("What did I say about …?"): for one that memory need not answer '
-            f"nothing is fetched. Of each line {100 * min(cell['shows_memory'] for cell in cells):.0f} % or more of the "
-            "prompts show memory.",
+            f"nothing is fetched. {100 * min(cell['shows_memory'] for cell in cells):.0f} % of the prompts show memory, in the "
+            "line with the fewest.",
             "CPU is the mean of a round, median of the rounds. *pace* is the CPU time of a fixed piece of work at that "
             "moment: what differs between two sizes by as much as the pace does was the machine.",
             "The graph is asked through `agent_data.index_beside`, as a request does, for a user switched over to it by hand "

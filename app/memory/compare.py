@@ -140,14 +140,14 @@ def says_same(draft: Draft, item: IngestItem, cosine: float | None, threshold: f
     return near and not _apart(draft, item) and may_be_one(draft.text, item.text)
 
 
-def may_be_one(one: str, other: str) -> bool:
+def may_be_one(first: str, second: str) -> bool:
     """Tell whether two texts that are near say the same, in any language: `same_claim` knows the words of English alone."""
-    denied = contrast(one, other) == "denied" or _denies(one) != _denies(other)
-    return not denied and _has_relative(one) == _has_relative(other) and same_claim(one, other)
+    denied = contrast(first, second) == "denied" or _denies(first) != _denies(second)
+    return not denied and _has_relative(first) == _has_relative(second) and same_claim(first, second)
 
 
 def _denies(text: str) -> bool:
-    """Whether a text of another language than English denies; `same_claim` looks at English ones."""
+    """Return whether a text of another language than English denies; `same_claim` looks at English ones."""
     code = language_of(text)
     if code in ("", "en"):
         return False
@@ -155,7 +155,7 @@ def _denies(text: str) -> bool:
 
 
 def _has_relative(text: str) -> bool:
-    """Whether a text speaks of a relative, in a word of any language."""
+    """Return whether a text speaks of a relative, in a word of any language."""
     return not _kin_words().isdisjoint(_WORD.findall(text.casefold()))
 
 

@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from app.memory.quantities import makes_exact, plain_bounds
+from app.memory.quantities import makes_exact, rewrite_bounds
 
 _ODD = re.compile(r"[^\w -~]")
 """What may be invisible. No letter or figure of any script is, nor what ASCII prints."""
@@ -277,7 +277,7 @@ def same_claim(one: str, other: str) -> bool:
     "over" or "than"; or when each has words that the other lacks ("a small bakery", "a small brewery"), unless they are forms
     of one word, commonly mean the same, or give the measure that the other leaves open ("short", "under 800 words").
     """
-    one, other = plain_bounds(one), plain_bounds(other)
+    one, other = rewrite_bounds(one), rewrite_bounds(other)
     ours, theirs = _words(one), _words(other)
     if (
         _denies(ours) != _denies(theirs)
@@ -292,7 +292,7 @@ def same_claim(one: str, other: str) -> bool:
     if any(a and b and not (a <= b or b <= a) for a, b in compared):
         return False
     swapped = ours != theirs and Counter(ours) == Counter(theirs)
-    return not (swapped and _ORDERING.intersection(ours)) and not _both_differ(one, other)
+    return not (swapped and _ORDERING.intersection(ours)) and not _have_rival_words(one, other)
 
 
 def singular(word: str) -> str:
@@ -305,14 +305,14 @@ def _is_past(text: str, words: list[str]) -> bool:
 
 
 def _tense_differs(ours: list[str], theirs: list[str]) -> bool:
-    """Whether two texts begin with the same verb, and one of them with its past."""
+    """Return whether two texts begin with the same verb, and one of them with its past."""
     if not ours or not theirs or ours[0][:_PAST] != theirs[0][:_PAST]:
         return False
     return ours[0].endswith("ed") != theirs[0].endswith("ed")
 
 
-def _both_differ(one: str, other: str) -> bool:
-    """Whether each text has words that the other lacks, and neither's are a measure that the other makes exact."""
+def _have_rival_words(one: str, other: str) -> bool:
+    """Return whether each text has words that the other lacks, and neither's are a measure that the other makes exact."""
     ours, theirs = gist(one)[1], gist(other)[1]
     left, right = {_root(word): word for word in ours - theirs}, {_root(word): word for word in theirs - ours}
     only_ours = {word for root, word in left.items() if root not in right}

@@ -45,8 +45,8 @@ class LabelledPair(NamedTuple):
 
     label: str
     language: str
-    one: str
-    other: str
+    first: str
+    second: str
 
 
 class MeasuredPair(NamedTuple):
@@ -82,8 +82,8 @@ def read_pairs(name: str) -> list[LabelledPair]:
     for line in (FOLDER / f"{name}.txt").read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             label, language, texts = line.split(" ", 2)
-            one, other = texts.split(" | ")
-            pairs.append(LabelledPair(label, language, one, other))
+            first, second = texts.split(" | ")
+            pairs.append(LabelledPair(label, language, first, second))
     return pairs
 
 
@@ -91,9 +91,9 @@ def measure_pairs(embedder: LocalEmbedder, pairs: Sequence[LabelledPair]) -> lis
     """Return the pairs with their cosines, and whether the rules on words allow them to be merged."""
     measured = []
     for pair in pairs:
-        one, other = embedder.embed_now([pair.one, pair.other])
-        is_allowed = may_be_one(pair.one, pair.other)
-        measured.append(MeasuredPair(pair, float(one @ other), is_allowed, gist(pair.one) == gist(pair.other)))
+        first, second = embedder.embed_now([pair.first, pair.second])
+        is_allowed = may_be_one(pair.first, pair.second)
+        measured.append(MeasuredPair(pair, float(first @ second), is_allowed, gist(pair.first) == gist(pair.second)))
     return measured
 
 
@@ -107,8 +107,8 @@ def score_pairs(measured: Sequence[MeasuredPair], threshold: float) -> Score:
 
 def print_scores(embedder: LocalEmbedder) -> None:
     print(f"{embedder.space}: τ {embedder.duplicate_threshold}")
-    one, other = embedder.embed_now(SEED_PAIR)
-    print(f"the pair of seed 001 §4.3: cosine {float(one @ other):.3f}")
+    first, second = embedder.embed_now(SEED_PAIR)
+    print(f"the pair of seed 001 §4.3: cosine {float(first @ second):.3f}")
     for name in SETS:
         measured = measure_pairs(embedder, read_pairs(name))
         count = sum(row.pair.label in MERGED for row in measured)

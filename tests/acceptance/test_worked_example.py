@@ -391,8 +391,8 @@ def test_every_example_is_as_if_its_user_were_alone(mneme: MnemeServer) -> None:
     ordered = Tenant(mneme, "in order")
     for place, names in (("forth", list(EXAMPLES)), ("back", list(reversed(EXAMPLES)))):
         for name in names:
-            seen = [say(ordered, f"{place} {name}", *spoken) for spoken in EXAMPLES[name]]
-            assert seen == alone[name], (place, name)
+            outcomes = [say(ordered, f"{place} {name}", *spoken) for spoken in EXAMPLES[name]]
+            assert outcomes == alone[name], (place, name)
 
     turns = Tenant(mneme, "in turns")
     for n in range(max(map(len, EXAMPLES.values()))):

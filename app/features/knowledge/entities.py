@@ -76,10 +76,10 @@ class Match(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """A row of the business's own database. `own`: the user named it, and knows it by name from then on; else an identifier led
+    """A row of the business's own database. `is_own`: the user named it, and knows it by name; else an identifier led
     to it. `ref`: {"domain", "table", "column", "key"}."""
 
-    own: bool
+    is_own: bool
     entity_id: str
     entity_type: str
     name: str
@@ -214,7 +214,7 @@ class EntityStore:
         if lessons.things:
             # One that was named in one place, and by its identifier in another, was named.
             things = list(
-                {thing.entity_id: thing for thing in sorted(lessons.things, key=lambda thing: thing.own)}.values()
+                {thing.entity_id: thing for thing in sorted(lessons.things, key=lambda thing: thing.is_own)}.values()
             )
             await connection.execute(
                 self._sql["entities.put"], tenant, user, now, *map(list, zip(*things, strict=True))

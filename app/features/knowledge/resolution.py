@@ -787,12 +787,12 @@ def lessons_of(
     things: list[Thing] = []
     aliases: list[UsedAlias] = []
     for piece, outcome in hits:
-        own = piece.norm not in keys or not all(row.exact for row in outcome.found)
-        things += [_thing(row, own=own) for row in outcome.found]
+        is_own = piece.norm not in keys or not all(row.exact for row in outcome.found)
+        things += [_thing(row, is_own=is_own) for row in outcome.found]
         text = plain(piece.text)
         if outcome.method == "domain_db":
             aliases += [
-                UsedAlias(own, piece.norm, text, each.entity.id, "domain_db", sure.domain_name, {})
+                UsedAlias(is_own, piece.norm, text, each.entity.id, "domain_db", sure.domain_name, {})
                 for each in outcome.options
                 if normalise(each.entity.name) != piece.norm
             ]
@@ -805,14 +805,14 @@ def lessons_of(
         ]
     if choice is not None:
         asked, picked = choice.asked, choice.option.entity.id
-        things += [_thing(row, own=True) for row in asked.outcome.found]
+        things += [_thing(row, is_own=True) for row in asked.outcome.found]
         others = [each.entity.id for each in asked.outcome.options if each.entity.id != picked]
         aliases.append(chosen(asked.piece.text, picked, others, now, sure))
     spoken = [each.outcome.best.entity.id for each in hits if each.outcome.clear]
     return LearnedNames(tuple(things), tuple(aliases), tuple(dict.fromkeys([*spoken, *pointed])))
 
 
-def _thing(row: FoundRow, *, own: bool) -> Thing:
+def _thing(row: FoundRow, *, is_own: bool) -> Thing:
     entity = row.entity
     ref = {"domain": row.domain, "table": row.table, "column": row.column, "key": row.key}
-    return Thing(own, entity.id, entity.type, entity.name, normalise(entity.name), ref, dict(row.properties))
+    return Thing(is_own, entity.id, entity.type, entity.name, normalise(entity.name), ref, dict(row.properties))

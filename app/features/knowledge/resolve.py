@@ -213,7 +213,7 @@ class Resolver:
             lessons_of(
                 new.hits,
                 choice,
-                [each.entity.id for each in pointing if each.entity],
+                [pointer.entity.id for pointer in pointing if pointer.entity],
                 now,
                 sure,
                 keys={key.piece.norm for key in new.mentions.keys},

@@ -207,12 +207,12 @@ async def test_a_tenant_of_whom_nothing_is_known_has_the_prompt_that_it_had(
 
 
 async def test_who_is_nobody_knows_what_the_tenant_knows(told: Told) -> None:
-    await told.ask(user="")  # the field is empty: still the local one
+    await told.ask(user="")  # a user was meant, and nobody is named
     principal = told.stage.journey.caller.principal
     told.stage.journey.caller.principal = replace(principal, mode="keys")
     told.transcript.clear()
     await told.ask()
-    assert [who.user for who, _ in told.business.heard] == [ANA, None]
+    assert [who.user for who, _ in told.business.heard] == [None, None]
     assert "payment terms NET15" in told.prompt
 
 

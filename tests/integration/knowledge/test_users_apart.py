@@ -1,4 +1,4 @@
-"""What one user's words teach changes no other user's meaning: each of two users resolves as if alone (seed 004, table 3)."""
+"""One user's words change no other user's meaning: each of two users resolves as if alone (seed 004, table 3)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ IDENTIFIERS = ("Where is SO-1001?", "How many AB-100 are left?", "and so-1001?")
 
 
 class Outcome(NamedTuple):
-    """What a user sees of a resolution."""
+    """A resolution as a user sees it."""
 
     mention: str
     entity: str | None
@@ -128,13 +128,13 @@ async def test_two_who_talk_in_turns_resolve_as_if_alone(arrive: Any, name: str)
         alone_too = await (await arrive(uuid4(), "alone")).talk(texts)
         tenant = uuid4()
         ana, ben = await arrive(tenant, "ana"), await arrive(tenant, "ben")
-        heard: dict[str, list[tuple[Outcome, ...]]] = {"ana": [], "ben": []}
+        outcomes: dict[str, list[tuple[Outcome, ...]]] = {"ana": [], "ben": []}
         for n in range(max(len(TALKS[name]), len(texts))):
             if n < len(texts):
-                heard["ana"].append(await ana.say(texts[n]))
+                outcomes["ana"].append(await ana.say(texts[n]))
             if n < len(TALKS[name]):
-                heard["ben"].append(await ben.say(TALKS[name][n]))
-        assert heard == {"ana": alone_too, "ben": alone}, other
+                outcomes["ben"].append(await ben.say(TALKS[name][n]))
+        assert outcomes == {"ana": alone_too, "ben": alone}, other
 
 
 async def test_talk_writes_nothing_for_the_whole_tenant_but_identifiers(arrive: Any, admin: Admin[Any]) -> None:
@@ -182,8 +182,8 @@ async def test_what_an_operator_states_holds_for_all_and_settles_what_is_ambiguo
     await eve.talk(["What about Gai?", "Gail Industries"])
     alias = stated("Gai", "customer:gai_123", own=False, confidence=0.95)
     assert await entities.state(tenant, None, alias) is not None
-    for who in (ana, ben):
-        ((found,),) = await who.talk(["What does Gai owe?"])
+    for speaker in (ana, ben):
+        ((found,),) = await speaker.talk(["What does Gai owe?"])
         assert (found.entity, found.method) == ("customer:gai_123", "known_alias")
     ((found,),) = await eve.talk(["What does Gai owe?"])
     assert found.entity == "customer:gail_9", "the user's own choice comes first"
@@ -215,8 +215,8 @@ async def test_a_session_of_nobody_teaches_no_names(
 ) -> None:
     tenant = uuid4()
     await arrive(tenant, "ana")
-    nobody = Speaker(Who(tenant, None), resolver, entities, clock)
-    await nobody.talk(["What about Gai?", "Gail Industries", "Helios called."])
+    stranger = Speaker(Who(tenant, None), resolver, entities, clock)
+    await stranger.talk(["What about Gai?", "Gail Industries", "Helios called."])
     query = "SELECT count(*) FROM agent_data.canonical_entities WHERE tenant_id = $1 AND matches_by_name"
     assert await admin.fetchval(query, tenant) == 0
     assert await admin.fetchval("SELECT count(*) FROM agent_data.entity_aliases WHERE tenant_id = $1", tenant) == 0

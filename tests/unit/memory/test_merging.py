@@ -1,4 +1,4 @@
-"""Which statements become one memory: the labelled pairs of `loadtests/merging`, and the rules on words (seed 001 §4.3)."""
+"""Test which statements become one memory, by labelled pairs and by the rules on words (seed 001 §4.3)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def test_labelled_pairs_are_merged_with_precision(embedder: WordLlamaEmbedder, n
 
 
 def test_the_seeds_pair_is_near_enough_and_the_more_specific_ranks_higher(embedder: WordLlamaEmbedder) -> None:
-    one, other = embedder.embed_now(SEED_PAIR)
-    assert float(one @ other) > embedder.duplicate_threshold
+    first, second = embedder.embed_now(SEED_PAIR)
+    assert float(first @ second) > embedder.duplicate_threshold
     assert may_be_one(*SEED_PAIR)
     assert rank(SEED_PAIR[1]) > rank(SEED_PAIR[0])
 
 
 @each_of(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("Prefers short blog posts", "Does not want blog posts longer than 800 words"),
         ("Wants concise emails", "Wants emails of no more than 120 words"),
@@ -51,13 +51,13 @@ def test_the_seeds_pair_is_near_enough_and_the_more_specific_ranks_higher(embedd
         ("Works in a bakery", "Works in a small family bakery"),
     ],
 )
-def test_one_text_may_say_the_same_and_more(one: str, other: str) -> None:
-    assert may_be_one(one, other)
-    assert may_be_one(other, one)
+def test_one_text_may_say_the_same_and_more(first: str, second: str) -> None:
+    assert may_be_one(first, second)
+    assert may_be_one(second, first)
 
 
 @each_of(
-    ("one", "other"),
+    ("first", "second"),
     [
         ("Prefers short blog posts", "Prefers blog posts over 2000 words"),
         ("Prefers long blog posts", "Prefers blog posts under 800 words"),
@@ -82,6 +82,6 @@ def test_one_text_may_say_the_same_and_more(one: str, other: str) -> None:
         ("Keeps the heating on", "Keeps the heating low"),
     ],
 )
-def test_two_facts_are_not_one(one: str, other: str) -> None:
-    assert not may_be_one(one, other)
-    assert not may_be_one(other, one)
+def test_two_facts_are_not_one(first: str, second: str) -> None:
+    assert not may_be_one(first, second)
+    assert not may_be_one(second, first)
