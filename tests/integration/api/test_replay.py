@@ -236,6 +236,7 @@ async def test_a_removed_field_is_refused_with_what_replaces_it(
 
 async def test_what_cannot_be_sent_again_says_why(desk: Desk, admin: asyncpg.Connection[Any]) -> None:
     call = (await desk.stage.ask([user("hi")])).headers["x-mneme-call-id"]
+    desk.stage.journey.upstream.script = lambda asked: Reply(chunks=[b'{"data": []}'])
     embedded = await desk.stage.journey.post(b'{"model": "m", "input": "x"}', path="/v1/embeddings")
     await desk.stage.journey.settled()
     set_metadata = "UPDATE agent_data.upstream_calls SET metadata = $2 WHERE call_id = $1"
