@@ -325,7 +325,7 @@ class Preparer:
             )
         if not place.spaces:
             return place
-        shared = _shared_scopes(identity.tenant_id, place.spaces, place.retrieval_session, place.visible_from)
+        shared = _build_shared_scopes(identity.tenant_id, place.spaces, place.retrieval_session, place.visible_from)
         return replace(place, shared=shared)
 
     def late(self, identity: Identity) -> None:
@@ -421,7 +421,7 @@ def _current(held: HeldIndex | None, read: IndexRead | None) -> CurrentIndex | N
     return CurrentIndex(held, read) if held is not None and read is not None else None
 
 
-def _shared_scopes(
+def _build_shared_scopes(
     tenant: UUID, spaces: Sequence[SharedRead], session: UUID | None, visible_from: int
 ) -> tuple[SharedScope, ...]:
     """What a request asks of the spaces that its user may read."""

@@ -153,11 +153,13 @@ class Replayer(Struct):
         model = call.model or None
 
         def build(target: Target) -> UpstreamRequest:
-            given = own_headers if target.stands_in else [*own_headers, *caller_headers]
+            client_headers = own_headers if target.stands_in else [*own_headers, *caller_headers]
             body = stored.body
             if target.name != call.upstream and model is not None:  # the body names the model as its own upstream does
                 body = with_value(body, "model", target.model_alias or model)
-            return UpstreamRequest("POST", target.url(path, b""), request_headers(given, api_key=target.api_key), body)
+            return UpstreamRequest(
+                "POST", target.url(path, b""), request_headers(client_headers, api_key=target.api_key), body
+            )
 
         target, codings = self.router.route(model), tuple[str, ...]()
         outgoing = Outgoing(replay, target, model, build, True)
@@ -271,12 +273,12 @@ class ReplayIn(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def refuse_removed_fields(cls, given: object) -> object:
+    def refuse_removed_fields(cls, body: object) -> object:
         """Raise BadRequest for a field that replays once had."""
-        name = next((name for name in REMOVED_FIELDS if isinstance(given, Mapping) and name in given), None)
+        name = next((name for name in REMOVED_FIELDS if isinstance(body, Mapping) and name in body), None)
         if name is not None:
             raise BadRequest(f"`{name}` is no longer a field: {REMOVED_FIELDS[name]}", param=name, code="removed_field")
-        return given
+        return body
 
 
 class ComparedAnswers(BaseModel, extra="allow"):

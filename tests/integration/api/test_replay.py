@@ -167,8 +167,8 @@ async def test_each_kind_of_chat_is_sent_as_it_was(desk: Desk, send: Callable[[D
 async def test_another_upstream_gets_its_own_name_for_the_model(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     stage = await make_stage(pool, admin)
     call = (await stage.ask([user("hi")])).headers["x-mneme-call-id"]
-    other = {"name": "other", "base_url": UPSTREAM, "models": ["*"], "aliases": {"gpt-4o": "gpt-4.1"}}
-    desk = Desk(stage, pool, Settings(upstreams=[other]))
+    upstream = {"name": "other", "base_url": UPSTREAM, "models": ["*"], "aliases": {"gpt-4o": "gpt-4.1"}}
+    desk = Desk(stage, pool, Settings(upstreams=[upstream]))
     compared = await desk.replay(call)
     assert compared["upstream"] == "other"
     (asked,) = desk.upstream.requests
