@@ -351,9 +351,8 @@ class Exchange(Struct, frozen=True):
 
 
 class CompileFacts(Struct, frozen=True):
-    """A compile's inputs and explanation."""
+    """A compile's explanation and efficiency."""
 
-    inputs: Mapping[str, Any]
     audit: Mapping[str, Any]
     eta: float | None
 

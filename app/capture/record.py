@@ -293,8 +293,6 @@ def build(
             for node in nodes.values()
         ],
         blobs=(list(blobs), list(blobs.values())),
-        # The query is made of what was asked.
-        inputs=_json({**compiled.inputs, **({"query": MASK} if call.redacted else {})}) if compiled else None,
         audit=_json(written(compiled.audit)) if compiled else None,
         eta=compiled.eta if compiled else None,
         session=_session(exchange, rows, system_tokens, call.tenant_id) if exchange else None,

@@ -43,7 +43,7 @@ COMMANDS = {
     ),
     "replay": (
         "app.features.replay.command:replay",
-        "Replay captured calls: serve them from cassettes, or compile them again.",
+        "Replay captured calls: serve them from cassettes, or send them again and compare the answers.",
     ),
     "retention": ("app.cli.upkeep:retention", "Drop captured calls past MNEME_CAPTURE_DAYS and MNEME_CAPTURE_MAX_GB."),
     "serve": (

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from itertools import chain
 from operator import attrgetter
@@ -25,9 +24,8 @@ from app.context.facts_section import FactLines, FactsFound, fact_cost
 from app.context.notes import Count
 from app.context.pack import Efficiency, Packed, Reason
 from app.context.question import Asked, query_type, temporal_scope
-from app.context.resolution import Alternative, Clash, DomainFact, DomainQuery, Entity, Known, Resolution, RowValue
+from app.context.resolution import Clash, DomainFact, Entity, Resolution
 from app.context.score import Scored
-from app.memory.episodes import SoughtRows
 
 VERSION = 5
 DIGITS = 4
@@ -234,8 +232,8 @@ def _sources(memory: Candidate, sessions: dict[str, int]) -> Sequence[Sequence[A
 
 # --- what was known of the things that a question names ------------------------------------------------------------------
 #
-# What a memory said is not kept: its value is read by its id when it is shown, or compiled again, so that what was forgotten
-# since is not there any more. What the business's own database said is kept as it was told: as of then nobody asks it again.
+# A memory's value is not kept: it is read by the memory's id when the explanation is shown, so that what was forgotten since
+# is not there any more. What the business's own database said is kept as the prompt told it.
 
 
 def told_known(
@@ -276,8 +274,7 @@ def _entity(found: Entity | None) -> dict[str, Any]:
 
 
 def _facts(told: FactLines, chosen: Mapping[str, int], budget: int, count: Count) -> dict[str, Any]:
-    """As many of them as fill the budget, so that a compile as of then shares out the same, and those that earlier blocks tell:
-    should one have to go, it is told again."""
+    """Return the facts that fill the budget and those that earlier blocks tell, with the number of the others."""
     kept, room = [], budget
     for each in told.facts:
         if room <= 0:
@@ -330,98 +327,3 @@ def fill(explained: dict[str, Any], values: Mapping[UUID, str]) -> None:
         for side in (each["memory"], each["other"]):
             if side:
                 side["value"] = values.get(UUID(str(side["memory_id"]))) if side["memory_id"] is not None else None
-
-
-# --- as of then ----------------------------------------------------------------------------------------------------------
-
-
-class Recalled:
-    """What was known then: an `Inquiry` that asks nobody."""
-
-    def __init__(self, known: Known) -> None:
-        self._known = known
-
-    @property
-    def resolutions(self) -> Sequence[Resolution]:
-        return self._known.resolutions
-
-    @property
-    def related(self) -> frozenset[str]:
-        return self._known.related
-
-    def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
-        return None
-
-    async def known(self) -> Known:
-        return self._known
-
-    async def against(self, user: UUID, memories: Sequence[UUID]) -> Sequence[Clash]:
-        return ()
-
-    def close(self) -> None:
-        return None
-
-
-def recalled(
-    audit: Mapping[str, Any], kept: Mapping[str, frozenset[str]], values: Mapping[UUID, str]
-) -> tuple[Recalled, int]:
-    """What was known when this explanation was made, and how many conflicts are not told any more, because the words of their
-    memory are gone. `values`: what memories say, by their ids."""
-    clashes = [_clash_then(each, values) for each in audit["conflicts"]]
-    domain = audit["domain"]
-    known = Known(
-        resolutions=tuple(_resolution_then(each) for each in audit["entities"]),
-        related=kept.get("related", frozenset()),
-        facts=tuple(
-            DomainFact(each["subject"], each["entity"], each["query_type"], each["text"]) for each in domain["facts"]
-        ),
-        queries=tuple(
-            DomainQuery(**each | {"findings": tuple(each.get("findings", ()))}) for each in domain["queries"]
-        ),
-        clashes=tuple(each for each in clashes if each is not None),
-        reason=domain["reason"],
-    )
-    return Recalled(known), sum(each is None for each in clashes)
-
-
-def _resolution_then(each: Mapping[str, Any]) -> Resolution:
-    return Resolution(
-        mention=each["mention"],
-        start=0,
-        entity=_entity_then(each) if each["canonical_id"] is not None else None,
-        confidence=each["confidence"],
-        method=each["method"],
-        alternatives=tuple(Alternative(_entity_then(other), other["confidence"]) for other in each["alternatives"]),
-        requires_disambiguation=each["requires_disambiguation"],
-    )
-
-
-def _entity_then(each: Mapping[str, Any]) -> Entity:
-    return Entity(each["canonical_id"], each["type"], each["canonical_name"])
-
-
-def _clash_then(each: Mapping[str, Any], values: Mapping[UUID, str]) -> Clash | None:
-    memory, other, row = each["memory"], each["other"], each["db_source"]
-    ids = [UUID(side["memory_id"]) for side in (memory, other) if side and side["memory_id"] is not None]
-    if not ids or any(one not in values for one in ids):
-        return None
-    return Clash(
-        conflict_type=each["conflict_type"],
-        entity_id=each["entity_id"],
-        entity_name=each["entity_name"],
-        predicate=each["predicate"],
-        memory_id=ids[0],
-        memory_value=values[ids[0]],
-        memory_at=datetime.fromisoformat(memory["said_at"]),
-        memory_confidence=memory["confidence"],
-        row=RowValue(strategy=each["strategy"], **row | {"queried_at": datetime.fromisoformat(row["queried_at"])})
-        if row
-        else None,
-        strategy=each["strategy"],
-        stands=each["stands"],
-        other_id=ids[1] if len(ids) > 1 else None,
-        other_value=values[ids[1]] if len(ids) > 1 else None,
-        other_at=datetime.fromisoformat(other["said_at"]) if other and other["said_at"] else None,
-        conflict_id=UUID(each["id"]) if "id" in each else None,
-        since=datetime.fromisoformat(each["since"]) if each["since"] else None,
-    )

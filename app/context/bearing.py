@@ -20,10 +20,10 @@ from app.languages import function_word
 from app.store.user_profile import StandingFact
 from app.text_cache import of_texts
 
-Why = Literal["asked", "whole", "topic", "words", "worth", "again", "then"]
+Why = Literal["asked", "whole", "topic", "words", "worth", "again"]
 """Why a fact is said: the message asks for it, or for all that is known of the user; it speaks of a matter on which the fact
 bears; it has the fact's own words; the memory behind it is worth its tokens; it stood in a block that
-went, and the conversation may go on from it; it was said then (`Standing.borne`)."""
+went, and the conversation may go on from it."""
 
 BEARS_WORTH = 0.5
 """Probability from which the memory behind a fact is taken to be evidence: more likely than not. A fact's line takes some eight

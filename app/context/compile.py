@@ -29,7 +29,6 @@ from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
-from app.context.inputs import Terms, keep, keep_notes, sum_candidates
 from app.context.layout import (
     Finds,
     Layout,
@@ -367,32 +366,10 @@ class Compiler:
             eta=eta.eta,
             attainable=eta.attainable,
             audit=explained,
-            inputs=self._inputs(reading, found, chosen, explained, considered),
             reason=found.reason,
             considered=considered,
             claimed=learned.values if learned is not None else {},
         )
-
-    def _inputs(
-        self, reading: Reading, found: Finds, chosen: _Chosen, audit: Mapping[str, Any], considered: Sequence[Candidate]
-    ) -> dict[str, Any]:
-        """What it was compiled from, for whoever compiles it again."""
-        request, judged, blocks = reading.request, found.retrieved.asked, chosen.layout.live.blocks
-        price = (request.price or self._price) if judged is not None else None
-        # Where memory is not asked, nothing was fetched.
-        own = self._layouts
-        terms = Terms(own.cap, reading.profile, self._diversity, own.budgets, own.questions, price, judged is not False)
-        scale, opened, ended = reading.figures.scale, chosen.layout.opened, chosen.since.used
-        kept = keep(request, reading.query, scale, blocks, audit, considered, terms, ended)
-        kept |= keep_notes(request, audit, opened, blocks)
-        if found.retrieved.beyond:
-            kept["beyond"] = sum_candidates(found.retrieved.beyond)
-        if found.learned is not None:
-            related = found.learned.known.related
-            kept["known"] = {"related": sorted(related)} if related else {}
-        if found.cards is not None:
-            kept["cards"] = [str(each) for each in found.cards.ids]
-        return kept
 
 
 def _report_in_prompt(memories: Sequence[tuple[UUID, float]]) -> dict[str, Any]:

@@ -70,18 +70,6 @@ def shown(blocks: Sequence[Block]) -> set[UUID]:
     return found
 
 
-def came_with(blocks: Sequence[Block]) -> set[UUID]:
-    """The messages that cards in these blocks came with. They may say nothing themselves (an answer that calls a tool)."""
-    found = set()
-    for block in blocks:
-        behind = False
-        for item in block.item_ids:
-            behind = behind or item.int >> 76 & 0xF == CARD
-            if behind and is_item(item):
-                found.add(item)
-    return found
-
-
 def _fact_id(fact: DomainFact) -> UUID:
     return told_id(fact.subject, fact.text)
 

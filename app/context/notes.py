@@ -218,9 +218,7 @@ def openings(
     for each in standing.facts:
         bearing = bears_on(each, reading, worths)
         answered = answered or (bearing == "asked" and answers(each, reading))
-        if each.note in standing.borne:
-            bearing = "then"
-        elif bearing is None and dropped and any(f"\n- {_told(each)[0]}: " in block.text for block in dropped):
+        if bearing is None and dropped and any(f"\n- {_told(each)[0]}: " in block.text for block in dropped):
             bearing = "again"
         if each.note in live or each.memory in live or _in_prompt(each.session, each.turn, place):
             seen.append(each)

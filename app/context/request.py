@@ -59,18 +59,6 @@ class AskedCards(Protocol):
         """Nobody waits any more."""
 
 
-class Read(NamedTuple):
-    """An `AskedCards` of what is read already."""
-
-    found: CardsRead
-
-    async def cards(self) -> CardsRead | None:
-        return self.found
-
-    def close(self) -> None:
-        return None
-
-
 # --- values --------------------------------------------------------------------------------------------------------------
 
 NAMED = "{named}"
@@ -169,7 +157,6 @@ class Compilation(Struct, frozen=True):
     budget: int
     eta: float | None
     audit: dict[str, Any]
-    inputs: dict[str, Any]
     reason: str | None = None
     """Why the search was poorer than it should be, as `x-mneme-reason` calls it."""
     considered: Sequence[Candidate] = ()

@@ -1,6 +1,6 @@
 """Where a feature takes part in chats beside memory: an addon to the pipeline, and its part in one call.
 
-    compile ─ what it puts into the prompt ─→ forward ─ what becomes of the answer ─→ record ─→ explain, compile again
+    compile ─ what it puts into the prompt ─→ forward ─ what becomes of the answer ─→ record ─→ explain
 
 The core knows none by name. A call has a part where an addon made one, and takes it along through its stages.
 """
@@ -84,15 +84,6 @@ class CallPart(Struct, kw_only=True):
         return {}
 
 
-class PartAgain(Struct, frozen=True):
-    """The part of a captured call, made again: see `CallPart`. `notes`: what could not be had again."""
-
-    insertions: Sequence[Insertion]
-    costs: Sequence[int]
-    schemas: Sequence[object]
-    notes: Sequence[str]
-
-
 class Addon(Protocol):
     """Takes part in chats."""
 
@@ -115,8 +106,3 @@ class Addon(Protocol):
 
     def shown(self, explained: Mapping[str, Any]) -> dict[str, Any]:
         """`CallPart.explained` as the API shows it."""
-
-    async def again(
-        self, tenant: UUID, user: UUID, session: UUID, chat: ChatRequest, model: str, explained: Mapping[str, Any]
-    ) -> PartAgain | None:
-        """The part of a captured call once more; None: it had none. Raises StoreUnavailable."""

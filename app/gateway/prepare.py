@@ -21,7 +21,7 @@ from app.context.facts_section import shown
 from app.context.notes import outdated
 from app.context.question import at_home
 from app.context.reasoning import Form, drop_thought_parts, find_open_loop, restore, select_form
-from app.context.request import AskedCards, CardsRead, Compilation, CompileRequest, Deed, PathMessage
+from app.context.request import AskedCards, Compilation, CompileRequest, Deed, PathMessage
 from app.context.resolution import RECENT, EarlierMessage, Inquiry, Knows, Who
 from app.context.retrieve import Scope, SharedScope
 from app.context.transcript import SYSTEM_ROLES, answer_text, query_of, text_of
@@ -37,7 +37,6 @@ from app.memory.text import strip_injected
 from app.sources import Price
 from app.store import ids
 from app.store.indexed import NO_INDEX, NO_SPACES, IndexAsk, IndexRead, SharedRead, SpacesAsk
-from app.store.spaces import Shared
 from app.store.turns import Recognised, StoredMessage, TurnStore
 
 # --- messages that go out ------------------------------------------------------------------------------------------------
@@ -63,7 +62,7 @@ def outgoing(stored: StoredMessage) -> PathMessage:
     )
 
 
-def build_path(
+def _build_path(
     stored: Sequence[StoredMessage], chat: ChatRequest, *, send_reasoning: bool, upstream_holds: bool
 ) -> list[PathMessage]:
     """Return stored messages as they go out again, with the reasoning that their upstream wants back.
@@ -267,7 +266,7 @@ class Prepared(Struct, frozen=True):
     @property
     def facts(self) -> CompileFacts:
         compiled = self.compilation
-        return CompileFacts(compiled.inputs, compiled.audit, compiled.eta)
+        return CompileFacts(compiled.audit, compiled.eta)
 
 
 class ReadsCards(Protocol):
@@ -278,9 +277,6 @@ class ReadsCards(Protocol):
     ) -> AskedCards | None:
         """What the last message asks for, waited for until `deadline_s` seconds from now (None: as long as it takes); None: it
         asks for nothing, or stands where nothing was shown yet."""
-
-    async def again(self, tenant: UUID, user: UUID, cards: Sequence[UUID]) -> CardsRead:
-        """Those that were found before; one that was deleted since is left out. Raises StoreUnavailable."""
 
 
 class Preparer:
@@ -329,7 +325,7 @@ class Preparer:
             )
         if not place.spaces:
             return place
-        shared = shared_scopes(identity.tenant_id, place.spaces, place.retrieval_session, place.visible_from)
+        shared = _build_shared_scopes(identity.tenant_id, place.spaces, place.retrieval_session, place.visible_from)
         return replace(place, shared=shared)
 
     def late(self, identity: Identity) -> None:
@@ -369,10 +365,10 @@ class Preparer:
         text, began = query_of(chat.messages), time.monotonic()
         if chat.upstream_holds or is_server_managed(chat.transcript, identity, switches.history):
             place = await self._placed(identity, chat, switches, now)
-            recent = recent_of([*(outgoing(each).message for each in place.path[-RECENT:]), *chat.messages])
+            recent = _recent_of([*(outgoing(each).message for each in place.path[-RECENT:]), *chat.messages])
             left_s = max(0.0, deadline_s + began - time.monotonic()) if deadline_s is not None else None
             return place, await self._knower.inquire(who, text, recent, now, left_s)
-        asking = self._knower.inquiring(who, text, recent_of(chat.messages), now, deadline_s)
+        asking = self._knower.inquiring(who, text, _recent_of(chat.messages), now, deadline_s)
         try:
             return await self._placed(identity, chat, switches, now), await asking
         finally:
@@ -409,25 +405,24 @@ class Preparer:
             cards=self._cards.begin(identity.tenant_id, chat, place, deadline_s) if search and self._cards else None,
         )
         if part is not None:
-            request = with_costs(request, part.costs, part.schemas, part.window)
+            schemas = [*request.schemas, *part.schemas]
+            request = replace(request, costs=part.costs, schemas=schemas, window=part.window)
         looked = search and not obeyed.alone
         compiled = await self._compiler.compile(request if looked else replace(request, search=False))
-        if (path := _path_of(place)) is not None:
-            compiled = replace(compiled, inputs={**compiled.inputs, "path": path})
         if part is not None:
             compiled = explaining(compiled, part.name, part.explained)
         if obeyed.account:
             compiled = explaining(compiled, "commands", list(obeyed.account))
         added = part.insertions if part is not None else ()
-        return Prepared(woven(chat, compiled, place, target.model_alias, added), compiled)
+        return Prepared(build_body(chat, compiled, place, target.model_alias, added), compiled)
 
 
 def _current(held: HeldIndex | None, read: IndexRead | None) -> CurrentIndex | None:
     return CurrentIndex(held, read) if held is not None and read is not None else None
 
 
-def shared_scopes(
-    tenant: UUID, spaces: Sequence[Shared | SharedRead], session: UUID | None, visible_from: int
+def _build_shared_scopes(
+    tenant: UUID, spaces: Sequence[SharedRead], session: UUID | None, visible_from: int
 ) -> tuple[SharedScope, ...]:
     """What a request asks of the spaces that its user may read."""
     # What of this session was said in a space stands in the prompt already, while all of the session does.
@@ -445,22 +440,15 @@ def said_in(session: UUID) -> str:
     return f"said in {session}"
 
 
-def with_costs(
-    request: CompileRequest, costs: Sequence[int] | None, schemas: Sequence[object], window: int | None
-) -> CompileRequest:
-    """The request of a prompt to which an addon puts something: see `CallPart`."""
-    return replace(request, costs=costs, schemas=[*request.schemas, *schemas], window=window)
-
-
 def explaining(compiled: Compilation, name: str, explained: object) -> Compilation:
     """With what else is told of it: by an addon of this name, or of commands."""
     return replace(compiled, audit=Explained({**compiled.audit, name: explained}))
 
 
-def woven(
+def build_body(
     chat: ChatRequest, compiled: Compilation, place: Place, model: str | None, added: Sequence[Insertion] = ()
 ) -> bytes:
-    """The body that goes upstream. `model`: another name for the model; `added`: what an addon puts into it."""
+    """Return the body that goes upstream. `model`: another name for the model; `added`: what an addon puts into it."""
     insertions = weave(
         chat.dialect.canvas(chat),
         compiled.edits,
@@ -476,26 +464,6 @@ def unwoven(chat: ChatRequest, model: str | None, added: Sequence[Insertion]) ->
     """The body without memory: with what an addon puts into it."""
     insertions = [*added, *renamed(chat, model)]
     return splice(chat.body, insertions) if insertions else chat.body
-
-
-def _path_of(place: Place) -> dict[str, Any] | None:
-    """What leads to the stored messages of a server-managed place again (`replay/recompile.py`); None where there are none."""
-    found = place.recognised
-    if not place.server_managed or found is None or not found.known or found.tip_message_id is None:
-        return None
-    kept = {
-        "how": place.how,
-        "last": str(place.parent_message_id or found.tip_message_id),
-        "turn": max(found.tip_turn_index, found.tip_question_index or 0),
-        "messages": len(place.path),
-    }
-    if place.upstream_holds:
-        kept["start"] = place.start_chain.hex()
-    elif place.how == "continue" and found.tip_chain is not None:
-        kept["start"] = found.tip_chain.hex()
-    if found.ancestors:
-        kept["line"] = [[str(session), turn] for session, turn in found.ancestors]
-    return kept
 
 
 def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target, now: datetime) -> CompileRequest:
@@ -520,7 +488,7 @@ def _request(identity: Identity, chat: ChatRequest, place: Place, target: Target
         answer_limit=chat.answer_limit,
         has_tools=chat.has_tools,
         schemas=chat.schemas,
-        path=build_path(place.path, chat, send_reasoning=target.send_reasoning, upstream_holds=place.upstream_holds),
+        path=_build_path(place.path, chat, send_reasoning=target.send_reasoning, upstream_holds=place.upstream_holds),
         path_complete=place.path_complete,
         server_managed=place.server_managed,
         start_chain=place.start_chain,
@@ -555,7 +523,7 @@ def live_blocks(found: Recognised) -> list[Block]:
     ]
 
 
-def recent_of(messages: Sequence[Mapping[str, Any]]) -> list[EarlierMessage]:
+def _recent_of(messages: Sequence[Mapping[str, Any]]) -> list[EarlierMessage]:
     """The last messages before the question, oldest first."""
     asked = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].get("role") == "user"), 0)
     before = ((str(message.get("role") or ""), answer_text(message)) for message in messages[:asked])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -39,16 +39,8 @@ FIRST_TURN = 32
 """Messages within which a first turn must end to be kept: its tool calls and their results belong to it."""
 
 
-class Messages(Protocol):
-    """Reads stored messages: `TurnStore` as they are, `ReplayStore` as they were."""
-
-    async def session_messages(
-        self, tenant: UUID, user: UUID, line: Sequence[tuple[UUID, int]], *, limit: int
-    ) -> list[StoredMessage]: ...
-
-
 async def read_path(
-    store: Messages, tenant: UUID, user: UUID, found: Recognised, last: UUID
+    store: TurnStore, tenant: UUID, user: UUID, found: Recognised, last: UUID
 ) -> tuple[list[StoredMessage], bool]:
     """The messages that led to `last`, oldest first, and whether they reach back to the beginning; where they do not, the
     first turn and a suffix that begins with a question. Raises StoreUnavailable."""

@@ -226,7 +226,6 @@ class TurnRecord(Struct, frozen=True):
     stream: StreamRecord | None = None
     chains: Sequence[ChainRecord] = ()
     blobs: tuple[Sequence[bytes], Sequence[bytes]] = ((), ())
-    inputs: str | None = None
     audit: str | None = None
     eta: float | None = None
     session: SessionRecord | None = None
@@ -248,7 +247,7 @@ class TurnRecord(Struct, frozen=True):
     def size(self) -> int:
         """Bytes, roughly: of what may be large."""
         stream = self.stream.body if self.stream else b""
-        large = (stream, *self.blobs[1], self.call.request_body, self.audit, self.inputs)
+        large = (stream, *self.blobs[1], self.call.request_body, self.audit)
         return (
             sum(len(each) for each in large if each)
             + sum(len(each.content or "") for each in self.messages)
@@ -267,7 +266,7 @@ def batch(turns: Sequence[TurnRecord]) -> tuple[Any, ...]:
         blobs += [(n, *each) for each in zip(*turn.blobs, strict=True)]
         chains += [(n, *each) for each in turn.chains]
         if turn.audit is not None:
-            compilations.append((n, turn.inputs, turn.audit, turn.eta))
+            compilations.append((n, turn.audit, turn.eta))
         if turn.session is not None:
             sessions.append((n, turn.session, _place(n, turn, turn.session, messages, heads)))
         if turn.block is not None:

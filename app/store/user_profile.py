@@ -81,8 +81,7 @@ class Procedure(NamedTuple):
 
 class Standing(Struct, frozen=True, dict=True):
     """`due`: memories to ask the user about, and since when each stands unconfirmed. `kept`: notes in the session's blocks that
-    are so still, of whichever fact. `borne`: notes of facts that bear on the request whatever its words are (of a compile that
-    is run again). `doubted`: memories that may be so no more, until the user has confirmed them."""
+    are so still, of whichever fact. `doubted`: memories that may be so no more, until the user has confirmed them."""
 
     profile: str | None = None
     profile_note: UUID | None = None
@@ -91,7 +90,6 @@ class Standing(Struct, frozen=True, dict=True):
     procedures: tuple[Procedure, ...] = ()
     kept: frozenset[UUID] = frozenset()
     wishes: tuple[StandingWish, ...] = ()
-    borne: frozenset[UUID] = frozenset()
     doubted: frozenset[UUID] = frozenset()
 
     @cached_property

@@ -33,7 +33,7 @@ WITH sizes AS MATERIALIZED (
                       + pg_column_size(s.event_offsets) + pg_column_size(s.event_times)
                FROM agent_data.streams s WHERE s.call_id = c.call_id AND s.user_id = c.user_id), 0)
            + COALESCE((
-               SELECT pg_column_size(p.inputs) + pg_column_size(p.audit) FROM agent_data.compilations p
+               SELECT pg_column_size(p.audit) FROM agent_data.compilations p
                WHERE p.call_id = c.call_id AND p.user_id = c.user_id), 0) AS bytes
     FROM agent_data.upstream_calls c
 ), shared AS (

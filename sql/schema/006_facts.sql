@@ -52,9 +52,6 @@ CREATE TABLE agent_data.user_fact_changes (
     confidence_score integer,
     source_memory_id uuid,
     actor            text NOT NULL,             -- system, api
-    -- What it was about, so that a prompt that told it can be made again: as long as its value is there, and no longer.
-    fact_key    text,
-    is_many     boolean,
     PRIMARY KEY (user_id, fact_id, n)
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('user_fact_changes', current_setting('mneme.hash_partitions')::int);
@@ -528,16 +525,11 @@ CREATE FUNCTION agent_data.note_id(p_text text) RETURNS uuid LANGUAGE sql IMMUTA
                    PLACING 'a' FROM 17)::uuid
 $$;
 
--- The id that a fact's note has.
-CREATE FUNCTION agent_data.fact_note(p_fact uuid, p_value jsonb) RETURNS uuid LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-    SELECT agent_data.note_id(p_fact::text || p_value::text)
-$$;
-
 CREATE FUNCTION agent_data.note_fact() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     said agent_data.memory_store;
 BEGIN
-    NEW.note_id := agent_data.fact_note(NEW.fact_id, NEW.fact_value);
+    NEW.note_id := agent_data.note_id(NEW.fact_id::text || NEW.fact_value::text);
     NEW.said_session := NULL;
     NEW.said_turn := NULL;
     NEW.said_messages := '{}';

@@ -89,13 +89,12 @@ CREATE TABLE agent_data.streams (
     PRIMARY KEY (call_id, user_id)
 ) PARTITION BY RANGE (call_id);
 
--- How the context of a call was compiled: all inputs, so that it can be run again as of then, and the fate of every candidate.
+-- Explains how the context of a call was compiled: budget, sections, and the fate of every candidate.
 CREATE TABLE agent_data.compilations (
     call_id    uuid NOT NULL,
     tenant_id  uuid NOT NULL,
     user_id    uuid NOT NULL,
     session_id uuid,
-    inputs     json NOT NULL,
     audit      json NOT NULL,
     eta        real,
     PRIMARY KEY (call_id, user_id)
@@ -171,20 +170,6 @@ BEGIN
     WHERE c.call_id = p_call AND c.tenant_id = p_tenant AND (p_user IS NULL OR c.user_id = p_user);
     RETURN FOUND;
 END $$;
-
-CREATE FUNCTION agent_data.key_fact_change() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    NEW.fact_key := NULL;
-    NEW.is_many := NULL;
-    IF NEW.fact_value IS NOT NULL THEN
-        SELECT f.fact_key, f.is_many INTO NEW.fact_key, NEW.is_many FROM agent_data.user_facts f
-        WHERE f.user_id = NEW.user_id AND f.fact_id = NEW.fact_id;
-    END IF;
-    RETURN NEW;
-END $$;
-
-CREATE TRIGGER keyed BEFORE INSERT OR UPDATE OF fact_value ON agent_data.user_fact_changes
-    FOR EACH ROW EXECUTE FUNCTION agent_data.key_fact_change();
 
 -- A tenant's calls by time, for lists and for the overview (GET /api/v1/overview). Without it the last hour of a small tenant is
 -- looked for among everybody's calls. Ids grow with time, so that an entry is put behind the tenant's last one.

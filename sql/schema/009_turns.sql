@@ -50,7 +50,7 @@ CREATE TYPE agent_data.turn_stream AS (
     event_times bigint[]
 );
 
-CREATE TYPE agent_data.turn_compilation AS (turn integer, inputs text, audit text, eta real);
+CREATE TYPE agent_data.turn_compilation AS (turn integer, audit text, eta real);
 
 CREATE TYPE agent_data.turn_blob AS (turn integer, blob_hash bytea, body bytea);
 
@@ -423,8 +423,8 @@ BEGIN
         ON CONFLICT DO NOTHING;
     END IF;
     IF p_compilations IS NOT NULL THEN
-        INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, session_id, inputs, audit, eta)
-        SELECT p_ids[c.turn], p_tenants[c.turn], p_users[c.turn], sessions[c.turn], c.inputs::json, c.audit::json, c.eta
+        INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, session_id, audit, eta)
+        SELECT p_ids[c.turn], p_tenants[c.turn], p_users[c.turn], sessions[c.turn], c.audit::json, c.eta
         FROM unnest(p_compilations) c;
     END IF;
 

@@ -194,35 +194,28 @@ def test_bytes_that_are_no_text(mneme: MnemeServer, upstream: ScriptedUpstream, 
     assert "ff fe 3c 73" in page(mneme, f"/ui/calls/{call}?tab=raw")
 
 
-def test_a_replay_as_of_then_has_the_same_bytes(mneme: MnemeServer, told: str) -> None:
-    answer = send(mneme, f"/ui/calls/{told}/replay", {"mode": "as_of"}, seen=f"/ui/calls/{told}?tab=replay")
+def test_a_replay_sends_the_call_again_and_compares_the_answers(mneme: MnemeServer, told: str) -> None:
+    answer = send(mneme, f"/ui/calls/{told}/replay", {}, seen=f"/ui/calls/{told}?tab=replay")
     assert answer.status_code == 200
-    shown = words(answer.text)
-    assert "the same bytes" in shown
-    assert "Message by message the same." in shown
+    assert "the same answer" in words(answer.text)
 
 
-def test_a_replay_with_todays_memory_shows_what_is_new(mneme: MnemeServer) -> None:
-    ask(mneme, "My cat is called Tofu.", headers={"x-mneme-user": "cat"})
-    call = call_of(ask(mneme, "Which breed is my cat Tofu?", headers={"x-mneme-user": "cat"}))
-    Api(mneme, user="cat").post("/memories", {"text": "The cat is a Maine Coon called Tofu", "kind": "fact"})
-    form = {"mode": "today", "send": "1"}
-    answer = send(mneme, f"/ui/calls/{call}/replay", form, seen=f"/ui/calls/{call}?tab=replay")
-    shown = words(answer.text)
-    assert "another prompt" in shown
-    assert "Maine Coon" in shown
-    assert "the same answer" in shown
-    assert 'aria-label="New"' in answer.text
-
-
-def test_a_call_that_cannot_be_compiled_again_says_why(mneme: MnemeServer) -> None:
+def test_a_call_without_memory_is_replayed_as_it_was(mneme: MnemeServer) -> None:
     call = call_of(ask(mneme, "Hello", headers={"x-mneme-memory": "off"}))
     html = page(mneme, f"/ui/calls/{call}")
     assert "No context was compiled" in html
     assert "The client asked for no memory." in words(html)
-    answer = send(mneme, f"/ui/calls/{call}/replay", {"mode": "as_of"}, seen=f"/ui/calls/{call}?tab=replay")
+    answer = send(mneme, f"/ui/calls/{call}/replay", {}, seen=f"/ui/calls/{call}?tab=replay")
+    assert "the same answer" in words(answer.text)
+
+
+def test_a_call_that_cannot_be_sent_again_says_why(mneme: MnemeServer) -> None:
+    answer = mneme.http.post("/v1/embeddings", json={"model": "m", "input": "x"}, headers={"x-mneme-user": "vectors"})
+    call = answer.headers["x-mneme-call-id"]
+    answer = send(mneme, f"/ui/calls/{call}/replay", {}, seen=f"/ui/calls/{call}?tab=replay")
     assert answer.status_code == 409
     assert 'role="alert"' in answer.text
+    assert "Only chats can be sent again" in words(answer.text)
 
 
 def test_labels_and_outcomes_are_kept(mneme: MnemeServer, told: str) -> None:

@@ -1,4 +1,4 @@
-"""`mneme replay run` against a real server: a labelled set of calls, as of then and today."""
+"""`mneme replay run` against a real server: a labelled set of calls, sent again."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import httpx
 import pytest
 
 from tests.support.clients import Api, ask, call_of
+from tests.support.replies import chat_script
+from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
 pytestmark = pytest.mark.heavy
@@ -45,33 +47,32 @@ def labelled(mneme: MnemeServer) -> list[str]:
     return calls
 
 
-def test_a_set_is_replayed_and_reported(mneme: MnemeServer, labelled: list[str], tmp_path: Path) -> None:
-    same = report(mneme, "--label", "golden", "--as-of", "--fail-under", "1")
-    assert (same["calls"], same["identical"], same["same_context"]) == (3, 3, 3)
-    assert same["items"]["kept"] >= 2
-    assert same["tokens"]["was"] == same["tokens"]["now"] > 0
+def test_a_set_is_sent_again_and_reported(mneme: MnemeServer, labelled: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "report.json"
+    same = report(mneme, "--label", "golden", "--fail-under", "1", "--out", str(out))
+    assert (same["calls"], same["replayed"], same["identical"], same["failed"]) == (3, 3, 3, 0)
+    assert json.loads(out.read_text()) == same
+    assert report(mneme, *(part for call in labelled for part in ("--call", call)))["identical"] == 3
+    assert Api(mneme, user="ana").call(labelled[0])["labels"] == ["golden"]
 
-    with httpx.Client(base_url=mneme.base_url, timeout=30) as client:
-        body = {"user": "ana", "text": "Ana plays chess with Ivo on Mondays, at the chess club."}
-        assert client.post("/api/v1/memories", json=body).status_code == 201
-    today = report(mneme, "--label", "golden", "--user", "ana", "--out", str(tmp_path / "report.json"))
-    assert today["identical"] < 3
-    assert today["items"]["new"] >= 1
-    assert json.loads((tmp_path / "report.json").read_text()) == today
-    failed = run(mneme, "--label", "golden", "--fail-under", "1")
+
+def test_other_answers_are_told(mneme: MnemeServer, upstream: ScriptedUpstream, labelled: list[str]) -> None:
+    script = upstream.script
+    upstream.script = chat_script(lambda asked: "Something else.")
+    try:
+        failed = run(mneme, "--label", "golden", "--fail-under", "1")
+    finally:
+        upstream.script = script
     assert failed.returncode == 1
-    assert "3 of 3 calls compiled again (today)." in failed.stdout
-    assert "with Ivo" in failed.stdout
-    # As of then it is what it was, still.
-    assert report(mneme, *(part for call in labelled for part in ("--call", call)), "--as-of")["identical"] == 3
+    assert "3 of 3 calls sent again." in failed.stdout
+    assert "+Something else." in failed.stdout
 
 
-def test_answers_are_compared(mneme: MnemeServer, labelled: list[str]) -> None:
-    told = report(mneme, "--call", labelled[0], "--as-of", "--send")
-    assert told["answers"]["identical"] == 1
-    assert told["answers"]["failed"] == 0
-    api = Api(mneme, user="ana")
-    assert api.call(labelled[0])["labels"] == ["golden"]
+@pytest.mark.parametrize("option", ["--as-of", "--send"])
+def test_a_removed_option_says_what_replaces_it(mneme: MnemeServer, option: str) -> None:
+    refused = run(mneme, "--label", "golden", option)
+    assert refused.returncode == 2
+    assert f"{option} is no longer an option" in " ".join(refused.stderr.split())
 
 
 def test_wrong_use_is_said(mneme: MnemeServer) -> None:

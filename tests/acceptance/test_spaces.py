@@ -67,24 +67,6 @@ def test_members_know_it_and_whose_it_is_until_they_leave(
     assert not knows(mneme, upstream, "bob")
 
 
-def test_a_members_call_is_compiled_again_as_it_was_until_they_leave(mneme: MnemeServer, api: httpx.Client) -> None:
-    made(api, "again", "ada", "bea")
-    say(mneme, SAID, user="ada", space="again")
-    asked = {"model": MODEL, "messages": [{"role": "user", "content": ASKED}]}
-    call = api.post("/v1/chat/completions", json=asked, headers={"X-Mneme-User": "bea"}).headers["x-mneme-call-id"]
-
-    def again(mode: str) -> Any:
-        return api.post(f"/api/v1/calls/{call}/replay", json={"mode": mode, "messages": True}).raise_for_status().json()
-
-    as_of = again("as_of")
-    assert as_of["identical"], as_of
-    assert SAID in str(as_of["messages"])
-    assert SAID in str(again("today")["messages"])
-    api.delete("/api/v1/spaces/again/members/bea")
-    for mode in ("as_of", "today"):
-        assert SAID not in str(again(mode))
-
-
 def test_leaving_ends_reading_at_once_in_every_server_and_conversation(
     mneme: MnemeServer, module_database: str, upstream: ScriptedUpstream, tmp_path: Path
 ) -> None:

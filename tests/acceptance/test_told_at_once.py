@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -193,40 +192,6 @@ def test_what_stands_beside_a_command_is_learned(mneme: MnemeServer, upstream: S
     ask(mneme, "Where do I live, and am I vegan?", headers=headers)
     assert "Rome" in block_of(upstream)
     assert "vegan" not in block_of(upstream)
-
-
-@pytest.mark.parametrize(
-    ("name", "order"),
-    [
-        ("a-done", "Please forget that I am allergic to peanuts."),
-        ("a-named", "Forget my nut allergy."),
-        ("a-all", "Forget everything you know about me."),
-        ("a-wish", "No more bullet points please."),
-    ],
-)
-def test_compiled_again_as_of_then_the_prompt_tells_the_same(
-    mneme: MnemeServer, upstream: ScriptedUpstream, name: str, order: str
-) -> None:
-    headers = {"x-mneme-user": name}
-    for said in ("I am allergic to peanuts.", "Always answer me in bullet points."):
-        ask(mneme, said, headers=headers)
-    call = call_of(ask(mneme, order, headers=headers))
-    sent = block_of(upstream)
-    assert "The user" in sent or "Mneme has just" in sent or "What the user" in sent
-    again = Api(mneme, user=name).post(f"/calls/{call}/replay", {"mode": "as_of"})
-    assert again["identical"], again
-
-
-def test_compiled_again_as_of_then_what_was_forgotten_since_is_not_said(
-    mneme: MnemeServer, upstream: ScriptedUpstream
-) -> None:
-    headers = {"x-mneme-user": "a-since"}
-    ask(mneme, "I live in Berlin.", headers=headers)
-    call = call_of(ask(mneme, "Where do I live?", headers=headers))
-    assert "Berlin" in block_of(upstream)
-    ask(mneme, "Forget that I live in Berlin.", headers=headers)
-    again = Api(mneme, user="a-since").post(f"/calls/{call}/replay", {"mode": "as_of"})
-    assert "Berlin" not in json.dumps(again), again
 
 
 def test_memory_that_is_only_read_is_not_changed(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:

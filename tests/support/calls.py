@@ -90,7 +90,6 @@ class CapturedCall:
             stream=StreamRecord(self.answer, False, [], [], offsets, times) if self.answer is not None else None,
             chains=[ChainRecord(n.chain, n.parent, b"".join(n.blobs)) for each in recipes for n in each.nodes],
             blobs=(list(blobs), list(blobs.values())),
-            inputs="{}" if self.audit is not None else None,
             audit=orjson.dumps(self.audit).decode() if self.audit is not None else None,
         )
 

@@ -88,7 +88,7 @@ class StubPreparer:
         await self._step("compile" if search else "compile-without-search")
         edits = [Prepend(len(chat.messages) - 1, BLOCK)]
         audit = {"history": {"messages": 1}}
-        compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, {"query": "secret words"}, self.reason)
+        compiled = Compilation(edits, [], 0, None, 0, 2, 30, 100, 0.9, audit, self.reason)
         shown = part.insertions if part is not None else ()
         body = splice(chat.body, [*weave(chat.dialect.canvas(chat), edits), *shown, *renamed(chat, target.model_alias)])
         return Prepared(body, compiled)

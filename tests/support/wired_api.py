@@ -38,7 +38,7 @@ from app.clock import SystemClock
 from app.context import transcript
 from app.context.compile import Compiler
 from app.context.request import SearchRequest, SearchResult
-from app.errors import NotFound
+from app.errors import UpstreamUnreachable
 from app.features.calls import calls_router
 from app.features.cards.keeper import CardKeeper
 from app.features.cards.routes import cards_router
@@ -66,13 +66,16 @@ from app.features.paging.faults import Writer
 from app.features.paging.routes import objects_router
 from app.features.paging.store import ObjectStore, PagingStore
 from app.features.preview import Previewer, PreviewRequest, context_router
-from app.features.replay.recompile import Recompiler
 from app.features.replay.routes import Replayer, replay_router
+from app.features.replay.store import ReplayStore
 from app.features.transfer.routes import Importer, cassettes_router, export_router, importer_router
 from app.features.transfer.store import CassetteStore, Export
+from app.gateway.forward import Outgoing, Sender
+from app.gateway.upstream import Router
 from app.jobs.learn import WorkingMemory
 from app.memory.secrets import unwelcome
 from app.metrics import Exposition, Metrics, process_registry
+from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store.captures import Captures
@@ -91,7 +94,7 @@ from app.store.turns import TurnStore
 from app.store.validation import Validation
 from app.tasks import Supervisor
 from tests.support.clock import FakeClock
-from tests.support.journey import UPSTREAM, Journey, build_journey
+from tests.support.journey import TOKENIZERS, UPSTREAM, Journey, build_journey
 
 DIMENSIONS = 8
 SPACE = "test-8"
@@ -154,14 +157,11 @@ class StubPreviewer:
         return {"messages": list(request.messages), "budget": {}, "strategy": "auto", "items": []}
 
 
-class NoReplays:
-    """Knows no call."""
+class UnreachableSender:
+    """Reaches no upstream."""
 
-    async def run(self, tenant: UUID, call: UUID, user: UUID | None, mode: str) -> Any:
-        raise NotFound("There is no such call.")
-
-    async def ask(self, tenant: UUID, again: Any, headers: Any, key: UUID | None) -> dict[str, Any]:
-        raise AssertionError("nothing was compiled again")
+    async def send(self, outgoing: Outgoing) -> Any:
+        raise UpstreamUnreachable("no upstream")
 
 
 class Part:
@@ -389,7 +389,19 @@ async def build_api(
         lambda: working_router(gate, sessions, WorkingMemory(pool, queries, clock)),
         lambda: consolidation_router(gate, sessions, ConsolidationStore(pool, queries)),
         lambda: calls_router(gate, captures, sessions, ResolutionStore(pool, queries)),
-        lambda: replay_router(gate, captures, cast(Recompiler, NoReplays()), cast(Replayer, NoReplays())),
+        lambda: replay_router(
+            gate,
+            Replayer(
+                cast(Sender, UnreachableSender()),
+                Router.from_settings(Settings(upstream_base_url=UPSTREAM)),
+                captures,
+                ReplayStore(pool, queries),
+                ModelRegistry(),
+                TOKENIZERS,
+                clock,
+                max_bytes=1_000_000,
+            ),
+        ),
         lambda: cassettes_router(gate, captures, CassetteStore(pool, queries), sessions, recorder, clock),
         lambda: importer_router(
             gate, Importer(sessions, history, preparer, SharedSpaces(pool, queries, clock), intake_check)

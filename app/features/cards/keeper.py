@@ -294,10 +294,6 @@ class CardReader:
             return None
         return _Reading(self._tasks.spawn(self._read(tenant, chat, place, wanted), "cards"), deadline_s)
 
-    async def again(self, tenant: UUID, user: UUID, cards: Sequence[UUID]) -> CardsAsked:
-        """As `ReadsCards`."""
-        return CardsAsked(await self._cards.by_id(tenant, user, cards))
-
     async def _read(self, tenant: UUID, chat: ChatRequest, place: Place, wanted: CardRequest) -> CardsAsked | None:
         ref, upto = _asked_at(place)
         # A question that is asked again, or is in a tool loop, is stored already.

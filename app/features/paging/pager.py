@@ -58,9 +58,7 @@ from app.features.paging.values import (
     SemanticObject,
     expanded,
     handle_of,
-    read,
 )
-from app.gateway.addon import PartAgain
 from app.gateway.call import Forwarded, Parsed
 from app.gateway.dialects.base import ChatRequest
 from app.gateway.dialects.splice import parse_object
@@ -187,34 +185,6 @@ class Pager:
         paging.names, paging.room, paging.scale = made.names, max(0, run.budget - spent), 1.0 + run.counter.margin
         paging.record = replace(paging.record, tokens=spent, shown_tokens=spent, decided=False)
         return paging
-
-    async def again(
-        self, tenant: UUID, user: UUID, session: UUID, chat: ChatRequest, model: str, part: Mapping[str, Any]
-    ) -> PartAgain:
-        """The paging of a captured call, done again: what was decided then (`part`: its explanation), on the objects of now.
-        Raises StoreUnavailable."""
-        then = read(part)
-        counter = self._tokenizers.for_model(model)
-        wanted = {key: at for key, at in keys_of(chat.transcript).items() if at in then.exchanges}
-        state = await self._store.read(tenant, user, session, chains=list(wanted))
-        objects = [replace(each, fidelity=then.shown[each.id]) for each in state.objects if each.id in then.shown]
-        objects = await with_texts(self._store, tenant, user, objects)
-        hidden = {wanted[key]: HiddenLegs.of_json(row) for key, row in state.hidden.items()}
-        # Calls beside the client's own may have been answered since.
-        hidden = {at: each if then.exchanges[at] else replace(each, told=None) for at, each in hidden.items()}
-        where = places(messages_at(chat.transcript), objects)
-        costs = costs_of(chat, counter, self._counts)
-        page = sheet(chat, costs, objects, where, hidden, 0, counter, self._counts)
-        nonce = session_nonce(self._nonce_key(), session)
-        drawn = draw(page, page.objects, nonce, self._renderings, counter, self._counts)
-        insertions, schemas = list(drawn.insertions), list[object]()
-        if then.tools and isinstance(made := offer(chat), ToolInsertion):
-            insertions += made.insertions
-            schemas = [made.tools]
-        lost, gone = len(then.shown) - len(page.objects), len(then.exchanges) - len(hidden)
-        told = [f"Of the objects that were shown shorter {lost} are not stored any more."] if lost > 0 else []
-        told += [f"Of its exchanges with the memory tools {gone} are not stored any more."] if gone > 0 else []
-        return PartAgain(insertions, drawn.costs, schemas, told)
 
     def _run(self, call: Parsed, chat: ChatRequest, sent: ChatRequest, place: Place, most: int | None) -> _Run:
         """`sent`: by whose model and answer the room is; `most`: see `page`."""
@@ -492,13 +462,6 @@ class PagingAddon(Struct):
 
     def shown(self, explained: Mapping[str, Any]) -> dict[str, Any]:
         return expanded(explained)
-
-    async def again(
-        self, tenant: UUID, user: UUID, session: UUID, chat: ChatRequest, model: str, explained: Mapping[str, Any]
-    ) -> PartAgain | None:
-        if "shown" not in explained:
-            return None  # not paged: it says why
-        return await self.pager.again(tenant, user, session, chat, model, explained)
 
     def _budget(self, place: Place) -> int | None:
         return paging_budget(place.config, self.settings.paging_budget_tokens)

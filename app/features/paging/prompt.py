@@ -619,5 +619,4 @@ def fill(
         hidden={**paging.record.hidden, **left},
     )
     paging.room = max(0, paging.budget - paging.record.shown_tokens)
-    exchanges = [(at, each.told is not None) for at, each in sorted(page.hidden.items())]
-    paging.explained = explained(paging.record, shown, exchanges, paging.names, paging.declined)
+    paging.explained = explained(paging.record, shown, len(page.hidden), paging.names, paging.declined)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
@@ -472,28 +472,19 @@ def overlap(words: frozenset[str], others: frozenset[str]) -> float:
 
 # --- the explanation of a call's paging ----------------------------------------------------------------------------------
 #
-# It is read back when the call is compiled again. Objects that are shown in short are kept by their ids and levels, packed: a
-# session may have hundreds, in each of its calls.
-
-
-class RecordedDecision(Struct, frozen=True):
-    """What was decided for a call. `shown`: levels of the objects below full; `exchanges`: of the ledger, by the index of their
-    answer, and whether the calls beside the client's own were answered; `tools`: the phantom tools stood in it."""
-
-    shown: Mapping[UUID, Fidelity]
-    exchanges: Mapping[int, bool]
-    tools: bool
+# Objects that are shown in short are kept by their ids and levels, packed: a session may have hundreds, in each of its calls.
 
 
 def explained(
     record: PagingRecord,
     shown: Iterable[SemanticObject],
-    exchanges: Sequence[tuple[int, bool]],
+    exchanges: int,
     tools: Iterable[str] | None,
     declined: str | None,
 ) -> dict[str, Any]:
     """The `paging` part of an explanation. `record`: tokens without memory; `shown`: the objects whose place may change, as
-    they are shown; `tools`: names of the phantom tools; None: not offered, for `declined` where it was to be."""
+    they are shown; `exchanges`: how many of the ledger stand in the prompt; `tools`: names of the phantom tools; None: not
+    offered, for `declined` where it was to be."""
     objects = list(shown)
     short = [each for each in objects if each.fidelity > Fidelity.FULL]
     at = [0] * len(Fidelity)
@@ -513,7 +504,7 @@ def explained(
         "transitions": [
             [str(each.object_id), int(each.before), int(each.after), each.trigger.value] for each in record.transitions
         ],
-        "exchanges": [list(each) for each in exchanges],
+        "exchanges": exchanges,
         "tools": list(tools) if tools is not None else None,
         "declined": declined,
     }
@@ -524,21 +515,16 @@ def expanded(part: Mapping[str, Any]) -> dict[str, Any]:
     if "shown" not in part:
         return dict(part)  # not paged: it says why
     levels = ("L0", "L1", "L2", "L3", "L4")
-    told = {key: value for key, value in part.items() if key not in ("at", "shown", "transitions", "exchanges")}
+    told = {key: value for key, value in part.items() if key not in ("at", "shown", "transitions")}
+    packed = b64decode(part["shown"]["ids"])
+    shown = [UUID(bytes=packed[at : at + 16]) for at in range(0, len(packed), 16)]
     return told | {
         "objects": dict(zip(levels, part["at"], strict=True)),
-        "shown": [{"id": str(key), "fidelity": int(level)} for key, level in read(part).shown.items()],
+        "shown": [
+            {"id": str(key), "fidelity": int(level)} for key, level in zip(shown, part["shown"]["levels"], strict=True)
+        ],
         "transitions": [
             {"object_id": key, "from_fidelity": before, "to_fidelity": after, "trigger": why}
             for key, before, after, why in part["transitions"]
         ],
-        "exchanges": len(part["exchanges"]),
     }
-
-
-def read(part: Mapping[str, Any]) -> RecordedDecision:
-    """What was decided, of what `explained` made."""
-    packed = b64decode(part["shown"]["ids"])
-    ids = [UUID(bytes=packed[at : at + 16]) for at in range(0, len(packed), 16)]
-    levels = [Fidelity(int(each)) for each in part["shown"]["levels"]]
-    return RecordedDecision(dict(zip(ids, levels, strict=True)), dict(part["exchanges"]), part["tools"] is not None)

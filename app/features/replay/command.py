@@ -1,10 +1,10 @@
-"""`mneme replay …`: captured calls, served again from cassettes, or compiled again by a running Mneme and compared."""
+"""`mneme replay …`: serve captured calls from cassettes, or have a running Mneme send them again and compare the answers."""
 
 from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import mean
@@ -61,15 +61,17 @@ def serve_cassettes(
         server_of(app).run(sockets=[sock])
 
 
-# --- `mneme replay run`: captured calls compiled again by a running Mneme, and a report of what became of them -----------
+# --- `mneme replay run`: captured calls sent again by a running Mneme, and a report of their answers ---------------------
 
 TIMEOUT_S = 300.0
-"""Seconds for one replay: with `--send` an upstream answers."""
+"""Seconds for one replay: an upstream answers."""
 PAGE = 200
 """Calls listed at a time."""
-CHANGES = ("kept", "moved", "rescored", "new", "gone")
-SHOWN = 20
-"""Changed calls that the readable report names; the JSON has all."""
+MAX_SHOWN = 20
+"""Changed answers that the readable report names; the JSON has all."""
+MAX_SHOWN_LINES = 6
+"""Lines of a changed answer's difference that the readable report has."""
+FIGURES = ("latency_ms", "prompt_tokens", "completion_tokens")
 
 
 class Selection(Struct, frozen=True):
@@ -80,24 +82,16 @@ class Selection(Struct, frozen=True):
     limit: int = 1000
 
 
-class ReplayOptions(Struct, frozen=True):
-    """How to replay: see POST /api/v1/calls/{id}/replay."""
-
-    mode: str = "today"
-    send: bool = False
-
-
 def run(
     base: str,
     key: str | None,
     authorization: str | None,
     selection: Selection,
-    wish: ReplayOptions,
     *,
     console: Console,
 ) -> dict[str, Any]:
-    """Replay a selection on the Mneme at `base`, and report. `authorization`: for the upstream, with `send`, where Mneme has no
-    key of its own. Raises ReplayFailed; what one call is refused for is told in the report."""
+    """Replay a selection on the Mneme at `base`, and report. `authorization`: for the upstream, where Mneme has no key of its
+    own. Raises ReplayFailed; why a single call could not be replayed stands in the report."""
     headers = {"x-mneme-key": key} if key is not None else {}
     if authorization is not None:
         headers["authorization"] = authorization
@@ -111,11 +105,11 @@ def run(
             task = progress.add_task("replay", total=len(wanted))
             outcomes = []
             for each in wanted:
-                outcomes.append(_replayed(client, each, wish))
+                outcomes.append(_replay(client, each))
                 progress.advance(task)
         except httpx.HTTPError as error:
             raise ReplayFailed(f"{base} cannot be reached: {error}. Is `mneme serve` running?") from error
-    return report(wish, outcomes)
+    return report(outcomes)
 
 
 def _listed(client: httpx.Client, selection: Selection) -> Iterator[str]:
@@ -136,8 +130,8 @@ def _listed(client: httpx.Client, selection: Selection) -> Iterator[str]:
             return
 
 
-def _replayed(client: httpx.Client, call: str, wish: ReplayOptions) -> dict[str, Any]:
-    answer = client.post(f"/api/v1/calls/{call}/replay", json={"mode": wish.mode, "send": wish.send})
+def _replay(client: httpx.Client, call: str) -> dict[str, Any]:
+    answer = client.post(f"/api/v1/calls/{call}/replay", json={})
     if answer.status_code == 200:
         return {"call_id": call, **answer.json()}
     if answer.status_code in (401, 403) or answer.status_code >= 500:
@@ -147,89 +141,50 @@ def _replayed(client: httpx.Client, call: str, wish: ReplayOptions) -> dict[str,
     return {"call_id": call, "skipped": code, "why": message}
 
 
-def report(wish: ReplayOptions, outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The report over all calls. `identical`: prompts that are what they were to the byte, of those that were compiled again;
-    `same_context`: those with the same items in the same order; tokens are those that Mneme added, and η as in the audit, both
-    as means over the calls; `skipped`: calls that could not be compiled again, by reason."""
-    done = [each for each in outcomes if "skipped" not in each]
-    identical = sum(each["identical"] for each in done)
-    changes = Counter[str]()
-    for each in done:
-        changes.update(each["changes"])
-    told: dict[str, Any] = {
-        "mode": wish.mode,
+def report(outcomes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the report over all calls.
+
+    `identical`: answers that are the same, of the replayed calls; `failed`: those to which the upstream gave an error or
+    nothing; the figures are means over the calls; `skipped`: calls that could not be sent again, by reason.
+    """
+    replayed = [outcome for outcome in outcomes if "skipped" not in outcome]
+    answers = [outcome["answer"] for outcome in replayed]
+    identical = sum(answer["identical"] for answer in answers)
+    return {
         "calls": len(outcomes),
-        "replayed": len(done),
-        "skipped": dict(Counter(each["skipped"] for each in outcomes if "skipped" in each)),
+        "replayed": len(replayed),
+        "skipped": dict(Counter(outcome["skipped"] for outcome in outcomes if "skipped" in outcome)),
         "identical": identical,
-        "share_identical": identical / len(done) if done else None,
-        "same_context": sum(_is_same(each) for each in done),
-        "items": {name: changes[name] for name in CHANGES},
-        "forgotten": sum(
-            item["now"]["reason"] == "forgotten" for each in done for item in each["items"] if item["change"] == "gone"
-        ),
+        "share_identical": identical / len(replayed) if replayed else None,
+        "failed": sum(answer["status"]["now"] is None or answer["status"]["now"] >= 300 for answer in answers),
+        **{
+            name: {side: _mean([answer[name][side] for answer in answers]) for side in ("was", "now")}
+            for name in FIGURES
+        },
+        "changed": [dict(outcome) for outcome in replayed if not outcome["answer"]["identical"]],
+        "not_replayed": [dict(outcome) for outcome in outcomes if "skipped" in outcome],
     }
-    for name in ("tokens", "eta"):
-        told[name] = {side: _mean([each[name][side] for each in done]) for side in ("was", "now")}
-    if wish.send:
-        answers = [each["answer"] for each in done]
-        told["answers"] = {
-            "identical": sum(each["identical"] for each in answers),
-            "failed": sum(each["status"]["now"] is None or each["status"]["now"] >= 300 for each in answers),
-        } | {
-            name: {side: _mean([each[name][side] for each in answers]) for side in ("was", "now")}
-            for name in ("latency_ms", "prompt_tokens", "completion_tokens")
-        }
-    told["changed"] = [_changed(each) for each in done if not each["identical"]]
-    told["not_replayed"] = [dict(each) for each in outcomes if "skipped" in each]
-    return told
 
 
-def _is_same(outcome: Mapping[str, Any]) -> bool:
-    changes = outcome["changes"]
-    return not (changes["moved"] or changes["new"] or changes["gone"])
-
-
-def _changed(outcome: Mapping[str, Any]) -> dict[str, Any]:
-    items = [each for each in outcome["items"] if each["change"] != "kept"]
-    same = ("call_id", "created_at", "model", "changes", "tokens", "eta", "rebased", "notes")
-    return {name: outcome[name] for name in same} | {"items": items}
-
-
-def readable(told: Mapping[str, Any]) -> str:
-    if not told["calls"]:
+def readable(summary: Mapping[str, Any]) -> str:
+    """Return a report as text."""
+    if not summary["calls"]:
         return "No call was chosen."
-    lines = [f"{told['replayed']} of {told['calls']} calls compiled again ({told['mode']})."]
-    lines += [f"  {many} skipped: {why}" for why, many in told["skipped"].items()]
-    if not told["replayed"]:
+    lines = [f"{summary['replayed']} of {summary['calls']} calls sent again."]
+    lines += [f"  {count} skipped: {why}" for why, count in summary["skipped"].items()]
+    if not summary["replayed"]:
         return "\n".join(lines)
-    share = f"{told['share_identical']:.1%}"
-    lines.append(
-        f"{told['identical']} prompts identical to the byte ({share}); {told['same_context']} with the same items."
-    )
-    forgotten = f" ({told['forgotten']} of them forgotten since)." if told["forgotten"] else "."
-    lines.append("Items: " + ", ".join(f"{told['items'][name]} {name}" for name in CHANGES) + forgotten)
-    lines.append(f"Tokens added: {_pair(told['tokens'], '.1f')}; eta: {_pair(told['eta'], '.3f')} (means).")
-    if "answers" in told:
-        answers = told["answers"]
-        lines.append(
-            f"Answers: {answers['identical']} identical, {answers['failed']} failed; "
-            f"latency {_pair(answers['latency_ms'], '.0f')} ms, tokens {_pair(answers['completion_tokens'], '.1f')}."
-        )
-    for each in told["changed"][:SHOWN]:
-        changes = ", ".join(f"{many} {name}" for name, many in each["changes"].items() if many and name != "kept")
-        lines.append(f"  {each['call_id']}  {changes or 'the same items, other bytes'}")
-        for item in each["items"]:
-            words = " ".join((item["text"] or "(forgotten)").split())[:80]
-            lines.append(f"      {item['change']:<8} {_side(item['was'])} → {_side(item['now'])}  {words}")
-    if len(told["changed"]) > SHOWN:
-        lines.append(f"  and {len(told['changed']) - SHOWN} more; --json has all.")
+    lines += [
+        f"{summary['identical']} answers identical ({summary['share_identical']:.1%}), {summary['failed']} failed.",
+        f"Latency {_pair(summary['latency_ms'], '.0f')} ms, tokens {_pair(summary['completion_tokens'], '.1f')} (means).",
+    ]
+    for outcome in summary["changed"][:MAX_SHOWN]:
+        answer = outcome["answer"]
+        lines.append(f"  {outcome['call_id']}  {answer['error']['now'] or 'another answer'}")
+        lines += [f"      {line[:100]}" for line in answer["text"]["difference"][:MAX_SHOWN_LINES]]
+    if len(summary["changed"]) > MAX_SHOWN:
+        lines.append(f"  and {len(summary['changed']) - MAX_SHOWN} more; --json has all.")
     return "\n".join(lines)
-
-
-def _side(side: Mapping[str, Any]) -> str:
-    place = f"#{side['rank']}" if side["rank"] is not None else side["reason"]
-    return f"{place} ({side['score']:.3f})" if side["score"] is not None else place
 
 
 def _pair(sides: Mapping[str, float | None], form: str) -> str:
@@ -255,9 +210,19 @@ def _reason(answer: httpx.Response) -> tuple[str, str]:
 MOMENT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
 
 
+def refuse_option(instead: str) -> Callable[[click.Context, click.Parameter, bool], None]:
+    """Return a callback that fails the use of an option that was removed, and says what to do instead."""
+
+    def refuse(context: click.Context, parameter: click.Parameter, used: bool) -> None:
+        if used:
+            raise click.UsageError(f"{parameter.opts[0]} is no longer an option: {instead}", context)
+
+    return refuse
+
+
 @click.group()
 def replay() -> None:
-    """Replay captured calls: serve them from cassettes, or compile them again."""
+    """Replay captured calls: serve them from cassettes, or send them again and compare the answers."""
 
 
 @replay.command("run")
@@ -269,10 +234,22 @@ def replay() -> None:
 @click.option("--since", type=MOMENT, help="Calls that came in then or later (UTC, unless it says otherwise).")
 @click.option("--until", type=MOMENT, help="Calls that came in before that.")
 @click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Most calls, the newest.")
-@click.option("--as-of", is_flag=True, help="With the inputs of then, not with today's memory and settings.")
-@click.option("--send", is_flag=True, help="Send them upstream, and compare the answers. It costs what calls cost.")
-@click.option("--authorization", help="For the upstream, with --send, where Mneme has no key of its own for it.")
-@click.option("--fail-under", type=click.FloatRange(0, 1), help="Exit 1 if a smaller share of prompts is identical.")
+@click.option(
+    "--as-of",
+    is_flag=True,
+    hidden=True,
+    expose_value=False,
+    callback=refuse_option("a replay sends the stored requests as they are; leave it out."),
+)
+@click.option(
+    "--send",
+    is_flag=True,
+    hidden=True,
+    expose_value=False,
+    callback=refuse_option("a replay always sends the requests; leave it out."),
+)
+@click.option("--authorization", help="For the upstream, where Mneme has no key of its own for it.")
+@click.option("--fail-under", type=click.FloatRange(0, 1), help="Exit 1 if a smaller share of answers is identical.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="A file for the report as JSON.")
 @click.option("--base", help="A running Mneme; by default the one at MNEME_HOST and MNEME_PORT.")
 @click.option("--key", help="A Mneme key, where the server asks for one.")
@@ -284,8 +261,6 @@ def replay_run(
     since: datetime | None,
     until: datetime | None,
     limit: int,
-    as_of: bool,
-    send: bool,
     authorization: str | None,
     fail_under: float | None,
     out: Path | None,
@@ -294,32 +269,30 @@ def replay_run(
     as_json: bool,
     **named: Any,
 ) -> None:
-    """Compile captured calls again, and report what changed: items, tokens, eta, answers.
+    """Send captured calls upstream again, as they were, and compare the answers. It costs what the calls cost.
 
-    By default with today's memory, code and settings; with --as-of with the inputs of then, so that all that differs is the
-    code. With --fail-under it exits 1 where too many prompts are not what they were, or none was compiled again.
+    With --fail-under it exits 1 where too few answers are what they were, or none was sent again.
     """
     filters = {name: value for name, value in named.items() if value is not None}
     filters |= {name: each.isoformat() for name, each in (("since", since), ("until", until)) if each is not None}
     filters |= {"label": list(labels)} if labels else {}
     if calls and filters:
         raise click.UsageError("--call names the calls: with it no filter counts.")
-    told = run(
+    summary = run(
         base or base_of(load_settings()),
         key,
         authorization,
         Selection(calls, filters, limit),
-        ReplayOptions("as_of" if as_of else "today", send),
         console=Console(stderr=True),
     )
     if out is not None:
         try:
-            out.write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+            out.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
         except OSError as error:
             raise ReplayFailed(f"{out} cannot be written: {error}.") from error
-    show(told, as_json, lambda: click.echo(readable(told)))
-    if fail_under is not None and (told["share_identical"] is None or told["share_identical"] < fail_under):
-        click.echo(f"Fewer than {fail_under:.1%} of the prompts are what they were.", err=True)
+    show(summary, as_json, lambda: click.echo(readable(summary)))
+    if fail_under is not None and (summary["share_identical"] is None or summary["share_identical"] < fail_under):
+        click.echo(f"Fewer than {fail_under:.1%} of the answers are what they were.", err=True)
         raise SystemExit(1)
 
 

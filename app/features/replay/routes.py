@@ -1,134 +1,46 @@
-"""POST /api/v1/calls/{id}/replay: a captured request compiled again, compared item by item with what was compiled then, and, on
-request, asked again, its answer compared with the captured one.
+"""POST /api/v1/calls/{id}/replay: send a captured request upstream again, byte for byte, and compare the two answers.
+
+A replay is neither a turn nor a capture: nothing is learned from it. Its cost is counted in the tenant's spend.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from difflib import unified_diff
 from itertools import islice
-from typing import Any, Literal, get_args
+from typing import Any
 from uuid import UUID
 
-import orjson
 from fastapi import APIRouter, Request
 from msgspec import Struct
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, model_validator
 
 from app.api.common import Model
 from app.api.scope import Admitted, CallerScope, Gate, find_call
+from app.capture.facts import rebuild
 from app.clock import Clock
-from app.context.audit import DIGITS, expand
-from app.errors import Forbidden, UpstreamError
-from app.features.replay.recompile import Cost, Mode, Recompiled, Recompiler, ReplayStore
-from app.gateway.dialects import answer_of
+from app.errors import BadRequest, Conflict, Forbidden, MnemeError, NotFound, UpstreamError
+from app.features.replay.store import ReplayCost, ReplayStore
+from app.gateway.dialects import answer_of, dialect_of
+from app.gateway.dialects.base import Dialect
 from app.gateway.dialects.splice import with_value
 from app.gateway.dialects.sse import UpstreamAnswer
 from app.gateway.encodings import decode_body, find_codings
 from app.gateway.finalize import token_count
 from app.gateway.forward import Outgoing, Sender
 from app.gateway.headers import Headers, request_headers
-from app.gateway.upstream import Target, UpstreamRequest
-from app.json_text import read_json
+from app.gateway.upstream import Router, Target, UpstreamRequest
 from app.providers.models import ModelRegistry
 from app.providers.tokens import Tokenizers
-from app.store.captures import Captures, text_of_item
+from app.store.captures import CallDetail, Captures
 from app.store.ids import uuid7
 
-# --- two compiles compared: explanations as they are stored (`audit.explain`) in, one comparison out. Pure ---------------
-Change = Literal["kept", "moved", "rescored", "new", "gone"]
-
-TOLERANCE = 1.5 * 10**-DIGITS
-"""Scores are stored rounded: a difference below that is none."""
-NOT_FOUND = "not_found"
-"""The reason of an item that one of the two compiles did not look at."""
-
-
-def compare(before: Mapping[str, Any], after: Mapping[str, Any], fates: Mapping[str, str]) -> dict[str, Any]:
-    """The difference of two compiles. `fates`: why items of `before` cannot be what they were (forgotten, not_in_force).
-
-    Items are those that either has in its prompt, in the order of `after`, what is gone last; each with its place among the
-    chosen (`rank`, from 1), score, signals and reason in both. `moved`: its place among those that both have is another.
-    """
-    one, two = _items(before), _items(after)
-    ranks = _ranks(one), _ranks(two)
-    chosen = [*ranks[1], *(each for each in ranks[0] if each not in ranks[1])]
-    both = [[each for each in rank if each in ranks[0] and each in ranks[1]] for rank in ranks]
-    places = [{each: n for n, each in enumerate(order)} for order in both]
-    items = []
-    for identity in chosen:
-        was, now = one.get(identity), two.get(identity)
-        known = now or was
-        assert known is not None, "it is chosen in one of them"
-        change = _change(identity, ranks, places, was, now)
-        items.append(
-            {name: known[name] for name in ("id", "source", "kind", "provenance")}
-            | {
-                "change": change,
-                "was": _side(was, ranks[0].get(identity), NOT_FOUND),
-                "now": _side(now, ranks[1].get(identity), fates.get(identity, NOT_FOUND)),
-            }
-        )
-    counts = Counter(each["change"] for each in items)
-    figures = ("tokens", "task", "strategy", "placement", "rebased", "live_blocks", "sections")
-    return {
-        "items": items,
-        "changes": {name: counts[name] for name in get_args(Change)},
-        "considered": {"was": _considered(before), "now": _considered(after)},
-        "eta": {"was": before["eta"]["eta"], "now": after["eta"]["eta"]},
-        "budget": {"was": dict(before["budget"]), "now": dict(after["budget"])},
-        "history": {"was": dict(before["history"]), "now": dict(after["history"])},
-    } | {name: {"was": before[name], "now": after[name]} for name in figures}
-
-
-def _change(
-    identity: str,
-    ranks: tuple[Mapping[str, int], Mapping[str, int]],
-    places: list[dict[str, int]],
-    was: Mapping[str, Any] | None,
-    now: Mapping[str, Any] | None,
-) -> Change:
-    if identity not in ranks[0]:
-        return "new"
-    if identity not in ranks[1]:
-        return "gone"
-    assert was is not None, "both have it"
-    assert now is not None, "both have it"
-    if places[0][identity] != places[1][identity]:
-        return "moved"
-    return "rescored" if abs(was["score"] - now["score"]) > TOLERANCE else "kept"
-
-
-def _side(item: Mapping[str, Any] | None, rank: int | None, otherwise: str) -> dict[str, Any]:
-    if item is None:
-        return {"rank": None, "score": None, "reason": otherwise, "signals": {}}
-    return {"rank": rank, "score": item["score"], "reason": item["reason"], "signals": item["signals"]}
-
-
-def _items(audit: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    return {each["id"]: each for each in expand(audit)["items"]}
-
-
-def _ranks(items: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
-    """The chosen, by id, with their places from 1: they stand first, in the order in which they were packed."""
-    return {each: n for n, each in enumerate((key for key, item in items.items() if item["chosen"]), 1)}
-
-
-def _considered(audit: Mapping[str, Any]) -> int:
-    return len(audit["items"]["id"]) + int(audit["omitted"])
-
-
-# --- asked again ---------------------------------------------------------------------------------------------------------
-#
-# What comes back is neither a turn nor a capture: nobody said it, nothing is learned from it. It was paid for, so its cost is
-# counted like any other's.
-
-MOST_LINES = 400
-"""Lines of a difference that are told."""
-ERROR_CHARS = 1000
-"""Of an upstream's error that are told."""
+MAX_DIFFERENCE_LINES = 400
+"""Lines of the texts' difference that an answer has: some 20 pages, more than anybody reads."""
+MAX_ERROR_CHARS = 1000
+"""Characters of an upstream's error that an answer has: its message, and not a page of HTML."""
 
 
 class ReplayedAnswer(Struct, frozen=True):
@@ -143,62 +55,123 @@ class ReplayedAnswer(Struct, frozen=True):
     error: str | None = None
 
 
+class StoredRequest(Struct, frozen=True):
+    """A captured call with the body that went upstream (or came in, where nothing was sent)."""
+
+    call: CallDetail
+    dialect: Dialect
+    body: bytes
+
+
 class Replayer(Struct):
-    """`max_bytes`: longest answer that is read."""
+    """Sends stored requests again. `max_bytes`: longest answer that is read."""
 
     sender: Sender
+    router: Router
     captures: Captures
-    replays: ReplayStore
+    store: ReplayStore
     models: ModelRegistry
     tokenizers: Tokenizers
     clock: Clock
     max_bytes: int
 
-    async def ask(self, tenant: UUID, again: Recompiled, headers: Headers, key: UUID | None) -> dict[str, Any]:
-        """The captured answer and the one of now, compared. `headers`: of whoever asks for the replay: their Authorization goes
-        upstream where Mneme has no key of its own for it, unless it is a Mneme key. An upstream that fails is a finding, no
-        error. Raises StoreUnavailable."""
-        call = again.call
-        body = await self.captures.body(tenant, call.call_id, call.user_id)
+    async def replay(
+        self, tenant: UUID, call: UUID, user: UUID | None, headers: Headers, key: UUID | None
+    ) -> dict[str, Any]:
+        """Send a captured request again and return both answers, compared. A failing upstream is part of the result.
+
+        Args:
+            tenant: Whose call it is.
+            call: The captured call.
+            user: The only user whose calls may be replayed; None: any.
+            headers: The caller's. Their Authorization goes upstream where Mneme has no key of its own for it, unless it is a
+                Mneme key.
+            key: The caller's key, to which the cost is counted.
+
+        Raises:
+            NotFound: There is no such call, or no upstream for its model.
+            Conflict: The request cannot be sent again; `code` says why.
+            StoreUnavailable: The database is away.
+        """
+        stored = await self._read_request(tenant, call, user)
+        found = stored.call
+        body = await self.captures.body(tenant, call, found.user_id)
         was = ReplayedAnswer(
-            call.status,
-            answer_of(body[0], again.chat.dialect) if body is not None else None,
-            call.latency_ms,
-            call.prompt_tokens,
-            call.completion_tokens,
-            call.cached_tokens,
-            call.error,
+            found.status,
+            answer_of(body[0], stored.dialect) if body is not None else None,
+            found.latency_ms,
+            found.prompt_tokens,
+            found.completion_tokens,
+            found.cached_tokens,
+            found.error,
         )
         replay, at = uuid7(self.clock.now()), self.clock.now()
-        now, target = await self._heard(replay, again, headers)
+        now, target = await self._send(replay, stored, headers)
         if now.status is not None and now.status < 300:
-            cost = self._cost(again, now)
-            await self.replays.note_spend(tenant, call.user_id, call.call_id, replay, key, at, cost)
-        return {"upstream": target.name} | difference(was, now)
+            cost = self._price(found, now)
+            await self.store.record_spend(tenant, found.user_id, call, replay, key, at, cost)
+        return {
+            "call_id": call,
+            "created_at": found.created_at,
+            "model": found.model,
+            "answer": {"upstream": target.name} | difference(was, now),
+        }
 
-    async def _heard(self, replay: UUID, again: Recompiled, headers: Headers) -> tuple[ReplayedAnswer, Target]:
-        given = [(b"content-type", b"application/json"), (b"accept", b"*/*")]
-        given += [each for each in headers if each[0].lower() == b"authorization"]
-        path = again.call.path.partition("?")[0].encode()
+    async def _read_request(self, tenant: UUID, call: UUID, user: UUID | None) -> StoredRequest:
+        found = await self.captures.one(tenant, call, user)
+        if found is None or found.leg_of is not None:
+            raise NotFound("There is no such call, or the time of its capture is over (MNEME_CAPTURE_DAYS).")
+        if found.metadata.get("captured") is False:
+            raise Conflict("This call was not captured, so it cannot be sent again.", code="not_captured")
+        if {"request", "sent"} & set(found.metadata.get("redacted", ())):
+            raise Conflict(
+                "Values of this request were not stored (MNEME_REDACT_PATHS), so it cannot be sent again.",
+                code="capture_redacted",
+            )
+        dialect = dialect_of(found.method, found.path.partition("?")[0])
+        if dialect is None:
+            raise Conflict(
+                f"Only chats can be sent again, and {found.method} {found.path.partition('?')[0]} is none.",
+                code="not_a_chat",
+            )
+        parts = await self.captures.request(tenant, call, found.user_id, sent=True)
+        if parts is None or parts.truncated or parts.sha256 is None:
+            raise Conflict(
+                "This request was longer than what is captured of one, so it cannot be sent again.",
+                code="capture_truncated",
+            )
+        try:
+            body = rebuild(parts.prefix, parts.elements, parts.suffix, parts.sha256)
+        except ValueError as error:
+            raise MnemeError(f"{error}.", code="capture_mismatch") from error
+        return StoredRequest(found, dialect, body)
 
-        def request(target: Target) -> UpstreamRequest:
-            own = given if not target.stands_in else given[:2]
-            body = again.body
-            if target.model_alias != again.target.model_alias:
-                body = with_value(body, "model", target.model_alias or again.chat.model)
-            return UpstreamRequest("POST", target.url(path, b""), request_headers(own, api_key=target.api_key), body)
+    async def _send(self, replay: UUID, stored: StoredRequest, headers: Headers) -> tuple[ReplayedAnswer, Target]:
+        own_headers = [(b"content-type", b"application/json"), (b"accept", b"*/*")]
+        caller_headers = [header for header in headers if header[0].lower() == b"authorization"]
+        call, path = stored.call, stored.call.path.partition("?")[0].encode()
+        model = call.model or None
 
-        outgoing = Outgoing(replay, again.target, again.chat.model or None, request, True)
+        def build(target: Target) -> UpstreamRequest:
+            client_headers = own_headers if target.stands_in else [*own_headers, *caller_headers]
+            body = stored.body
+            if target.name != call.upstream and model is not None:  # the body names the model as its own upstream does
+                body = with_value(body, "model", target.model_alias or model)
+            return UpstreamRequest(
+                "POST", target.url(path, b""), request_headers(client_headers, api_key=target.api_key), body
+            )
+
+        target, codings = self.router.route(model), tuple[str, ...]()
+        outgoing = Outgoing(replay, target, model, build, True)
         began = time.perf_counter_ns()
-        parts: list[bytes] = []
-        status, target, error = None, again.target, None
-        codings: tuple[str, ...] = ()
+        pieces: list[bytes] = []
+        status, error = None, None
         try:
             target, response = await self.sender.send(outgoing)
             status, size, codings = response.status, 0, find_codings(response.headers)
             try:
                 async for chunk in response.chunks:
-                    parts.append(chunk)
+                    pieces.append(chunk)
                     size += len(chunk)
                     if size > self.max_bytes:
                         error = f"The answer is longer than {self.max_bytes} bytes; the rest was not read."
@@ -207,40 +180,36 @@ class Replayer(Struct):
                 await response.aclose()
         except UpstreamError as failure:
             error = failure.message
-        latency = (time.perf_counter_ns() - began) // 1_000_000
-        body = decode_body(b"".join(parts), codings).body
+        latency_ms = (time.perf_counter_ns() - began) // 1_000_000
+        body = decode_body(b"".join(pieces), codings).body
         if status is not None and status >= 300:
-            return ReplayedAnswer(status, None, latency, error=body[:ERROR_CHARS].decode("utf-8", "replace")), target
-        return self._counted(
-            again, ReplayedAnswer(status, answer_of(body, again.chat.dialect) if body else None, latency, error=error)
-        ), target
+            text = body[:MAX_ERROR_CHARS].decode("utf-8", "replace")
+            return ReplayedAnswer(status, None, latency_ms, error=text), target
+        answer = answer_of(body, stored.dialect) if body else None
+        return self._count(call, ReplayedAnswer(status, answer, latency_ms, error=error)), target
 
-    def _counted(self, again: Recompiled, heard: ReplayedAnswer) -> ReplayedAnswer:
-        """With its tokens: the upstream's own figures, else counted here."""
-        answer = heard.answer
+    def _count(self, call: CallDetail, replayed: ReplayedAnswer) -> ReplayedAnswer:
+        """Return the answer with its tokens: the upstream's own figures, else the call's prompt and counted texts."""
+        answer = replayed.answer
         if answer is None:
-            return heard
-        error = heard.error or (str(answer.error)[:ERROR_CHARS] if answer.error is not None else None)
+            return replayed
+        error = replayed.error or (str(answer.error)[:MAX_ERROR_CHARS] if answer.error is not None else None)
         usage = answer.usage
         if usage is not None:
             details = usage.get("prompt_tokens_details")
             prompt, completion = token_count(usage.get("prompt_tokens")), token_count(usage.get("completion_tokens"))
             cached = token_count(details.get("cached_tokens")) if isinstance(details, Mapping) else None
         else:
-            counter = self.tokenizers.for_model(answer.model or again.chat.model)
-            prompt = again.compilation.audit["budget"]["client"] + again.compilation.tokens
-            completion, cached = sum(counter.count(each.content or "") for each in answer.choices), None
-        return ReplayedAnswer(heard.status, answer, heard.latency_ms, prompt, completion, cached, error)
+            counter = self.tokenizers.for_model(answer.model or call.model)
+            prompt, cached = call.prompt_tokens, None
+            completion = sum(counter.count(choice.content or "") for choice in answer.choices)
+        return ReplayedAnswer(replayed.status, answer, replayed.latency_ms, prompt, completion, cached, error)
 
-    def _cost(self, again: Recompiled, heard: ReplayedAnswer) -> Cost:
-        model = (heard.answer.model if heard.answer else None) or again.chat.model
-        figures = (heard.prompt or 0, heard.completion or 0, heard.cached or 0)
-        return Cost(
-            again.chat.model.replace("\0", "\ufffd"),
-            *figures,
-            self.models.cost_microcents(model, *figures),
-            self.models.price(model) is not None,
-        )
+    def _price(self, call: CallDetail, replayed: ReplayedAnswer) -> ReplayCost:
+        model = (replayed.answer.model if replayed.answer else None) or call.model
+        tokens = (replayed.prompt or 0, replayed.completion or 0, replayed.cached or 0)
+        microcents, priced = self.models.cost_microcents(model, *tokens), self.models.price(model) is not None
+        return ReplayCost(call.model, *tokens, microcents, priced)
 
 
 def difference(was: ReplayedAnswer, now: ReplayedAnswer) -> dict[str, Any]:
@@ -252,7 +221,7 @@ def difference(was: ReplayedAnswer, now: ReplayedAnswer) -> dict[str, Any]:
     same = was.status == now.status and texts[0] == texts[1] and calls[0] == calls[1] and finishes[0] == finishes[1]
     return {
         "identical": same and now.error is None,
-        "text": {"was": texts[0], "now": texts[1], "difference": list(islice(lines, MOST_LINES))},
+        "text": {"was": texts[0], "now": texts[1], "difference": list(islice(lines, MAX_DIFFERENCE_LINES))},
         "tool_calls": _both(*calls),
         "finish_reason": _both(*finishes),
         "prompt_tokens": _both(was.prompt, now.prompt),
@@ -291,92 +260,60 @@ def _finish(answer: UpstreamAnswer | None) -> list[str | None]:
 # --- the route -----------------------------------------------------------------------------------------------------------
 
 
+REMOVED_FIELDS = {
+    "mode": "a replay sends the stored request as it is; leave `mode` out.",
+    "send": "a replay always sends the request; leave `send` out.",
+    "messages": "leave `messages` out, and read what is sent by GET /api/v1/calls/{id}/request?sent=true.",
+}
+"""Fields that a replay had when it compiled a call again, and what to do instead."""
+
+
 class ReplayIn(Model):
-    """How to replay. `as_of`: the present code with the inputs of then; `today`: with today's memory and settings, too."""
+    """The body of a replay, which has no fields."""
 
-    mode: Mode = "today"
-    send: bool = Field(False, description="Send it upstream, and compare the answers. It costs what a call costs.")
-    messages: bool = Field(
-        False, description="Show the messages that would go upstream, in the shape of chat completions."
-    )
-
-
-class Side(BaseModel):
-    """One of the two compiles about an item. `rank`: its place among the chosen; null: it is not in the prompt."""
-
-    rank: int | None
-    score: float | None
-    reason: str
-    signals: dict[str, float]
+    @model_validator(mode="before")
+    @classmethod
+    def refuse_removed_fields(cls, body: object) -> object:
+        """Raise BadRequest for a field that replays once had."""
+        name = next((name for name in REMOVED_FIELDS if isinstance(body, Mapping) and name in body), None)
+        if name is not None:
+            raise BadRequest(f"`{name}` is no longer a field: {REMOVED_FIELDS[name]}", param=name, code="removed_field")
+        return body
 
 
-class ReplayItem(BaseModel, extra="allow"):
-    """An item that is, or was, in the prompt. `text` is null where it was forgotten or erased since."""
+class ComparedAnswers(BaseModel, extra="allow"):
+    """The captured answer (`was`) and the one of now, side by side. `upstream`: who answered now."""
 
-    id: UUID
-    source: str
-    kind: str
-    text: str | None
-    change: Change
-    was: Side
-    now: Side
+    upstream: str
+    identical: bool
 
 
-class ReplayOut(BaseModel, extra="allow"):
-    """A replay. `identical`: what would go upstream is to the byte what went then."""
+class ReplayOut(BaseModel):
+    """A replay. `answer.identical`: status, text, tool calls and finish reasons are the same."""
 
     call_id: UUID
-    mode: Mode
-    identical: bool
-    sha256: dict[str, str | None]
-    changes: dict[str, int]
-    items: list[ReplayItem]
-    notes: list[str]
+    created_at: datetime
+    model: str
+    answer: ComparedAnswers
 
 
-def replay_router(gate: Gate, captures: Captures, recompiler: Recompiler, caller: Replayer) -> APIRouter:
+def replay_router(gate: Gate, replayer: Replayer) -> APIRouter:
 
     async def replay(scope: Admitted, request: Request, call_id: str, body: ReplayIn | None = None) -> dict[str, Any]:
-        """Compile a captured request again and compare it with what was compiled then, item by item; with `send`, ask the
-        upstream again as well. Nothing of it is recorded as a turn, captured, learned from, or counted as a use of a memory."""
-        wanted = body or ReplayIn()
-        if wanted.send:
-            _may_send(scope)
-        named = scope.named()
-        again = await recompiler.run(
-            scope.tenant, find_call(call_id), named.id if named is not None else None, wanted.mode
+        """Send a captured request upstream again, as it was, and compare the answers. It costs what the call cost. Nothing is
+        captured or learned, and no memory counts as used."""
+        check_may_send(scope)
+        return await replayer.replay(
+            scope.tenant, find_call(call_id), scope.owner(), list(request.headers.raw), scope.principal.key_id
         )
-        # Ids as text, as what is stored has them.
-        after = orjson.loads(orjson.dumps(again.compilation.audit, default=str))
-        told = compare(again.before, after, again.fates)
-        said, known = (
-            [UUID(each["id"]) for each in told["items"] if each["source"] == source] for source in ("message", "memory")
-        )
-        shown = await captures.shown(scope.tenant, again.call.user_id, messages=said, memories=known)
-        for each in told["items"]:
-            each["text"] = text_of_item(each, shown.get(UUID(each["id"])))
-        told |= {
-            "call_id": again.call.call_id,
-            "mode": again.mode,
-            "created_at": again.call.created_at,
-            "model": again.call.model,
-            "identical": again.identical,
-            "sha256": {"was": again.was, "now": again.now},
-            "version": {"was": again.mneme, "now": again.compilation.inputs["mneme"]},
-            "notes": list(again.notes),
-        }
-        if wanted.messages:
-            told["messages"] = again.chat.dialect.messages(read_json(again.body)) or []
-        if wanted.send:
-            told["answer"] = await caller.ask(scope.tenant, again, list(request.headers.raw), scope.principal.key_id)
-        return told
 
     router = gate.router("calls")
     router.add_api_route("/calls/{call_id}/replay", replay, methods=["POST"], response_model=ReplayOut)
     return router
 
 
-def _may_send(scope: CallerScope) -> None:
+def check_may_send(scope: CallerScope) -> None:
+    """Raise Forbidden unless the caller's key may call models, without limits."""
     if not scope.principal.allows("proxy"):
         raise Forbidden("This key has no scope to call models.", code="missing_scope")
     if scope.principal.limits is not None and scope.principal.limits.limiting:

@@ -184,7 +184,6 @@ def _compiled(prepared: Prepared | None) -> dict[str, Any] | None:
     made = prepared.compilation
     block = made.new_block
     return {
-        "inputs": made.inputs,
         "audit": written(made.audit),
         "eta": made.eta,
         "epoch": made.epoch,
@@ -334,7 +333,6 @@ def _prepared(sent: bytes, compiled: Mapping[str, Any] | None) -> Prepared | Non
         budget=compiled["budget"],
         eta=compiled["eta"],
         audit=compiled["audit"],
-        inputs=compiled["inputs"],
     )
     return Prepared(sent, made)
 

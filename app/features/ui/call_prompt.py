@@ -37,10 +37,6 @@ REASONS: Mapping[str, WordMeaning] = {
     "suppressed": WordMeaning("Not valid", "It was forgotten, erased or superseded."),
     "not_asked": WordMeaning("Not asked for", "Nothing that the message says bears on it."),
     "outranked": WordMeaning("Outranked", "The business's own database says otherwise, and is the authority."),
-    # those that a replay adds
-    "forgotten": WordMeaning("Forgotten", "It was forgotten, deleted or erased since, so it cannot come back."),
-    "not_in_force": WordMeaning("No longer so", "It was superseded or invalidated, or it expired."),
-    "not_found": WordMeaning("Not found", "This compile did not find it at all."),
 }
 """Why an item is in the prompt, or is not."""
 
@@ -51,7 +47,6 @@ WHY: Mapping[str, str] = {
     "words": "its words were used",
     "worth": "its memory was found",
     "again": "said again: its block went",
-    "then": "said then",
 }
 """Why a fact was said (`context.bearing.Why`)."""
 
@@ -161,14 +156,6 @@ UNPAGED: Mapping[str, str] = {
 
 LEVELS = ("whole", "detailed", "compact", "a line", "left out")
 """Fidelities L0 to L4 (seed 002 §1.2)."""
-
-CHANGES: Mapping[str, tuple[str, str]] = {
-    "kept": ("kept", ""),
-    "moved": ("moved", "info"),
-    "rescored": ("rescored", "info"),
-    "new": ("new", "good"),
-    "gone": ("gone", "bad"),
-}
 
 
 def reason(word: str) -> WordMeaning:

@@ -1,5 +1,5 @@
 """Calls: what was asked, how it went, what memory had to do with it. One call has four views: its context, its stream, its
-bytes, and the call compiled again."""
+bytes, and the call sent again."""
 
 from __future__ import annotations
 
@@ -322,7 +322,7 @@ async def shown(visit: Visit) -> Response:
     if tab == "raw":
         return await _raw(visit)
     if tab == "replay":
-        return await _render(visit, "replay", told=None, form={"mode": "today", "send": False})
+        return await _render(visit, "replay", replay=None)
     return await _context(visit)
 
 
@@ -456,31 +456,16 @@ async def passed_on(visit: Visit) -> Response:
 # --- its replay ----------------------------------------------------------------------------------------------------------
 
 
-async def replayed(visit: Visit) -> Response:
-    """POST /ui/calls/{id}/replay: compiled again, and shown; nothing of it is stored, so there is nowhere to redirect to."""
-    given = await visit.form()
+async def send_again(visit: Visit) -> Response:
+    """Serve POST /ui/calls/{id}/replay: send the call again and show both answers. Nothing is stored to redirect to."""
     identity = visit.segment("call")
-    form = {"mode": str(given.get("mode", "today")), "send": "send" in given}
     try:
-        told, sent = await asyncio.gather(
-            visit.api.send("POST", "calls", identity, "replay", body=form | {"messages": True}),
-            or_none(visit.api.content("calls", identity, "request", sent=True)),
-        )
+        replay = await visit.api.send("POST", "calls", identity, "replay", body={})
     except Refused as refused:
         if refused.status == 404:
             raise
-        return await _render(visit, "replay", told=None, form=form, problem=refused.message, status=refused.status)
-    one = await visit.api.get("calls", identity)
-    prompt = await asyncio.to_thread(_again, one, sent, told)
-    return await _render(visit, "replay", one, told=told, form=form, prompt=prompt)
-
-
-def _again(one: Mapping[str, Any], sent: bytes | None, told: Mapping[str, Any]) -> call_prompt.Prompt | None:
-    """The prompt of now against that of then."""
-    if sent is None or len(sent) > MOST_BYTES:
-        return None
-    then = call_prompt.messages_of(call_prompt.read(sent), one["path"])
-    return call_prompt.compare(then, told["messages"]) if then and told["messages"] else None
+        return await _render(visit, "replay", replay=None, problem=refused.message, status=refused.status)
+    return await _render(visit, "replay", replay=replay)
 
 
 # --- its labels and outcome ----------------------------------------------------------------------------------------------
@@ -537,7 +522,7 @@ ROUTES = (
     Entry("/calls", listed),
     Entry("/calls/{call}", shown),
     Entry("/calls/{call}/raw", passed_on),
-    Entry("/calls/{call}/replay", replayed, ("POST",)),
+    Entry("/calls/{call}/replay", send_again, ("POST",)),
     Entry("/calls/{call}/labels", labelled, ("POST",)),
     Entry("/calls/{call}/outcome", rated, ("POST",)),
 )

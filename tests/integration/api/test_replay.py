@@ -1,11 +1,12 @@
-"""POST /api/v1/calls/{id}/replay over real Postgres: the difference, and the answer of now beside the captured one."""
+"""POST /api/v1/calls/{id}/replay over real Postgres: the answer of now beside the captured one."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import httpx
@@ -18,8 +19,8 @@ from app.api.common import add_routes, install_errors
 from app.api.scope import Gate
 from app.errors import UpstreamUnreachable
 from app.features.calls import calls_router
-from app.features.replay.recompile import ReplayStore
 from app.features.replay.routes import Replayer, replay_router
+from app.features.replay.store import ReplayStore
 from app.gateway.forward import Sender
 from app.gateway.upstream import Router
 from app.metrics import Metrics
@@ -32,8 +33,8 @@ from app.store.records import ResolutionStore
 from app.store.sessions import Sessions
 from app.store.tenancy import KeyLimits, Tenancy
 from tests.support.journey import TOKENIZERS, UPSTREAM, Reply, ScriptedTransport, completion, error, stream, user
-from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
 from tests.support.responses import response_of, said
+from tests.support.stored_stage import ANA, TENANT, StoredStage, make_stage
 from tests.support.wired_api import TTL, error_of
 
 FACT = "Ana plays chess on Mondays."
@@ -42,16 +43,17 @@ FACT = "Ana plays chess on Mondays."
 class Desk:
     """A gateway, and the replay route beside it with an upstream of its own."""
 
-    def __init__(self, stage: ReplayStage, pool: Pool) -> None:
+    def __init__(self, stage: StoredStage, pool: Pool, settings: Settings | None = None) -> None:
         self.stage = stage
         sql = Queries.load()
-        settings = Settings(upstream_base_url=UPSTREAM)
+        settings = settings or Settings(upstream_base_url=UPSTREAM)
         self.tenancy = Tenancy(pool, sql, stage.clock)
         self.upstream = ScriptedTransport(lambda asked: completion("Chess, as ever."))
         captures, router = Captures(pool, sql), Router.from_settings(settings)
         transports = {False: self.upstream, True: self.upstream}
-        caller = Replayer(
+        replayer = Replayer(
             Sender(transports, router, Metrics(CollectorRegistry()), settings, stage.clock),
+            router,
             captures,
             ReplayStore(pool, sql),
             ModelRegistry(),
@@ -64,7 +66,7 @@ class Desk:
         install_errors(self.app)
         sessions = Sessions(pool, sql, stage.clock, ttl=TTL)
         add_routes(self.app, calls_router(gate, captures, sessions, ResolutionStore(pool, sql)))
-        add_routes(self.app, replay_router(gate, captures, stage.recompiler(), caller))
+        add_routes(self.app, replay_router(gate, replayer))
 
     @asynccontextmanager
     async def client(self, key: str | None = None, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
@@ -73,12 +75,14 @@ class Desk:
         async with httpx.AsyncClient(transport=transport, base_url="http://mneme", headers=given) as client:
             yield client
 
-    async def replay(self, call: str, **wish: Any) -> dict[str, Any]:
+    async def replay(self, call: str) -> dict[str, Any]:
         async with self.client(authorization="Bearer sk-upstream") as client:
-            answer = await client.post(f"/api/v1/calls/{call}/replay", json=wish)
+            answer = await client.post(f"/api/v1/calls/{call}/replay")
         assert answer.status_code == 200, answer.text
         found: dict[str, Any] = answer.json()
-        return found
+        assert found["call_id"] == call
+        compared: dict[str, Any] = found["answer"]
+        return compared
 
 
 @pytest.fixture
@@ -86,94 +90,106 @@ async def desk(pool: Pool, admin: asyncpg.Connection[Any]) -> Desk:
     return Desk(await make_stage(pool, admin), pool)
 
 
-async def test_messages_of_a_response_are_shown_as_those_of_a_chat(desk: Desk) -> None:
-    await desk.stage.remember(FACT)
-    made = [json.dumps(response_of({"model": "gpt-4o"}, [said("On Mondays.")], "resp_1")).encode()]
-    desk.stage.journey.upstream.script = lambda asked: Reply(chunks=made)
-    body = {"model": "gpt-4o", "instructions": "Be brief.", "input": "What about my chess?"}
-    answer = await desk.stage.journey.post(json.dumps(body).encode(), path="/v1/responses")
-    await desk.stage.journey.settled()
-    same = await desk.replay(answer.headers["x-mneme-call-id"], mode="as_of", messages=True)
-    assert same["identical"]
-    assert [each["role"] for each in same["messages"]] == ["system", "user"]
-    assert FACT in same["messages"][-1]["content"]
-
-
-async def test_a_call_is_replayed_item_by_item(desk: Desk) -> None:
+async def test_the_stored_request_is_sent_and_the_answers_compared(desk: Desk, admin: asyncpg.Connection[Any]) -> None:
     (memory,) = await desk.stage.remember(FACT)
-    call = (await desk.stage.ask([user("What about my chess?")])).headers["x-mneme-call-id"]
-    same = await desk.replay(call, mode="as_of", messages=True)
-    assert same["identical"]
-    assert same["sha256"]["was"] == same["sha256"]["now"]
-    assert same["changes"] == {"kept": 1, "moved": 0, "rescored": 0, "new": 0, "gone": 0}
-    (item,) = same["items"]
-    assert (item["id"], item["text"], item["change"]) == (str(memory), FACT, "kept")
-    assert item["was"] == item["now"]
-    assert item["was"]["rank"] == 1
-    assert item["was"]["signals"]
-    assert FACT in same["messages"][-1]["content"]
-    assert "answer" not in same
-
-    await desk.stage.remember("Ana's chess rating is 1900: what about my chess?")
-    now = await desk.replay(call)
-    assert (now["mode"], now["identical"]) == ("today", False)
-    assert now["changes"]["new"] == 1
-    (new,) = [each for each in now["items"] if each["change"] == "new"]
-    assert new["was"] == {"rank": None, "score": None, "reason": "not_found", "signals": {}}
-    assert new["now"]["reason"] == "chosen"
-
-    await desk.stage.memories.forget(TENANT, ANA, memory)
-    gone = await desk.replay(call, mode="as_of")
-    (item,) = gone["items"]
-    assert (item["change"], item["text"], item["now"]["reason"]) == ("gone", None, "forgotten")
-
-
-async def test_a_replay_that_is_sent_compares_answers(desk: Desk, admin: asyncpg.Connection[Any]) -> None:
-    await desk.stage.remember(FACT)
     call = (await desk.stage.ask([user("What about my chess?")])).headers["x-mneme-call-id"]
     tables = ("upstream_calls", "conversation_history", "compilations", "spend_entries")
 
-    async def counted() -> list[int]:
-        return [await admin.fetchval(f"SELECT count(*) FROM agent_data.{each}") for each in tables]
+    async def count_rows() -> list[int]:
+        return [await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}") for table in tables]
 
-    before = await counted()
-    told = (await desk.replay(call, mode="as_of", send=True))["answer"]
-    assert told["text"]["now"] == "Chess, as ever."
-    assert told["text"]["difference"][:2] == ["--- was", "+++ now"]
-    assert told["finish_reason"] == {"was": ["stop"], "now": ["stop"]}
-    assert told["status"] == {"was": 200, "now": 200}
-    assert not told["identical"]
+    before = await count_rows()
+    compared = await desk.replay(call)
+    assert compared["text"]["now"] == "Chess, as ever."
+    assert compared["text"]["difference"][:2] == ["--- was", "+++ now"]
+    assert compared["finish_reason"] == {"was": ["stop"], "now": ["stop"]}
+    assert compared["status"] == {"was": 200, "now": 200}
+    assert not compared["identical"]
     (asked,) = desk.upstream.requests
     assert asked.body == desk.stage.sent()
+    assert FACT.encode() in asked.body
     assert (b"authorization", b"Bearer sk-upstream") in asked.headers
-    # Paid for, and nothing else: no turn, no capture, nothing to learn from.
-    assert await counted() == [*before[:3], before[3] + 1]
+    # It was paid for, and nothing else: no turn, no capture, nothing to learn from.
+    assert await count_rows() == [*before[:3], before[3] + 1]
     spent = await admin.fetchrow("SELECT * FROM agent_data.spend_entries ORDER BY call_id DESC LIMIT 1")
     assert spent is not None
     assert (spent["model"], spent["user_id"]) == ("gpt-4o", ANA)
     assert spent["cost_microcents"] > 0
 
-    text = told["text"]["was"]
+    # Whatever memory and the settings are by now, the same bytes go out.
+    await desk.stage.remember("Ana's chess rating is 1900: what about my chess?")
+    await desk.stage.memories.forget(TENANT, ANA, memory)
+    text = compared["text"]["was"]
     desk.upstream.script = lambda asked: stream(text)
-    again = (await desk.replay(call, mode="as_of", send=True))["answer"]
-    assert again["identical"]
-    assert again["text"]["difference"] == []
+    compared = await desk.replay(call)
+    assert compared["identical"]
+    assert compared["text"]["difference"] == []
+    assert desk.upstream.requests[-1].body == asked.body
+
+
+async def send_response(desk: Desk) -> str:
+    made = [json.dumps(response_of({"model": "gpt-4o"}, [said("On Mondays.")], "resp_1")).encode()]
+    desk.stage.journey.upstream.script = desk.upstream.script = lambda asked: Reply(chunks=made)
+    body = {"model": "gpt-4o", "instructions": "Be brief.", "input": "What about my chess?"}
+    answer = await desk.stage.journey.post(json.dumps(body).encode(), path="/v1/responses")
+    await desk.stage.journey.settled()
+    return answer.headers["x-mneme-call-id"]
+
+
+async def send_without_memory(desk: Desk) -> str:
+    answer = await desk.stage.journey.ask([user("hi")], headers={"x-mneme-memory": "off"})
+    desk.upstream.script = lambda asked: completion(answer.text)
+    return answer.headers["x-mneme-call-id"]
+
+
+async def send_in_a_session(desk: Desk) -> str:
+    """Send a request whose earlier turns Mneme supplies."""
+    await desk.stage.ask([user("I keep bees.")], session="s")
+    answer = await desk.stage.ask([user("What do I keep?")], session="s")
+    desk.upstream.script = lambda asked: completion(answer.text)
+    return answer.headers["x-mneme-call-id"]
+
+
+async def send_streamed(desk: Desk) -> str:
+    answer = await desk.stage.ask([user("What about my chess?")], stream=True)
+    desk.upstream.script = lambda asked: Reply(200, [(b"content-type", b"text/event-stream")], [answer.body])
+    return answer.headers["x-mneme-call-id"]
+
+
+@pytest.mark.parametrize("send", [send_response, send_without_memory, send_in_a_session, send_streamed])
+async def test_each_kind_of_chat_is_sent_as_it_was(desk: Desk, send: Callable[[Desk], Awaitable[str]]) -> None:
+    await desk.stage.remember(FACT)
+    compared = await desk.replay(await send(desk))
+    assert desk.upstream.requests[-1].body == desk.stage.sent()
+    assert compared["identical"], compared
+
+
+async def test_another_upstream_gets_its_own_name_for_the_model(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
+    stage = await make_stage(pool, admin)
+    call = (await stage.ask([user("hi")])).headers["x-mneme-call-id"]
+    upstream = {"name": "other", "base_url": UPSTREAM, "models": ["*"], "aliases": {"gpt-4o": "gpt-4.1"}}
+    desk = Desk(stage, pool, Settings(upstreams=[upstream]))
+    compared = await desk.replay(call)
+    assert compared["upstream"] == "other"
+    (asked,) = desk.upstream.requests
+    assert isinstance(asked.body, bytes)
+    assert json.loads(asked.body) == json.loads(stage.sent()) | {"model": "gpt-4.1"}
 
 
 async def test_an_upstream_that_fails_is_a_finding(desk: Desk, admin: asyncpg.Connection[Any]) -> None:
     call = (await desk.stage.ask([user("hi")])).headers["x-mneme-call-id"]
     spent = await admin.fetchval("SELECT count(*) FROM agent_data.spend_entries")
     desk.upstream.script = lambda asked: error(429, "slow down")
-    told = (await desk.replay(call, send=True))["answer"]
-    assert (told["status"]["now"], told["identical"]) == (429, False)
-    assert "slow down" in told["error"]["now"]
+    compared = await desk.replay(call)
+    assert (compared["status"]["now"], compared["identical"]) == (429, False)
+    assert "slow down" in compared["error"]["now"]
     desk.upstream.script = lambda asked: UpstreamUnreachable("nobody there")
-    told = (await desk.replay(call, send=True))["answer"]
-    assert told["status"]["now"] is None
-    assert told["error"]["now"] == "nobody there"
+    compared = await desk.replay(call)
+    assert compared["status"]["now"] is None
+    assert compared["error"]["now"] == "nobody there"
     desk.upstream.script = lambda asked: completion("x" * 20_000)
-    told = (await desk.replay(call, send=True))["answer"]
-    assert "longer than 10000 bytes" in told["error"]["now"]
+    compared = await desk.replay(call)
+    assert "longer than 10000 bytes" in compared["error"]["now"]
     assert await admin.fetchval("SELECT count(*) FROM agent_data.spend_entries") == spent + 1
 
 
@@ -188,17 +204,53 @@ async def test_who_may_not(desk: Desk) -> None:
         assert answer.status_code == 404
         assert error_of(answer)["type"] == "not_found_error"
         assert (await client.patch(f"/api/v1/calls/{call}", json={"labels": ["x"]})).status_code == 404
-    async with desk.client(reader) as client:
-        assert (await client.post(path, headers={"x-mneme-user": "local"})).status_code == 200
-        answer = await client.post(path, json={"send": True})
-        assert (answer.status_code, error_of(answer)["code"]) == (403, "missing_scope")
-    async with desk.client(limited) as client:
-        answer = await client.post(path, json={"send": True})
-        assert (answer.status_code, error_of(answer)["code"]) == (403, "limited_key")
+    for key, code in ((reader, "missing_scope"), (limited, "limited_key")):
+        async with desk.client(key) as client:
+            answer = await client.post(path, headers={"x-mneme-user": "local"})
+            assert (answer.status_code, error_of(answer)["code"]) == (403, code)
+    assert desk.upstream.requests == []
+
+
+REMOVED = [
+    ({"mode": "as_of"}, "mode", "leave `mode` out"),
+    ({"mode": "today", "send": True}, "mode", "leave `mode` out"),
+    ({"send": True}, "send", "leave `send` out"),
+    ({"send": False}, "send", "leave `send` out"),
+    ({"messages": True}, "messages", "/request?sent=true"),
+]
+
+
+@pytest.mark.parametrize(("body", "param", "instead"), REMOVED)
+async def test_a_removed_field_is_refused_with_what_replaces_it(
+    desk: Desk, body: dict[str, Any], param: str, instead: str
+) -> None:
+    call = (await desk.stage.ask([user("hi")])).headers["x-mneme-call-id"]
     async with desk.client() as client:
-        for body, status in (({"mode": "never"}, 400), ({"what": 1}, 400), ([], 400)):
-            assert (await client.post(path, json=body)).status_code == status
+        answer = await client.post(f"/api/v1/calls/{call}/replay", json=body)
+    refusal = error_of(answer)
+    assert (answer.status_code, refusal["type"], refusal["code"]) == (400, "invalid_request_error", "removed_field")
+    assert refusal["param"] == param
+    assert instead in refusal["message"]
+    assert desk.upstream.requests == []
+
+
+async def test_what_cannot_be_sent_again_says_why(desk: Desk, admin: asyncpg.Connection[Any]) -> None:
+    call = (await desk.stage.ask([user("hi")])).headers["x-mneme-call-id"]
+    desk.stage.journey.upstream.script = lambda asked: Reply(chunks=[b'{"data": []}'])
+    embedded = await desk.stage.journey.post(b'{"model": "m", "input": "x"}', path="/v1/embeddings")
+    await desk.stage.journey.settled()
+    set_metadata = "UPDATE agent_data.upstream_calls SET metadata = $2 WHERE call_id = $1"
+    async with desk.client() as client:
+        for body in (b'{"what": 1}', b"[]"):
+            assert (await client.post(f"/api/v1/calls/{call}/replay", content=body)).status_code == 400
         assert (await client.post("/api/v1/calls/nonsense/replay")).status_code == 404
-        off = await desk.stage.journey.ask([user("hi")], headers={"x-mneme-memory": "off"})
-        answer = await client.post(f"/api/v1/calls/{off.headers['x-mneme-call-id']}/replay")
-        assert (answer.status_code, error_of(answer)["code"]) == (409, "not_compiled")
+
+        async def refuse(identity: str) -> tuple[int, Any]:
+            answer = await client.post(f"/api/v1/calls/{identity}/replay")
+            return answer.status_code, error_of(answer)["code"]
+
+        assert await refuse(embedded.headers["x-mneme-call-id"]) == (409, "not_a_chat")
+        for metadata, code in (({"captured": False}, "not_captured"), ({"redacted": ["sent"]}, "capture_redacted")):
+            await admin.execute(set_metadata, UUID(call), json.dumps(metadata))
+            assert await refuse(call) == (409, code)
+    assert desk.upstream.requests == []

@@ -13,12 +13,12 @@ from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.gateway_world import World
 from tests.support.journey import build_journey
-from tests.support.replaying import ReplayStage, make_stage
+from tests.support.stored_stage import StoredStage, make_stage
 from tests.support.wired_api import HashEmbedder, make_space
 
 
 @pytest.fixture(params=["tail", "system", "second_system"])
-async def stage(request: pytest.FixtureRequest, pool: Pool, admin: asyncpg.Connection[Any]) -> ReplayStage:
+async def stage(request: pytest.FixtureRequest, pool: Pool, admin: asyncpg.Connection[Any]) -> StoredStage:
     placement: Placement = request.param
     return await make_stage(pool, admin, placement=placement)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import time
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -28,8 +27,8 @@ from app.store.tenancy import UserRef
 from app.tasks import Supervisor
 from tests.integration.api.test_replay import Desk
 from tests.support.journey import Message, assistant, user
-from tests.support.knowledge import GAI, RESOLVED, UNCLEAR, Answer, Business, clash, fact, nobody, query, terms
-from tests.support.replaying import ANA, TENANT, ReplayStage, make_stage
+from tests.support.knowledge import GAI, Answer, Business, clash, fact, nobody, query, terms
+from tests.support.stored_stage import ANA, TENANT, StoredStage, make_stage
 
 QUESTION = "What are the terms of Gai Media?"
 SQL = Queries.load()
@@ -38,7 +37,7 @@ SQL = Queries.load()
 class Told:
     """A gateway whose tenant has a business that is known."""
 
-    def __init__(self, stage: ReplayStage, business: Business, tasks: Supervisor) -> None:
+    def __init__(self, stage: StoredStage, business: Business, tasks: Supervisor) -> None:
         self.stage = stage
         self.business = business
         self.tasks = tasks
@@ -156,7 +155,7 @@ async def test_a_habit_looks_for_facts_of_the_thing_that_is_named(told: Told) ->
     place = account["items"]["id"].index(str(sought))
     assert account["items"]["legs"][place] & ENTITY_CHANNEL
     asked = SearchRequest(Scope(TENANT, ANA), question, told.stage.clock.now(), token_budget=8000)
-    found = await told.stage.recompiler().compiler.search(
+    found = await told.stage.compiler().search(
         replace(
             asked, inquiry=await told.business.knower(told.tasks).inquire(Who(TENANT, ANA), question, (), asked.now)
         )
@@ -174,7 +173,7 @@ async def test_what_does_not_matter_is_no_candidate_of_seed_001(told: Told) -> N
     faded, kept = await told.stage.remember("The kettle is blue", "The kettle is tall")
     await told.stage.admin.execute("UPDATE agent_data.memory_store SET importance = 0.09 WHERE memory_id = $1", faded)
     asked = SearchRequest(Scope(TENANT, ANA), "Which kettle?", told.stage.clock.now())
-    compiler = told.stage.recompiler().compiler
+    compiler = told.stage.compiler()
 
     async def found(profile: ProfileName) -> set[UUID]:
         return {each.candidate.id for each in (await compiler.search(replace(asked, profile=profile))).items}
@@ -185,7 +184,7 @@ async def test_what_does_not_matter_is_no_candidate_of_seed_001(told: Told) -> N
 async def test_a_search_finds_what_is_tied_as_well(told: Told) -> None:
     leave = await told.tie("Their accountant is on leave in May")
     knower = told.business.knower(told.tasks)
-    compiler = told.stage.recompiler().compiler
+    compiler = told.stage.compiler()
     asked = SearchRequest(Scope(TENANT, ANA), "Who does the books at Gai Media?", told.stage.clock.now())
     inquiry = await knower.inquire(Who(TENANT, ANA), asked.query, (), asked.now)
     found = await compiler.search(replace(asked, inquiry=inquiry))
@@ -335,61 +334,13 @@ async def test_the_route_of_a_call_tells_what_the_memory_said_while_it_is_stored
         assert shown["conflicts"][0]["memory"]["value"] is None
 
 
-# --- as of then -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(params=["tail", "system"])
-async def past(request: pytest.FixtureRequest, pool: Pool, admin: asyncpg.Connection[Any]) -> Told:
-    return await told_by(pool, admin, Business(), placement=request.param)
-
-
-async def test_what_was_known_then_is_told_again_to_the_byte(past: Told) -> None:
-    """Whatever the business's own database says by now: it is not asked."""
-    business, stage = past.business, past.stage
-    memory = await past.tie("Gai Media pays NET30", "NET30")
-    await past.tie("Gai Media likes Friday deliveries")
-    business.answer.related = frozenset({"sales_order:SO-1045"})
-    business.answer.facts = (fact(), *(fact("w " * 900, f"erp/long/{n}") for n in range(5)))
-    questions = (QUESTION, "And Gai Media again?", "What is for lunch?", "Gai Media, once more?")
-    turns = [(await past.ask(each, profile="strategy"), stage.sent()) for each in questions]
-    business.names = {"Gai": UNCLEAR}
-    turns.append((await past.ask("And Gai?"), stage.sent()))
-    business.names = {"Gai Media": RESOLVED}
-    business.answer.facts = (fact("Customer Gai Media Entertainment: payment terms NET10"),)
-    turns.append((await past.ask("Gai Media by now?"), stage.sent()))
-    assert b"payment terms NET15" not in turns[-1][1]  # the blocks were begun anew
-    stage.clock.move(timedelta(days=40))
-    business.answer, asked = Answer((query(),), (fact("all is different"),)), len(business.asked)
-    await stage.memories.invalidate(TENANT, ANA, memory, None)
-    for answer, sent in turns:
-        again = await stage.again(answer)
-        assert (again.body, list(again.notes)) == (sent, [])
-        assert again.compilation.audit["domain"]["facts"] == [each for each in again.before["domain"]["facts"] if True]
-    assert len(business.asked) == asked
-    today = await stage.again(turns[0][0], "today")
-    assert b"payment terms NET15" not in today.body
-    assert "What is known today of the things that it names is left out." in today.notes
-    business.names = {"Gai Media": RESOLVED}
-    asked_today = await stage.recompiler(business.knower(past.tasks)).run(
-        TENANT, UUID(turns[0][0].headers["x-mneme-call-id"]), ANA, "today"
-    )
-    assert b"all is different" in asked_today.body
-    assert asked_today.notes == []
-
-
-async def test_what_a_forgotten_memory_said_does_not_come_back(past: Told) -> None:
-    memory = await past.tie("Gai Media pays NET30", "NET30")
-    answer = await past.ask()
-    assert b"said NET30" in past.stage.sent()
-    await past.stage.memories.forget(TENANT, ANA, memory)
-    again = await past.stage.again(answer)
-    assert b"NET30" not in again.body
-    assert b"payment terms NET15" in again.body
-    assert "Of 1 conflicts what the memory said is not stored any more." in again.notes
-    kept = str(await past.stage.admin.fetch("SELECT inputs, audit FROM agent_data.compilations"))
-    assert "NET30" not in kept
-    blocks = str(await past.stage.admin.fetch("SELECT text FROM agent_data.context_blocks"))
-    assert "NET30" not in blocks
+async def test_what_a_forgotten_memory_said_is_kept_nowhere(told: Told) -> None:
+    memory = await told.tie("Gai Media pays NET30", "NET30")
+    await told.ask()
+    assert b"said NET30" in told.stage.sent()
+    await told.stage.memories.forget(TENANT, ANA, memory)
+    for column in ("audit FROM agent_data.compilations", "text FROM agent_data.context_blocks"):
+        assert "NET30" not in str(await told.stage.admin.fetch(f"SELECT {column}"))
 
 
 async def test_a_logged_conflict_is_told_with_its_number(told: Told) -> None:

@@ -13,6 +13,8 @@ import pytest
 
 from app.clock import SystemClock
 from app.context.assemble import ABOUT, NOTE
+from app.context.compile import Compiler
+from app.context.request import Compilation, CompileRequest
 from app.context.retrieve import Retriever, Scope
 from app.features.facts import Facts
 from app.settings import Settings
@@ -295,10 +297,18 @@ async def test_a_procedure_widens_the_search(world: World) -> None:
 
 
 @pytest.mark.parametrize(("zone", "offset"), [("Asia/Tokyo", timedelta(hours=9)), ("nowhere at all", timedelta(0))])
-async def test_a_question_is_asked_by_the_users_clock(world: World, facts: Facts, zone: str, offset: timedelta) -> None:
+async def test_a_question_is_asked_by_the_users_clock(
+    world: World, facts: Facts, zone: str, offset: timedelta, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile_prompt, moments = Compiler.compile, list[datetime]()
+
+    async def compile_and_note(compiler: Compiler, request: CompileRequest) -> Compilation:
+        moments.append(request.now)
+        return await compile_prompt(compiler, request)
+
+    monkeypatch.setattr(Compiler, "compile", compile_and_note)
     await know(facts, "time_zone", zone)
     await world.ask([user("What did I say yesterday?")])
-    (row,) = await world.rows("SELECT inputs FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
-    asked = datetime.fromisoformat(json.loads(row["inputs"])["now"])
+    (asked,) = moments
     assert asked.utcoffset() == offset
     assert abs(asked - datetime.now(UTC)) < timedelta(minutes=5)

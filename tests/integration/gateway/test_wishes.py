@@ -200,5 +200,3 @@ async def test_a_fact_in_doubt_is_said_to_be_so(world: World) -> None:
     await world.admin.execute("UPDATE agent_data.memory_store SET status = 'aging' WHERE memory_id = $1", memories[1])
     lines = await block_of(world, "What do you know about me?")
     assert {"- lives in: Berlin", "- commute: by tram (to be confirmed)"} <= set(lines)
-    (row,) = await world.rows("SELECT inputs FROM agent_data.compilations ORDER BY call_id DESC LIMIT 1")
-    assert json.loads(row["inputs"])["notes"]["doubted"] == [str(memories[1])]

@@ -104,7 +104,7 @@ async def test_the_episode_says_what_its_domain_was_asked(
     call = ids.uuid7(NOW)
     query = {"domain": "erp", "query_type": "sales_order", "table": "domain.sales_orders", "result_count": 2}
     await admin.execute(
-        "INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, inputs, audit) VALUES ($1, $2, $3, '{}', $4)",
+        "INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, audit) VALUES ($1, $2, $3, $4)",
         call, talk.tenant, talk.user, orjson.dumps({"domain": {"status": "ok", "queries": [query]}}).decode(),
     )  # fmt: skip
     said = await talk.say(pool, "What did Gai Media order last month?")

@@ -95,7 +95,7 @@ async def fill(teller: Teller, admin: Admin, user: UUID, name: str, session: UUI
         )
     call = teller.calls[-1]
     simple: dict[str, tuple[str, str, list[Any]]] = {
-        "compilations": ("call_id, inputs, audit", "$3, '{}', '{}'", [call]),
+        "compilations": ("call_id, audit", "$3, '{}'", [call]),
         "context_blocks": (
             "session_id, epoch, message_id, chain_hash, message_hash, text, item_ids, token_count",
             "$3, 0, $3, '', '', 'x', '{}', 1",

@@ -63,7 +63,7 @@ class Explained(Recorder):
         many = len(self.chosen)
         items = {"id": self.chosen, "source": ["memory"] * many, "score": [0.75] * many, "reason": ["chosen"] * many}
         items["because_of"] = [None] * many
-        return await super().record(call, exchange, CompileFacts({}, {"items": items}, 0.9))
+        return await super().record(call, exchange, CompileFacts({"items": items}, 0.9))
 
 
 @pytest.fixture

@@ -263,7 +263,7 @@ async def test_a_block_without_a_place_is_not_kept() -> None:
 
 async def test_a_call_alone() -> None:
     turn = await recorded(facts(body=b"raw", body_size=3, body_truncated=True, session_id=SESSION), None)
-    assert (turn.session, list(turn.messages), list(turn.jobs), turn.inputs) == (None, [], [], None)
+    assert (turn.session, list(turn.messages), list(turn.jobs), turn.audit) == (None, [], [], None)
     call = turn.call
     assert (call.request_body, call.request_truncated, call.request_bytes) == (b"raw", True, 3)
     assert (call.request_sha256, call.session_id) == (sha256(b"raw").digest(), SESSION)
@@ -272,9 +272,8 @@ async def test_a_call_alone() -> None:
 
 
 async def test_a_compile_is_kept_as_json() -> None:
-    turn = await recorded(facts(), exchange(), CompileFacts({"query": "a\0b"}, {"sessions": [UUID(int=1)]}, 0.5))
-    assert orjson.loads(turn.inputs or "") == {"query": "a\ufffdb"}
-    assert orjson.loads(turn.audit or "") == {"sessions": [str(UUID(int=1))]}
+    turn = await recorded(facts(), exchange(), CompileFacts({"widened": "a\0b", "sessions": [UUID(int=1)]}, 0.5))
+    assert orjson.loads(turn.audit or "") == {"widened": "a\ufffdb", "sessions": [str(UUID(int=1))]}
     assert turn.eta == 0.5
 
 
@@ -286,7 +285,7 @@ async def test_memories_in_the_prompt_were_of_use() -> None:
         "reason": ["chosen", "over_budget", "chosen"],
         "because_of": [None] * 3,
     }
-    compiled = CompileFacts({}, {"items": items}, 0.5)
+    compiled = CompileFacts({"items": items}, 0.5)
     assert list((await recorded(facts(), exchange(), compiled)).uses) == [(UUID(int=7), 0.75)]
     for turn in (None, exchange(learn=False)):
         assert list((await recorded(facts(), turn, compiled)).uses) == []

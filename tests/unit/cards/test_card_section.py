@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from app.context.assemble import Block
-from app.context.facts_section import came_with, is_item, shown
-from app.context.inputs import read
+from app.context.facts_section import is_item, shown
 from app.context.notes import NoteLines, is_note
-from app.context.request import Read
 from app.features.cards.keeper import LABEL, CardsAsked, CardsTold, card_line, note_of
 from app.providers.tokens import prompt_tokens
 from app.sources import Placement
@@ -103,7 +101,6 @@ def test_an_answer_is_not_shown_by_its_card() -> None:
     chosen = UUID("01890000-0000-7000-8000-000000000001")
     blocks = [block([chosen, note_of(card(1)), UUID(int=0x101)])]
     assert shown(blocks) == {chosen, note_of(card(1))}
-    assert came_with(blocks) == {UUID(int=0x101)}
     assert not is_item(note_of(card(1)))
     assert not is_note(note_of(card(1)))
     assert note_of(card(1)) != note_of(card(2))
@@ -124,18 +121,14 @@ async def test_the_card_stands_in_the_prompt_and_in_the_account() -> None:
     assert (section["chosen"], section["dropped"]) == ([UUID(int=2)], [])
     assert 0 < section["tokens"] <= section["budget"] <= 800
     assert (compiled.reason, shelf.asked, shelf.closed) == (None, 1, 1)
-    kept = read(compiled.inputs)
-    assert kept is not None
-    assert (kept.cards, kept.budgets.cards) == ((UUID(int=2),), 800)
 
 
 async def test_nothing_is_said_where_there_is_none() -> None:
-    compiled = await compiler().compile(request(ASKED, cards=Read(CardsAsked(()))))
+    compiled = await compiler().compile(request(ASKED, cards=Shelf()))
     assert compiled.new_block is None
     assert compiled.audit["sections"]["cards"] == {
         "budget": 0, "tokens": 0, "chosen": [], "dropped": [], "visible": [],
     }  # fmt: skip
-    assert compiled.inputs["cards"] == []
 
 
 async def test_cards_that_are_not_read_take_nothing_along() -> None:
@@ -145,14 +138,11 @@ async def test_cards_that_are_not_read_take_nothing_along() -> None:
     assert (compiled.reason, compiled.audit["status"], compiled.audit["reason"]) == ("cards", "degraded", "cards")
     assert compiled.edits == plain.edits
     assert "cards" not in compiled.audit["sections"]
-    assert "cards" not in compiled.inputs
 
 
-async def test_who_asks_for_none_has_the_prompt_account_and_inputs_that_he_had() -> None:
+async def test_who_asks_for_none_has_the_prompt_and_account_that_he_had() -> None:
     compiled = await compiler(Found(memory(1, "Number 5 is lucky"))).compile(request())
     assert "cards" not in compiled.audit["sections"]
-    assert "cards" not in compiled.inputs
-    assert set(compiled.inputs["budgets"]) == {"profile", "facts", "wishes", "question", "history"}
 
 
 async def test_in_a_tool_loop_nobody_waits_for_them() -> None:
@@ -170,7 +160,7 @@ async def test_in_a_tool_loop_nobody_waits_for_them() -> None:
 async def test_the_prompt_stays_within_the_window(placement: Placement, window: int, many: int) -> None:
     found = Found(*(memory(n + 1, f"Number {n} is lucky", token_count=5) for n in range(30)))
     cards = [card(n, {"points": list(range(30))}, tokens=70) for n in range(1, many + 1)]
-    asked = request(ASKED, cards=Read(CardsAsked(cards)), placement=placement)
+    asked = request(ASKED, cards=Shelf(*cards), placement=placement)
     compiled = await compiler(found, {"gpt-4o": window}, cap=1500).compile(asked)
     counter = TOKENIZERS.for_model("gpt-4o")
     before, after = prompt_tokens(asked.messages, counter), prompt_tokens(shown_prompt(compiled, asked), counter)

@@ -13,28 +13,22 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from app.cli import main
-from app.features.replay.command import ReplayFailed, ReplayOptions, Selection, readable, report, run
+from app.features.replay.command import ReplayFailed, Selection, readable, report, run
+from tests.support.tables import each_of
 
 BASE = "http://mneme.test"
 CHAT = {"method": "POST", "path": "/v1/chat/completions?x=1"}
 
 
-def outcome(call: str, *, identical: bool = True, **changes: int) -> dict[str, Any]:
-    counts = dict.fromkeys(("kept", "moved", "rescored", "new", "gone"), 0) | changes
-    side = {"rank": 1, "score": 0.5, "reason": "chosen", "signals": {}}
-    none: dict[str, Any] = {"rank": None, "score": None, "reason": "forgotten", "signals": {}}
-    items = [
-        {
-            "id": f"{call}-{name}-{n}", "change": name, "text": None if name == "gone" else "words", "kind": "fact",
-            "was": side if name != "new" else none, "now": side if name != "gone" else none,
-        }
-        for name, many in counts.items() for n in range(many)
-    ]  # fmt: skip
-    return {
-        "call_id": call, "identical": identical, "changes": counts, "items": items, "created_at": "2026", "model": "m",
-        "tokens": {"was": 10, "now": 20}, "eta": {"was": 0.5, "now": 1.0}, "rebased": {"was": None, "now": None},
-        "notes": [],
+def outcome(call: str, *, identical: bool = True, **changes: Any) -> dict[str, Any]:
+    """Return what the route answers for a call, with these sides of its answer."""
+    answer: dict[str, Any] = {
+        "identical": identical, "status": {"was": 200, "now": 200}, "error": {"was": None, "now": None},
+        "text": {"was": "a", "now": "a" if identical else "b", "difference": [] if identical else ["-a", "+b"]},
+        "latency_ms": {"was": 100, "now": 50}, "prompt_tokens": {"was": 10, "now": 10},
+        "completion_tokens": {"was": None, "now": None},
     }  # fmt: skip
+    return {"call_id": call, "created_at": "2026", "model": "m", "answer": answer | changes}
 
 
 def answers(*codes: str) -> dict[str, Any]:
@@ -42,52 +36,35 @@ def answers(*codes: str) -> dict[str, Any]:
 
 
 def test_a_report_adds_up() -> None:
-    told = report(
-        ReplayOptions("as_of"),
+    summary = report(
         [
-            outcome("a", kept=3),
-            outcome("b", identical=False, kept=1, new=2, gone=1),
-            outcome("c", identical=False, rescored=1),
-            {"call_id": "d", "skipped": "not_compiled", "why": "no"},
+            outcome("a"),
+            outcome("b", identical=False, completion_tokens={"was": 4, "now": 6}),
+            outcome("c", identical=False, status={"was": 200, "now": None}, error={"was": None, "now": "away"}),
+            {"call_id": "d", "skipped": "not_a_chat", "why": "no"},
         ],
     )
-    assert (told["calls"], told["replayed"], told["skipped"]) == (4, 3, {"not_compiled": 1})
-    assert (told["identical"], told["same_context"]) == (1, 2)
-    assert told["share_identical"] == pytest.approx(1 / 3)
-    assert told["items"] == {"kept": 4, "moved": 0, "rescored": 1, "new": 2, "gone": 1}
-    assert told["forgotten"] == 1
-    assert told["tokens"] == {"was": 10, "now": 20}
-    assert told["eta"] == {"was": 0.5, "now": 1.0}
-    assert [each["call_id"] for each in told["changed"]] == ["b", "c"]
-    assert {each["change"] for each in told["changed"][0]["items"]} == {"new", "gone"}
-    text = readable(told)
-    assert "3 of 4 calls compiled again (as_of)." in text
-    assert "1 prompts identical to the byte (33.3%); 2 with the same items." in text
-    assert "1 skipped: not_compiled" in text
-    assert "1 of them forgotten since" in text
-    assert "gone" in text
+    assert (summary["calls"], summary["replayed"], summary["skipped"]) == (4, 3, {"not_a_chat": 1})
+    assert (summary["identical"], summary["failed"]) == (1, 1)
+    assert summary["share_identical"] == pytest.approx(1 / 3)
+    assert summary["latency_ms"] == {"was": 100, "now": 50}
+    assert summary["completion_tokens"] == {"was": 4, "now": 6}
+    assert [changed["call_id"] for changed in summary["changed"]] == ["b", "c"]
+    text = readable(summary)
+    assert "3 of 4 calls sent again." in text
+    assert "1 answers identical (33.3%), 1 failed." in text
+    assert "1 skipped: not_a_chat" in text
+    assert "latency 100" in text.lower()
+    assert "+b" in text
+    assert "c  away" in text
 
 
 def test_a_report_of_nothing() -> None:
-    told = report(ReplayOptions(), [])
-    assert told["share_identical"] is None
-    assert readable(told) == "No call was chosen."
-    skipped = report(ReplayOptions(), [{"call_id": "d", "skipped": "version", "why": "no"}])
-    assert readable(skipped) == "0 of 1 calls compiled again (today).\n  1 skipped: version"
-
-
-def test_answers_are_counted() -> None:
-    both = {"was": 100, "now": 50}
-    answer = {
-        "identical": False, "status": {"was": 200, "now": None}, "latency_ms": both, "prompt_tokens": both,
-        "completion_tokens": {"was": None, "now": None},
-    }  # fmt: skip
-    told = report(ReplayOptions(send=True), [outcome("a") | {"answer": answer}])
-    assert told["answers"] == {
-        "identical": 0, "failed": 1, "latency_ms": both, "prompt_tokens": both,
-        "completion_tokens": {"was": None, "now": None},
-    }  # fmt: skip
-    assert "latency 100 → 50 ms, tokens ? → ?" in readable(told)
+    summary = report([])
+    assert summary["share_identical"] is None
+    assert readable(summary) == "No call was chosen."
+    skipped = report([{"call_id": "d", "skipped": "not_captured", "why": "no"}])
+    assert readable(skipped) == "0 of 1 calls sent again.\n  1 skipped: not_captured"
 
 
 @respx.mock
@@ -100,20 +77,20 @@ def test_calls_are_chosen_page_by_page() -> None:
     posts = [
         respx.post(f"{BASE}/api/v1/calls/{call}/replay").mock(return_value=answer)
         for call, answer in (
-            ("a", httpx.Response(200, json=outcome("a", kept=1))),
-            ("b", httpx.Response(409, json=answers("not_compiled"))),
+            ("a", httpx.Response(200, json=outcome("a"))),
+            ("b", httpx.Response(409, json=answers("not_a_chat"))),
         )
     ]
     told = run(
-        BASE, "mneme_k", "Bearer sk", Selection(filters={"label": ["golden", "x"]}, limit=2), ReplayOptions("as_of"),
+        BASE, "mneme_k", "Bearer sk", Selection(filters={"label": ["golden", "x"]}, limit=2),
         console=Console(stderr=True, quiet=True),
     )  # fmt: skip
-    assert (told["replayed"], told["skipped"]) == (1, {"not_compiled": 1})
-    assert told["not_replayed"] == [{"call_id": "b", "skipped": "not_compiled", "why": "It is not_compiled."}]
+    assert (told["replayed"], told["skipped"]) == (1, {"not_a_chat": 1})
+    assert told["not_replayed"] == [{"call_id": "b", "skipped": "not_a_chat", "why": "It is not_a_chat."}]
     first, second = (each.request for each in listing.calls)
     assert first.url.params.get_list("label") == ["golden", "x"]
     assert second.url.params["cursor"] == "n"
-    assert json.loads(posts[0].calls.last.request.content) == {"mode": "as_of", "send": False}
+    assert json.loads(posts[0].calls.last.request.content) == {}
     assert posts[0].calls.last.request.headers["x-mneme-key"] == "mneme_k"
     assert posts[0].calls.last.request.headers["authorization"] == "Bearer sk"
 
@@ -126,13 +103,13 @@ def test_calls_are_chosen_page_by_page() -> None:
 def test_what_is_wrong_with_all_ends_it(refusal: httpx.Response | Exception) -> None:
     respx.post(f"{BASE}/api/v1/calls/a/replay").mock(side_effect=[refusal])
     with pytest.raises(ReplayFailed):
-        run(BASE, None, None, Selection(["a"]), ReplayOptions(), console=Console(stderr=True, quiet=True))
+        run(BASE, None, None, Selection(["a"]), console=Console(stderr=True, quiet=True))
 
 
 @respx.mock
 def test_the_command_fails_under_a_share(tmp_path: Path) -> None:
     respx.post(url__regex=rf"{BASE}/api/v1/calls/\w/replay").mock(
-        side_effect=lambda request: httpx.Response(200, json=outcome("x", identical="/a/" in str(request.url), kept=1))
+        side_effect=lambda request: httpx.Response(200, json=outcome("x", identical="/a/" in str(request.url)))
     )
     asked = ["replay", "run", "--base", BASE, "--call", "a", "--call", "b", "--json", "--out", str(tmp_path / "r.json")]
     runner = CliRunner()
@@ -154,3 +131,14 @@ def test_a_set_that_is_empty_is_no_success() -> None:
         asked = ["replay", "run", "--base", BASE, "--label", "golden", "--since", "2026-11-01"]
         assert CliRunner().invoke(main, asked).exit_code == 0
         assert CliRunner().invoke(main, [*asked, "--fail-under", "0"]).exit_code == 1
+
+
+@each_of(
+    ("option", "instead"),
+    [("--as-of", "a replay sends the stored requests as they are"), ("--send", "a replay always sends the requests")],
+)
+def test_a_removed_option_is_refused_with_what_replaces_it(option: str, instead: str) -> None:
+    refused = CliRunner().invoke(main, ["replay", "run", "--base", BASE, "--call", "a", option])
+    assert refused.exit_code == 2
+    assert f"{option} is no longer an option: {instead}; leave it out." in " ".join(refused.output.split())
+    assert option not in CliRunner().invoke(main, ["replay", "run", "--help"]).output

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from app.context.audit import Recalled, expand, fill
+from app.context.audit import expand, fill
 from app.context.budget import Budgets
 from app.context.compile import Compiler
 from app.context.request import Compilation, CompileRequest
-from app.context.resolution import Clash, Known
+from app.context.resolution import Clash, Known, Resolution
 from app.context.transcript import Transcript
 from app.memory.episodes import SoughtRows
 from app.providers.tokens import prompt_tokens
@@ -31,14 +31,22 @@ from tests.unit.context.test_compile import Found, Message, compiler, request, s
 QUESTION = "What are the terms of Gai Media?"
 
 
-class Inquiring(Recalled):
+class Inquiring:
     """Knows this, and what contradicts the memories that it is shown. Notes what is asked of it."""
 
     def __init__(self, known: Known, fresh: Sequence[Clash] = ()) -> None:
-        super().__init__(known)
+        self._known = known
         self.fresh = fresh
         self.steps: list[Any] = []
         self.compared: list[UUID] = []
+
+    @property
+    def resolutions(self) -> Sequence[Resolution]:
+        return self._known.resolutions
+
+    @property
+    def related(self) -> frozenset[str]:
+        return self._known.related
 
     def begin(self, widened: Sequence[str] = (), rows: Sequence[SoughtRows] = ()) -> None:
         self.steps.append("begin")
@@ -328,7 +336,5 @@ async def test_a_memory_that_ceases_to_be_in_force_leaves_the_conflict_as_it_sta
 async def test_without_knowledge_nothing_of_it_is_kept() -> None:
     compiled = await compiler(Found(OURS, OTHER)).compile(asking(None))
     assert not {"entities", "query", "domain", "conflicts"} & compiled.audit.keys()
-    assert "known" not in compiled.inputs
-    assert compiled.inputs["budgets"].keys() == {"profile", "facts", "wishes", "question", "history"}
     assert not {"domain", "conflicts", "unclear"} & compiled.audit["sections"].keys()
     assert "confidence" not in text_of(compiled)

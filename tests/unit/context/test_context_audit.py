@@ -17,7 +17,6 @@ from app.context.audit import (
     explain,
     fill,
     quoted_memories,
-    recalled,
     shown_texts,
     told_known,
     used_memories,
@@ -282,20 +281,7 @@ def test_what_memories_said_is_joined_when_it_is_shown() -> None:
     assert quoted_memories({}) == []
 
 
-def test_what_was_known_comes_back() -> None:
-    then, lost = recalled(stored(), {"related": KNOWN.related}, VALUES)
-    assert lost == 0
-    assert then._known == KNOWN._replace(resolutions=tuple(each._replace(start=0) for each in KNOWN.resolutions))
-
-
-def test_what_was_forgotten_since_does_not_come_back() -> None:
-    then, lost = recalled(stored(), {}, {UUID(int=5): "NET30"})
-    assert lost == 1
-    assert [each.memory_id for each in then._known.clashes] == [UUID(int=5)]
-
-
 def test_of_facts_beyond_the_budget_the_number_is_kept() -> None:
-    """As many as fill it, so that as of then it is shared out in the same way."""
     many = tuple(fact("five words and no more", f"erp/{n}") for n in range(10))
     told = stored(Known((RESOLVED,), facts=many), (), budget=17)
     assert len(told["domain"]["facts"]) == 3

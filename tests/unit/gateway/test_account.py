@@ -311,7 +311,7 @@ BLOCK = Block(b"a", b"m", None, "text", (), 3)
 
 
 def test_the_block_of_a_turn_is_kept_where_it_is_emitted_again() -> None:
-    compiled = Compilation([], [], 0, BLOCK, 5, 1, 40, 100, 1.0, {}, {})
+    compiled = Compilation([], [], 0, BLOCK, 5, 1, 40, 100, 1.0, {})
     asked = call(chat_of(ASKED), place(), prepared=Prepared(b"", compiled))
     assert (turn(asked, completion("a")).block, turn(asked, completion("a")).epoch) == (BLOCK, 5)
     asked = replace(asked, target=replace(asked.target, placement="system"))

@@ -327,7 +327,7 @@ async def test_an_exchange_stands_before_its_answer_and_an_object_in_that_is_lef
     assert [each["role"] for each in now.messages[:4]] == ["user", "assistant", "tool", "assistant"]
     assert now.messages[3]["content"] == plan
     assert now.paging.record.shown_tokens == pytest.approx(now.tokens, abs=8)
-    assert now.paging.explained["exchanges"] == [[1, False]]
+    assert now.paging.explained["exchanges"] == 1
     assert [each.fidelity for each in now.paging.objects] == [Fidelity.FULL, *[Fidelity.STUB] * 6]
 
 
@@ -339,15 +339,15 @@ async def test_old_exchanges_go_with_the_batch_of_a_critical_prompt_and_stay_awa
     for at in (1, 3, 5, 7):
         desk.shelf.hidden[chain_of(messages, at)] = exchange(PROSE * 12).as_json()
     before = await desk.ask(messages)
-    assert before.paging.explained["exchanges"] == [[1, False], [3, False], [5, False], [7, False]]
+    assert before.paging.explained["exchanges"] == 4
     messages += reads(4, 50)
     now = await desk.ask(messages)
     assert now.tokens <= desk.budget
-    assert [at for at, _ in now.paging.explained["exchanges"]] == []
+    assert now.paging.explained["exchanges"] == 0
     assert all(row[LEFT_OUT] for row in desk.shelf.hidden.values())
     assert HiddenLegs.of_json(desk.shelf.hidden[chain_of(messages, 1)]) == exchange(PROSE * 12), "nothing is lost"
     again = await desk.ask(messages)
-    assert again.paging.explained["exchanges"] == []
+    assert again.paging.explained["exchanges"] == 0
 
 
 async def test_calls_beside_the_clients_are_answered_when_it_comes_back() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 from app.gateway.reconcile import (
@@ -14,7 +14,7 @@ from app.gateway.reconcile import (
     repeated_end,
     supplied,
 )
-from app.store.turns import Recognised, StoredMessage
+from app.store.turns import Recognised, StoredMessage, TurnStore
 from tests.support.tables import each_of
 
 SESSION, PARENT, ROOT = UUID(int=100), UUID(int=101), UUID(int=102)
@@ -54,7 +54,7 @@ class Shelf:
 
 async def read(shelf: Shelf, last: int, **found: Any) -> tuple[list[int], bool]:
     known = Recognised("named", SESSION, True, tip_turn_index=last, **found)
-    path, complete = await read_path(shelf, UUID(int=1), UUID(int=2), known, UUID(int=last))
+    path, complete = await read_path(cast(TurnStore, shelf), UUID(int=1), UUID(int=2), known, UUID(int=last))
     return [each.message_id.int for each in path], complete
 
 
@@ -69,7 +69,7 @@ async def test_only_what_led_there_is_on_the_path() -> None:
     shelf = Shelf({SESSION: [message(n) for n in range(1, 5)] + [other]})
     assert await read(shelf, 4) == ([1, 2, 3, 4], True)
     known = Recognised("named", SESSION, True, tip_turn_index=4)
-    path, _ = await read_path(shelf, UUID(int=1), UUID(int=2), known, UUID(int=40))
+    path, _ = await read_path(cast(TurnStore, shelf), UUID(int=1), UUID(int=2), known, UUID(int=40))
     assert [each.message_id.int for each in path] == [1, 2, 3, 40]
 
 

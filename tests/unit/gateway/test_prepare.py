@@ -90,7 +90,7 @@ class StubCompiler:
         self.asked.append(request)
         plain: dict[str, Any] = {
             "edits": [], "history": [], "lead": 0, "new_block": None, "epoch": 0, "memories": 0, "tokens": 0,
-            "budget": 0, "eta": 1.0, "audit": {}, "inputs": {},
+            "budget": 0, "eta": 1.0, "audit": {},
         }  # fmt: skip
         return Compilation(**plain | self.given)
 

@@ -38,7 +38,7 @@ UNUSED: Any = None
 ADDON = PagingAddon(UNUSED, UNUSED, settings=UNUSED, metrics=UNUSED, clock=UNUSED, tasks=UNUSED)
 BODY = b'{ "model":"gpt-4o", "messages":[{"role":"user","content":"hi"}],"seed":1.0 }'
 BLOCK = Block(b"\x01" * 16, b"\x02" * 16, UUID(int=9), "a block", (UUID(int=4), UUID(int=5)), 7)
-COMPILED = Compilation((), (), 0, BLOCK, 3, 2, 30, 900, 0.9, {"items": []}, {"query": "hi"})
+COMPILED = Compilation((), (), 0, BLOCK, 3, 2, 30, 900, 0.9, {"items": []})
 
 
 def made(*, is_chat: bool = True, **fields: Any) -> Forwarded:
@@ -205,7 +205,7 @@ def test_an_explanation_that_cannot_be_written_costs_itself_only() -> None:
     deep: dict[str, Any] = {}
     for _ in range(300):  # orjson writes 254 levels
         deep = {"in": deep}
-    call = made(prepared=Prepared(BODY, Compilation((), (), 0, None, 0, 0, 0, 0, 0.0, deep, {})))
+    call = made(prepared=Prepared(BODY, Compilation((), (), 0, None, 0, 0, 0, 0, 0.0, deep)))
     assert revive(through_a_file(SpooledCall(call.id, begin_of(call))), LIMIT).call.prepared is None
 
 

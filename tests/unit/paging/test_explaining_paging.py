@@ -1,4 +1,4 @@
-"""What an explanation tells of a call's paging, and that it is read back as it was."""
+"""What an explanation tells of a call's paging."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from msgspec.structs import replace
 from app.features.paging.values import (
     Fidelity,
     PagingRecord,
-    RecordedDecision,
     Transition,
     Trigger,
     Zone,
     expanded,
     explained,
-    read,
 )
 from tests.unit.paging.made import SESSION, sized
 
@@ -26,7 +24,7 @@ RECORD = replace(PagingRecord(SESSION, 7, Zone.WARNING, 32_000, 60_000, 24_000),
 
 
 def test_it_tells_what_is_shown_how_and_why() -> None:
-    part = orjson.loads(orjson.dumps(explained(RECORD, OBJECTS, [(3, True)], ["memory_query", "memory_restore"], None)))
+    part = orjson.loads(orjson.dumps(explained(RECORD, OBJECTS, 1, ["memory_query", "memory_restore"], None)))
     assert expanded(part) == {
         "turn": 7,
         "budget": 32_000,
@@ -40,14 +38,11 @@ def test_it_tells_what_is_shown_how_and_why() -> None:
         "transitions": [{"object_id": str(UUID(int=3)), "from_fidelity": 3, "to_fidelity": 4, "trigger": "pressure"}],
         "exchanges": 1,
     }
-    assert read(part) == RecordedDecision(
-        {UUID(int=2): Fidelity.DETAILED, UUID(int=3): Fidelity.EVICTED}, {3: True}, True
-    )
 
 
 def test_of_a_session_of_hundreds_it_takes_some_bytes_for_each_that_is_short() -> None:
     many = [sized(i, 900, fidelity=Fidelity.STUB) for i in range(300)]
-    assert len(orjson.dumps(explained(RECORD, many, [], None, "tool-choice-none"))) < 300 * 24
+    assert len(orjson.dumps(explained(RECORD, many, 0, None, "tool-choice-none"))) < 300 * 24
 
 
 def test_a_call_that_was_not_paged_says_why() -> None:

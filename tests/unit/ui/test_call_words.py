@@ -17,7 +17,6 @@ from app.context.score import SIGNALS
 from app.features.calls import Outcome
 from app.features.paging.state import Paging
 from app.features.paging.values import Fidelity
-from app.features.replay.routes import NOT_FOUND, Change
 from app.features.ui import call_prompt
 from app.metrics import MemoryStatus
 
@@ -32,12 +31,11 @@ GIVEN = re.compile(
 @pytest.mark.parametrize(
     ("told", "known"),
     [
-        ([*map(str, Reason), NOT_FOUND, "forgotten", "not_in_force"], call_prompt.REASONS),
+        (map(str, Reason), call_prompt.REASONS),
         (SIGNALS, call_prompt.SIGNALS),
         (CHANNELS, call_prompt.CHANNELS),
         (get_args(Outcome), call_prompt.OUTCOMES),
         (get_args(MemoryStatus), call_prompt.MEMORY),
-        (get_args(Change), call_prompt.CHANGES),
         (get_args(RebaseReason), call_prompt.REBASED),
         (map(str, TaskType), call_prompt.TASKS),
         (KNOWN_SECTIONS, call_prompt.NOTES),

@@ -1,4 +1,4 @@
-"""A gateway on a real store, and what compiles its captured requests again."""
+"""A gateway on a real store, with memories to find."""
 
 from __future__ import annotations
 
@@ -12,23 +12,17 @@ import asyncpg
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
-from app.features.cards.keeper import CardReader
 from app.features.cards.store import Cards
 from app.features.knowledge.inquiry import Knower
-from app.features.paging.pager import Pager, PagingAddon
+from app.features.paging.pager import Pager
 from app.features.paging.store import PagingStore
-from app.features.replay.recompile import Mode, Recompiled, Recompiler, ReplayStore
-from app.gateway.upstream import Router
 from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache
 from app.settings import Settings
 from app.store import ids
-from app.store.captures import Captures
 from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.queries import Queries
-from app.store.records import ResolutionStore
-from app.store.spaces import SharedSpaces
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 from tests.support.clock import FakeClock
@@ -40,9 +34,16 @@ from tests.support.wired_api import HashEmbedder, make_space
 TENANT = ids.LOCAL_TENANT
 ANA = ids.user_id(TENANT, "local")
 
+FACTS = (
+    "Ana plays chess on Mondays.",
+    "Ana's chess club is in Graz.",
+    "Ana prefers the Sicilian in chess.",
+    "Ana drinks tea while she plays chess.",
+)
 
-class ReplayStage:
-    """A gateway on a database, and what compiles its captures again."""
+
+class StoredStage:
+    """A gateway on a database, and its user's memories."""
 
     def __init__(
         self,
@@ -85,53 +86,16 @@ class ReplayStage:
             deadline_s=30,
         )
 
-    def recompiler(self, knower: Knower | None = None, **changed: Any) -> Recompiler:
-        settings = Settings(**{"upstream_base_url": UPSTREAM, "placement": self.settings.placement, **changed})
-        counts = CountCache()
-        compiler = Compiler(
+    def compiler(self) -> Compiler:
+        """Return another compiler on the same store, to search with."""
+        return Compiler(
             Retriever(self.store, HashEmbedder(), str.__len__, indexes_of(self.pool, HashEmbedder().dimensions)),
-            ModelRegistry(windows=settings.model_windows, default_window=settings.default_context_window),
+            ModelRegistry(default_window=self.settings.default_context_window),
             TOKENIZERS,
-            counts,
+            CountCache(),
             nonce_key=lambda: b"a test's secret",
-            memory_cap=settings.memory_budget_tokens,
+            memory_cap=self.settings.memory_budget_tokens,
         )
-        return Recompiler(
-            Captures(self.pool, self.sql),
-            ReplayStore(self.pool, self.sql),
-            self.store,
-            compiler,
-            Router.from_settings(settings),
-            TOKENIZERS,
-            counts,
-            self.clock,
-            nonce_key=lambda: b"a test's secret",
-            knowing=ResolutionStore(self.pool, self.sql),
-            spaces=SharedSpaces(self.pool, self.sql, self.clock),
-            cards=CardReader(Cards(self.pool, self.sql), Supervisor()),
-            knower=knower,
-            addon=self._addon(counts),
-        )
-
-    def _addon(self, counts: CountCache) -> PagingAddon:
-        unused: Any = None
-        store = PagingStore(self.pool, self.sql, self.clock)
-        pager = Pager(
-            store,
-            unused,
-            ModelRegistry(),
-            TOKENIZERS,
-            counts,
-            self.tasks,
-            nonce_key=lambda: b"a test's secret",
-            memory_cap=0,
-            deadline_s=30.0,
-        )
-        return PagingAddon(pager, unused, settings=self.settings, metrics=unused, clock=self.clock, tasks=self.tasks)
-
-    async def again(self, answer: Answer, mode: Mode = "as_of", **changed: Any) -> Recompiled:
-        call = UUID(answer.headers["x-mneme-call-id"])
-        return await self.recompiler(**changed).run(TENANT, call, ANA, mode)
 
     async def ask(
         self, messages: list[Message], session: str | None = None, profile: str | None = None, **fields: Any
@@ -171,9 +135,9 @@ async def make_stage(
     profiles: Mapping[str, Profile] = PROFILES,
     knower: Knower | None = None,
     **settings: Any,
-) -> ReplayStage:
+) -> StoredStage:
     space = await make_space(admin)
-    return ReplayStage(
+    return StoredStage(
         pool,
         admin,
         space,
