@@ -87,19 +87,17 @@ class Compiler:
         nonce_key: Callable[[], bytes],
         memory_cap: int,
         profiles: Mapping[str, Profile] = PROFILES,
-        diversity: float | None = None,
         budgets: Budgets = DEFAULT_BUDGETS,
         questions: int = 1,
         vector_wait_s: float | None = None,
         price: Price = "balanced",
     ) -> None:
         """`memory_cap`: most tokens that memories take in one turn's block; `budgets`: the other sections. `nonce_key`: what
-        keys the delimiters (up to 64 bytes). `diversity`: λ of `pack.diverse`; None: as the scores say. `questions`: most
+        keys the delimiters (up to 64 bytes). `questions`: most
         questions to the user in a turn. `vector_wait_s`: most seconds that a prompt waits for the question's vector, where the
         embedder is no local one; then words find alone. None: as long as it takes. `price`: of a token, in prompts that name
         none."""
         self._profiles = profiles
-        self._diversity = diversity
         self._retriever = retriever
         self._models = models
         self._tokenizers = tokenizers
@@ -143,7 +141,7 @@ class Compiler:
         scored = score(found, signals, profile, request.now, likely=price is not None)
         digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
         packed = pack(
-            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests,
+            scored, budget, PlainMeter(), order=profile.order, limit=request.k, digests=digests,
             price=price,
         )  # fmt: skip
         return SearchResult(packed.chosen, packed.tokens, statuses, habits.words)
@@ -182,7 +180,7 @@ class Compiler:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = supply_history(request, figures, counter, self._layouts.budgets.turns)
+        story = supply_history(request, figures, counter)
         profile, habits = self._profile(request.profile, asked), habits_for(request.standing, asked)
         return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
@@ -281,7 +279,6 @@ class Compiler:
             visible_hashes=_standing_there(items, [*request.messages, *reading.story.messages]),
             suppressed=request.gone,
             outranked=learned.outranked if learned is not None else (),
-            diversity=self._diversity,
             digests=digest_room(room, asked.recap),
             price=price,
             told=layout.lines,
@@ -381,7 +378,7 @@ class Compiler:
         price = (request.price or self._price) if judged is not None else None
         # Where memory is not asked, nothing was fetched.
         own = self._layouts
-        terms = Terms(own.cap, reading.profile, self._diversity, own.budgets, own.questions, price, judged is not False)
+        terms = Terms(own.cap, reading.profile, own.budgets, own.questions, price, judged is not False)
         scale, opened, ended = reading.figures.scale, chosen.layout.opened, chosen.since.used
         kept = keep(request, reading.query, scale, blocks, audit, considered, terms, ended)
         kept |= keep_notes(request, audit, opened, blocks)

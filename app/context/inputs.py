@@ -82,7 +82,6 @@ class Terms(NamedTuple):
 
     cap: int
     profile: Profile
-    diversity: float | None
     budgets: Budgets
     questions: int
     price: Price | None = None
@@ -166,7 +165,6 @@ class KeptInputs(Struct, frozen=True, kw_only=True):
     retrieval: UUID | None
     packed: Mapping[str, str]
     notes: NotesInput
-    diversity: float | None = None
     weights: Mapping[str, float] | None = None
     learns: bool = False
     search: bool = True
@@ -191,7 +189,7 @@ class KeptInputs(Struct, frozen=True, kw_only=True):
             profile = replace(profile, weights=self.weights)
         if self.price is None:  # by the weights alone, as before there was a price
             profile = replace(profile, priced=False)
-        return Terms(self.cap, profile, self.diversity, self.budgets, self.questions, self.price, self.asked)
+        return Terms(self.cap, profile, self.budgets, self.questions, self.price, self.asked)
 
 
 @cache
@@ -215,7 +213,7 @@ def keep(
     more."""
     scope, profile = request.scope, terms.profile
     has = dict.fromkeys(KNOWN_SECTIONS, request.inquiry is not None)
-    has |= {"cards": request.cards is not None, "working": request.has_tools, "turns": terms.budgets.turns is not None}
+    has |= {"cards": request.cards is not None, "working": request.has_tools}
     kept: dict[str, Any] = {
         "v": VERSION,
         "mneme": own_version(),
@@ -243,7 +241,6 @@ def keep(
     unusual = {
         "price": terms.price,
         "asked": None if terms.asked else False,
-        "diversity": terms.diversity,
         "weights": dict(profile.weights) if profile.weights != PROFILES[profile.name].weights else None,
         "learns": request.learns or None,
         "search": None if request.search else False,

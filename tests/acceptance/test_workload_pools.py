@@ -30,8 +30,6 @@ async def test_a_route_that_is_stuck_keeps_no_turn_from_memory_and_disk(
             upstream.url,
             POOL_SIZE="1",
             POOL_BACKGROUND_SIZE="1",
-            POOL_BACKGROUND_TIMEOUT_MS="100",
-            BACKGROUND_STATEMENT_TIMEOUT_MS="60000",
         )
         session = ask(mneme, "Hello", headers={"x-mneme-user": "slow"}).headers["x-mneme-session-id"]
         url = f"{mneme.base_url}/api/v1/sessions/{session}/messages"

@@ -667,8 +667,6 @@ class Recompiler(Struct):
 
     def _compiler_then(self, captured: _Captured) -> Compiler:
         budget, terms = captured.audit["budget"], captured.kept.terms(captured.audit["strategy"])
-        if terms.diversity is not None and captured.audit["omitted"]:
-            captured.notes.append("More than 100 items were looked at: in another order, those left out might matter.")
         return Compiler(
             RecordedRetriever(
                 candidates_of(captured.kept, captured.audit, captured.items),
@@ -682,7 +680,6 @@ class Recompiler(Struct):
             nonce_key=self.nonce_key,
             memory_cap=terms.cap,
             profiles={terms.profile.name: terms.profile},
-            diversity=terms.diversity,
             budgets=terms.budgets,
             questions=terms.questions,
             price=terms.price or "balanced",

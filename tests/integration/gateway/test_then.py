@@ -72,7 +72,7 @@ async def later(talk: Talk) -> None:
     await stage.memories.invalidate(TENANT, ANA, talk.memories[2], None)
     await stage.ask([user("More chess?")], session="s")
     await talk.exact()
-    again = await stage.again(talk.turns[0][0], default_context_window=500, memory_budget_tokens=60)
+    again = await stage.again(talk.turns[0][0], model_windows={"*": 500}, memory_budget_tokens=60)
     assert again.body == talk.turns[0][1]
 
 

@@ -10,6 +10,7 @@ import asyncpg
 import pytest
 
 from app.api.auth import Principal
+from app.context.budget import Budgets
 from app.context.score import PROFILES, STRATEGY_SIGNALS, STRATEGY_WEIGHTS, strategies
 from app.errors import StoreUnavailable, UpstreamUnreachable
 from app.features.facts import Facts
@@ -31,7 +32,7 @@ from tests.support.talks import FACTS, QUESTIONS, client_managed, know
 
 async def test_a_rebase_is_done_again(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     """A small window: the blocks of an epoch use up their budget, or quote what was superseded, and are begun anew."""
-    stage = await make_stage(pool, admin, default_context_window=1500, model_windows={"gpt-4o": 1500}, price="thorough")
+    stage = await make_stage(pool, admin, model_windows={"gpt-4o": 1500}, price="thorough")
     memories = await stage.remember(
         *FACTS, *(f"Chess fact {n}: the rook number {n} is {n} cm tall." for n in range(30))
     )
@@ -162,16 +163,15 @@ async def test_the_upstreams_own_name_for_the_model_is_there_again(pool: Pool, a
 
 
 async def test_the_settings_of_then(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    """Weights of the operator's own, MMR, budgets of sections and no questions: as they were set."""
+    """Weights of the operator's own, budgets of sections and no questions: as they were set."""
     weights = {name: dict.fromkeys(STRATEGY_SIGNALS, 0.2) for name in STRATEGY_WEIGHTS}
     profiles = {**PROFILES, **strategies(weights)}
     stage = await make_stage(
         pool,
         admin,
         profiles=profiles,
-        diversity=0.5,
-        facts_budget_tokens=12,
-        questions_per_turn=0,
+        budgets=Budgets(facts=12),
+        questions=0,
         memory_budget_tokens=90,
     )
     facts = Facts(pool, stage.sql, stage.clock)
