@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -16,15 +17,23 @@ from pydantic_settings import SettingsError
 
 from app.errors import MnemeError
 from app.optional import needed
-from app.settings import Settings
+from app.settings import Settings, find_removed_settings
 
 T = TypeVar("T")
 
 
-def load_settings(**given: Any) -> Settings:
-    """The settings, with what the command line says on top. Wrong ones are wrong use."""
+def load_settings(**options: Any) -> Settings:
+    """Return the settings, with what the command line says on top. Raises UsageError for wrong and for removed ones."""
+    return read_settings(check_removed=True, **options)
+
+
+def read_settings(*, check_removed: bool, **options: Any) -> Settings:
+    """Return the settings, as `load_settings`. Removed ones are left to the caller where `check_removed` is False."""
     try:
-        return Settings(**{name: value for name, value in given.items() if value is not None})
+        if check_removed and (removed := find_removed_settings(os.environ)):
+            lines = [f"  {setting.message}" for setting in removed]
+            raise click.UsageError("These settings were removed:\n" + "\n".join(lines))
+        return Settings(**{name: value for name, value in options.items() if value is not None})
     except ValidationError as error:
         lines = [f"  MNEME_{'_'.join(map(str, each['loc'])).upper()}: {each['msg']}" for each in error.errors()]
         raise click.UsageError("These settings are wrong:\n" + "\n".join(lines)) from error
@@ -75,10 +84,10 @@ def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, 
     """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes. Raises NotReady for
     a database of before the schema's baseline, in which nothing is changed."""
     from app.store.migrate import check_age
-    from app.store.pools import reach
+    from app.store.pools import START_WAIT_S, reach
 
     async def checked(dsn: str) -> T:
-        connection = await reach(settings.direct(dsn), settings.start_wait_s)
+        connection = await reach(settings.direct(dsn), START_WAIT_S)
         try:
             await check_age(connection)
         finally:

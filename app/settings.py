@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
-from uuid import UUID
 
 from dotenv import dotenv_values
 from msgspec import Struct
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
+from app.removed_settings import REMOVED_SETTINGS
 from app.sources import (
     BaseUrl,
     CardTool,
@@ -74,14 +74,7 @@ class Settings(BaseSettings):
         description="Another way to the primary for the background pool, such as a PgBouncer of its own; unset: "
         "MNEME_DATABASE_URL.",
     )
-    replica_wait_ms: int = Field(
-        20,
-        ge=1,
-        description="Milliseconds that a standby is waited for before the primary is asked; of the retrieval deadline's 50 "
-        "that leaves the primary 30.",
-    )
     data_dir: Path = Field(Path(".mneme"), description="Where the embedded Postgres and the spool live.")
-    embedded_port: int = Field(0, ge=0, le=65535, description="Port of the embedded Postgres; 0: any free one, kept.")
     embedded_settings: dict[str, str] = Field(
         {}, description="Server settings of the embedded Postgres, as JSON; they beat the shipped ones."
     )
@@ -97,29 +90,10 @@ class Settings(BaseSettings):
         description="Connections of each pool that requests under /v1 wait for: write, history, memory (seed 000 §11.1); "
         "two cores are kept busy by this many.",
     )
-    pool_write_size: int | None = Field(None, ge=1, description="For recording; unset: MNEME_POOL_SIZE.")
-    pool_history_size: int | None = Field(None, ge=1, description="For sessions and keys; unset: MNEME_POOL_SIZE.")
-    pool_memory_size: int | None = Field(None, ge=1, description="For retrieval; unset: MNEME_POOL_SIZE.")
     pool_background_size: int = Field(
         8,
         ge=1,
         description="For all else, opened when needed: /api/v1, imports, and as many jobs as a worker runs at once.",
-    )
-    pool_timeout_ms: int = Field(1000, ge=1, description="Wait for a connection, milliseconds, before failing open.")
-    pool_background_timeout_ms: int = Field(
-        5000, ge=1, description="The same for the background pool, milliseconds, before a 503: its callers can wait."
-    )
-    start_wait_s: float = Field(
-        60.0,
-        ge=0,
-        description="Seconds that a command waits for the database to come up, before it gives up; servers "
-        "and workers wait as long as it takes.",
-    )
-    statement_timeout_ms: int = Field(5000, ge=1, description="Longest statement, milliseconds; seed 000 §11.2: 5 s.")
-    background_statement_timeout_ms: int = Field(
-        30_000,
-        ge=1,
-        description="Longest statement of the background pool, milliseconds: an import may take longer than a request may.",
     )
     statement_cache_size: int = Field(
         256,
@@ -141,7 +115,6 @@ class Settings(BaseSettings):
     openai_api_key: SecretStr | None = Field(
         None, validation_alias="OPENAI_API_KEY", description="Only decides whether OpenAI is the default upstream."
     )
-    connect_timeout_s: float = Field(10.0, gt=0, description="Seconds to open a connection to an upstream.")
     head_timeout_s: float = Field(
         600.0,
         gt=0,
@@ -153,31 +126,7 @@ class Settings(BaseSettings):
     upstream_attempts: int = Field(
         1, ge=1, le=10, description="Most requests to one upstream for one call; 1: its answer stands, whatever it is."
     )
-    retry_statuses: list[Annotated[int, Field(ge=400, le=599)]] = Field(
-        [429, 502, 503],
-        description="Answers that lead to another attempt or to a fallback, where there is one; else they pass through.",
-    )
-    retry_wait_s: float = Field(
-        0.5, gt=0, description="Seconds before the second attempt, doubled each time; the OpenAI SDK's own default."
-    )
-    retry_wait_max_s: float = Field(
-        8.0,
-        gt=0,
-        description="Longest wait in seconds, the OpenAI SDK's own default; a longer Retry-After is passed on instead.",
-    )
-    breaker_failures: int = Field(
-        5, ge=0, description="Connections in a row that fail or time out until an upstream is left alone; 0: never."
-    )
-    breaker_open_s: float = Field(
-        5.0, gt=0, description="Seconds that it is left alone; a restarted server is found again within these."
-    )
     default_model: str | None = Field(None, description="For routes that call a model without naming one.")
-    default_context_window: int = Field(
-        8192, ge=256, description="Tokens; for a model that neither the table nor its upstream knows."
-    )
-    default_response_tokens: int = Field(
-        4096, ge=1, description="Tokens kept for the answer when the client names no limit (seed 000 §2.1)."
-    )
     model_windows: dict[str, int] = Field({}, description="Context window in tokens by model name; beats the table.")
     model_prices: dict[str, tuple[float, float]] = Field(
         {}, description="US dollars per million prompt and completion tokens by model name; beats the table."
@@ -194,34 +143,9 @@ class Settings(BaseSettings):
         description="Megabytes of each server process for what ranking needs of users, some 530 bytes for each message or "
         "memory; whoever asked least lately goes first. 0: nothing is kept, and read for each request.",
     )
-    index_items: int = Field(
-        100_000,
-        ge=0,
-        description="Messages and memories of one user that are kept at most: all memories and the latest messages; "
-        "the database finds the nearest of the older ones. 0: nothing is kept of anybody, and read for each request. Workers "
-        "need the same value: who has more than half as many vectors goes into the graph.",
-    )
     price: Price = Field(
         "balanced",
         description="What a token of memory has to be worth: frugal, balanced or thorough; also `X-Mneme-Price`, and of a key.",
-    )
-    profile_budget_tokens: int = Field(
-        200, ge=0, description="Upper bound of the tenant's profile in a block, tokens (seed 001 §6: 200)."
-    )
-    facts_budget_tokens: int = Field(
-        200, ge=0, description="The same for the facts known of the user; no seed has a number: as the profile."
-    )
-    domain_budget_tokens: int = Field(
-        2000, ge=0, description="The same for what the business's own database says (seed 001 §6, service data: 2,000)."
-    )
-    conflicts_budget_tokens: int = Field(
-        200, ge=0, description="The same for conflicts of memories with it; no seed has a number: as the facts."
-    )
-    cards_budget_tokens: int = Field(
-        800,
-        ge=0,
-        description="The same for cards that the user's message asks for: one of seed 003's 2 KB has some 600; no seed has a "
-        "number.",
     )
     history_budget_tokens: int | None = Field(
         None,
@@ -229,43 +153,11 @@ class Settings(BaseSettings):
         description="Upper bound of the history that Mneme supplies, tokens (seed 001 §6: 2,000 of 8,000); the last four turns "
         "stay beyond it. Unset: its share of the window alone (seed 000 §6.1).",
     )
-    history_turns: int | None = Field(
-        None,
-        ge=4,
-        description="Most turns of that history beside the first (seed 001 §5.2: 20). Unset: as many as fit.",
-    )
-    forget_most: int = Field(
-        20,
-        ge=0,
-        description="Most items (memories and messages) that a command in a chat (`forget that …`) hides without asking first; "
-        "0: it always asks.",
-    )
-    questions_per_turn: int = Field(
-        1, ge=0, le=3, description="Most memories in doubt that a prompt asks to have confirmed (seed 004); 0: none."
-    )
-    diversity: float | None = Field(
-        None,
-        ge=0,
-        le=1,
-        description="λ of MMR (seed 004: 0.7): the lower, the less alike what is chosen; unset: no MMR.",
-    )
-    chat_learn_wait_ms: int = Field(
-        2000,
-        ge=0,
-        le=30_000,
-        description="Milliseconds that POST /api/v1/chat waits for what is learned from its turn, to list it.",
-    )
     retrieval_deadline_ms: int = Field(
         500,
         ge=1,
         description="Milliseconds; past it the request goes with what is there. Six tenths of it are for the question's "
         "vector; past those it is searched for by words alone.",
-    )
-    domain_deadline_ms: int = Field(
-        50,
-        ge=1,
-        description="Milliseconds that a prompt waits for the business's own database (seed 004: below 50), and never beyond "
-        "eight tenths of the retrieval deadline.",
     )
     embedder: Literal["wordllama", "minilm", "openai", "none"] = Field(
         "wordllama",
@@ -276,7 +168,6 @@ class Settings(BaseSettings):
     embedder_api_key: SecretStr | None = Field(None, description="Of the embeddings endpoint.")
     embedder_model: str = Field("text-embedding-3-small", description="Model of the embeddings endpoint.")
     embedder_dimensions: int = Field(256, ge=8, le=4000, description="Of the remote embedder; wordllama has 256.")
-    embedder_timeout_s: float = Field(30.0, gt=0, description="Seconds for one request to the embeddings endpoint.")
     tokenizer_json: Path | None = Field(None, description="A Hugging Face tokenizer.json, for models served by vLLM.")
     helper_base_url: BaseUrl | None = Field(None, description="LLM for extraction; unset: rules.")
     helper_api_key: SecretStr | None = Field(None, description="Of the helper LLM.")
@@ -315,12 +206,6 @@ class Settings(BaseSettings):
         description="Most tokens of a paged prompt, where its session says nothing; unset: the model's window without the "
         "reserve for the answer.",
     )
-    paging_deadline_ms: int = Field(
-        1000,
-        ge=1,
-        description="Milliseconds; past it the request goes unpaged. A result takes some 2, once: the first request of a long "
-        "transcript brings all of them.",
-    )
 
     # --- knowledge ----------------------------------------------------------------------------------------------
     domains: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")], DomainSource] = Field(
@@ -357,27 +242,14 @@ class Settings(BaseSettings):
         description="Signs the cookies of /ui: the same on all machines that serve it. Unset: one is made under "
         "MNEME_DATA_DIR.",
     )
-    ui_session_hours: float = Field(12.0, gt=0, description="Hours after which one signs in to /ui again.")
     otel: Literal["on", "off"] = Field(
         "off",
         description="OpenTelemetry traces (docs/how-to/tracing.md) to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra `otel`.",
     )
-    otel_users: Literal["on", "off"] = Field("off", description="Traces tell the external id of the user.")
-    key_cache_s: float = Field(10.0, ge=0, description="Seconds that a checked key stays valid without a look-up.")
     keys_away_secret: SigningSecret = Field(
         None,
         description="Lets keys in that were seen before while the database is away, by what is kept of them under "
         "MNEME_DATA_DIR, sealed with this secret. Unset: 503.",
-    )
-    keys_away_s: float = Field(
-        86_400.0,
-        ge=0,
-        description="Seconds for which such a key is good after the database was last asked for it: how late a revocation is "
-        "heard of meanwhile.",
-    )
-    budget_without_database: Literal["open", "closed"] = Field(
-        "closed",
-        description="Keys with a budget while the database is away: closed answers 503, open lets them call unchecked.",
     )
     max_body_bytes: int = Field(
         64 * 1024 * 1024, ge=1024, description="Largest request body; images travel inside JSON."
@@ -406,15 +278,6 @@ class Settings(BaseSettings):
         le=256,
         description="Most turns that one transaction writes; measured: with more a turn gets no cheaper.",
     )
-    commit_queue: int = Field(
-        256, ge=1, description="Turns of a process that may wait to be written; beyond it the ends of answers wait."
-    )
-    commit_timeout_ms: int = Field(
-        5000, ge=1, description="Milliseconds until a turn's transaction begins; as long as its statement may take."
-    )
-    capture_max_bytes: int = Field(
-        16 * 1024 * 1024, ge=0, description="Largest body of the other /v1 paths kept; beyond it is marked truncated."
-    )
     leave_to_spaces: bool = Field(
         False,
         description="What a user said in shared spaces stays there when the user is erased, without saying whose it was; "
@@ -437,9 +300,6 @@ class Settings(BaseSettings):
     capture_sample: float = Field(
         1.0, ge=0, le=1, description="Share of calls that are captured; of the others only the turn is kept."
     )
-    capture_off_tenants: list[UUID] = Field(
-        [], description="Ids of tenants whose calls are never captured, as JSON; their turns are kept."
-    )
     redact_paths: list[str] = Field(
         [],
         description='Values that are not stored, as JSON paths in requests, answers and events: `["$.metadata.ssn"]`.',
@@ -447,27 +307,12 @@ class Settings(BaseSettings):
     redact_headers: list[str] = Field(
         [], description="Names of headers whose values are not stored, as JSON, beside those that carry keys."
     )
-    session_ttl_days: int = Field(
-        90, ge=1, description="A session untouched for this long is expired (as L2 memories: seed 000 §5.1)."
-    )
-    repeat_wait_s: float = Field(
-        10.0,
-        ge=0,
-        description="Seconds that a repeated Idempotency-Key waits for the call in flight; ordinary answers take less.",
-    )
     job_lease_s: float = Field(60.0, gt=0, description="Seconds without a heartbeat until a job is given to another.")
-    job_attempts: int = Field(5, ge=1, description="Tries before a job is kept as a dead letter.")
 
     webhooks: Webhooks = Field(
         [],
         description="Who is told what becomes of memories and requests, as JSON (docs/how-to/webhooks.md); "
         "`[]`: nobody any more.",
-    )
-    webhook_attempts: int = Field(
-        10, ge=1, description="Tries before a webhook is kept as a dead letter: ten take three days."
-    )
-    webhook_summary_s: float = Field(
-        60.0, gt=0, description="Seconds of degraded requests that one webhook tells of, for each tenant."
     )
 
     @model_validator(mode="after")
@@ -553,10 +398,51 @@ class Unknown(Struct, frozen=True):
         return f"{self.name} in {self.source} is no setting.{meant}"
 
 
+class RemovedSetting(Struct, frozen=True):
+    """A name that a setting of an earlier version had, where it stands, and what takes its place."""
+
+    name: str
+    source: str
+    instead: str
+
+    @property
+    def message(self) -> str:
+        return f"{self.name} in {self.source} is no setting any more: {self.instead} Remove it."
+
+
 def unknown_names(environment: Mapping[str, str], folder: Path = Path()) -> list[Unknown]:
-    """Names in the environment, `.env` and `mneme.toml` that no setting has: a typing error would go unnoticed."""
-    fields = Settings.model_fields
-    known = {str(field.validation_alias or PREFIX + name.upper()) for name, field in fields.items()} | {SUPERVISOR, KEY}
+    """Return the names in the environment, `.env` and `mneme.toml` that no setting has or had: a typing error would go
+    unnoticed."""
+    # Compared without what all have in common.
+    by_suffix = {name.removeprefix(PREFIX): name for name in _setting_names()}
+    return [
+        Unknown(
+            name,
+            source,
+            next((by_suffix[near] for near in get_close_matches(full.removeprefix(PREFIX), by_suffix, 1)), None),
+        )
+        for source, full, name in _find_unmatched_names(environment, folder)
+        if full.removeprefix(PREFIX).lower() not in REMOVED_SETTINGS
+    ]
+
+
+def find_removed_settings(environment: Mapping[str, str], folder: Path = Path()) -> list[RemovedSetting]:
+    """Return the settings in the environment, `.env` and `mneme.toml` that an earlier version had and this one lacks."""
+    return [
+        RemovedSetting(name, source, REMOVED_SETTINGS[field])
+        for source, full, name in _find_unmatched_names(environment, folder)
+        if (field := full.removeprefix(PREFIX).lower()) in REMOVED_SETTINGS
+    ]
+
+
+def _setting_names() -> set[str]:
+    return {str(field.validation_alias or PREFIX + name.upper()) for name, field in Settings.model_fields.items()}
+
+
+def _find_unmatched_names(environment: Mapping[str, str], folder: Path) -> list[tuple[str, str, str]]:
+    """Return where each name stands that is no setting's: the source, the name as the environment has it, the name as it
+    stands there."""
+    expected = _setting_names() | {SUPERVISOR, KEY}
     files = folder / ".env", folder / "mneme.toml"
     given = [("the environment", name.upper(), name) for name in environment if name.upper().startswith(PREFIX)]
     if files[0].is_file():
@@ -565,10 +451,4 @@ def unknown_names(environment: Mapping[str, str], folder: Path = Path()) -> list
     if files[1].is_file():
         table = tomllib.loads(files[1].read_text())
         given += [("mneme.toml", PREFIX + name.upper(), name) for name in table if name.lower() != "openai_api_key"]
-    # Compared without what all have in common.
-    own = {each.removeprefix(PREFIX): each for each in known - {SUPERVISOR, KEY}}
-    return [
-        Unknown(name, source, next((own[each] for each in get_close_matches(full.removeprefix(PREFIX), own, 1)), None))
-        for source, full, name in given
-        if full not in known
-    ]
+    return [(source, full, name) for source, full, name in given if full not in expected]

@@ -132,8 +132,8 @@ def main(messages: int, users: int) -> None:
     """Archive a year of messages, and restore it."""
     out = console()
     with measuring(), tempfile.TemporaryDirectory(prefix="mneme-archive-") as folder:
-        settings = Settings(data_dir=Path(folder), database_url=None, spool_dir=None, archive_dir=None, embedded_port=0)
-        server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
+        settings = Settings(data_dir=Path(folder), database_url=None, spool_dir=None, archive_dir=None)
+        server = EmbeddedPostgres(settings.data_dir, settings=settings.embedded_settings)
         dsn = server.start()
         try:
             asyncio.run(measure(out, settings, dsn, messages, users))

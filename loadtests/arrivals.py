@@ -121,8 +121,7 @@ def restarted(stack: Stack) -> Iterator[int]:
 
 def usual_settings() -> dict[str, str]:
     """Return the settings that other measurements lift, as they are where nobody sets them."""
-    fields = Settings.model_fields
-    return {f"MNEME_{name.upper()}": str(fields[name].default) for name in ("retrieval_deadline_ms", "pool_timeout_ms")}
+    return {"MNEME_RETRIEVAL_DEADLINE_MS": str(Settings.model_fields["retrieval_deadline_ms"].default)}
 
 
 def measure(users: int, messages: int, seconds: float, console: Console, table: Table) -> None:

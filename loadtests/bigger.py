@@ -45,7 +45,7 @@ from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
 from app.store.history import History
-from app.store.sessions import Sessions
+from app.store.sessions import SESSION_TTL, Sessions
 from app.store.spaces import SharedSpaces
 from loadtests import crowd
 from loadtests.cpu import cpu_s
@@ -140,9 +140,9 @@ def padding(sheet: EvalFile, first: int, until: int) -> Iterator[bytes]:
 async def pad(core: Core, admin: Any, sheet: EvalFile, first: int, until: int, say: Callable[[str], None]) -> None:
     """Import padding, without learning from it."""
     pool, sql, clock = core.pools.background, core.queries, core.clock
-    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
+    sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL)
     space = await core.turns.space_of(core.embedder.space)
-    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
+    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=SESSION_TTL, space=space)
     preparer = IntakePreparer(core.embedder, core.counter, clock)
     importer = Importer(sessions, history, preparer, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
     scope = CallerScope(
@@ -245,8 +245,8 @@ def main(file: Path | None, sizes: tuple[int, ...], questions: int | None, budge
     sheet = planted() if file is None else first_user(read(file))
     sheet.questions = sheet.questions[:questions]
     with measuring(), tempfile.TemporaryDirectory(prefix="mneme-bigger-") as folder:
-        settings = Settings(data_dir=Path(folder), database_url=None, spool_dir=None, embedded_port=0)
-        server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
+        settings = Settings(data_dir=Path(folder), database_url=None, spool_dir=None)
+        server = EmbeddedPostgres(settings.data_dir, settings=settings.embedded_settings)
         dsn = server.start()
         try:
             pid = server.status().pid

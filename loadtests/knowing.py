@@ -107,8 +107,7 @@ async def measure(dsn: str, postgres: int, count: int, say: Callable[[str], None
         settings = Settings(
             database_url=SecretStr(dsn),
             upstream_base_url=FAR,
-            retrieval_deadline_ms=5000,
-            domain_deadline_ms=5000,
+            retrieval_deadline_ms=50_000,
             domains={"erp": DomainSource(dsn=SecretStr(domain.dsn))},
         )
         core = await stack.enter_async_context(open_core(settings, dsn, SystemClock()))

@@ -33,6 +33,7 @@ from rich.table import Table
 from app.features.replicas import begin_marking
 from app.index.indexes import Indexes, IndexScope
 from app.providers.embeddings import Embedder, build_embedder
+from app.server.core import REPLICA_WAIT_SHARE
 from app.settings import Settings
 from app.store import ids
 from app.store.ids import LOCAL_TENANT
@@ -43,7 +44,7 @@ from app.store.turns import TurnStore
 from app.tasks import Supervisor
 from loadtests import fill, load, results
 from loadtests.cpu import cpu_s
-from loadtests.stack import UNHURRIED_MS, Service
+from loadtests.stack import Service
 from loadtests.terminal import console, measuring
 from loadtests.texts import Talk
 from loadtests.work import questions
@@ -174,9 +175,7 @@ def server(folder: Path, cluster: Cluster, standbys: int, mock: int, name: str) 
         "MNEME_DATABASE_URL": cluster.primary.dsn,
         "MNEME_UPSTREAM_BASE_URL": f"http://127.0.0.1:{mock}/v1",
         "MNEME_WORKER": "off",
-        "MNEME_RETRIEVAL_DEADLINE_MS": UNHURRIED_MS,
-        "MNEME_POOL_TIMEOUT_MS": UNHURRIED_MS,
-        "MNEME_REPLICA_WAIT_MS": str(int(1000 * WAIT_S)),
+        "MNEME_RETRIEVAL_DEADLINE_MS": str(int(1000 * WAIT_S / REPLICA_WAIT_SHARE)),
         **(dict.fromkeys(("MNEME_DATABASE_HISTORY_URL", "MNEME_DATABASE_MEMORY_URL"), own) if standbys else {}),
     }
     service = Service(name, ["-m", "app.cli", "serve", "--port", "0"], folder, environment)

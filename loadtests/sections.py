@@ -136,8 +136,8 @@ def scale(document: Document) -> list[str]:
             "CPU is the mean of a round, median of the rounds. *pace* is the CPU time of a fixed piece of work at that "
             "moment: what differs between two sizes by as much as the pace does was the machine.",
             "The graph is asked through `agent_data.index_beside`, as a request does, for a user switched over to it by hand "
-            "(in life that happens above 50,000 vectors, half of `MNEME_INDEX_ITEMS`). All vectors of the user's partition, "
-            "everybody's, are in it.",
+            "(in life that happens above 50,000 vectors, half of what a server keeps of one user). All vectors "
+            "of the user's partition, everybody's, are in it.",
         ),
     ]
 

@@ -384,7 +384,7 @@ def main(quick: bool, minutes: float | None, clients: int, users: int, messages:
     out = console()
     minutes = minutes or (1.0 if quick else 30.0)
     # The deadlines are those of life, not those of the benchmark.
-    usual = {"MNEME_RETRIEVAL_DEADLINE_MS": "50", "MNEME_POOL_TIMEOUT_MS": "1000"}
+    usual = {"MNEME_RETRIEVAL_DEADLINE_MS": "50"}
     with measuring(), out.status("starting …") as status, running(settings=usual) as stack:
         prepare(stack, users, messages, status.update)
         with stack.worker() as worker:

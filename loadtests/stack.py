@@ -208,7 +208,6 @@ def running(
             "MNEME_UPSTREAM_BASE_URL": f"{upstream}/v1",
             "MNEME_WORKER": "off",
             "MNEME_RETRIEVAL_DEADLINE_MS": UNHURRIED_MS,
-            "MNEME_POOL_TIMEOUT_MS": UNHURRIED_MS,
             **(settings or {}),
         }
         program = ["loadtests.sampler", str(folder / SAMPLES)] if sampler else ["app.cli"]

@@ -45,6 +45,12 @@ log = logging.getLogger(__name__)
 CACHE_KEYS = 10_000
 """Keys remembered, some 500 bytes each."""
 
+KEY_CACHE_S = 10.0
+"""Seconds that a checked key stays valid without a look-up, and so the longest until all servers refuse a revoked one: long
+enough that a busy key costs a look-up in hundreds of requests."""
+KEYS_AWAY = timedelta(days=1)
+"""How long a sealed key is good after the database was last asked for it, and so how late a revocation is heard of while the
+database is away: longer than most outages."""
 NEGATIVE_CACHE_S = 2.0
 """Seconds that an unknown key is remembered: long enough to spare the database a client's retries, short enough that a
 key works soon after it was made. Never longer than a known key is remembered."""
@@ -59,13 +65,21 @@ _BEARER = re.compile(r"bearer[ \t]+(\S+)[ \t]*", re.IGNORECASE)
 class Authenticator:
     """Turns a request's headers into a `Principal`."""
 
-    def __init__(self, tenancy: Tenancy, settings: Settings, clock: Clock, sealed: SealedKeys | None = None) -> None:
-        """`sealed`: None where no key is good while the database is away."""
+    def __init__(
+        self,
+        tenancy: Tenancy,
+        settings: Settings,
+        clock: Clock,
+        sealed: SealedKeys | None = None,
+        *,
+        key_cache_s: float = KEY_CACHE_S,
+    ) -> None:
+        """`sealed`: None where no key is good while the database is away. `key_cache_s`: see `KEY_CACHE_S`."""
         self._tenancy = tenancy
         self._sealed = sealed
         self._mode: Mode = settings.auth_mode
         self._clock = clock
-        self._life = timedelta(seconds=settings.key_cache_s)
+        self._life = timedelta(seconds=key_cache_s)
         self._negative_life = min(self._life, timedelta(seconds=NEGATIVE_CACHE_S))
         # Apart, so that guesses do not push real keys out.
         self._known: OrderedDict[bytes, tuple[KeyRow, datetime]] = OrderedDict()
@@ -294,7 +308,7 @@ def sealed_keys(settings: Settings) -> SealedKeys | None:
     secret = settings.keys_away_secret
     if secret is None:
         return None
-    return SealedKeys(settings.data_dir / _FOLDER, secret.get_secret_value(), timedelta(seconds=settings.keys_away_s))
+    return SealedKeys(settings.data_dir / _FOLDER, secret.get_secret_value(), KEYS_AWAY)
 
 
 # --- hosts and origins ---------------------------------------------------------------------------------------------------

@@ -181,7 +181,7 @@ class _KeyRoutes(Struct, frozen=True):
         return KeyMade.model_validate(_fields(row) | {"key": key})
 
     async def change(self, scope: Admitted, key: UUID, body: KeyPatch) -> KeyOut:
-        """Change what a key may use, and when it ends. Servers notice within MNEME_KEY_CACHE_S."""
+        """Change what a key may use, and when it ends. Servers notice within ten seconds."""
         check_admin(scope)
         row = await self.tenancy.change_key(
             key, body.limits.change(), tenant=scope.tenant, expires_at=self._expiry(body.expires_at)
@@ -191,7 +191,7 @@ class _KeyRoutes(Struct, frozen=True):
         return KeyOut.model_validate(_fields(row))
 
     async def revoke(self, scope: Admitted, key: UUID) -> Revoked:
-        """End a key. Servers notice within MNEME_KEY_CACHE_S."""
+        """End a key. Servers notice within ten seconds."""
         check_admin(scope)
         if not await self.tenancy.revoke_key(key, scope.tenant):
             raise NotFound("There is no such key that is still good.")
@@ -289,7 +289,7 @@ class _InstructionsRoutes(Struct, frozen=True):
 
     async def put_profile(self, scope: Admitted, body: ProfileIn) -> ProfileOut:
         """Change it, with a key that may manage the tenant. From then on the memory blocks of its users' conversations begin
-        with it, as quoted data, within `MNEME_PROFILE_BUDGET_TOKENS`; those that have another one in their prompts begin their
+        with it, as quoted data, within 200 tokens; those that have another one in their prompts begin their
         blocks anew."""
         check_admin(scope)
         text = body.profile or None

@@ -35,6 +35,11 @@ BATCH_BYTES = 8 * 1024 * 1024
 """Bytes of the turns of one transaction, roughly; a single one may be larger. Beyond it a transaction takes some 100 ms."""
 STALL_S = 0.25
 """Seconds after which a transaction is waiting for something, rather than working, and the next may start beside it."""
+QUEUE_TURNS = 256
+"""Turns of a process that may wait to be written: sixteen transactions of the default size. Beyond it the ends of answers wait
+for room."""
+WAIT_S = 5.0
+"""Seconds until a turn's transaction begins, else it counts as not stored: as long as its statement may take."""
 WRITERS = 4
 """Transactions at a time, where those before stall: half of the connections that a pool has by default."""
 ROLLBACKS = 5
@@ -55,7 +60,14 @@ class GroupCommit:
     """The one way to the database for the turns of a process."""
 
     def __init__(
-        self, store: TurnStore, tasks: Supervisor, metrics: Metrics, *, turns: int, queue: int, timeout_s: float
+        self,
+        store: TurnStore,
+        tasks: Supervisor,
+        metrics: Metrics,
+        *,
+        turns: int,
+        queue: int = QUEUE_TURNS,
+        timeout_s: float = WAIT_S,
     ) -> None:
         """`turns`: most of one transaction; `queue`: most that may wait or be under way; `timeout_s`: longest wait, in seconds,
         until a turn's transaction begins."""

@@ -28,7 +28,6 @@ from app.jobs.learn import Inline
 from app.memory.text import content_hash
 from app.providers.embeddings import Embedder
 from app.providers.tokens import CountCache, TokenCounter
-from app.settings import Settings
 from app.store import ids
 from app.store.pools import storable
 from app.store.records import (
@@ -55,10 +54,15 @@ RANDOM_BITS = 62
 """Last bits of a uuid of version 7: random ones (RFC 9562), so that they draw the sample, and draw it again the same."""
 
 
-def wanted(settings: Settings, call: UUID, tenant: UUID) -> bool:
-    """Whether this call of a tenant is to be captured; its turn is kept either way."""
+CAPTURE_MAX_BYTES = 16 * 1024 * 1024
+"""Bytes of the largest body of the other /v1 paths that is kept; beyond it the capture is marked truncated. Images and short
+audio travel in less, and a call holds both bodies in memory."""
+
+
+def is_sampled(call: UUID, share: float) -> bool:
+    """Return whether this call is among the share (0 to 1) of calls that are captured; its turn is kept either way."""
     drawn: int = call.int & ((1 << RANDOM_BITS) - 1)
-    return tenant not in settings.capture_off_tenants and drawn < settings.capture_sample * (1 << RANDOM_BITS)
+    return drawn < share * (1 << RANDOM_BITS)
 
 
 def masked(headers: Sequence[tuple[bytes, bytes]]) -> list[list[str]]:

@@ -14,7 +14,7 @@ import asyncpg
 import click
 from msgspec.structs import asdict
 
-from app.console import database, failing_clearly, load_settings, show
+from app.console import database, failing_clearly, read_settings, show
 from app.errors import MnemeError, NotReady
 from app.features import BY_NAME, Finding, load
 from app.gateway.transport import AiohttpTransport
@@ -23,7 +23,7 @@ from app.optional import is_there
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
 from app.server.supervise import ITSELF, asked_of_itself
-from app.settings import LOOPBACK, Settings, unknown_names
+from app.settings import LOOPBACK, Settings, find_removed_settings, unknown_names
 from app.store.migrate import administration, careless, lacking, missing, pending
 from app.store.queries import Queries
 from app.store.retention import MB, by_group, storage_of
@@ -53,6 +53,8 @@ def examine(settings: Settings) -> list[Finding]:
 
 
 def _names() -> Iterator[Finding]:
+    for removed in find_removed_settings(os.environ):
+        yield Finding("error", removed.message, "No command and no server starts with it.")
     for unknown in unknown_names(os.environ):
         yield Finding("warning", unknown.told, "Take it away, or write it as docs/reference/settings.md does.")
 
@@ -231,7 +233,7 @@ async def _features(settings: Settings, dsn: str | None) -> list[Finding]:
 @failing_clearly
 def doctor(as_json: bool) -> None:
     """Find what is wrong with this installation, and say how to mend it."""
-    findings = examine(load_settings())
+    findings = examine(read_settings(check_removed=False))
 
     def text() -> None:
         for each in findings:

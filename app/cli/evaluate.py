@@ -40,7 +40,7 @@ from app.store import ids
 from app.store.history import History
 from app.store.pools import APP_ROLE
 from app.store.queue import Queue
-from app.store.sessions import Sessions
+from app.store.sessions import SESSION_TTL, Sessions
 from app.store.spaces import SharedSpaces
 from app.tasks import CLOSING_S
 
@@ -71,9 +71,9 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     """Import the lines, and do all that comes of it, and of the sessions' end: summaries, patterns, procedures."""
     lines = sheet.lines
     pool, sql, clock = core.pools.background, core.queries, core.clock
-    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl)
+    sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL)
     space = await core.turns.space_of(core.embedder.space)
-    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
+    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=SESSION_TTL, space=space)
     preparer = IntakePreparer(core.embedder, core.counter, clock)
     importer = Importer(sessions, history, preparer, SharedSpaces(pool, sql, clock), IntakeCheck(lambda _: False))
     principal = Principal(ids.LOCAL_TENANT, None, None, frozenset(), "open")
@@ -90,7 +90,6 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
         sql=sql,
         handlers=by_rules.handlers() | consolidation_jobs(replace(process_of(core, space=space), helper=None)),
         lease_s=core.settings.job_lease_s,
-        attempts=core.settings.job_attempts,
         grace_s=CLOSING_S,
     )
     tenant, queue = ids.LOCAL_TENANT, Queue(pool, sql)
@@ -139,7 +138,7 @@ def eval_(file: Path, budgets: tuple[int, ...], profile: str, as_json: bool) -> 
     sheet = read(file)
     with tempfile.TemporaryDirectory(prefix="mneme-eval-") as folder:
         nowhere = dict.fromkeys(("database_url", "database_direct_url", "spool_dir"))
-        own = settings.model_copy(update={"data_dir": Path(folder), "embedded_port": 0, **nowhere})
+        own = settings.model_copy(update={"data_dir": Path(folder), **nowhere})
         with database(own, say) as dsn:
             result = asyncio.run(_evaluate(own, dsn, sheet, profile, budgets or BUDGETS, say))
     show(result, as_json, lambda: click.echo(table(result)))

@@ -30,6 +30,7 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     from app.server.core import prepare_database
     from app.server.supervise import check_upstreams, run
     from app.store.migrate import answers
+    from app.store.pools import START_WAIT_S
 
     settings = load_settings(host=host, port=port, workers=workers, worker="off" if no_worker else None)
     Redactor(settings.redact_paths)  # says what is wrong with them, before anything begins
@@ -44,7 +45,7 @@ def serve(host: str | None, port: int | None, workers: int | None, no_worker: bo
     if settings.auth_mode == "open" and settings.host not in LOOPBACK:
         log.warning("everybody who reaches this address may read all memory: MNEME_AUTH is `open`")
 
-    async def prepare(wait_s: float | None = None) -> None:
+    async def prepare(wait_s: float = START_WAIT_S) -> None:
         await prepare_database(settings, dsn, lambda name: log.info("migrated", extra={"file": name}), wait_s=wait_s)
 
     with database(settings, log.info) as dsn:

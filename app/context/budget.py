@@ -194,8 +194,6 @@ class Budgets(Struct, frozen=True):
     """Cards that the user's message asks for: one of seed 003's 2 KB has some 600; no seed has a number."""
     history: int | None = None
     """Seed 001 §6, step 5, has 2,000 of 8,000. None: the share of seed 000 §6.1 alone."""
-    turns: int | None = None
-    """Of the history, beside its first turn. Seed 001 §5.2 has 20, which its 2,000 tokens hold. None: as many as fit."""
     working: int = 400
     """What tools gave in turns that the history leaves out; tool-heavy requests have a fifth of all (seed 000 §6.1). No seed
     has a number for the others: as much as profile and facts."""

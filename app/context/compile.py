@@ -86,19 +86,17 @@ class Compiler:
         nonce_key: Callable[[], bytes],
         memory_cap: int,
         profiles: Mapping[str, Profile] = PROFILES,
-        diversity: float | None = None,
         budgets: Budgets = DEFAULT_BUDGETS,
         questions: int = 1,
         vector_wait_s: float | None = None,
         price: Price = "balanced",
     ) -> None:
         """`memory_cap`: most tokens that memories take in one turn's block; `budgets`: the other sections. `nonce_key`: what
-        keys the delimiters (up to 64 bytes). `diversity`: λ of `pack.diverse`; None: as the scores say. `questions`: most
+        keys the delimiters (up to 64 bytes). `questions`: most
         questions to the user in a turn. `vector_wait_s`: most seconds that a prompt waits for the question's vector, where the
         embedder is no local one; then words find alone. None: as long as it takes. `price`: of a token, in prompts that name
         none."""
         self._profiles = profiles
-        self._diversity = diversity
         self._retriever = retriever
         self._models = models
         self._tokenizers = tokenizers
@@ -142,7 +140,7 @@ class Compiler:
         scored = score(found, signals, profile, request.now, likely=price is not None)
         digests = None if filtered else digest_room(budget, asked.recap)  # who asks for summaries gets nothing else
         packed = pack(
-            scored, budget, PlainMeter(), order=profile.order, limit=request.k, diversity=self._diversity, digests=digests,
+            scored, budget, PlainMeter(), order=profile.order, limit=request.k, digests=digests,
             price=price,
         )  # fmt: skip
         return SearchResult(packed.chosen, packed.tokens, statuses, habits.words)
@@ -181,7 +179,7 @@ class Compiler:
             figures = await asyncio.to_thread(self._figures, request, counter, query)
         else:
             figures = self._figures(request, counter, query)
-        story = supply_history(request, figures, counter, self._layouts.budgets.turns)
+        story = supply_history(request, figures, counter)
         profile, habits = self._profile(request.profile, asked), habits_for(request.standing, asked)
         return Reading(request, counter, query, asked, profile, figures, story, read(query), habits)
 
@@ -280,7 +278,6 @@ class Compiler:
             visible_hashes=_standing_there(items, [*request.messages, *reading.story.messages]),
             suppressed=request.gone,
             outranked=learned.outranked if learned is not None else (),
-            diversity=self._diversity,
             digests=digest_room(room, asked.recap),
             price=price,
             told=layout.lines,

@@ -45,7 +45,7 @@ from app.context.request import CardsRead, CompileRequest, PathMessage, TellsCar
 from app.context.retrieve import Retrieved
 from app.context.score import Profile
 from app.context.transcript import Transcript, text_of
-from app.context.working import WorkingTold, window, working_told
+from app.context.working import WorkingTold, working_told
 from app.index.indexes import IndexScope
 from app.providers.tokens import NAME_TOKENS, TokenCounter, message_tokens, supplied_tokens
 from app.store.user_profile import NOTHING
@@ -85,12 +85,10 @@ class SuppliedHistory(Struct, frozen=True):
     cut: bool
 
 
-def supply_history(
-    request: CompileRequest, figures: TokenFigures, counter: TokenCounter, turns: int | None = None
-) -> SuppliedHistory:
+def supply_history(request: CompileRequest, figures: TokenFigures, counter: TokenCounter) -> SuppliedHistory:
     """The first turn and the longest suffix of the stored messages that fit, for a server-managed request; before
     them the session's own system prompt, where the client sent none. The last turns stay beyond the history's own budget, as
-    long as they fit the prompt. `turns`: most turns beside the first; None: as many as fit."""
+    long as they fit the prompt."""
     lead, path = request.transcript.lead, request.path
     roles = [str(each.message.get("role") or "") for each in path]
     words = {
@@ -98,9 +96,6 @@ def supply_history(
     }  # some µs each: once, not for each of hundreds of messages
     costs = [_cost(each, words[role], counter) for each, role in zip(path, roles, strict=True)]
     room = min(figures.split.history, max(0, figures.available - figures.client))
-    if turns is not None and (older := window(roles, turns)):
-        head = next((i for i, role in enumerate(roles) if i and role == "user"), older)
-        costs[head:older] = [room + 1] * (older - head)  # what is before the window fits no budget
     chosen = history_suffix(costs, room, True, roles=roles)
     asked = [i for i, role in enumerate(roles) if role == "user"]
     last = asked[-VERBATIM_TURNS] if len(asked) >= VERBATIM_TURNS else 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 from typing import Literal, NamedTuple, Protocol
@@ -105,29 +104,6 @@ def digest_room(budget: int, recap: bool) -> int:
     return int(budget * (RECAP_SHARE if recap else DIGEST_SHARE))
 
 
-def diverse(scored: Sequence[Scored], strength: float) -> list[Scored]:
-    """The order of maximal marginal relevance (Carbonell and Goldstein; seed 004, stage 3, λ = 0.7): the next is the one of the
-    highest λ · score − (1 − λ) · its likeness to the likest of those before it. Scores count as parts of the highest; likeness
-    is the cosine of two texts' words, 0..1. λ = 1 leaves the order as the scores have it. n items take n² / 2 comparisons.
-    """
-    rest = best_first(scored)
-    top = rest[0].score if rest else 0.0
-    scale = 1.0 / top if top > 0.0 else 0.0
-    words = [frozenset(words_in(each.candidate.text)) for each in rest]
-    likest = [0.0] * len(rest)
-    left = list(range(len(rest)))
-    found: list[Scored] = []
-    while left:
-        best = max(left, key=lambda n: strength * rest[n].score * scale - (1.0 - strength) * likest[n])
-        left.remove(best)
-        found.append(rest[best])
-        own = words[best]
-        for n in left:
-            if own and words[n]:
-                likest[n] = max(likest[n], len(own & words[n]) / math.sqrt(len(own) * len(words[n])))
-    return found
-
-
 def pack(
     scored: Sequence[Scored],
     budget: int,
@@ -139,7 +115,6 @@ def pack(
     suppressed: Collection[UUID] = frozenset(),
     outranked: Collection[UUID] = frozenset(),
     limit: int | None = None,
-    diversity: float | None = None,
     digests: int | None = None,
     price: Rate | None = None,
     told: Iterable[str] = (),
@@ -154,17 +129,14 @@ def pack(
     asks of one that costs so many tokens; then a message gives way to a memory that is chosen already and says the same in
     fewer words.
     `told`: lines that the prompt has already; what repeats one of them is worth what it adds, too.
-    `diversity`: λ of `diverse`, in whose order they are taken then. `limit`: most items taken
-    (what it leaves out is over budget). A meter that costs more than `budget` before any item is added (a summary too long for
-    it) is the caller's to see: nothing is chosen then, and `tokens` is what the meter says.
+    `limit`: most items taken (what it leaves out is over budget). A meter that costs more than `budget` before any item is
+    added (a summary too long for it) is the caller's to see: nothing is chosen then, and `tokens` is what the meter says.
 
     The same words go in once: of two items with one content hash the first, and of a raw message and a memory that
     comes from it alone the message, which says all that the memory says; a memory already chosen makes room for it.
     """
     gone, seen = frozenset(suppressed), frozenset(visible)
-    if diversity is not None:
-        ordered = diverse(scored, diversity)
-    elif order == "score":
+    if order == "score":
         ordered = best_first(scored)
     else:
         ordered = sorted(scored, key=lambda each: (-each.score / max(1, each.candidate.token_count), each.candidate.id))

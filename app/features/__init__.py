@@ -274,7 +274,7 @@ class Feature:
 
 FEATURES: Mapping[str, str | None] = {
     "tracing": "otel", "knowledge": "domains", "paging": "paging", "webhooks": "webhooks", "mcp": "mcp", "ui": "ui",
-    "insights": "insights", "limits": "budget_without_database", "cards": "card_tools",
+    "insights": "insights", "limits": None, "cards": "card_tools",
     "consolidation": "consolidation", "archive": "history_days", "spool": None, "replicas": None, "transfer": None,
     "replay": None, "commands": None,
 }  # fmt: skip
@@ -284,7 +284,7 @@ ALWAYS = frozenset({"paging", "consolidation"})
 """Those that are there though their setting is `off`: that is what holds where a request does not ask."""
 NEEDED = {
     "helper_base_url": "helper", "database_history_url": "replicas", "database_memory_url": "replicas", "spool_dir": "spool",
-    "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive", "chat_learn_wait_ms": "chat",
+    "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive",
 }  # fmt: skip
 """Further settings, each with what it needs where it is given."""
 ROUTES = ("outcomes", "calls", "chat", "preview", "conflicts", "facts", "overview")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -44,7 +44,7 @@ from app.store.captures import (
     text_of_item,
 )
 from app.store.records import ResolutionStore
-from app.store.sessions import Sessions
+from app.store.sessions import SESSION_TTL, Sessions
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Outcome = Literal["complete", "broken", "gone", "cancelled", "failed"]
@@ -383,6 +383,6 @@ def _leg(row: StoredLeg) -> dict[str, Any]:
 
 def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRouter]:
     assert process.path is not None, "a server with routes has one"
-    pool, sql, ttl = process.pool, process.queries, timedelta(days=settings.session_ttl_days)
-    sessions = Sessions(pool, sql, process.clock, ttl=ttl)
+    pool, sql = process.pool, process.queries
+    sessions = Sessions(pool, sql, process.clock, ttl=SESSION_TTL)
     return (calls_router(gate, Captures(pool, sql), sessions, ResolutionStore(pool, sql), process.path.addon),)

@@ -390,7 +390,12 @@ class ChatIn(Model):
     max_tokens: Annotated[int, Field(ge=1, le=2**31 - 1)] | None = None
     stream: bool = Field(False, description="Not here: the explanation comes with the whole answer.")
     metadata: dict[str, Any] | None = Field(None, description="Goes with the request, as on /v1/chat/completions.")
-    wait: bool = Field(True, description="For what is learned from this turn, at most MNEME_CHAT_LEARN_WAIT_MS.")
+    wait: bool = Field(True, description="For what is learned from this turn, at most two seconds.")
+
+
+LEARN_WAIT_MS = 2000
+"""Milliseconds that POST /api/v1/chat waits for what the worker learns from its turn, to list it: the rules take some 100, most
+of it the worker's poll; a helper LLM may take longer than a caller would wait."""
 
 
 def chat_router(
@@ -400,7 +405,7 @@ def chat_router(
     clock: Clock,
     *,
     default_model: str | None,
-    learn_wait_ms: int,
+    learn_wait_ms: int = LEARN_WAIT_MS,
 ) -> APIRouter:
     routes = _Routes(gateway, learned, clock, default_model, learn_wait_ms / 1000)
     router = gate.router("chat")
@@ -591,6 +596,5 @@ def routes(process: Process, settings: Settings, gate: Gate) -> Sequence[APIRout
             learned,
             process.clock,
             default_model=settings.default_model,
-            learn_wait_ms=settings.chat_learn_wait_ms,
         ),
     )

@@ -792,7 +792,7 @@ DATABASE_LOOK_S = 1.0
 @contextlib.contextmanager
 def running(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
     """The DSN of a Postgres of Mneme's own, for whoever has configured none; at the end it is stopped. Raises NotReady."""
-    server = EmbeddedPostgres(settings.data_dir, settings.embedded_port, settings.embedded_settings)
+    server = EmbeddedPostgres(settings.data_dir, settings=settings.embedded_settings)
     say("starting the embedded Postgres …")
     dsn = server.start()
     stopping = threading.Event()

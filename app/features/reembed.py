@@ -28,11 +28,19 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from app.console import failing_clearly, load_settings, show, with_database
 from app.errors import BadBody, Conflict, NotFound, NotReady, StoreUnavailable, Unavailable
-from app.jobs.worker import Worker, connector
+from app.jobs.worker import JOB_ATTEMPTS, Worker, connector
 from app.providers.embeddings import Embedder, blank, build_embedder
 from app.settings import Settings
 from app.store.erasure import own_connection
-from app.store.pools import APP_ROLE, OWNER_ROLE, Pool, halfvec, open_pool
+from app.store.pools import (
+    APP_ROLE,
+    BACKGROUND_POOL_WAIT_MS,
+    BACKGROUND_STATEMENT_TIMEOUT_MS,
+    OWNER_ROLE,
+    Pool,
+    halfvec,
+    open_pool,
+)
 from app.store.queries import Queries
 from app.store.queue import Queue
 from app.store.records import JobRecord, Vector
@@ -297,9 +305,11 @@ async def drop_space(settings: Settings, dsn: str, name: str, watch: RunProgress
         await embedder.close()
 
 
-async def bring_over(settings: Settings, dsn: str, watch: RunProgress) -> ReembedResult:
-    """Give everything a vector in the space of the settings' embedder. Raises NotReady where that is none, Conflict where
-    somebody else is at it, Unavailable where users are left, StoreUnavailable."""
+async def bring_over(
+    settings: Settings, dsn: str, watch: RunProgress, *, attempts: int = JOB_ATTEMPTS
+) -> ReembedResult:
+    """Give everything a vector in the space of the settings' embedder; each job is tried `attempts` times. Raises NotReady
+    where that is none, Conflict where somebody else is at it, Unavailable where users are left, StoreUnavailable."""
     sql, embedder = Queries.load(), build_embedder(settings)
     try:
         if not embedder.dimensions:
@@ -310,13 +320,13 @@ async def bring_over(settings: Settings, dsn: str, watch: RunProgress) -> Reembe
             pool = await open_pool(
                 dsn,
                 size=2 * CONCURRENCY,
-                timeout_ms=settings.pool_background_timeout_ms,
-                statement_timeout_ms=settings.background_statement_timeout_ms,
+                timeout_ms=BACKGROUND_POOL_WAIT_MS,
+                statement_timeout_ms=BACKGROUND_STATEMENT_TIMEOUT_MS,
                 statement_cache_size=settings.statement_cache_size,
                 role=APP_ROLE,
             )
             try:
-                return await _Run(settings, dsn, sql, spaces, pool, embedder, watch).run()
+                return await _Run(settings, dsn, sql, spaces, pool, embedder, watch, attempts).run()
             finally:
                 await pool.close()
     finally:
@@ -333,6 +343,7 @@ class _Run(Struct):
     pool: Pool
     embedder: Embedder
     watch: RunProgress
+    attempts: int
 
     async def run(self) -> ReembedResult:
         self.watch.step("adding the space")
@@ -372,7 +383,7 @@ class _Run(Struct):
             sql=self.sql,
             handlers={REEMBED: doing.reembed},
             lease_s=self.settings.job_lease_s,
-            attempts=self.settings.job_attempts,
+            attempts=self.attempts,
             grace_s=CLOSING_S,
             concurrency=CONCURRENCY,
         )

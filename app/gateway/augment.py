@@ -29,8 +29,8 @@ from app.tasks import FailOpen
 log = logging.getLogger("mneme.turn")
 
 SILENT_REQUESTS = 3
-"""Requests in a row whose first question the database leaves unanswered until their deadline, while it answers nobody else: then
-it is frozen or cut off, and those that follow do not wait for it. Fewer may be one slow moment."""
+"""Requests in a row whose first question the database leaves unanswered until their deadline, while it answers nobody else. Then
+it is frozen or cut off, and those that follow do not wait for it; fewer may be one slow moment."""
 SILENCE_S = 0.5
 """Seconds until a request asks such a database again. It leaves most of the two seconds within which a pool heals."""
 KNOWING_SHARE = 0.8
@@ -120,7 +120,7 @@ class Augmenter:
         self._searches = SearchQueue()
         self._database = Breaker(SILENT_REQUESTS, SILENCE_S)
         self._answered_at = 0.0
-        """Monotonic seconds of the database's last first answer to any request: a busy processor is late, but it answers some."""
+        """Monotonic seconds of the last first answer to any request: a busy processor is late, but it answers some."""
 
     async def remember(self, call: Parsed, chat: ChatRequest) -> Remembered:
         """Reconcile and compile within the deadline; else go on with what is there, and say so."""

@@ -34,7 +34,6 @@ from app.gateway.relay import ClientGone, Ending, Tape, peek
 from app.gateway.upstream import Router, Target, Transport, UpstreamRequest, UpstreamResponse
 from app.metrics import AttemptResult, Metrics
 from app.patience import Breaker
-from app.settings import Settings
 from app.tasks import Supervisor
 from mneme_replay.secrets import is_secret
 
@@ -44,16 +43,27 @@ log = logging.getLogger("mneme.upstream")
 
 JITTER = 0.5
 """Share of a back-off that is left to chance, so that those who were refused together do not come back together."""
+RETRY_STATUSES = frozenset({429, 502, 503})
+"""Answers that lead to another attempt or to a fallback, where there is one: the upstream has no room, or is not there. A 500
+or 504 may have cost tokens already."""
+RETRY_WAIT_S = 0.5
+"""Seconds before the second attempt, doubled each time: the OpenAI SDK's own default."""
+RETRY_WAIT_MAX_S = 8.0
+"""Longest wait in seconds, the OpenAI SDK's own default. An answer that asks for a longer one is passed on."""
+BREAKER_FAILURES = 5
+"""Connections in a row that fail or time out until an upstream is left alone: fewer may be the restart of one replica."""
+BREAKER_OPEN_S = 5.0
+"""Seconds that an upstream is left alone; a restarted server is found again within these."""
 
 
 class RetryPolicy(Struct, frozen=True):
     """`attempts`: most requests to one upstream. `statuses`: answers that are no answer yet. Seconds: `first_wait_s` before
     the second attempt, doubled for each one after it; `longest_wait_s` bounds every wait."""
 
-    attempts: int
-    statuses: frozenset[int]
-    first_wait_s: float
-    longest_wait_s: float
+    attempts: int = 1
+    statuses: frozenset[int] = RETRY_STATUSES
+    first_wait_s: float = RETRY_WAIT_S
+    longest_wait_s: float = RETRY_WAIT_MAX_S
 
     def wait_s(self, done: int, retry_after_s: float | None, chance: float) -> float | None:
         """Seconds until the next attempt at the same upstream after `done` of them; None: there is none.
@@ -116,9 +126,11 @@ class Sender:
         transports: Mapping[bool, Transport],
         router: Router,
         metrics: Metrics,
-        settings: Settings,
         clock: Clock,
         *,
+        retry: RetryPolicy,
+        breaker_failures: int = BREAKER_FAILURES,
+        breaker_open_s: float = BREAKER_OPEN_S,
         now: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
@@ -126,18 +138,11 @@ class Sender:
         self._transports = transports
         self._router = router
         self._metrics = metrics
-        self._policy = RetryPolicy(
-            settings.upstream_attempts,
-            frozenset(settings.retry_statuses),
-            settings.retry_wait_s,
-            settings.retry_wait_max_s,
-        )
+        self._policy = retry
         self._clock = clock
         self._now = now
         self._chance = chance
-        self._breakers = {
-            target.name: Breaker(settings.breaker_failures, settings.breaker_open_s) for target in router.targets
-        }
+        self._breakers = {target.name: Breaker(breaker_failures, breaker_open_s) for target in router.targets}
         for name, breaker in self._breakers.items():
             metrics.breaker(name, breaker.state)
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
+CONNECT_TIMEOUT_S = 10.0
+"""Seconds to open a connection to an upstream: TCP sends its first packet again after 1, 3 and 7."""
 KEEP_ALIVE_S = 15.0
 """Seconds that an idle connection is kept: aiohttp's own default. Servers close theirs after 5 s (uvicorn) and more;
 the race this leaves is what the one retry is for."""
@@ -111,7 +113,9 @@ class AiohttpTransport:
     answer. There is no other limit.
     """
 
-    def __init__(self, *, connect_timeout_s: float, head_timeout_s: float, idle_timeout_s: float) -> None:
+    def __init__(
+        self, *, head_timeout_s: float, idle_timeout_s: float, connect_timeout_s: float = CONNECT_TIMEOUT_S
+    ) -> None:
         self._connect_s = connect_timeout_s
         self._head_s = head_timeout_s
         self._idle_s = idle_timeout_s

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from app.capture.record import Recorder, wanted
+from app.capture.record import CAPTURE_MAX_BYTES, Recorder, is_sampled
 from app.clock import Clock
 from app.errors import BadRequest, Forbidden, MnemeError, NotFound, Stopping, StoreUnavailable, UpgradeRefused
 from app.gateway.addon import Addon
@@ -61,7 +61,7 @@ from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Obeys, Preparer
 from app.gateway.relay import ClientGone, Ending, Inbound, Outbound, Receive, Send, Tape, relay
 from app.gateway.sharing import Sharer
-from app.gateway.upstream import Router, Transport
+from app.gateway.upstream import Router
 from app.metrics import Metrics
 from app.settings import Settings
 from app.store.ids import uuid7
@@ -86,6 +86,9 @@ class Authenticator(Protocol):
 Application = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 """An ASGI application: the gateway, or what is wrapped around it."""
 
+REPEAT_WAIT_S = 10.0
+"""Seconds that a repeated Idempotency-Key waits for the call in flight; most answers take less."""
+
 
 class Gateway:
     """The ASGI application under `/v1`."""
@@ -95,7 +98,7 @@ class Gateway:
         *,
         authenticator: Authenticator,
         router: Router,
-        transports: Mapping[bool, Transport],
+        sender: Sender,
         preparer: Preparer,
         recorder: Recorder,
         accountant: Accountant,
@@ -109,8 +112,9 @@ class Gateway:
         addon: Addon | None = None,
         commander: Obeys | None = None,
         sharer: Sharer | None = None,
+        capture_max_bytes: int = CAPTURE_MAX_BYTES,
     ) -> None:
-        """`transports`: the real one under False, the simulated one under True. None without their features: `addon`,
+        """`sender`: sends to the upstreams. `capture_max_bytes`: see `CAPTURE_MAX_BYTES`. None without their features: `addon`,
         `commander` (does what users tell memory to do), `sharer` (keeps what is said to shared spaces)."""
         self._authenticator = authenticator
         self._keeper = keeper or Keeper()
@@ -120,6 +124,7 @@ class Gateway:
         self._ready = accountant.ready
         self._metrics = metrics
         self._settings = settings
+        self._capture_max_bytes = capture_max_bytes
         self._clock = clock
         self._tasks = tasks
         self._finalizer = Finalizer(
@@ -135,7 +140,7 @@ class Gateway:
         self._augmenter = Augmenter(preparer, self._keeper, metrics, settings, addon, commander)
         self.settle = self._finalizer.settle
         """For the drain, which stores what was kept before."""
-        self.sender = Sender(transports, router, metrics, settings, clock)
+        self.sender = sender
         """For replays as well: it knows which upstreams are worth asking."""
         self._forwarder = Forwarder(self.sender, self._finalizer, metrics, tasks)
         self._second_try = SecondTry(self._forwarder, self._augmenter, metrics)
@@ -208,7 +213,7 @@ class Gateway:
         if not principal.allows("proxy"):
             raise Forbidden("This key has no scope to call models.", code="missing_scope")
         captured = principal.limits is None or principal.limits.capture
-        captured = captured and wanted(self._settings, call_id, principal.tenant_id)
+        captured = captured and is_sampled(call_id, self._settings.capture_sample)
         path, query = scope["path"], scope.get("query_string", b"")
         raw_path = scope.get("raw_path") or quote(path).encode()
         if path.startswith("/v1/v1/"):
@@ -278,7 +283,7 @@ class Gateway:
         passage = self._coalescer.passage(call.identity, chat.body)
         began = time.perf_counter_ns()
         with call.inbound.gone.interrupts():
-            await passage.enter(self._settings.repeat_wait_s)
+            await passage.enter(REPEAT_WAIT_S)
         waited_ns = time.perf_counter_ns() - began
         try:
             remembered = await self._augmenter.remember(call, chat)
@@ -303,7 +308,7 @@ class Gateway:
         assert response is not None, "what nobody answered is recorded, and refused"
         if call.chat is not None and call.status != "bypass" and not is_decodable(find_codings(response.headers)):
             call = replace(call, status="degraded", reason=UNREADABLE_ANSWER)
-        limit = None if call.chat is not None else self._settings.capture_max_bytes
+        limit = None if call.chat is not None else self._capture_max_bytes
         tape = Tape(call.started_ns, limit=limit)
 
         async def seal(ending: Ending) -> bool:
@@ -329,7 +334,7 @@ class Gateway:
         """Both ways, unread; recorded up to a limit."""
         length = incoming.headers.get("content-length", "")
         kind = incoming.headers.get("content-type", "").partition(";")[0].strip().lower()
-        limit = self._settings.capture_max_bytes
+        limit = self._capture_max_bytes
         is_short = "transfer-encoding" not in incoming.headers and (
             not length or (length.isdigit() and int(length) <= limit)
         )

@@ -40,7 +40,7 @@ STATEMENT_S = 600.0
 
 GRAPH_FROM = 50_000
 """Vectors of one user above which they are in the graph, which finds what is too old for a server's index: half of what that
-holds at most unless MNEME_INDEX_ITEMS says otherwise, so that it is ready in time."""
+holds at most (`MOST_ITEMS`), so that it is ready in time."""
 
 _MONTHS_AHEAD = 2
 """Months for which partitions stand ready: a worker may be away for that long before rows fall into the default one."""

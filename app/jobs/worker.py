@@ -83,6 +83,9 @@ _RETRY_FACTOR = 4.0
 _LONGEST_RETRY_S = 600.0
 """Waits before the 2nd, 3rd … try: 1, 4, 16, 64 s by default (5 tries). A helper that restarts is back within that."""
 
+JOB_ATTEMPTS = 5
+"""Tries before a job is kept as a dead letter: the last comes 85 s after the first, when whatever restarts is back."""
+
 RESTART_S = 1.0
 """Seconds before the worker begins anew after Postgres refused it."""
 
@@ -317,7 +320,7 @@ class Worker:
         handlers: Mapping[str, Handler],
         schedule: Schedule | None = None,
         lease_s: float,
-        attempts: int,
+        attempts: int = JOB_ATTEMPTS,
         grace_s: float,
         concurrency: int = CONCURRENCY,
         poll_s: float = POLL_S,

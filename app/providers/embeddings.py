@@ -271,6 +271,11 @@ class _Refused(Unavailable):
     """The embedder refused what it was asked."""
 
 
+REQUEST_TIMEOUT_S = 30.0
+"""Seconds for one request to the embeddings endpoint: a full batch on a small CPU server takes some 10. A question waits no
+longer than the retrieval deadline."""
+
+
 class OpenAIEmbedder:
     """Asks an endpoint. Nothing is sent for texts without any visible character."""
 
@@ -298,7 +303,7 @@ class OpenAIEmbedder:
         model: str,
         dimensions: int,
         api_key: str | None = None,
-        timeout_s: float = 30.0,
+        timeout_s: float = REQUEST_TIMEOUT_S,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """`timeout_s`: seconds for one request. `dimensions` is checked on every answer."""
@@ -433,7 +438,6 @@ def build_embedder(settings: Settings) -> Embedder:
         model=settings.embedder_model,
         dimensions=settings.embedder_dimensions,
         api_key=key.get_secret_value() if key else None,
-        timeout_s=settings.embedder_timeout_s,
     )
 
 

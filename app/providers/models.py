@@ -25,6 +25,13 @@ REASONING_RESERVE = 25_000
 """Tokens kept for the answer of a reasoning model when the client names no limit: OpenAI's guide on reasoning models
 advises to reserve at least this many for reasoning and answer together."""
 
+DEFAULT_WINDOW = 8192
+"""Context window in tokens of a model that neither the table nor its upstream knows: small enough for any model that is served
+today. MNEME_MODEL_WINDOWS names others."""
+
+DEFAULT_RESPONSE_TOKENS = 4096
+"""Tokens kept for the answer when the client names no limit (seed 000 §2.1)."""
+
 _DEFAULT_SHARE = 4
 """Without a limit from the client, at most one part in this many of the window is kept for the answer, so that a model
 with a small window still has room for a prompt."""
@@ -161,8 +168,8 @@ class ModelRegistry:
         *,
         windows: Mapping[str, int] | None = None,
         prices: Mapping[str, tuple[float, float]] | None = None,
-        default_window: int = 8192,
-        default_response: int = 4096,
+        default_window: int = DEFAULT_WINDOW,
+        default_response: int = DEFAULT_RESPONSE_TOKENS,
     ) -> None:
         """`windows` in tokens, `prices` in US$ per million prompt and completion tokens: by name or pattern with `*`.
 

@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -32,7 +31,20 @@ from app.settings import Settings
 from app.store import migrate
 from app.store.erasure import Erasures, own_connection
 from app.store.learning import LearningStore
-from app.store.pools import APP_ROLE, OWNER_ROLE, OtherServers, PoolLimits, Pools, open_pools, reach
+from app.store.pools import (
+    APP_ROLE,
+    BACKGROUND_POOL_WAIT_MS,
+    BACKGROUND_STATEMENT_TIMEOUT_MS,
+    OWNER_ROLE,
+    POOL_WAIT_MS,
+    START_WAIT_S,
+    STATEMENT_TIMEOUT_MS,
+    OtherServers,
+    PoolLimits,
+    Pools,
+    open_pools,
+    reach,
+)
 from app.store.queries import Queries
 from app.store.queue import prepare_queue
 from app.store.turns import TurnStore
@@ -51,6 +63,16 @@ WORKER_CONNECTIONS = 3
 OPEN_AT_ONCE = 2
 """Connections of each pool that requests wait for, which a start opens and warms. The others open when these are in use."""
 
+REPLICA_WAIT_MS = 20
+"""Milliseconds that a standby is waited for before the primary is asked: a read of one user takes some 2."""
+REPLICA_WAIT_SHARE = 0.04
+"""Share of MNEME_RETRIEVAL_DEADLINE_MS that a standby is waited for where that is longer: 20 ms of the default 500."""
+
+
+def replica_wait_s(settings: Settings) -> float:
+    """Return the seconds that a standby is waited for before the primary is asked."""
+    return max(REPLICA_WAIT_MS, REPLICA_WAIT_SHARE * settings.retrieval_deadline_ms) / 1000
+
 
 def database_dsn(settings: Settings) -> str:
     """The database to use. Raises NotReady where none is configured: `mneme serve` starts the embedded one."""
@@ -60,10 +82,10 @@ def database_dsn(settings: Settings) -> str:
 
 
 async def prepare_database(
-    settings: Settings, dsn: str, progress: Callable[[str], None] | None = None, *, wait_s: float | None = None
+    settings: Settings, dsn: str, progress: Callable[[str], None] | None = None, *, wait_s: float = START_WAIT_S
 ) -> None:
     """Bring the schema, the queue and the embedder's space up to date. Needs a login that may create roles, or one to which
-    they were granted. `wait_s`: seconds that the database is waited for; None: as the settings say."""
+    they were granted. `wait_s`: seconds that the database is waited for."""
     embedder, sql = build_embedder(settings), Queries.load()
 
     async def queue(connection: Any) -> None:
@@ -77,7 +99,7 @@ async def prepare_database(
         if (replicas := imported("replicas")) is not None:
             await replicas.begin_marking(connection, sql, wanted=bool(settings.standby_urls))
 
-    connection = await reach(settings.direct(dsn), settings.start_wait_s if wait_s is None else wait_s)
+    connection = await reach(settings.direct(dsn), wait_s)
     try:
         await migrate.migrate(
             connection,
@@ -125,7 +147,6 @@ class Core(Struct, frozen=True):
     turns: TurnStore
     counter: TokenCounter
     helper: Helper | None
-    session_ttl: timedelta
 
 
 def process_of(
@@ -167,12 +188,14 @@ def hear_of_erasures(
 
 def pool_limits(settings: Settings, *, serving: bool) -> dict[str, PoolLimits]:
     """The pools of a server process, or of a worker, which has no request to keep waiting."""
-    waits, longest = settings.pool_background_timeout_ms, settings.background_statement_timeout_ms
-    limits = {"background": PoolLimits(settings.pool_background_size, waits, longest)}
+    limits = {
+        "background": PoolLimits(
+            settings.pool_background_size, BACKGROUND_POOL_WAIT_MS, BACKGROUND_STATEMENT_TIMEOUT_MS
+        )
+    }
     if serving:
         for name in ("write", "history", "memory"):
-            size = getattr(settings, f"pool_{name}_size") or settings.pool_size
-            limits[name] = PoolLimits(size, settings.pool_timeout_ms, settings.statement_timeout_ms)
+            limits[name] = PoolLimits(settings.pool_size, POOL_WAIT_MS, STATEMENT_TIMEOUT_MS)
     return limits
 
 
@@ -200,13 +223,13 @@ async def open_core(
     async with AsyncExitStack() as stack:
         queries = Queries.load()
         if there:
-            await (await reach(dsn, settings.start_wait_s)).close()
+            await (await reach(dsn, START_WAIT_S)).close()
         pools = await open_pools(
             dsn,
             pool_limits(settings, serving=serving),
             statement_cache_size=settings.statement_cache_size,
             role=APP_ROLE,
-            elsewhere=OtherServers(settings.pool_urls, settings.replica_wait_ms / 1000),
+            elsewhere=OtherServers(settings.pool_urls, replica_wait_s(settings)),
             open_at_once=1 if there else 0,
         )
         stack.push_async_callback(pools.close)
@@ -232,17 +255,11 @@ async def open_core(
             embedder=embedder,
             tokenizers=tokenizers,
             counts=CountCache(),
-            models=ModelRegistry(
-                windows=settings.model_windows,
-                prices=settings.model_prices,
-                default_window=settings.default_context_window,
-                default_response=settings.default_response_tokens,
-            ),
+            models=ModelRegistry(windows=settings.model_windows, prices=settings.model_prices),
             tasks=tasks,
             turns=TurnStore(pools.write, queries, history=pools.reads("history"), memory=pools.reads("memory")),
             counter=counter,
             helper=helper,
-            session_ttl=timedelta(days=settings.session_ttl_days),
         )
 
 

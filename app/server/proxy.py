@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from app.api.auth import Authenticator, SealedKeys, sealed_keys
 from app.capture.commit import GroupCommit
-from app.capture.record import Recorder
+from app.capture.record import CAPTURE_MAX_BYTES, Recorder
 from app.context.budget import Budgets
 from app.context.compile import Compiler
 from app.context.request import CompileRequest
@@ -30,6 +30,7 @@ from app.features import CallPath
 from app.gateway.call import Admits, Keeper
 from app.gateway.dialects.chat import CHAT
 from app.gateway.finalize import Accountant
+from app.gateway.forward import RetryPolicy, Sender
 from app.gateway.headers import Redactor
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Obeys, Preparer
@@ -37,7 +38,7 @@ from app.gateway.sharing import Sharer
 from app.gateway.transport import AiohttpTransport
 from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
-from app.index.indexes import MOST_ITEMS, Indexes
+from app.index.indexes import Indexes
 from app.jobs.learn import Inline
 from app.memory.candidate import SourceExchange, guessed
 from app.memory.commands import commands
@@ -51,7 +52,7 @@ from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, learner, proce
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool, Pools
-from app.store.sessions import Sessions
+from app.store.sessions import SESSION_TTL, Sessions
 from app.store.spaces import SharedSpaces
 from app.store.tenancy import Tenancy
 from app.store.tuning import check_parameters
@@ -151,8 +152,6 @@ async def open_proxy(
             core.tasks,
             metrics,
             turns=settings.commit_turns,
-            queue=settings.commit_queue,
-            timeout_s=settings.commit_timeout_ms / 1000,
         )
         stack.push_async_callback(commit.close, CLOSING_S)
         inline = Inline(learning.learn, core.clock, metrics)
@@ -166,11 +165,9 @@ async def open_proxy(
             sharer=_sharer(core, space),
         )
         await _warm(core, in_prompts)
-        if settings.index_items:
-            await indexes.warm()
+        await indexes.warm()
         await _rehearse(core, compiler, commander)
-        writable, most = partial(_writable, core), settings.capture_max_bytes
-        stack.callback(outside.keeper.drain(gateway.settle, writable, most, addon))
+        stack.callback(outside.keeper.drain(gateway.settle, partial(_writable, core), CAPTURE_MAX_BYTES, addon))
         stack.push_async_callback(gateway.drained, CLOSING_S)
         answering = features.around.gateway(gateway)
         yield Proxy(
@@ -224,8 +221,14 @@ def _gateway(
     return partial(
         Gateway,
         router=outside.router,
-        transports=features.around.transports(outside.transports),
-        accountant=Accountant(core.models, core.tokenizers, core.counts, core.session_ttl, outside.redactor),
+        sender=Sender(
+            features.around.transports(outside.transports),
+            outside.router,
+            metrics,
+            core.clock,
+            retry=RetryPolicy(core.settings.upstream_attempts),
+        ),
+        accountant=Accountant(core.models, core.tokenizers, core.counts, SESSION_TTL, outside.redactor),
         discovery=ModelDiscovery(outside.transports, core.models, core.tasks),
         limiter=features.only(lambda each: each.admits(process, core.pools.history, core.models)) or Admits(),
         metrics=metrics,
@@ -239,11 +242,7 @@ def _gateway(
 def _transports(core: Core, router: Router, stack: AsyncExitStack) -> dict[bool, Transport]:
     """To the upstreams, by whether their answers are only simulated; `stack` closes them."""
     settings = core.settings
-    real = AiohttpTransport(
-        connect_timeout_s=settings.connect_timeout_s,
-        head_timeout_s=settings.head_timeout_s,
-        idle_timeout_s=settings.idle_timeout_s,
-    )
+    real = AiohttpTransport(head_timeout_s=settings.head_timeout_s, idle_timeout_s=settings.idle_timeout_s)
     stack.push_async_callback(real.aclose)
     if not any(each.simulated for each in router.targets):
         return {False: real}
@@ -257,9 +256,8 @@ def _indexes(core: Core, metrics: Metrics, space: int | None) -> Indexes:
         core.tasks,
         space=space,
         dimensions=core.embedder.dimensions,
-        limit=core.settings.index_cache_mb * _MEGABYTE if core.settings.index_items else 0,
+        limit=core.settings.index_cache_mb * _MEGABYTE,
         meter=metrics,
-        most=core.settings.index_items or MOST_ITEMS,
     )
 
 
@@ -281,17 +279,7 @@ def _compiler(
         memory_cap=settings.memory_budget_tokens,
         price=settings.price,
         profiles=profiles,
-        diversity=settings.diversity,
-        budgets=Budgets(
-            profile=settings.profile_budget_tokens,
-            facts=settings.facts_budget_tokens,
-            domain=settings.domain_budget_tokens,
-            conflicts=settings.conflicts_budget_tokens,
-            cards=settings.cards_budget_tokens,
-            history=settings.history_budget_tokens,
-            turns=settings.history_turns,
-        ),
-        questions=settings.questions_per_turn,
+        budgets=Budgets(history=settings.history_budget_tokens),
         vector_wait_s=vector_wait_s,
     )
 
@@ -305,7 +293,6 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Obeys | None:
         Validation(pool, sql, core.clock, space=space, actor="user"),
         embedder=core.embedder,
         count=core.counter.count,
-        most=settings.forget_most,
         metrics=metrics,
         unwelcome=unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns),
     )
@@ -314,9 +301,9 @@ def _commander(core: Core, metrics: Metrics, space: int | None) -> Obeys | None:
 
 def _sharer(core: Core, space: int | None) -> Sharer:
     settings, pool, sql, clock = core.settings, core.pools.write, core.queries, core.clock
-    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
+    sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL, space=space)
     return Sharer(
-        History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space),
+        History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=SESSION_TTL, space=space),
         SharedSpaces(pool, sql, clock),
         core.embedder,
         core.counter.count,

@@ -30,7 +30,7 @@ from app.store.history import History
 from app.store.memories import Memories
 from app.store.queue import Queue
 from app.store.retention import Storage
-from app.store.sessions import Sessions
+from app.store.sessions import SESSION_TTL, Sessions
 from app.store.spaces import SharedSpaces
 from app.store.tenancy import Instructions
 from app.store.validation import Validation
@@ -42,8 +42,8 @@ def open_routes(
     """Wire the routes under /api/v1, those of the features last, and those of operation."""
     pool, sql, clock, settings = core.pools.background, core.queries, core.clock, core.settings
     gate = Gate(proxy.authenticator)
-    sessions = Sessions(pool, sql, clock, ttl=core.session_ttl, space=space)
-    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=core.session_ttl, space=space)
+    sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL, space=space)
+    history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=SESSION_TTL, space=space)
     memories = Memories(pool, sql, clock, space=space)
     spaces = SharedSpaces(pool, sql, clock)
     preparer = IntakePreparer(core.embedder, core.counter, clock)

@@ -14,7 +14,7 @@ from uuid import UUID
 from app.clock import Clock, SystemClock
 from app.errors import NotReady
 from app.features import Features, load
-from app.jobs.schedule import GRAPH_FROM, Schedule, index_ticks, life_ticks, mark_ticks, privacy_ticks
+from app.jobs.schedule import Schedule, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.worker import Worker, connector
 from app.memory.extract import read_rules
 from app.server import collector
@@ -64,7 +64,6 @@ async def run_worker(settings: Settings) -> None:
                 handlers=features.around.handlers(handlers),
                 schedule=schedule(settings, features, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
-                attempts=settings.job_attempts,
                 grace_s=CLOSING_S,
             )
             hear_of_erasures(core, stack, lambda _user: forget(), forget)
@@ -87,13 +86,7 @@ def schedule(settings: Settings, features: Features, dsn: str, sql: Queries, clo
     privacy = privacy_ticks(Retention(sql, capture_limits(settings)), eraser, sql)
     connect = connector(direct, role=OWNER_ROLE, name="mneme schedule")
     own = [*privacy, *life_ticks(sql), *index_ticks(sql), *mark_ticks(sql), *features.all(lambda each: each.ticks(sql))]
-    return Schedule(connect, sql, clock, further=own, graph_from=graph_from(settings.index_items))
-
-
-def graph_from(index_items: int) -> int:
-    """Vectors of one user above which they are in the graph, where servers keep so many items of one (0: they keep nothing, and
-    read as many as they would by default)."""
-    return index_items // 2 if index_items else GRAPH_FROM
+    return Schedule(connect, sql, clock, further=own)
 
 
 def capture_limits(settings: Settings) -> RetentionLimits:

@@ -100,6 +100,19 @@ APP_ROLE = "mneme_app"
 OWNER_ROLE = "mneme_owner"
 """What the schedule makes partitions as."""
 
+POOL_WAIT_MS = 1000
+"""Milliseconds that a request waits for a connection before it goes on without memory: twice the retrieval deadline's default,
+so that a full pool is not taken for one that is away."""
+STATEMENT_TIMEOUT_MS = 5000
+"""Longest statement of a request, milliseconds (seed 000 §11.2: 5 s)."""
+BACKGROUND_POOL_WAIT_MS = 5000
+"""Milliseconds that a caller of the background pool waits for a connection before a 503: an API call can wait longer than a
+prompt."""
+BACKGROUND_STATEMENT_TIMEOUT_MS = 30_000
+"""Longest statement of the background pool, milliseconds: an import may take longer than a request may."""
+START_WAIT_S = 60.0
+"""Seconds that a command waits for the database to come up: Postgres needs less after a reboot. Servers and workers wait as
+long as it takes."""
 CONNECT_TIMEOUT_S = 10.0
 """Seconds to open one connection when the pool is made; later the pool's own timeout is shorter."""
 RELEASE_TIMEOUT_S = 0.25
@@ -483,8 +496,8 @@ async def command_pool(settings: Settings, dsn: str) -> AsyncIterator[Pool]:
     pool = await open_pool(
         dsn,
         size=1,
-        timeout_ms=settings.pool_timeout_ms,
-        statement_timeout_ms=settings.statement_timeout_ms,
+        timeout_ms=POOL_WAIT_MS,
+        statement_timeout_ms=STATEMENT_TIMEOUT_MS,
         statement_cache_size=settings.statement_cache_size,
         role=APP_ROLE,
     )

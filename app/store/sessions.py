@@ -22,6 +22,9 @@ STATUSES = {"active": 1, "paused": 2, "closed": 3, "expired": 4}
 """`session_status` of `enumerations`."""
 _STATUS_NAMES = {number: name for name, number in STATUSES.items()}
 
+SESSION_TTL = timedelta(days=90)
+"""A session untouched for this long is expired (as L2 memories: seed 000 §5.1)."""
+
 
 class SessionRef(Struct, frozen=True):
     """Where a session is."""
@@ -74,7 +77,7 @@ class NewSession(Struct, frozen=True):
 
 
 class Sessions(Struct, frozen=True):
-    """The sessions of a tenant's users. `ttl`: life of a session that is not touched again (MNEME_SESSION_TTL_DAYS). `space`:
+    """The sessions of a tenant's users. `ttl`: life of a session that is not touched again (`SESSION_TTL`). `space`:
     of the vectors that it is searched with."""
 
     pool: Pool

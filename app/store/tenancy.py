@@ -270,7 +270,7 @@ class Tenancy(Struct, frozen=True):
         expires_at: datetime | None = None,
     ) -> KeyInfo | None:
         """Set what `limits` names, by the fields of `KeyLimits`, and the expiry where it is given; servers notice within
-        MNEME_KEY_CACHE_S. None: there is no such key (of `tenant`, if given). Raises BadRequest."""
+        ten seconds. None: there is no such key (of `tenant`, if given). Raises BadRequest."""
         async with self.pool.transaction(None) as connection:
             row = await connection.fetchrow(self.queries["tenancy.key_lock"], key_id, tenant)
             if row is None:
@@ -290,7 +290,7 @@ class Tenancy(Struct, frozen=True):
         return found
 
     async def revoke_key(self, key_id: UUID, tenant: UUID | None = None) -> bool:
-        """End a key (of `tenant`, if given); servers notice within MNEME_KEY_CACHE_S. False: there is none still good."""
+        """End a key (of `tenant`, if given); servers notice within ten seconds. False: there is none still good."""
         async with self.pool.acquire() as connection:
             now = self.clock.now()
             return await connection.fetchval(self.queries["tenancy.key_revoke"], key_id, now, tenant) is not None

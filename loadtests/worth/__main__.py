@@ -275,7 +275,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the coefficients and the report")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mneme-worth-") as place:
-        settings = Settings(data_dir=Path(place), database_url=None, embedded_port=0)
+        settings = Settings(data_dir=Path(place), database_url=None)
         with database(settings, print) as dsn:
             asyncio.run(run(settings, dsn, given.folder, given.write))
 

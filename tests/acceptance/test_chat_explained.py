@@ -12,8 +12,6 @@ from tests.support.replies import chat_script, reply_json
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
-WAIT_MS = "20000"
-
 
 @pytest.fixture(scope="module")
 def worker() -> bool:
@@ -22,7 +20,7 @@ def worker() -> bool:
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return {"CHAT_LEARN_WAIT_MS": WAIT_MS, "RETRIEVAL_DEADLINE_MS": "5000", "DEFAULT_MODEL": "gpt-4o"}
+    return {"RETRIEVAL_DEADLINE_MS": "5000", "DEFAULT_MODEL": "gpt-4o"}
 
 
 def chat(mneme: MnemeServer, body: dict[str, Any], **headers: str) -> httpx.Response:

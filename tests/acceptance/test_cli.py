@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from app.cli import main
+from app.store.pools import START_WAIT_S
 from tests.support.database import connected
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import STOP_S, MnemeServer, wait_until
@@ -75,13 +76,84 @@ def test_settings_that_cannot_be_read_are_wrong_use(tmp_path: Path, toml: str, s
     assert "Traceback" not in done.stderr
 
 
+REMOVED = [
+    ({"MNEME_KEY_CACHE_S": "5"}, "", "", "MNEME_KEY_CACHE_S in the environment"),
+    ({"mneme_pool_timeout_ms": "5"}, "", "", "mneme_pool_timeout_ms in the environment"),
+    ({"MNEME_DIVERSITY": ""}, "", "", "MNEME_DIVERSITY in the environment"),
+    ({}, "export MNEME_RETRY_STATUSES='[503]'\n", "", "MNEME_RETRY_STATUSES in .env"),
+    ({}, "", 'capture_off_tenants = ["x"]\n', "capture_off_tenants in mneme.toml"),
+    ({}, "", "History_Turns = 20\n", "History_Turns in mneme.toml"),
+    ({}, "MNEME_JOB_ATTEMPTS=1\n", "port = 0\n[breaker_failures]\nx = 1\n", "breaker_failures in mneme.toml"),
+]
+"""The environment, `.env`, mneme.toml, and what is said."""
+
+
+@pytest.mark.parametrize("command", ["migrate", "keys list"])
+@pytest.mark.parametrize(("environment", "dotenv", "toml", "named"), REMOVED, ids=[named for *_, named in REMOVED])
+def test_a_removed_setting_is_wrong_use_and_nothing_is_opened(
+    environment: dict[str, str],
+    dotenv: str,
+    toml: str,
+    named: str,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _configure(environment, dotenv, toml, tmp_path, monkeypatch)
+    result = CliRunner().invoke(main, command.split())
+    assert result.exit_code == 2, result.output
+    assert f"{named} is no setting any more: " in result.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".env", "mneme.toml"], "nothing was begun"
+
+
+@pytest.mark.parametrize(("environment", "dotenv", "toml", "named"), REMOVED, ids=[named for *_, named in REMOVED])
+def test_the_doctor_reports_a_removed_setting(
+    environment: dict[str, str], dotenv: str, toml: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _configure(environment, dotenv, toml, tmp_path, monkeypatch)
+    result = CliRunner().invoke(main, ["doctor"])
+    assert result.exit_code == 1, result.output
+    assert f"✗ {named} is no setting any more: " in result.output
+
+
+def _configure(
+    environment: dict[str, str], dotenv: str, toml: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.upper().startswith("MNEME_")]:
+        monkeypatch.delenv(name)
+    for name, value in ({"MNEME_DATABASE_URL": "postgresql://u:p@127.0.0.1:1/x"} | environment).items():
+        monkeypatch.setenv(name, value)
+    (folder / ".env").write_text(dotenv)
+    (folder / "mneme.toml").write_text(toml)
+    monkeypatch.chdir(folder)
+
+
+@pytest.mark.parametrize("command", ["serve", "worker"])
+def test_a_removed_setting_stops_what_would_run_on(tmp_path: Path, command: str) -> None:
+    server = MnemeServer(tmp_path, database=None, upstream=None, settings={"KEY_CACHE_S": "0"})
+    result = server.command(command)
+    assert result.returncode == 2
+    assert (
+        "MNEME_KEY_CACHE_S in the environment is no setting any more: a checked key stays valid for 10 s"
+        in result.stderr
+    )
+    assert "Traceback" not in result.stderr
+    assert not (tmp_path / ".mneme").exists()
+
+
 @pytest.mark.parametrize("command", [["migrate"], ["doctor"], ["keys", "list"]], ids=" ".join)
-def test_a_database_that_cannot_be_reached_is_one_line(tmp_path: Path, command: list[str]) -> None:
+def test_a_database_that_cannot_be_reached_is_one_line(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     nobody = "postgresql://u:p@127.0.0.1:1/x"
-    done = MnemeServer(tmp_path, database=nobody, upstream=None, settings={"START_WAIT_S": "0"}).command(*command)
-    assert done.returncode == 1, done.stderr
-    assert "The database cannot be reached" in done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
+    for name, value in MnemeServer(tmp_path, database=nobody, upstream=None).environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("app.store.pools.AGAIN_S", 2 * START_WAIT_S)  # the next look would come too late
+    result = CliRunner().invoke(main, command)
+    assert result.exit_code == 1, result.output
+    assert "The database cannot be reached" in result.output
+    assert "Traceback" not in result.output
 
 
 OLD_SCHEMA = """
@@ -109,7 +181,7 @@ async def test_a_database_of_before_the_baseline_is_refused(empty_database: str,
 
 def test_a_worker_that_waits_for_the_database_ends_when_it_is_told_to(tmp_path: Path) -> None:
     nobody = "postgresql://u:p@127.0.0.1:1/x"
-    server = MnemeServer(tmp_path, database=nobody, upstream=None, settings={"START_WAIT_S": "3600"})
+    server = MnemeServer(tmp_path, database=nobody, upstream=None)
     worker = subprocess.Popen(
         [sys.executable, "-m", "app.cli", "worker"], env=server.environment, cwd=tmp_path, stderr=subprocess.PIPE
     )

@@ -148,7 +148,6 @@ def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) ->
     for given, name in (
         ({"MNEME_SPOOL_DIR": "spool"}, "spool"),
         ({"MNEME_ARCHIVE_DIR": "archive"}, "archive"),
-        ({"MNEME_CHAT_LEARN_WAIT_MS": "100"}, "chat"),
         (helper, "helper"),
         ({"MNEME_DATABASE_MEMORY_URL": mneme.environment["MNEME_DATABASE_URL"]}, "replicas"),
     ):

@@ -139,7 +139,7 @@ async def test_without_a_database_and_a_spool_the_end_of_an_answer_is_withheld(
     own_server: StartServer, database: str
 ) -> None:
     with ScriptedUpstream(chat_script(lambda asked: PIECES)) as upstream:
-        mneme = own_server(upstream.url, POOL_TIMEOUT_MS="500", RETRIEVAL_DEADLINE_MS="500", SPOOL_MAX_BYTES="0")
+        mneme = own_server(upstream.url, RETRIEVAL_DEADLINE_MS="500", SPOOL_MAX_BYTES="0")
         before = await fetch(mneme.port, "POST", CHAT, headers_of("ana"), body_of("Before", stream=True))
         assert before.body.endswith(DONE)
         await take_away(database)
@@ -187,11 +187,12 @@ async def test_best_effort_ends_normally_without_a_database_and_a_spool(own_serv
 
 async def test_a_key_that_cannot_be_checked_is_refused_and_never_let_in(own_server: StartServer, database: str) -> None:
     with ScriptedUpstream(chat_script(lambda asked: PIECES)) as upstream:
-        mneme = own_server(upstream.url, AUTH="keys", POOL_TIMEOUT_MS="500", KEY_CACHE_S="0")
-        key = await asyncio.to_thread(mneme.create_key, "test")
-        bearer = {"authorization": f"Bearer {key}"}
+        mneme = own_server(upstream.url, AUTH="keys")
+        cached_key, uncached_key = [await asyncio.to_thread(mneme.create_key, name) for name in ("seen", "unseen")]
+        bearer = {"authorization": f"Bearer {cached_key}"}
         assert (await asyncio.to_thread(ask, mneme, "hi", headers=bearer)).status_code == 200
         await take_away(database)
+        bearer = {"authorization": f"Bearer {uncached_key}"}
         refused = await asyncio.to_thread(ask, mneme, "hi", headers=bearer)
         assert refused.status_code == 503
         assert error_of(refused)["type"] == "service_unavailable"

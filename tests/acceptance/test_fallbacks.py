@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from app.gateway.forward import BREAKER_FAILURES
 from tests.support.clients import Api, user
 from tests.support.replies import Reply, Rst, chat_script
 from tests.support.scripted import ScriptedUpstream
@@ -36,22 +37,22 @@ async def test_a_fallback_answers_and_the_first_is_left_alone(own_server: StartS
         ScriptedUpstream(Reply([Rst()])) as first,
         ScriptedUpstream(chat_script(lambda asked: f"I am {asked['model']}")) as second,
     ):
-        mneme = own_server(None, UPSTREAMS=upstreams(first, second), BREAKER_FAILURES="2", BREAKER_OPEN_S="600")
+        mneme = own_server(None, UPSTREAMS=upstreams(first, second))
         api = Api(mneme, user="ana")
         headers = {"authorization": "Bearer sk-of-the-client", "x-mneme-user": "ana"}
-        for attempts in ("2", "2", None):
+        for attempts in ["2"] * BREAKER_FAILURES + [None]:
             answer = mneme.http.post(CHAT, json=BODY, headers=headers)
             assert answer.json()["choices"][0]["message"]["content"] == "I am llama"
             assert answer.headers.get("x-mneme-attempts") == attempts
             assert answer.headers["x-mneme-upstream"] == "second"
             assert api.call(answer.headers["x-mneme-call-id"])["upstream"] == "second"
         asked = [each for each in first.requests if each.path == CHAT]
-        assert [each.header("authorization") for each in asked] == ["Bearer sk-of-the-client"] * 2
+        assert [each.header("authorization") for each in asked] == ["Bearer sk-of-the-client"] * BREAKER_FAILURES
         assert {each.header("authorization") for each in second.requests} == {"Bearer sk-second"}
         metrics = mneme.http.get("/metrics").text
         assert 'mneme_upstream_breaker{upstream="first"} 2.0' in metrics
-        assert 'mneme_upstream_attempts_total{result="unreachable",upstream="first"} 2.0' in metrics
-        assert 'mneme_upstream_attempts_total{result="answered",upstream="second"} 3.0' in metrics
+        assert 'mneme_upstream_attempts_total{result="unreachable",upstream="first"} 5.0' in metrics
+        assert 'mneme_upstream_attempts_total{result="answered",upstream="second"} 6.0' in metrics
         told = "the upstream is left alone for a while"
         mneme.wait_for_log(told)
         assert len(mneme.said(told)) == 1

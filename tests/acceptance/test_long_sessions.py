@@ -17,7 +17,7 @@ from tests.support.server import MnemeServer, wait_until
 pytestmark = pytest.mark.heavy
 
 SMALL = "small-window"
-WINDOW = 6000
+WINDOW = 7300
 HELPER = "the-helper"
 
 RATIO = 5.0
@@ -60,7 +60,7 @@ def worker() -> bool:
 
 @pytest.fixture(scope="module")
 def settings(method: str, module_upstream: Any) -> dict[str, str]:
-    given = {"MODEL_WINDOWS": json.dumps({SMALL: WINDOW}), "DEFAULT_RESPONSE_TOKENS": "500"}
+    given = {"MODEL_WINDOWS": json.dumps({SMALL: WINDOW})}
     if method == "helper":
         given |= {"HELPER_BASE_URL": module_upstream.url, "HELPER_MODEL": HELPER}
     return given

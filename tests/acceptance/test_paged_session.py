@@ -42,7 +42,7 @@ def script(made: Work) -> ScriptedModel:
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
     windows = json.dumps({MODEL: WINDOW})
-    return {"PAGING_BUDGET_TOKENS": str(BUDGET), "PAGING_DEADLINE_MS": "10000", "MODEL_WINDOWS": windows}
+    return {"PAGING_BUDGET_TOKENS": str(BUDGET), "MODEL_WINDOWS": windows}
 
 
 @pytest.fixture(scope="module")

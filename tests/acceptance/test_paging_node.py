@@ -22,7 +22,7 @@ ANSWER = "It is 1119."
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return {"PAGING_BUDGET_TOKENS": "4000", "PAGING_DEADLINE_MS": "10000"}
+    return {"PAGING_BUDGET_TOKENS": "4000"}
 
 
 def said(asked: dict[str, Any]) -> tuple[str, list[tuple[str, dict[str, Any]]]]:

@@ -81,7 +81,7 @@ def script() -> Script:
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return {"PAGING_BUDGET_TOKENS": "4000", "PAGING_DEADLINE_MS": "10000"}
+    return {"PAGING_BUDGET_TOKENS": "4000"}
 
 
 def body(**more: Any) -> Any:

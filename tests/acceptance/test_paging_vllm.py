@@ -108,7 +108,7 @@ def relay(through: Relay) -> Relay:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory, module_database: str, through: Relay) -> Iterator[MnemeServer]:
-    settings = {"PAGING": "on", "PAGING_BUDGET_TOKENS": str(BUDGET), "PAGING_DEADLINE_MS": "10000"}
+    settings = {"PAGING": "on", "PAGING_BUDGET_TOKENS": str(BUDGET)}
     folder = tmp_path_factory.mktemp("vllm")
     with MnemeServer(folder, database=module_database, upstream=through.url, settings=settings) as server:
         yield server

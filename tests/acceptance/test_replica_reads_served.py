@@ -78,7 +78,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
                 "DATABASE_HISTORY_URL": cluster.standbys_dsn,
                 "DATABASE_MEMORY_URL": cluster.standbys_dsn,
                 # Machines that run tests are busy.
-                "REPLICA_WAIT_MS": "5000",
+                "RETRIEVAL_DEADLINE_MS": "125000",
             }
             own: dict[str, Any] = {"database": cluster.primary.dsn, "upstream": upstream.url, "settings": settings}
             with MnemeServer(folder / "one", worker=True, **own) as one, MnemeServer(folder / "two", **own) as two:

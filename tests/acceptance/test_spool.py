@@ -22,7 +22,7 @@ from tests.support.sockets import RawClient, RawResponse, eventually, fetch
 CHAT = "/v1/chat/completions"
 DONE = b"data: [DONE]\n\n"
 CANARY = "sk-canary-7d1f0c9a"
-SHORT = {"POOL_TIMEOUT_MS": "500", "RETRIEVAL_DEADLINE_MS": "500"}
+SHORT = {"RETRIEVAL_DEADLINE_MS": "500"}
 """Milliseconds: what is waited for in these tests is an outage."""
 
 StartServer = Callable[..., MnemeServer]

@@ -51,7 +51,7 @@ async def test_every_read_of_a_prompt_is_answered_through_it(
     await cluster.primary.execute(LOGIN)
     (standby,) = cluster.standbys
     with PgBouncer(folder / "reads", standby, pool_mode="statement", default_pool_size="2", min_pool_size="0") as pool:
-        own = {"DATABASE_HISTORY_URL": pool.dsn, "DATABASE_MEMORY_URL": pool.dsn, "REPLICA_WAIT_MS": "5000"}
+        own = {"DATABASE_HISTORY_URL": pool.dsn, "DATABASE_MEMORY_URL": pool.dsn, "RETRIEVAL_DEADLINE_MS": "125000"}
         with MnemeServer(
             folder / "one", database=cluster.primary.dsn, upstream=upstream.url, worker=True, settings=own
         ) as server:

@@ -18,7 +18,7 @@ from tests.support.server import MnemeServer, wait_until
 
 @pytest.fixture(scope="module")
 def settings() -> dict[str, str]:
-    return {"AUTH": "keys", "KEY_CACHE_S": "0"}
+    return {"AUTH": "keys"}
 
 
 @pytest.fixture

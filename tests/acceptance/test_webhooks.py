@@ -83,7 +83,7 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Documented]:
 
 @pytest.fixture(scope="module")
 def broken() -> Iterator[ScriptedUpstream]:
-    with ScriptedUpstream(reply_json({}, "500 Internal Server Error")) as upstream:
+    with ScriptedUpstream(reply_json({}, "410 Gone")) as upstream:
         yield upstream
 
 
@@ -98,7 +98,7 @@ def settings(receiver: Documented, broken: ScriptedUpstream) -> dict[str, str]:
         {"name": "crm", "url": receiver.url, "secret": SECRET, "events": EVENTS, "text": True},
         {"name": "broken", "url": broken.url, "secret": SECRET, "events": ["memory.created"]},
     ]
-    return {"WEBHOOKS": json.dumps(targets), "WEBHOOK_ATTEMPTS": "1"}
+    return {"WEBHOOKS": json.dumps(targets)}
 
 
 def test_what_is_learned_and_forgotten_is_told(mneme: MnemeServer, api: Api, receiver: Documented) -> None:
@@ -122,7 +122,7 @@ def test_a_target_that_fails_ends_in_the_queues_dead_letters_and_is_tried_again(
 
     wait_until(lambda: bool(dead()), "a dead letter")
     letter = dead()[0]
-    assert letter["error"] == "The receiver answered 500."
+    assert letter["error"] == "The receiver answered 410."
     assert letter["payload"]["target"] == "broken"
     metrics = mneme.http.get("/metrics").text
     assert re.search(r'mneme_webhooks\{target="broken",what="dead"\} [1-9]', metrics)

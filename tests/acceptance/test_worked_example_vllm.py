@@ -20,7 +20,7 @@ pytestmark = [
 ]  # fmt: skip
 
 TINY = "tiny"
-SMALL = {"MEMORY_BUDGET_TOKENS": "300", "DOMAIN_BUDGET_TOKENS": "300"}
+SMALL = {"MEMORY_BUDGET_TOKENS": "300"}
 """In a window of 2,048 tokens the sections share some 400: as budgets are else, a line on a conflict finds no room."""
 GAI = "customer:gai_123"
 

@@ -36,9 +36,7 @@ POSTS = {
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosServer]:
-    # The pools' own patience is as it is by default: what is tested is that no request waits for it.
-    defaults = {"POOL_TIMEOUT_MS": "1000", "STATEMENT_TIMEOUT_MS": "5000"}
-    with ChaosServer(tmp_path_factory.mktemp("stage"), settings=defaults) as stage:
+    with ChaosServer(tmp_path_factory.mktemp("stage")) as stage:
         yield stage
 
 

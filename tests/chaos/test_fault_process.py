@@ -218,7 +218,7 @@ async def test_sigterm_while_the_database_is_waited_for(tmp_path: Path) -> None:
             tmp_path,
             database=postgres.dsn_at(proxy.port),
             upstream=None,
-            settings={"WORKERS": "2", "START_WAIT_S": "3600"},
+            settings={"WORKERS": "2"},
         )
         try:
             server.launch()

@@ -139,7 +139,6 @@ async def staged(
         upstream = stack.enter_context(ScriptedUpstream(scripted()))
         settings: Mapping[str, str] = {
             **IMPATIENT,
-            "REPLICA_WAIT_MS": "200",
             "DATABASE_HISTORY_URL": cluster.standbys_dsn,
         }
         database, pool = cluster.any_primary_dsn, None

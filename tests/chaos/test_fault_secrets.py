@@ -75,7 +75,6 @@ def mneme(
         "HELPER_BASE_URL": upstream.url,
         "HELPER_MODEL": "helper",
         "HELPER_API_KEY": HELPER_KEY,
-        "JOB_ATTEMPTS": "1",
     }
     folder = tmp_path_factory.mktemp("mneme")
     with MnemeServer(folder, database=module_database, upstream=upstream.url, worker=True, settings=given) as server:

@@ -45,7 +45,7 @@ def mneme(
     tmp_path_factory: pytest.TempPathFactory, module_database: str, upstream: ScriptedUpstream
 ) -> Iterator[MnemeServer]:
     """One connection for all requests, and one for all jobs."""
-    given = {"AUTH": "keys", "POOL_SIZE": "1", "POOL_TIMEOUT_MS": "20000"}
+    given = {"AUTH": "keys", "POOL_SIZE": "1"}
     folder = tmp_path_factory.mktemp("mneme")
     with MnemeServer(folder, database=module_database, upstream=upstream.url, worker=True, settings=given) as server:
         yield server

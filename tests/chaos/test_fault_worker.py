@@ -6,6 +6,7 @@ a helper LLM holds in the middle of a job.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from app.jobs.worker import JOB_ATTEMPTS
 from tests.support.chaos_server import ChaosServer
 from tests.support.clients import Api, ask
 from tests.support.forking import start
@@ -27,6 +29,7 @@ from tests.support.sockets import eventually
 
 SAID = "I moved house, my new home is Porto, by the way."
 LEASE_S = 1.0
+FIVE_TRIES_S = 85.0
 ITEM = {
     "content": "Lives in Porto",
     "kind": "fact",
@@ -49,7 +52,7 @@ def helper() -> Iterator[ScriptedUpstream]:
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory, helper: ScriptedUpstream) -> Iterator[ChaosServer]:
-    given = {"HELPER_BASE_URL": helper.url, "HELPER_MODEL": "helper", "JOB_LEASE_S": str(LEASE_S), "JOB_ATTEMPTS": "2"}
+    given = {"HELPER_BASE_URL": helper.url, "HELPER_MODEL": "helper", "JOB_LEASE_S": str(LEASE_S)}
     # A job that waits for its helper must not be what ends first.
     given |= {"HELPER_TIMEOUT_S": "60"}
     with ChaosServer(tmp_path_factory.mktemp("stage"), worker=True, settings=given) as stage:
@@ -145,9 +148,10 @@ class other_worker:  # noqa: N801 - a context manager that reads like a function
 async def test_a_dead_letter_is_seen_and_tried_again(stage: ChaosServer, helper: ScriptedUpstream) -> None:
     helper.script = reply_json({"error": "canary of the helper"}, "500 Internal Server Error")
     api = say(stage, "dead")
-    await eventually(lambda: api.get("/queue")["dead"] == 1, "the job to be given up")
+    given_up_s = 2 * FIVE_TRIES_S
+    await asyncio.to_thread(wait_until, lambda: api.get("/queue")["dead"] == 1, "the job to be given up", given_up_s)
     (letter,) = api.get("/queue/dead")["dead"]
-    assert letter["attempts"] == 2
+    assert letter["attempts"] == JOB_ATTEMPTS
     assert letter["error"].startswith("HelperError")
     assert "canary" not in json.dumps(letter) + stage.server.log_text()
     assert learned(api) == []

@@ -17,9 +17,7 @@ from tests.support.tcp_proxy import TcpProxy
 
 IMPATIENT = {
     # A database that is away must be noticed within a test's patience; still long for a busy machine.
-    "POOL_TIMEOUT_MS": "500",
     "RETRIEVAL_DEADLINE_MS": "1000",
-    "STATEMENT_TIMEOUT_MS": "2000",
     "IDLE_TIMEOUT_S": "20",
 }
 

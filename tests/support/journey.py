@@ -13,7 +13,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from app.api.auth import Principal
-from app.capture.record import Recorder
+from app.capture.record import CAPTURE_MAX_BYTES, Recorder
 from app.clock import Clock, SystemClock
 from app.context.budget import Budgets
 from app.context.compile import Compiler
@@ -29,6 +29,7 @@ from app.features.spool import CallsKept
 from app.features.spool.keeper import SpoolKeeper
 from app.features.spool.spool import open_spool
 from app.gateway.finalize import Accountant
+from app.gateway.forward import BREAKER_FAILURES, RetryPolicy, Sender
 from app.gateway.headers import Headers, Redactor
 from app.gateway.model_discovery import ModelDiscovery
 from app.gateway.prepare import Preparer
@@ -40,6 +41,7 @@ from app.providers.models import ModelRegistry
 from app.providers.tokens import CountCache, Tokenizers
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
+from app.store.pools import POOL_WAIT_MS
 from app.store.turns import TurnStore
 from app.tasks import Supervisor
 from tests.support.indexes import indexes_of
@@ -334,16 +336,23 @@ def build_journey(
     cards: Cards | None = None,
     pager: Any = None,
     answers: Any = None,
+    retry: RetryPolicy | None = None,
+    breaker_failures: int = BREAKER_FAILURES,
+    capture_max_bytes: int = CAPTURE_MAX_BYTES,
+    patience_s: float = POOL_WAIT_MS / 1000,
+    budgets: Budgets | None = None,
+    questions: int = 1,
 ) -> Journey:
-    """A gateway on `store` (a `TurnStore`, or what stands in for it); `spool`: the folder of its spool."""
+    """Return a gateway on `store` (a `TurnStore`, or what stands in for it).
+
+    `spool`: the folder of its spool. `retry` to `questions`: what is constant in a server.
+    """
     settings = settings or Settings(upstream_base_url=UPSTREAM, retrieval_deadline_ms=5000)
     embedder = embedder or NoEmbedder()
     upstream, tasks, caller, discovery = ScriptedTransport(script), Supervisor(), Caller(), NoScout()
     models = ModelRegistry(
         windows=settings.model_windows,
         prices=settings.model_prices,
-        default_window=settings.default_context_window,
-        default_response=settings.default_response_tokens,
     )
     counts, registry = CountCache(), CollectorRegistry()
     metrics, clock = Metrics(registry), clock or SystemClock()
@@ -361,16 +370,8 @@ def build_journey(
         nonce_key=lambda: b"a test's secret",
         memory_cap=settings.memory_budget_tokens,
         profiles=profiles,
-        diversity=settings.diversity,
-        budgets=Budgets(
-            settings.profile_budget_tokens,
-            settings.facts_budget_tokens,
-            history=settings.history_budget_tokens,
-            domain=settings.domain_budget_tokens,
-            conflicts=settings.conflicts_budget_tokens,
-            cards=settings.cards_budget_tokens,
-        ),
-        questions=settings.questions_per_turn,
+        budgets=budgets or Budgets(history=settings.history_budget_tokens),
+        questions=questions,
         price=settings.price,
     )
     keeper, redactor = None, Redactor(settings.redact_paths, settings.redact_headers)
@@ -380,16 +381,24 @@ def build_journey(
     addon = None
     if pager is not None:
         addon = PagingAddon(pager, answers, settings=settings, metrics=metrics, clock=clock, tasks=tasks)
+    router = Router.from_settings(settings)
     gateway = Gateway(
         authenticator=authenticator or caller,
-        router=Router.from_settings(settings),
-        transports={False: upstream, True: upstream},
+        router=router,
+        sender=Sender(
+            {False: upstream, True: upstream},
+            router,
+            metrics,
+            clock,
+            retry=retry or RetryPolicy(settings.upstream_attempts),
+            breaker_failures=breaker_failures,
+        ),
         preparer=preparer or Preparer(store, compiler, knower, CardReader(cards, tasks) if cards is not None else None),
         recorder=recorder or Recorder(store, embedder, counts, TOKENIZERS.for_model("gpt-4o")),
         accountant=Accountant(models, TOKENIZERS, counts, timedelta(days=90), redactor),
         discovery=discovery,
         limiter=Limiter(
-            ledger, models, metrics=metrics, refusals=refusals, settings=settings, clock=clock, tasks=tasks
+            ledger, models, metrics=metrics, refusals=refusals, clock=clock, tasks=tasks, patience_s=patience_s
         ),
         metrics=metrics,
         settings=settings,
@@ -397,5 +406,6 @@ def build_journey(
         tasks=tasks,
         keeper=keeper,
         addon=addon,
+        capture_max_bytes=capture_max_bytes,
     )
     return Journey(gateway, upstream, tasks, caller, discovery, registry, settings, metrics, keeper, addon)

@@ -303,7 +303,6 @@ def _environment(
         "MNEME_HISTORY_PARTITIONS": str(PARTITIONS),
         # Tests wait for nothing, so a busy machine must not turn memory off.
         "MNEME_RETRIEVAL_DEADLINE_MS": "10000",
-        "MNEME_POOL_TIMEOUT_MS": "10000",
         "MNEME_POOL_SIZE": "4",
     }
     if database is not None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import asyncpg
 
+from app.context.budget import Budgets
 from app.context.compile import Compiler
 from app.context.retrieve import Retriever
 from app.context.score import PROFILES, Profile
@@ -53,6 +54,8 @@ class StoredStage:
         settings: Settings,
         profiles: Mapping[str, Profile] = PROFILES,
         knower: Knower | None = None,
+        budgets: Budgets | None = None,
+        questions: int = 1,
     ) -> None:
         self.admin, self.pool = admin, pool
         self.tasks = Supervisor()
@@ -66,6 +69,8 @@ class StoredStage:
             clock=self.clock,
             profiles=profiles,
             knower=knower,
+            budgets=budgets,
+            questions=questions,
             cards=Cards(pool, self.sql),
             pager=self._pager(settings) if settings.paging == "on" else None,
         )
@@ -77,7 +82,7 @@ class StoredStage:
         return Pager(
             PagingStore(self.pool, self.sql, self.clock),
             Told(),
-            ModelRegistry(default_window=settings.default_context_window),
+            ModelRegistry(windows=settings.model_windows),
             TOKENIZERS,
             CountCache(),
             self.tasks,
@@ -90,7 +95,7 @@ class StoredStage:
         """Return another compiler on the same store, to search with."""
         return Compiler(
             Retriever(self.store, HashEmbedder(), str.__len__, indexes_of(self.pool, HashEmbedder().dimensions)),
-            ModelRegistry(default_window=self.settings.default_context_window),
+            ModelRegistry(),
             TOKENIZERS,
             CountCache(),
             nonce_key=lambda: b"a test's secret",
@@ -134,6 +139,8 @@ async def make_stage(
     *,
     profiles: Mapping[str, Profile] = PROFILES,
     knower: Knower | None = None,
+    budgets: Budgets | None = None,
+    questions: int = 1,
     **settings: Any,
 ) -> StoredStage:
     space = await make_space(admin)
@@ -144,4 +151,6 @@ async def make_stage(
         Settings(**{"upstream_base_url": UPSTREAM, "retrieval_deadline_ms": 20_000, **settings}),
         profiles,
         knower,
+        budgets,
+        questions,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -119,8 +119,16 @@ class GatewayStage:
     """A gateway between a scripted client and a scripted upstream."""
 
     def __init__(
-        self, *, pager: Any = None, answers: Any = None, spool: Path | None = None, ledger: Any = None, **settings: Any
+        self,
+        *,
+        pager: Any = None,
+        answers: Any = None,
+        spool: Path | None = None,
+        ledger: Any = None,
+        constants: Mapping[str, Any] | None = None,
+        **settings: Any,
     ) -> None:
+        """`constants`: arguments of `build_journey` in place of the server's constants."""
         self.preparer, self.recorder = StubPreparer(), StubRecorder()
         self.journey: Journey = build_journey(
             None,
@@ -131,6 +139,7 @@ class GatewayStage:
             answers=answers,
             spool=spool,
             ledger=ledger,
+            **(constants or {}),
         )
         self.upstream = self.journey.upstream
         self.ask, self.post = self.journey.ask, self.journey.post

@@ -45,7 +45,6 @@ QUIET_S = 60.0
 AGENT_BUDGET = 8_000
 """Tokens of the agent's prompts."""
 SETTINGS = {
-    "PAGING_DEADLINE_MS": "10000",
     "CARD_TOOLS": json.dumps({"find_items": {"type": "product_card", "items": "items", "title": "name"}}),
     "MODEL_WINDOWS": json.dumps({MODEL: 128_000}),
 }
@@ -373,7 +372,7 @@ def main(base: str | None, database: str | None, domain: bool, port: int) -> Non
 
 def with_business(sample: SampleDomain) -> dict[str, str]:
     """The settings of a server that has it as `erp`, however busy the machine is."""
-    return {"DOMAINS": domains(erp=(sample.dsn, ["local"])), "DOMAIN_DEADLINE_MS": "10000"}
+    return {"DOMAINS": domains(erp=(sample.dsn, ["local"])), "RETRIEVAL_DEADLINE_MS": "100000"}
 
 
 @contextlib.contextmanager

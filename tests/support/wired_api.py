@@ -43,7 +43,7 @@ from app.features.calls import calls_router
 from app.features.cards.keeper import CardKeeper
 from app.features.cards.routes import cards_router
 from app.features.cards.store import Cards
-from app.features.chat import LearnedTurns, chat_router
+from app.features.chat import LEARN_WAIT_MS, LearnedTurns, chat_router
 from app.features.commands.routes import commands_router, latest
 from app.features.commands.store import CommandStore
 from app.features.conflicts import ConflictStore, conflicts_router
@@ -276,6 +276,7 @@ async def build_api(
     dsn: str = "postgresql://127.0.0.1:1/none",
     finder: Finder | None = None,
     ontology: Ontology | None = None,
+    learn_wait_ms: int = LEARN_WAIT_MS,
     **given: Any,
 ) -> WiredApi:
     """The API on a database whose space `SPACE` has the number `space`. `dsn`: for what erases. `finder`, `ontology`: the
@@ -329,7 +330,7 @@ async def build_api(
         intake_check, recorder, deleter, entities, resolver, registry, metrics, searcher, previewer, checks, gateway, caller,
     ) = (cast(Any, Part(name)) for name in parts)  # fmt: skip
     gate = Gate(authenticator)
-    made_of = (space, dsn, settings.default_model, settings.chat_learn_wait_ms, id(ontology))
+    made_of = (space, dsn, settings.default_model, learn_wait_ms, id(ontology))
     app = RoutesApp(
         parts,
         made_of,
@@ -368,7 +369,7 @@ async def build_api(
             LearnedTurns(pool, queries),
             SystemClock(),
             default_model=settings.default_model,
-            learn_wait_ms=settings.chat_learn_wait_ms,
+            learn_wait_ms=learn_wait_ms,
         ),
         lambda: commands_router(gate, CommandStore(pool, queries, clock), metrics),
         lambda: me_router(gate, partial(latest, CommandStore(pool, queries, clock))),

@@ -107,7 +107,7 @@ async def guarded(
 ) -> AsyncIterator[Served]:
     """The same, where every request needs a key."""
     folder = tmp_path_factory.mktemp("guarded")
-    async with serving(postgres_server, WORLD, folder, world_template, AUTH="keys", KEY_CACHE_S="0") as served:
+    async with serving(postgres_server, WORLD, folder, world_template, AUTH="keys") as served:
         yield served
 
 

@@ -87,7 +87,7 @@ async def test_nothing_of_the_keys_is_cut_off(person: Visitor) -> None:
 
 async def test_settings_hide_what_is_secret(person: Visitor, changing: Served) -> None:
     page = await person.go("/ui/settings")
-    await expect(page.get_by_role("main")).to_contain_text("MNEME_PAGING_DEADLINE_MS")
+    await expect(page.get_by_role("main")).to_contain_text("MNEME_RETRIEVAL_DEADLINE_MS")
     text = await page.content()
     password = changing.database.partition("://")[2].partition("@")[0].partition(":")[2]
     assert not password or password not in text

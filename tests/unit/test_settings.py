@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from app.settings import KEY, SUPERVISOR, Settings, Unknown, unknown_names
+from app.removed_settings import REMOVED_SETTINGS
+from app.settings import KEY, SUPERVISOR, Settings, Unknown, find_removed_settings, unknown_names
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
@@ -110,3 +111,25 @@ def test_every_setting_is_known(tmp_path: Path) -> None:
     assert unknown_names({f"MNEME_{name.upper()}": "" for name in Settings.model_fields}, tmp_path) == [
         Unknown("MNEME_OPENAI_API_KEY", "the environment", "OPENAI_API_KEY")
     ]
+
+
+def test_no_setting_is_both_there_and_removed() -> None:
+    still_there = {"embedder_folder", "spool_segment_bytes"} & Settings.model_fields.keys()
+    assert REMOVED_SETTINGS.keys() & Settings.model_fields.keys() == still_there
+
+
+def test_a_removed_setting_is_told_from_an_unknown_one(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("MNEME_POOL_TIMEOUT_MS=1\n")
+    (tmp_path / "mneme.toml").write_text("Key_Cache_S = 0\nport = 1\n")
+    environment = {"mneme_diversity": "0.7", "MNEME_TYPO": "1", "POOL_TIMEOUT_MS": "no name of ours"}
+    assert [(found.name, found.source) for found in find_removed_settings(environment, tmp_path)] == [
+        ("mneme_diversity", "the environment"), ("MNEME_POOL_TIMEOUT_MS", ".env"), ("Key_Cache_S", "mneme.toml"),
+    ]  # fmt: skip
+    assert unknown_names(environment, tmp_path) == [Unknown("MNEME_TYPO", "the environment", None)]
+
+
+def test_each_removed_setting_says_what_holds_instead_and_names_only_settings_that_are_there() -> None:
+    names = {f"MNEME_{name.upper()}" for name in Settings.model_fields}
+    for name, instead in REMOVED_SETTINGS.items():
+        assert instead.endswith("."), name
+        assert set(re.findall(r"MNEME_[A-Z_]+", instead)) <= names, name

@@ -17,15 +17,15 @@ def test_a_worker_has_one_pool_and_a_server_four() -> None:
 
 
 def test_sizes_follow_the_settings() -> None:
-    settings = Settings(_env_file=None, pool_size=3, pool_memory_size=7, pool_background_size=5, pool_timeout_ms=10)
+    settings = Settings(_env_file=None, pool_size=3, pool_background_size=5)
     limits = pool_limits(settings, serving=True)
     assert {name: limit.size for name, limit in limits.items()} == {
         "write": 3,
         "history": 3,
-        "memory": 7,
+        "memory": 3,
         "background": 5,
     }
-    assert limits["memory"] == PoolLimits(7, 10, 5000)
+    assert limits["memory"] == PoolLimits(3, 1000, 5000)
     assert limits["background"] == PoolLimits(5, 5000, 30_000)
 
 

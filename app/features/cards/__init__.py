@@ -7,7 +7,6 @@ again by what is said of them (`navigation`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from app.features import Feature, Process
@@ -40,10 +39,10 @@ class CardsShown(Feature):
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.features.cards.routes import cards_router
         from app.features.cards.store import Cards
-        from app.store.sessions import Sessions
+        from app.store.sessions import SESSION_TTL, Sessions
 
         pool, sql, clock = process.pool, process.queries, process.clock
-        sessions = Sessions(pool, sql, clock, ttl=timedelta(days=self.settings.session_ttl_days))
+        sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL)
         return (cards_router(gate, sessions, Cards(pool, sql), self.cards(process, pool)),)
 
 

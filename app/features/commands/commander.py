@@ -196,16 +196,21 @@ class _Turn(Struct):
             self.account.append(told | {"items": len(done.items)})
 
 
+FORGET_MOST = 20
+"""Most items (memories and messages) that a command in a chat (`forget that …`) hides without asking first: more than a name
+or a topic brings up by itself."""
+
+
 class Commander(Struct):
-    """`count`: tokens of o200k. `most`: items that one command may hide without asking (MNEME_FORGET_MOST). `unwelcome`:
+    """`count`: tokens of o200k. `most`: items that one command may hide without asking (`FORGET_MOST`). `unwelcome`:
     says of a text that it must not be kept."""
 
     store: CommandStore
     validation: Validation
     embedder: Embedder
     count: Callable[[str], int]
-    most: int
     metrics: Metrics
+    most: int = FORGET_MOST
     unwelcome: Callable[[str], bool] = lambda _: False
     spoken: set[str | None] = field(default_factory=set)
 

@@ -7,7 +7,6 @@ into the queue, or a request (`routes`). What they decide is pure (`patterns`, `
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from prometheus_client import Gauge
@@ -59,10 +58,9 @@ class Consolidation(Feature):
     def routes(self, process: Process, gate: Gate) -> Sequence[APIRouter]:
         from app.features.consolidation.routes import consolidation_router
         from app.features.consolidation.store import ConsolidationStore
-        from app.store.sessions import Sessions
+        from app.store.sessions import SESSION_TTL, Sessions
 
-        ttl = timedelta(days=self.settings.session_ttl_days)
-        sessions = Sessions(process.pool, process.queries, process.clock, ttl=ttl)
+        sessions = Sessions(process.pool, process.queries, process.clock, ttl=SESSION_TTL)
         return (consolidation_router(gate, sessions, ConsolidationStore(process.pool, process.queries)),)
 
     def jobs(self, process: Process) -> Mapping[str, Handler]:

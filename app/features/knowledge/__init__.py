@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from app.features import Feature, Finding, Process
@@ -26,6 +25,11 @@ if TYPE_CHECKING:
 
 DOMAINS_WAIT_S = 2.0
 """Seconds that a start waits for the businesses' own databases, whose catalogs take some 0.1: none keeps it from starting."""
+
+DOMAIN_DEADLINE_MS = 50
+"""Milliseconds that a prompt waits for the business's own database (seed 004: below 50)."""
+DOMAIN_DEADLINE_SHARE = 0.1
+"""Share of MNEME_RETRIEVAL_DEADLINE_MS that a prompt waits for it where that is longer: 50 ms of the default 500."""
 
 
 class Knowledge(Feature):
@@ -68,7 +72,8 @@ class Knowledge(Feature):
     def knower(self, process: Process, pool: Pool) -> Knower:
         from app.features.knowledge.inquiry import knower
 
-        return knower(self.things(process), process, pool, self.settings.domain_deadline_ms / 1000)
+        wait_ms = max(DOMAIN_DEADLINE_MS, DOMAIN_DEADLINE_SHARE * self.settings.retrieval_deadline_ms)
+        return knower(self.things(process), process, pool, wait_ms / 1000)
 
     def hearing(self, process: Process) -> Hearing:
         from app.features.knowledge.jobs import CheckStore, ResolutionHearing
@@ -84,11 +89,11 @@ class Knowledge(Feature):
         from app.features.knowledge.ontologies import OntologyStore
         from app.features.knowledge.routes import entities_router, ontology_router
         from app.memory.secrets import unwelcome
-        from app.store.sessions import Sessions
+        from app.store.sessions import SESSION_TTL, Sessions
 
         pool, sql, clock, settings = process.pool, process.queries, process.clock, self.settings
         things, entities = self.things(process), EntityStore(pool, sql, clock)
-        sessions = Sessions(pool, sql, clock, ttl=timedelta(days=settings.session_ttl_days))
+        sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL)
         intake_check = IntakeCheck(unwelcome(settings.store_secrets, settings.refuse_pii, settings.refuse_patterns))
         return (
             entities_router(gate, entities, things.resolver, sessions, clock, intake_check, things.ontologies.of),

@@ -42,7 +42,6 @@ class KeysHeld(Feature):
             models,
             metrics=process.metrics,
             refusals=self._refusals,
-            settings=self.settings,
             clock=process.clock,
             tasks=process.tasks,
         )

@@ -28,9 +28,8 @@ from app.gateway.call import Admission, Admits, Parsed
 from app.gateway.headers import Headers
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
-from app.settings import Settings
 from app.store.ids import NIL, nobody
-from app.store.pools import Pool
+from app.store.pools import POOL_WAIT_MS, Pool
 from app.store.queries import Queries
 from app.store.tenancy import MICROCENTS_PER_DOLLAR, By, KeyLimits
 from app.tasks import Supervisor
@@ -235,8 +234,8 @@ def spent_out(tenant: UUID, by: By, row: Spent) -> SpentOut:
 #
 # One statement before the upstream is called, another after the end; keys without limits pay nothing.
 # Refusals have OpenAI's shape, so that its SDKs raise RateLimitError and wait for as long as they are told. While the
-# database is away, rates go on in every process by itself, and budgets are kept or let go as the settings say
-# (`MNEME_BUDGET_WITHOUT_DATABASE`).
+# database is away, rates go on in every process by itself, and a key with a budget is refused (503): what it has
+# spent is not known.
 
 BYTES_PER_TOKEN = 4
 """Of English text: OpenAI's rule of thumb. Its own limits guess from the length, too: nobody tokenises before they admit."""
@@ -409,18 +408,18 @@ class Limiter(Admits):
         *,
         metrics: Metrics,
         refusals: Counter,
-        settings: Settings,
         clock: Clock,
         tasks: Supervisor,
+        patience_s: float = POOL_WAIT_MS / 1000,
     ) -> None:
+        """`patience_s`: seconds until a database that does not answer counts as away."""
         self._ledger = ledger
         self._models = models
         self._metrics = metrics
         self._refusals = refusals
         self._clock = clock
         self._tasks = tasks
-        self._patience_s = settings.pool_timeout_ms / 1000
-        self._open = settings.budget_without_database == "open"
+        self._patience_s = patience_s
         self._local: OrderedDict[UUID, RateWindow] = OrderedDict()
 
     @asynccontextmanager
@@ -462,7 +461,7 @@ class Limiter(Admits):
         except (StoreUnavailable, TimeoutError) as error:
             self._metrics.degraded("limits")
             log.warning("limits without the database", extra={"call_id": str(call.id), "error": type(error).__name__})
-            if limits.budgeted and not self._open:
+            if limits.budgeted:
                 raise StoreUnavailable("The budget of this key cannot be checked at the moment; try again.") from error
         window = self._local.setdefault(principal.key_id, RateWindow())
         self._local.move_to_end(principal.key_id)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from app.features import Feature, Finding, Process
@@ -23,6 +22,10 @@ if TYPE_CHECKING:
     from app.settings import Settings
     from app.store.pools import Pool
     from app.store.queries import Queries
+
+PAGING_DEADLINE_MS = 1000
+"""Milliseconds; past it the request goes unpaged. A result takes some 2, once: the first request of a long transcript brings
+all of them. Where memory may take longer (MNEME_RETRIEVAL_DEADLINE_MS), paging may as well."""
 
 
 class PagingFeature(Feature):
@@ -59,7 +62,7 @@ class PagingFeature(Feature):
             process.tasks,
             nonce_key=lambda: self._secret,
             memory_cap=self.settings.memory_budget_tokens,
-            deadline_s=self.settings.paging_deadline_ms / 1000,
+            deadline_s=max(PAGING_DEADLINE_MS, self.settings.retrieval_deadline_ms) / 1000,
         )
         return PagingAddon(
             pager, answers, settings=self.settings, metrics=process.metrics, clock=clock, tasks=process.tasks
@@ -69,10 +72,10 @@ class PagingFeature(Feature):
         from app.features.paging.faults import Writer
         from app.features.paging.routes import objects_router
         from app.features.paging.store import ObjectStore, PagingStore
-        from app.store.sessions import Sessions
+        from app.store.sessions import SESSION_TTL, Sessions
 
         pool, sql, clock = process.pool, process.queries, process.clock
-        sessions = Sessions(pool, sql, clock, ttl=timedelta(days=self.settings.session_ttl_days))
+        sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL)
         objects, keeper = ObjectStore(pool, sql), PagingStore(pool, sql, clock)
         writer = Writer(process.count, process.helper)
         return (objects_router(gate, sessions, objects, keeper, writer, clock, process.metrics),)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from app.features import Feature, Process
@@ -25,13 +24,13 @@ class Transfer(Feature):
         from app.providers.tokens import STORED_COUNTS
         from app.store.captures import Captures
         from app.store.history import History
-        from app.store.sessions import Sessions
+        from app.store.sessions import SESSION_TTL, Sessions
         from app.store.spaces import SharedSpaces
         from app.store.tenancy import Tenancy
         from app.store.turns import TurnStore
 
         pool, sql, clock, space = process.pool, process.queries, process.clock, process.space
-        ttl, counter = timedelta(days=self.settings.session_ttl_days), process.tokenizers.for_model(STORED_COUNTS)
+        ttl, counter = SESSION_TTL, process.tokenizers.for_model(STORED_COUNTS)
         sessions = Sessions(pool, sql, clock, ttl=ttl, space=space)
         history = History(pool, sql, sessions, clock, chain=chain, tail=tail_hash, ttl=ttl, space=space)
         refuses = unwelcome(self.settings.store_secrets, self.settings.refuse_pii, self.settings.refuse_patterns)

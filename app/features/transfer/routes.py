@@ -83,7 +83,7 @@ MAX_TOLD = 100
 """Wrong lines that are named."""
 BATCH_BYTES = 2 * 1024 * 1024
 """Bytes of lines stored in one transaction: Postgres reads some 10 MB of text a second into tsvectors, and a statement has
-MNEME_STATEMENT_TIMEOUT_MS."""
+BACKGROUND_STATEMENT_TIMEOUT_MS."""
 SPOOL_BYTES = 8 * 1024 * 1024
 """An import up to this size stays in memory."""
 MAX_CALLS = 1000

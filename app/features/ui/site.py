@@ -23,6 +23,7 @@ from app.features.ui import settings as settings_page
 from app.features.ui.rendering import assets, environment, ours, url
 from app.features.ui.visit import (
     COOKIE,
+    SESSION_S,
     THEME,
     THEMES,
     WENT_WRONG,
@@ -255,7 +256,7 @@ def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp, ga
     return Site(
         authenticator,
         api,
-        Cookies(secret, settings.ui_session_hours * 3600),
+        Cookies(secret, SESSION_S),
         routes,
         open_mode=settings.auth_mode == "open",
     )

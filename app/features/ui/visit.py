@@ -45,6 +45,10 @@ class SignedIn(Struct, frozen=True):
     token: str
 
 
+SESSION_S = 12 * 3600.0
+"""Seconds after which one signs in to /ui again: a working day, with its evening."""
+
+
 class Cookies:
     """Signs and reads. The digest alone opens nothing: keys are looked up by it, and a request needs the key."""
 

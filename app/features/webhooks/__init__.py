@@ -83,8 +83,6 @@ class Webhooks(Feature):
                 self.settings.webhooks if "webhooks" in self.settings.model_fields_set else None,
                 post,
                 process.clock,
-                attempts=self.settings.webhook_attempts,
-                summary_s=self.settings.webhook_summary_s,
             ).run(stop)
         finally:
             await post.close()

@@ -185,6 +185,12 @@ ENTRYPOINT = "webhook"
 RETRIES_S = (5.0, 300.0, 1800.0, 7200.0, 18_000.0, 36_000.0, 50_400.0, 72_000.0, 86_400.0)
 """Seconds before the 2nd, 3rd … try, as the Standard Webhooks specification proposes: three days with ten tries."""
 
+ATTEMPTS = len(RETRIES_S) + 1
+"""Tries before a webhook is kept as a dead letter: one after each wait, and the first."""
+
+SUMMARY_S = 60.0
+"""Seconds of degraded requests that one webhook tells of, for each tenant: an outage is news once a minute."""
+
 JITTER = 0.1
 """Share by which a wait is longer or shorter, so that what failed together does not come again together."""
 
@@ -284,8 +290,8 @@ class Deliverer:
         post: Post,
         clock: Clock,
         *,
-        attempts: int,
-        summary_s: float,
+        attempts: int = ATTEMPTS,
+        summary_s: float = SUMMARY_S,
         poll_s: float = POLL_S,
         open_s: float = OPEN_S,
     ) -> None:

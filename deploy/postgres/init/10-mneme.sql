@@ -28,7 +28,7 @@ ALTER ROLE mneme_direct SET statement_timeout = '600s';
 
 -- MNEME_DATABASE_URL, through PgBouncer: the application's role and nothing else. In transaction mode a session is nobody's, so what
 -- Mneme would say at its beginning (app/store/pools.py, SESSION) is said here. The limit of a statement is that of the background
--- pool (MNEME_BACKGROUND_STATEMENT_TIMEOUT_MS); Mneme itself ends the others' earlier.
+-- pool (30 s); Mneme itself ends the others' earlier.
 CREATE ROLE mneme_pooled LOGIN PASSWORD :'pooled_password' CONNECTION LIMIT 80;
 GRANT mneme_app TO mneme_pooled;
 ALTER ROLE mneme_pooled SET role = 'mneme_app';

@@ -29,7 +29,7 @@ QUESTION = "SELECT message_id FROM agent_data.conversation_history WHERE user_id
 @pytest.fixture
 async def quick(pool: Pool, admin: asyncpg.Connection[Any]) -> WiredApi:
     """WiredApi that do not wait for a worker."""
-    return await build_api(pool, await make_space(admin), chat_learn_wait_ms=0)
+    return await build_api(pool, await make_space(admin), learn_wait_ms=0)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ async def test_a_memory_is_told_by_its_type_with_its_confidence(client: httpx.As
 
 
 async def test_what_is_learned_in_time_is_listed(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=20_000)
+    api = await build_api(pool, await make_space(admin), learn_wait_ms=20_000)
     tenant, user = ids.LOCAL_TENANT, ids.user_id(ids.LOCAL_TENANT, "ana")
 
     async def learn() -> UUID:
@@ -138,7 +138,7 @@ async def test_what_is_learned_in_time_is_listed(pool: Pool, admin: asyncpg.Conn
 
 
 async def test_who_does_not_wait_or_learns_nothing_is_told_so(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    api = await build_api(pool, await make_space(admin), learn_wait_ms=30_000)
     async with api.client() as client:
         async with asyncio.timeout(20):
             assert (await chat(client, "Hello", wait=False))["metadata"]["learning"] == "pending"
@@ -165,7 +165,7 @@ async def test_without_a_model_the_default_or_the_upstreams_first(
     async with quick.client("sk-other") as other:
         refused = await other.post("/api/v1/chat", json={"message": "Hello", "user": "ana"})
     assert (refused.status_code, error_of(refused)["param"]) == (400, "model")
-    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=0, default_model="mine")
+    api = await build_api(pool, await make_space(admin), learn_wait_ms=0, default_model="mine")
     async with api.client() as own:
         await own.post("/api/v1/chat", json={"message": "Hello"})
     assert [each["model"] for each in api.journey.upstream.asked] == ["mine"]
@@ -243,7 +243,7 @@ async def test_a_repeated_key_makes_no_second_turn(client: httpx.AsyncClient) ->
 
 
 async def test_keys_may_do_here_what_they_may_do_on_v1(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    api = await build_api(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
+    api = await build_api(pool, await make_space(admin), auth="keys", learn_wait_ms=0)
     body = {"message": "Hello", "user_id": "ana", "model": MODEL}
     async with api.client() as nobody:
         assert (await nobody.post("/api/v1/chat", json=body)).status_code == 401
@@ -267,7 +267,7 @@ async def test_keys_may_do_here_what_they_may_do_on_v1(pool: Pool, admin: asyncp
 
 
 async def test_limits_hold_here_as_they_do_on_v1(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    api = await build_api(pool, await make_space(admin), auth="keys", chat_learn_wait_ms=0)
+    api = await build_api(pool, await make_space(admin), auth="keys", learn_wait_ms=0)
     limited, _ = await api.tenancy.create_key("acme", "slow", limits=KeyLimits(requests_per_minute=1))
     async with api.client(limited) as client:
         await chat(client, "Hello")

@@ -25,7 +25,7 @@ async def left(client: Client) -> None:
 
 
 async def test_a_caller_that_goes_takes_the_call_along(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    api = await build_api(pool, await make_space(admin), learn_wait_ms=30_000)
     upstream = api.journey.upstream
     upstream.script = lambda asked: Reply(chunks=[b'{"choices": ', asyncio.Event()])
     client = Client(api.app)  # type: ignore[arg-type]  # any ASGI application
@@ -41,7 +41,7 @@ async def test_a_caller_that_goes_takes_the_call_along(pool: Pool, admin: asyncp
 
 
 async def test_nobody_waits_for_the_worker_on_behalf_of_who_is_gone(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=30_000)
+    api = await build_api(pool, await make_space(admin), learn_wait_ms=30_000)
     api.journey.upstream.script = lambda asked: completion("Hi")
     client = Client(api.app)  # type: ignore[arg-type]  # any ASGI application
     async with asyncio.timeout(20), asyncio.TaskGroup() as group:
@@ -53,7 +53,7 @@ async def test_nobody_waits_for_the_worker_on_behalf_of_who_is_gone(pool: Pool, 
 
 
 async def test_headers_of_the_outer_body_stay_outside(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    api = await build_api(pool, await make_space(admin), chat_learn_wait_ms=0)
+    api = await build_api(pool, await make_space(admin), learn_wait_ms=0)
     given = [*JSON, ("x-custom", "a"), ("expect", "100-continue"), ("accept-encoding", "br"), ("x-mneme-user", "bo")]
     answer = await Client(api.app).request(  # type: ignore[arg-type]  # any ASGI application
         "POST", "/api/v1/chat", BODY, [*given, ("content-length", str(len(BODY)))], query=b"a=b"

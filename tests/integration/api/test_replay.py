@@ -21,7 +21,7 @@ from app.errors import UpstreamUnreachable
 from app.features.calls import calls_router
 from app.features.replay.routes import Replayer, replay_router
 from app.features.replay.store import ReplayStore
-from app.gateway.forward import Sender
+from app.gateway.forward import RetryPolicy, Sender
 from app.gateway.upstream import Router
 from app.metrics import Metrics
 from app.providers.models import ModelRegistry
@@ -52,7 +52,7 @@ class Desk:
         captures, router = Captures(pool, sql), Router.from_settings(settings)
         transports = {False: self.upstream, True: self.upstream}
         replayer = Replayer(
-            Sender(transports, router, Metrics(CollectorRegistry()), settings, stage.clock),
+            Sender(transports, router, Metrics(CollectorRegistry()), stage.clock, retry=RetryPolicy()),
             router,
             captures,
             ReplayStore(pool, sql),

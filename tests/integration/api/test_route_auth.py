@@ -109,7 +109,7 @@ async def test_a_revoked_or_expired_key_ends(locked: WiredApi) -> None:
         assert await locked.tenancy.revoke_key(row.key_id) is True
         assert await locked.tenancy.revoke_key(row.key_id) is False
         locked.clock.move(timedelta(seconds=6))
-        # The expiry is known; that it was revoked is noticed within MNEME_KEY_CACHE_S.
+        # The expiry is known; that it was revoked is noticed within KEY_CACHE_S.
         assert (await two.get("/api/v1/users")).status_code == 401
         assert (await one.get("/api/v1/users")).status_code == 200
         locked.clock.move(timedelta(seconds=5))

@@ -15,6 +15,7 @@ import openai
 import pytest
 
 from app.capture.facts import Outcome
+from app.gateway.forward import RetryPolicy
 from app.gateway.relay import Receive, Send
 from app.gateway.transport import AiohttpTransport
 from tests.support.faults import StubAnswers, StubPager
@@ -62,9 +63,9 @@ class World:
 
 
 @contextmanager
-def running(script: Any = (), **settings: Any) -> Iterator[World]:
+def running(script: Any = (), *, retry: RetryPolicy | None = None, **settings: Any) -> Iterator[World]:
     pager, answers = StubPager(), StubAnswers()
-    stage = GatewayStage(pager=pager, answers=answers, **settings)
+    stage = GatewayStage(pager=pager, answers=answers, constants={"retry": retry}, **settings)
     transport = AiohttpTransport(connect_timeout_s=5, head_timeout_s=5, idle_timeout_s=5)
     gateway = stage.journey.gateway
     gateway.sender._transports = {False: transport, True: transport}
@@ -131,7 +132,7 @@ async def test_no_event_waits_for_what_comes_behind_it(world: World) -> None:
 
 
 def test_a_later_leg_is_tried_again_as_the_settings_say() -> None:
-    with running(upstream_attempts=2, retry_statuses=[503], retry_wait_s=0.001) as world:
+    with running(retry=RetryPolicy(2, first_wait_s=0.001)) as world:
         world.answered_by(FAULT, reply_json({"error": {"message": "busy"}}, "503 Service Unavailable"), ANSWER)
         pieces = world.sdk.chat.completions.create(model="m", messages=HI, stream=True)
         assert "4711" in "".join(each.choices[0].delta.content or "" for each in pieces if each.choices)

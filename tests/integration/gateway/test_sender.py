@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from app.clock import SystemClock
 from app.errors import UpstreamSuspended, UpstreamTimeout, UpstreamUnreachable
-from app.gateway.forward import Outgoing, Sender
+from app.gateway.forward import BREAKER_FAILURES, Outgoing, RetryPolicy, Sender
 from app.gateway.relay import collect
 from app.gateway.transport import AiohttpTransport
 from app.gateway.upstream import Router, Target, UpstreamRequest, UpstreamResponse
@@ -25,7 +25,7 @@ from tests.support.replies import Fin, Pause, Reply, Rst, Send, Stall, Step, hea
 from tests.support.scripted import ScriptedUpstream
 from tests.support.sockets import eventually
 
-QUICK: dict[str, Any] = {"retry_wait_s": 0.001, "retry_wait_max_s": 0.05}
+QUICK: dict[str, Any] = {"first_wait_s": 0.001, "longest_wait_s": 0.05}
 LIMIT = 10_000
 
 
@@ -47,7 +47,10 @@ class Bench:
 
     transport: AiohttpTransport
     urls: Sequence[str]
-    settings: dict[str, Any] = field(default_factory=dict)
+    retry: dict[str, Any] = field(default_factory=dict)
+    """Fields of `RetryPolicy`."""
+    failures: int = BREAKER_FAILURES
+    """How many in a row open a breaker."""
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -58,14 +61,15 @@ class Bench:
         ]
         routes[0]["fallbacks"] = names[1:]
         self.registry = CollectorRegistry()
-        settings = Settings(**{"_env_file": None, "upstreams": routes, **QUICK, **self.settings})
+        settings = Settings(_env_file=None, upstreams=routes)
         self.router = Router.from_settings(settings)
         self.sender = Sender(
             {False: self.transport, True: self.transport},
             self.router,
             Metrics(self.registry),
-            settings,
             SystemClock(),
+            retry=RetryPolicy(**QUICK | self.retry),
+            breaker_failures=self.failures,
             now=lambda: self.now,
             chance=lambda: 0.5,
         )
@@ -170,7 +174,7 @@ async def test_a_half_closed_connection_is_not_used_again(transport: AiohttpTran
 async def test_what_breaks_in_its_body_is_never_sent_again(transport: AiohttpTransport, upstreams: Start) -> None:
     half = Reply([Send(head_of("200 OK", [("content-length", "9")]) + b"half"), Pause(0.05), Rst()])
     up, other = upstreams(half), upstreams(reply_json(1))
-    bench = Bench(transport, [up.url, other.url], {"upstream_attempts": 5})
+    bench = Bench(transport, [up.url, other.url], {"attempts": 5})
     name, response, outgoing = await bench.send()
     assert await collect(response, LIMIT) == b"half"
     assert (name, outgoing.attempts, len(up.requests), len(other.requests)) == ("u0", 1, 1, 0)
@@ -181,7 +185,7 @@ async def test_what_breaks_in_its_body_is_never_sent_again(transport: AiohttpTra
 
 async def test_a_listed_status_is_tried_again(transport: AiohttpTransport, upstreams: Start) -> None:
     up = upstreams([refusal("429 Slow"), refusal("503 Busy", "0.01"), reply_json("ok")])
-    bench = Bench(transport, [up.url], {"upstream_attempts": 3})
+    bench = Bench(transport, [up.url], {"attempts": 3})
     assert await bench.status() == ("u0", 200, 3)
     assert [each.body for each in up.requests] == [b"{}"] * 3
     assert (bench.counted("u0", "refused"), bench.counted("u0", "answered")) == (2, 1)
@@ -189,7 +193,7 @@ async def test_a_listed_status_is_tried_again(transport: AiohttpTransport, upstr
 
 async def test_the_last_refusal_is_the_answer(transport: AiohttpTransport, upstreams: Start) -> None:
     up = upstreams([refusal("429 One"), refusal("429 Two")])
-    bench = Bench(transport, [up.url], {"upstream_attempts": 2})
+    bench = Bench(transport, [up.url], {"attempts": 2})
     _, response, _ = await bench.send()
     assert await collect(response, LIMIT) == b'{"error": "429 Two"}'
     assert bench.counted("u0", "answered") == 1
@@ -206,7 +210,7 @@ async def test_the_last_refusal_is_the_answer(transport: AiohttpTransport, upstr
 async def test_what_is_tried_again_where_attempts_are_allowed(
     transport: AiohttpTransport, upstreams: Start, script: Any, answered: tuple[str, int, int]
 ) -> None:
-    assert await Bench(transport, [upstreams(script).url], {"upstream_attempts": 3}).status() == answered
+    assert await Bench(transport, [upstreams(script).url], {"attempts": 3}).status() == answered
 
 
 async def test_a_body_that_streams_is_sent_once(transport: AiohttpTransport, upstreams: Start) -> None:
@@ -214,7 +218,7 @@ async def test_a_body_that_streams_is_sent_once(transport: AiohttpTransport, ups
         yield b"once"
 
     up, other = upstreams(refusal("503 Busy", "0")), upstreams(reply_json(1))
-    bench = Bench(transport, [up.url, other.url], {"upstream_attempts": 3})
+    bench = Bench(transport, [up.url, other.url], {"attempts": 3})
     name, response, outgoing = await bench.send(bench.outgoing(body=body()))
     await collect(response, LIMIT)
     assert (name, response.status, outgoing.attempts) == ("u0", 503, 1)
@@ -224,7 +228,7 @@ async def test_a_body_that_streams_is_sent_once(transport: AiohttpTransport, ups
 async def test_whoever_cancels_cancels_all_of_it(transport: AiohttpTransport, upstreams: Start, where: str) -> None:
     first = refusal("503 Busy") if where != "head" else Reply([Stall()])
     up, other = upstreams(first), upstreams(Reply([Stall()]))
-    settings = {"upstream_attempts": 2 if where == "back-off" else 1, "retry_wait_s": 600, "retry_wait_max_s": 600}
+    settings = {"attempts": 2 if where == "back-off" else 1, "first_wait_s": 600.0, "longest_wait_s": 600.0}
     bench = Bench(transport, [up.url, other.url], settings)
     waiting_for = other if where == "fallback" else up
     async with asyncio.TaskGroup() as group:
@@ -262,7 +266,7 @@ async def test_an_answer_that_does_not_stand_is_let_go(
     transport: AiohttpTransport, upstreams: Start, attempts: int
 ) -> None:
     up, other = upstreams(ENDLESS), upstreams(reply_json(1))
-    bench = Bench(transport, [up.url, other.url], {"upstream_attempts": attempts})
+    bench = Bench(transport, [up.url, other.url], {"attempts": attempts})
     assert await bench.status() == ("u1", 200, attempts + 1)
     await eventually(lambda: up.open_connections == 0)
 
@@ -315,7 +319,7 @@ async def test_what_names_no_model_stays_where_it_is(transport: AiohttpTransport
 async def test_no_head_in_time_leads_to_the_next_one(upstreams: Start) -> None:
     up, other = upstreams(Reply([Stall()])), upstreams(reply_json(1))
     async with aclosing(AiohttpTransport(connect_timeout_s=5, head_timeout_s=0.05, idle_timeout_s=5)) as transport:
-        bench = Bench(transport, [up.url, other.url], {"upstream_attempts": 3})
+        bench = Bench(transport, [up.url, other.url], {"attempts": 3})
         assert await bench.status() == ("u1", 200, 2)
         assert bench.counted("u0", "timeout") == 1
 
@@ -325,7 +329,7 @@ async def test_no_head_in_time_leads_to_the_next_one(upstreams: Start) -> None:
 
 async def test_a_breaker_opens_and_closes(transport: AiohttpTransport, upstreams: Start) -> None:
     up = upstreams(Reply([Rst()]))
-    bench = Bench(transport, [up.url], {"breaker_failures": 2, "breaker_open_s": 5})
+    bench = Bench(transport, [up.url], failures=2)
     assert bench.breaker() == 0
     for _ in range(2):
         with pytest.raises(UpstreamUnreachable):
@@ -350,7 +354,7 @@ async def test_a_breaker_opens_and_closes(transport: AiohttpTransport, upstreams
 
 async def test_while_it_is_half_open_one_request_goes(transport: AiohttpTransport, upstreams: Start) -> None:
     up = upstreams(Reply([Rst()]))
-    bench = Bench(transport, [up.url], {"breaker_failures": 1, "breaker_open_s": 5})
+    bench = Bench(transport, [up.url], failures=1)
     with pytest.raises(UpstreamUnreachable):
         await bench.send()
     bench.now, up.script = 5.0, Reply([Stall()])
@@ -367,7 +371,7 @@ async def test_while_it_is_half_open_one_request_goes(transport: AiohttpTranspor
 
 async def test_an_answer_is_no_failure_whatever_it_says(transport: AiohttpTransport, upstreams: Start) -> None:
     up = upstreams([refusal("429 Slow"), refusal("500 Oops"), refusal("503 Busy"), refusal("400 No")])
-    bench = Bench(transport, [up.url], {"breaker_failures": 1})
+    bench = Bench(transport, [up.url], failures=1)
     for status in (429, 500, 503, 400):
         assert (await bench.status())[1] == status
     assert bench.breaker() == 0
@@ -376,7 +380,7 @@ async def test_an_answer_is_no_failure_whatever_it_says(transport: AiohttpTransp
 async def test_time_outs_open_it_too(upstreams: Start) -> None:
     up = upstreams(Reply([Stall()]))
     async with aclosing(AiohttpTransport(connect_timeout_s=5, head_timeout_s=0.05, idle_timeout_s=5)) as transport:
-        bench = Bench(transport, [up.url], {"breaker_failures": 1})
+        bench = Bench(transport, [up.url], failures=1)
         with pytest.raises(UpstreamTimeout):
             await bench.send()
         with pytest.raises(UpstreamSuspended):
@@ -385,7 +389,7 @@ async def test_time_outs_open_it_too(upstreams: Start) -> None:
 
 async def test_an_open_one_leads_to_the_fallback_at_once(transport: AiohttpTransport, upstreams: Start) -> None:
     up, other = upstreams(Reply([Rst()])), upstreams(reply_json(1))
-    bench = Bench(transport, [up.url, other.url], {"breaker_failures": 1})
+    bench = Bench(transport, [up.url, other.url], failures=1)
     assert await bench.status() == ("u1", 200, 2)
     assert await bench.status() == ("u1", 200, 1)
     assert len(up.requests) == 1
@@ -393,14 +397,14 @@ async def test_an_open_one_leads_to_the_fallback_at_once(transport: AiohttpTrans
 
 async def test_a_breaker_that_opens_between_attempts_ends_them(transport: AiohttpTransport, upstreams: Start) -> None:
     up = upstreams(Reply([Rst()]))
-    bench = Bench(transport, [up.url], {"breaker_failures": 2, "upstream_attempts": 5})
+    bench = Bench(transport, [up.url], {"attempts": 5}, failures=2)
     with pytest.raises(UpstreamUnreachable):
         await bench.send()
     assert len(up.requests) == 2
 
 
 async def test_it_can_be_switched_off(transport: AiohttpTransport) -> None:
-    bench = Bench(transport, [closed_port()], {"breaker_failures": 0})
+    bench = Bench(transport, [closed_port()], failures=0)
     for _ in range(8):
         with pytest.raises(UpstreamUnreachable):
             await bench.send()

@@ -248,7 +248,7 @@ async def test_what_fails_or_is_stopped_goes_on(
 
     embedder.before = fail
     with pytest.raises(Unavailable, match="1 users could not be embedded"):
-        await bring_over(settings(job_attempts=1), database, RunProgress())
+        await bring_over(settings(), database, RunProgress(), attempts=1)
     assert len(await vectors(admin, NEW)) == 256
     embedder.before, embedder.away = None, False
     embedder.asked.clear()

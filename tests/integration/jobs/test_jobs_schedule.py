@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from app.errors import NotFound
-from app.jobs.schedule import LOCK_CLASS, Schedule
+from app.index.indexes import MOST_ITEMS
+from app.jobs.schedule import GRAPH_FROM, LOCK_CLASS, Schedule
 from app.jobs.worker import connector
-from app.server.worker import graph_from
 from app.store.pools import Pool, halfvec
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, rows, until, working
@@ -167,9 +167,8 @@ async def test_who_has_too_many_vectors_goes_over_to_the_graph(
     assert await schedule.sweep("vectors") == 1  # one that a turn added while the user went over
 
 
-@pytest.mark.parametrize(("kept", "most"), [(100_000, 50_000), (1_000, 500), (1, 0), (0, 50_000)])
-def test_the_graph_begins_at_half_of_what_a_server_keeps(kept: int, most: int) -> None:
-    assert graph_from(kept) == most
+def test_the_graph_begins_at_half_of_what_a_server_keeps() -> None:
+    assert GRAPH_FROM == MOST_ITEMS // 2
 
 
 async def test_old_effects_and_logs_are_purged(schedule: Schedule, admin: asyncpg.Connection[Any]) -> None:

@@ -262,4 +262,4 @@ async def test_settings_show_no_secret(page: Page) -> None:
         assert canary not in text
         assert "the tests" not in text, "what signs the cookies"
         assert text.count("set, not shown") >= 4
-        assert "MNEME_UI_SESSION_HOURS" in text
+        assert "MNEME_UI_SECRET" in text

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from app.api import auth
-from app.api.auth import Authenticator, SealedKeys, presented_key
+from app.api.auth import KEY_CACHE_S, Authenticator, SealedKeys, presented_key
 from app.errors import StoreUnavailable, Unauthenticated
 from app.settings import Settings
 from app.store.ids import LOCAL_TENANT
@@ -56,8 +56,11 @@ def clock() -> FakeClock:
     return FakeClock(datetime(2026, 11, 20, tzinfo=UTC))
 
 
-def authenticator(keys: Keys, clock: FakeClock, **settings: object) -> Authenticator:
-    return Authenticator(cast("Tenancy", keys), Settings(**({"auth": "keys"} | settings)), clock)  # type: ignore[arg-type]  # by name
+def authenticator(
+    keys: Keys, clock: FakeClock, *, key_cache_s: float = KEY_CACHE_S, **settings: object
+) -> Authenticator:
+    given = Settings(**({"auth": "keys"} | settings))  # type: ignore[arg-type]  # by name
+    return Authenticator(cast("Tenancy", keys), given, clock, key_cache_s=key_cache_s)
 
 
 async def test_a_known_key_is_looked_up_once_in_its_time(keys: Keys, clock: FakeClock) -> None:
@@ -224,7 +227,7 @@ async def test_a_key_that_the_database_knows_no_more_is_not_good_afterwards(
 ) -> None:
     sealed = SealedKeys(tmp_path, "s" * 40, timedelta(hours=1))
     row = keys.add(KEY)
-    gate = Authenticator(cast("Tenancy", keys), Settings(auth="keys", key_cache_s=0), clock, sealed)
+    gate = Authenticator(cast("Tenancy", keys), Settings(auth="keys"), clock, sealed, key_cache_s=0)
     await gate.check({"x-mneme-key": KEY})
     if how == "revoked":
         keys.rows[row.key_hash] = replace(row, revoked_at=clock.now())

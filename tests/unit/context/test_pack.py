@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from app.context.assemble import BlockMeter
 from app.context.candidates import Candidate
-from app.context.pack import UNDEFINED, Packed, PlainMeter, Reason, Suffix, diverse, efficiency, history_suffix, pack
+from app.context.pack import UNDEFINED, Packed, PlainMeter, Reason, Suffix, efficiency, history_suffix, pack
 from app.context.score import Scored
 from tests.support.context_samples import memory, message, scored, source
 from tests.support.tables import each_of
@@ -356,46 +356,6 @@ def test_meters_agree_with_the_stored_counts() -> None:
         meter.add(each)
     meter.remove(items[0])
     assert meter.used == 5
-
-
-def order(*items: Scored, strength: float = 0.7) -> list[int]:
-    return [each.candidate.id.int for each in diverse(items, strength)]
-
-
-def test_maximal_marginal_relevance_worked_by_hand() -> None:
-    """λ = 0.7 (seed 004): 2 repeats 1 word for word, 3 has half its words:
-    0.7 · 0.9 − 0.3 · 1 < 0.7 · 0.8 − 0.3 · 0.5 < 0.7 · 0.6."""
-    items = [
-        scored(memory(1, "Ana likes green tea"), 1.0),
-        scored(memory(2, "Ana likes green tea!"), 0.9),
-        scored(memory(3, "Ana likes strong coffee"), 0.8),
-        scored(memory(4, "Porto by night"), 0.6),
-    ]
-    assert order(*items) == [1, 4, 3, 2]
-    assert order(*items, strength=1.0) == [1, 2, 3, 4], "as the scores have it"
-    assert order(*items, strength=0.0) == [1, 4, 3, 2], "only not alike"
-    assert ids(pack(items, 20, PlainMeter(), order="score", diversity=0.7)) == [1, 4]
-    assert ids(pack(items, 20, PlainMeter(), order="score")) == [1, 2]
-
-
-def test_scores_are_compared_as_parts_of_the_highest() -> None:
-    items = [scored(memory(1, "one"), 3.0), scored(memory(2, "two one"), 2.9), scored(memory(3, "four"), 1.0)]
-    assert order(*items) == order(*(each._replace(score=each.score / 10) for each in items)) == [1, 2, 3]
-
-
-def test_diversity_of_nothing() -> None:
-    assert diverse([], 0.7) == []
-    empty = [scored(memory(1, "?!"), 0.0), scored(memory(2, "..."), 0.0)]
-    assert order(*empty) == [1, 2]
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["tea", "coffee", "Ana", "Porto", "night"]), st.floats(-2, 2)), max_size=8),
-    st.floats(0, 1),
-)
-def test_diversity_loses_nothing(given_items: list[tuple[str, float]], strength: float) -> None:
-    items = [scored(memory(n, f"{word} {n % 3}"), score) for n, (word, score) in enumerate(given_items, 1)]
-    assert sorted(order(*items, strength=strength)) == list(range(1, len(items) + 1))
 
 
 def test_what_is_outranked_is_dropped_and_the_message_that_says_it_is_not() -> None:

@@ -106,14 +106,3 @@ async def test_a_tool_heavy_request_has_a_fifth_of_the_budget() -> None:
     assert made.audit["task"] == "tool_heavy"
     section, budget = made.audit["sections"]["working"], made.audit["budget"]
     assert section["tokens"] <= budget["available"] // 5 + Budgets().working
-
-
-async def test_the_window_of_turns_is_a_policy() -> None:
-    asked = request([said("user", "What comes next?")], path=path(12), server_managed=True)
-    all_of_it = await compiler(Found()).compile(asked)
-    of_five = await compiler(Found(), budgets=Budgets(turns=5)).compile(asked)
-    assert all_of_it.audit["history"]["dropped"] == 0
-    roles = [each["role"] for each in of_five.history]
-    assert roles.count("user") == 6, "the first turn is always kept"
-    assert "number 1," in str(of_five.history[0]["content"])
-    assert "number 8," in str(of_five.history[4]["content"])

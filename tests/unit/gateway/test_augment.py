@@ -22,6 +22,7 @@ from tests.support.journey import (
     completion,
     user,
 )
+from tests.support.sockets import eventually
 from tests.support.tables import each_of
 from tests.support.turns import GatewayStage
 
@@ -198,8 +199,7 @@ async def test_a_database_that_answers_others_is_not_silent() -> None:
         never = stage.preparer.fail["place"] = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             late = group.create_task(stage.ask(HI))
-            while "place" not in stage.preparer.steps:
-                await asyncio.sleep(0)
+            await eventually(lambda: "place" in stage.preparer.steps)
             del stage.preparer.fail["place"]
             in_time = await stage.ask(HI)
         never.set()

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from app.api.auth import Principal
 from app.capture.facts import CallFacts, CompileFacts, Exchange
+from app.capture.record import CAPTURE_MAX_BYTES
 from app.errors import StoreUnavailable, Unavailable
 from app.features.limits.limiter import AdmitAnswer
 from app.features.spool import keeper as drain_module
@@ -68,7 +69,7 @@ class Stage:
             self.keeper,
             self.journey.gateway.settle,
             writable=self._writable,
-            capture_max_bytes=self.journey.settings.capture_max_bytes,
+            capture_max_bytes=CAPTURE_MAX_BYTES,
         )
         self.ask = self.journey.ask
 

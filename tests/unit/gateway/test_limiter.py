@@ -70,7 +70,7 @@ class KeptRecords:
 class Scene:
     """A gateway whose caller has a key with limits; memory is off."""
 
-    def __init__(self, limits: KeyLimits | None, **settings: Any) -> None:
+    def __init__(self, limits: KeyLimits | None, *, patience_s: float = 1.0, **settings: Any) -> None:
         self.ledger, self.records = StubLedger(), KeptRecords()
         self.journey: Journey = build_journey(
             None,
@@ -78,6 +78,7 @@ class Scene:
             recorder=self.records,
             preparer=object(),
             ledger=self.ledger,
+            patience_s=patience_s,
         )
         self.journey.caller.principal = Principal(LOCAL_TENANT, KEY, None, frozenset(), "keys", limits)
 
@@ -256,17 +257,15 @@ async def test_rates_go_on_in_this_process() -> None:
     assert scene.journey.count("mneme_degradations_total", reason="limits") == 5
 
 
-async def test_budgets_are_kept_or_let_go_as_the_settings_say() -> None:
-    for setting, status in (("closed", 503), ("open", 200)):
-        scene = Scene(BUDGETED, budget_without_database=setting)
-        scene.ledger.fail = StoreUnavailable()
-        answer = await scene.ask()
-        assert answer.status == status
-        assert scene.asked == (1 if status == 200 else 0)
+async def test_a_key_with_a_budget_is_refused() -> None:
+    scene = Scene(BUDGETED)
+    scene.ledger.fail = StoreUnavailable()
+    assert (await scene.ask()).status == 503
+    assert scene.asked == 0
 
 
 async def test_a_database_that_hangs_is_away() -> None:
-    scene = Scene(KeyLimits(requests_per_minute=3), pool_timeout_ms=1)
+    scene = Scene(KeyLimits(requests_per_minute=3), patience_s=0.001)
 
     async def never(*_: Any) -> AdmitAnswer:
         await asyncio.Event().wait()

@@ -17,6 +17,7 @@ from app.errors import (
     UpstreamTimeout,
     UpstreamUnreachable,
 )
+from app.gateway.forward import RetryPolicy
 from app.gateway.identify import EarlierAnswer
 from app.store.ids import LOCAL_TENANT
 from tests.support.journey import (
@@ -305,7 +306,7 @@ async def test_a_fallback_is_told_the_model_as_the_client_names_it_where_it_has_
 
 
 async def test_an_upstream_left_alone_is_a_503_at_once(stage: GatewayStage) -> None:
-    stage = GatewayStage(breaker_failures=1)
+    stage = GatewayStage(constants={"breaker_failures": 1})
     stage.answering(lambda asked: UpstreamUnreachable("no"))
     assert (await stage.ask(HI)).status == 502
     answer = await stage.ask(HI)
@@ -316,7 +317,7 @@ async def test_an_upstream_left_alone_is_a_503_at_once(stage: GatewayStage) -> N
 
 
 async def test_a_client_that_goes_during_a_back_off_ends_it() -> None:
-    stage = GatewayStage(upstream_attempts=2, retry_wait_s=600, retry_wait_max_s=600)
+    stage = GatewayStage(constants={"retry": RetryPolicy(2, first_wait_s=600.0, longest_wait_s=600.0)})
     stage.answering(lambda asked: error(503, "no"))
     client = Client(stage.journey.gateway)
     async with asyncio.TaskGroup() as group:
@@ -528,10 +529,22 @@ async def test_the_user_of_another_path_is_whom_it_names(stage: GatewayStage) ->
 
 
 async def test_a_long_answer_of_another_path_is_kept_up_to_the_limit() -> None:
-    stage = GatewayStage(capture_max_bytes=10)
+    stage = GatewayStage(constants={"capture_max_bytes": 10})
     stage.answering(lambda asked: Reply(headers=[(b"content-type", b"audio/mp3")], chunks=[b"x" * 8, b"y" * 8]))
     answer = await Client(stage.journey.gateway).request("GET", "/v1/audio")
     assert answer.body == b"x" * 8 + b"y" * 8
     recorded = stage.recorder.last.stream
     assert recorded is not None
     assert (recorded.body, recorded.truncated) == (b"x" * 8, True)
+
+
+async def test_a_long_request_of_another_path_goes_on_whole_and_is_not_kept() -> None:
+    stage = GatewayStage(constants={"capture_max_bytes": 10})
+    stage.answering(lambda asked: Reply(chunks=[b"{}"]))
+    body = b'{"input": "much more"}'
+    headers = [("content-length", str(len(body))), ("content-type", "application/json")]
+    answer = await Client(stage.journey.gateway).request("POST", "/v1/embeddings", body, headers)
+    assert answer.status == 200
+    assert stage.upstream.requests[-1].body == body
+    facts = stage.recorder.last
+    assert (facts.body, facts.body_truncated, facts.body_size) == (None, True, len(body))
