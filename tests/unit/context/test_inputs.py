@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from uuid import UUID
 
 import numpy as np
@@ -73,17 +73,6 @@ def test_numbers_of_other_items_are_refused() -> None:
         unpack({}, ["memory", "message", "memory"])
 
 
-def test_every_number_of_a_candidate_is_kept_somewhere() -> None:
-    """A field that a new signal reads must come back, or a compile of then would be scored by what it is not."""
-    packed = {"near_text", "near_vector", "named", "similarity", "confidence", "importance", "access_count",
-              "last_accessed_at", "provenance_type", "origin", "timely", "reinforcements", "sure_since", "odds"}  # fmt: skip
-    audit = {"id", "source", "kind", "tier", "token_count", "channels", "span", "sources"}
-    row = {"text", "role", "speaker", "session_id", "turn_index", "created_at", "content_hash", "entity_ids",
-           "session_name", "metadata", "whole_tokens", "space", "space_id"}  # fmt: skip
-    of_all = {"ended"}  # as far as it was said (`keep_ended`)
-    assert packed | audit | row | of_all == set(Candidate._fields)
-
-
 def test_other_inputs_are_not_read() -> None:
     assert read({}) is None
     assert read({"v": 99}) is None
@@ -93,9 +82,3 @@ def test_a_digest_is_of_what_is_stored() -> None:
     assert digest("a\0b") == digest("a\ufffdb")
     assert digest("a") != digest("b")
     assert len(digest("é" * 1000)) == 32
-
-
-def test_a_moment_keeps_its_microseconds() -> None:
-    late = memory(1, last_accessed_at=NOW + timedelta(microseconds=1))
-    (found,) = unpack(pack([late.id], [late], AUTO), ["memory"])
-    assert found.last_accessed_at == late.last_accessed_at
