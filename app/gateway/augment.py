@@ -29,8 +29,8 @@ from app.tasks import FailOpen
 log = logging.getLogger("mneme.turn")
 
 SILENT_REQUESTS = 3
-"""Requests in a row whose first question the database leaves unanswered until their deadline, while it answers nobody else. Then
-it is frozen or cut off, and those that follow do not wait for it; fewer may be one slow moment."""
+"""Requests in a row whose first question the database leaves unanswered until their deadline, while it answers nobody else:
+then it is frozen or cut off, and those that follow do not wait for it. Fewer may be one slow moment."""
 SILENCE_S = 0.5
 """Seconds until a request asks such a database again. It leaves most of the two seconds within which a pool heals."""
 KNOWING_SHARE = 0.8

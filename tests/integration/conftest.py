@@ -8,8 +8,12 @@ from typing import Any
 import asyncpg
 import pytest
 
+from app.jobs.learn import Learner
+from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
+from tests.support.learning import learner
 from tests.support.reused import ReusedDatabase
+from tests.support.rows import ensure_space
 
 
 @pytest.fixture(scope="session")
@@ -36,3 +40,18 @@ async def pool(database: str, reused: ReusedDatabase) -> Pool:
 async def admin(database: str, reused: ReusedDatabase) -> asyncpg.Connection[Any]:
     """A plain connection to `database` as superuser, whom row-level security does not hold: to prepare and to look."""
     return await reused.admin()
+
+
+@pytest.fixture(scope="session")
+def words() -> WordLlamaEmbedder:
+    return WordLlamaEmbedder()
+
+
+@pytest.fixture
+async def space(admin: asyncpg.Connection[Any], words: WordLlamaEmbedder) -> int:
+    return await ensure_space(admin, words.space, words.dimensions)
+
+
+@pytest.fixture
+def learn(pool: Pool, words: WordLlamaEmbedder, space: int) -> Learner:
+    return learner(pool, words, space)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from app.features.knowledge.resolution import normalise
 from app.features.knowledge.resolve import Resolver
 from app.store.ids import NIL
 from tests.support.labelled_mentions import KNOWN, ONTOLOGY, OWN_ALIASES, TENANT_ALIASES, Labelled
+from tests.support.rows import insert_row, read_aliases
 
 STAGES = ("exact", "known_alias", "fuzzy", "coreference", "disambiguation", "domain_db")
 
@@ -23,10 +24,9 @@ async def add_entity(
     admin: asyncpg.Connection[Any], tenant: UUID, entity: str, name: str, user: UUID | None = None
 ) -> None:
     """A thing: a user's, or the tenant's."""
-    await admin.execute(
-        "INSERT INTO agent_data.canonical_entities (user_id, tenant_id, entity_id, entity_type, canonical_name, name_norm)"
-        " VALUES ($1, $2, $3, $4, $5, $6)",
-        user or NIL, tenant, entity, entity.partition(":")[0], name, normalise(name),
+    await insert_row(
+        admin, "canonical_entities", user_id=user or NIL, tenant_id=tenant, entity_id=entity,
+        entity_type=entity.partition(":")[0], canonical_name=name, name_norm=normalise(name),
     )  # fmt: skip
 
 
@@ -43,10 +43,10 @@ async def add_alias(
     last_used_at: datetime | None = None,
 ) -> None:
     """An alias: a user's, or the tenant's."""
-    await admin.execute(
-        "INSERT INTO agent_data.entity_aliases (user_id, tenant_id, alias_norm, entity_id, alias_text, alias_source,"
-        " confidence, use_count, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, COALESCE($9, now()))",
-        user or NIL, tenant, normalise(alias), entity, alias, source, confidence, uses, last_used_at,
+    await insert_row(
+        admin, "entity_aliases", user_id=user or NIL, tenant_id=tenant, alias_norm=normalise(alias), entity_id=entity,
+        alias_text=alias, alias_source=source, confidence=confidence, use_count=uses,
+        last_used_at=last_used_at or datetime.now(UTC),
     )  # fmt: skip
 
 
@@ -109,16 +109,9 @@ def _things(found: Resolution) -> frozenset[str]:
 
 async def add_user(admin: asyncpg.Connection[Any], who: Who, name: str) -> None:
     """A user."""
-    await admin.execute(
-        "INSERT INTO agent_data.users (user_id, tenant_id, external_id) VALUES ($1, $2, $3)", who.user, who.tenant, name
-    )
+    await insert_row(admin, "users", user_id=who.user, tenant_id=who.tenant, external_id=name)
 
 
 async def alias_rows(admin: asyncpg.Connection[Any], alias: str) -> list[dict[str, Any]]:
     """All that an alias is to anybody, by thing."""
-    rows = await admin.fetch(
-        "SELECT user_id, tenant_id, entity_id, alias_text, alias_source, confidence, use_count, metadata::text AS metadata,"
-        " last_used_at FROM agent_data.entity_aliases WHERE alias_norm = $1 ORDER BY user_id, entity_id",
-        normalise(alias),
-    )
-    return [dict(row) for row in rows]
+    return await read_aliases(admin, alias_norm=normalise(alias))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -44,12 +45,14 @@ from tests.support.database import connected, fresh_database, make_template, sha
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.learning import TENANT, Talk, learner
+from tests.support.rows import count_use, ensure_space, read_memories, set_config
 
 START = datetime(2031, 1, 6, tzinfo=UTC)
 """A Monday. In the future, so that what is over is gone because it was swept, not because Postgres' own clock is past it."""
 DAYS = 180
 HOURS_OF_DAY = {0: (9, 18), 1: (12,), 2: (9, 18), 3: (12,), 4: (9, 18), 5: (11,), 6: (20,)}
 """Sessions by day of the week: ten a week."""
+ABOUT_HER = ("fact", "preference", "instruction", "correction")
 CHOSEN = 2
 """Memories that a question of hers brings into the prompt: few, so that there is something that is not used."""
 FOUND = 5
@@ -273,11 +276,7 @@ class HalfYear:
         found = await self._search(question, CHOSEN, session=session)
         async with self._pool.transaction(TENANT) as connection:
             for item in found.items:
-                await connection.execute(
-                    "UPDATE agent_data.memory_store SET access_count = access_count + 1, last_accessed_at = $3,"
-                    " relevance_accumulator = relevance_accumulator + $4 WHERE user_id = $1 AND memory_id = $2",
-                    self.user, item.candidate.id, self.clock.now(), max(item.score, 0.0),
-                )  # fmt: skip
+                await count_use(connection, item.candidate.id, self.clock.now(), max(item.score, 0.0))
 
     async def _search(
         self,
@@ -305,12 +304,9 @@ class HalfYear:
                 self.story.answers["yes" if true else "no"] += 1
 
     async def _sample(self) -> Sample:
-        rows = await self.admin.fetch(
-            "SELECT memory_tier AS tier, count(*) AS n,"
-            " count(*) FILTER (WHERE kind IN ('fact', 'preference', 'instruction', 'correction') AND memory_tier >= 3) AS told"
-            " FROM agent_data.memory_store WHERE is_active GROUP BY 1"
-        )
-        by_tier = {row["tier"]: row["n"] for row in rows}
+        stored = await read_memories(self.admin)
+        in_force = [row for row in stored if row["is_active"]]
+        by_tier = dict(Counter(row["memory_tier"] for row in in_force))
         missing: list[str] = []
         stale: list[str] = []
         for topic in TOPICS:
@@ -326,13 +322,12 @@ class HalfYear:
             stale += whole & {
                 text for each in TOPICS for text in each.stale(self.day - 1) | each.stale_words(self.day - 1)
             }
-        stored = await self.admin.fetchval("SELECT count(*) FROM agent_data.memory_store")
         return Sample(
             day=self.day,
-            learned=stored + self.story.swept.get("removal", 0),
-            stored=stored,
-            in_force=sum(by_tier.values()),
-            about_her=sum(row["told"] for row in rows),
+            learned=len(stored) + self.story.swept.get("removal", 0),
+            stored=len(stored),
+            in_force=len(in_force),
+            about_her=sum(row["memory_tier"] >= 3 and row["kind"] in ABOUT_HER for row in in_force),
             by_tier=by_tier,
             missing=missing,
             stale_found=stale,
@@ -410,17 +405,13 @@ async def _main(days: int, changed: Mapping[str, str]) -> tuple[Story, dict[str,
         template = await make_template(server, Path(folder))
         async with fresh_database(server, template) as dsn, connected(dsn) as admin:
             words = WordLlamaEmbedder()
-            space = await admin.fetchval(
-                "SELECT agent_data.ensure_embedding_space($1, $2)", words.space, words.dimensions
-            )
+            space = await ensure_space(admin, words.space, words.dimensions)
             pool = await open_pool(
                 dsn, size=2, timeout_ms=5000, statement_timeout_ms=30_000, statement_cache_size=256, role="mneme_app",
                 application_name="half-year",
             )  # fmt: skip
             for key, value in changed.items():
-                await admin.execute(
-                    "UPDATE agent_data.system_config SET value = value || $2::jsonb WHERE key = $1", key, value
-                )
+                await set_config(admin, key, orjson.loads(value))
             live = HalfYear(dsn, pool, admin, words, space)
             story = await live.live(days)
             etas = {price: await live.efficiencies(price) for price in PRICES}

@@ -23,8 +23,9 @@ from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, by_rules
+from tests.support.rows import count_alias, delete_job, read_jobs
 
 GAI = Entity("customer:gai_123", "customer", "Gai Media Entertainment")
 CUSTOMER = EntityType(
@@ -66,12 +67,7 @@ class Names:
         self, connection: PoolConnectionProxy[Any], who: Who, lessons: str, now: datetime, session: UUID | None = None
     ) -> None:
         """As rows that come and go with the transaction: aliases of nothing in particular."""
-        await connection.execute(
-            "INSERT INTO agent_data.entity_aliases (tenant_id, alias_norm, entity_id, alias_text, alias_source, metadata)"
-            " VALUES ($1, $2, 'x', $2, 'learned', $3) ON CONFLICT (user_id, tenant_id, alias_norm, entity_id)"
-            " DO UPDATE SET use_count = entity_aliases.use_count + 1",
-            who.tenant, lessons, {"session": str(session)},
-        )  # fmt: skip
+        await count_alias(connection, who.tenant, lessons, {"session": str(session)})
 
     def _found(self, match: re.Match[str], names: Mapping[str, Entity]) -> Resolution:
         method: Method = "coreference" if match[0].islower() else "known_alias"
@@ -124,15 +120,15 @@ class Knowing:
 
     async def waiting(self) -> list[dict[str, Any]]:
         """The `check` jobs in the queue."""
-        sql = "SELECT id, payload, execute_after - created AS delay FROM agent_data.pgqueuer WHERE entrypoint = $1 ORDER BY id"
-        return await rows(self.admin, sql, CHECK)
+        jobs = await read_jobs(self.admin, entrypoint=CHECK)
+        return [job | {"delay": job["execute_after"] - job["created"]} for job in jobs]
 
     async def check(self) -> int:
         """Do them all, and what they leave; how many."""
         done = 0
         while jobs := await self.waiting():
             for job in jobs:
-                await self.admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job["id"])
+                await delete_job(self.admin, job["id"])
                 await self.checker.check(job["payload"])
                 done += 1
         return done

@@ -17,6 +17,7 @@ from app.features.paging.segment import Segmentation, segment
 from app.features.paging.values import SemanticObject
 from app.store.pools import Pool
 from tests.support.learning import NOW, Talk
+from tests.support.rows import insert_row, set_object, touch_paged_session
 from tests.unit.paging.made import COUNT, called
 
 Admin = asyncpg.Connection
@@ -59,50 +60,35 @@ class Session:
         return made
 
     async def put(self, objects: Sequence[SemanticObject], at: datetime) -> None:
-        await self.admin.execute(
-            "INSERT INTO agent_data.paged_sessions (user_id, tenant_id, session_id, updated_at) VALUES ($1, $2, $3, $4)"
-            " ON CONFLICT (user_id, session_id) DO UPDATE SET updated_at = EXCLUDED.updated_at",
-            self.talk.user, self.talk.tenant, self.talk.session, at,
-        )  # fmt: skip
-        for n, each in enumerate(objects):
-            await self.admin.execute(
-                "INSERT INTO agent_data.semantic_objects (user_id, tenant_id, session_id, object_id, ordinal, object_type,"
-                " kind, source_tool, source_key, content_full, content_hash, stub, tags, parts, created_at, accessed_turn,"
-                " tokens_l0, tokens_l3, source_turn_start, source_turn_end)"
-                " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, 0, $16, $17, $18, $19)"
-                " ON CONFLICT DO NOTHING",
-                self.talk.user, self.talk.tenant, self.talk.session, each.id, n + 1, each.object_type.value, each.kind.value,
-                each.source_tool, each.source_key, each.content, each.content_hash, each.stub, list(each.tags),
-                orjson.dumps([[part.mark.hex(), part.start, part.stop] for part in each.parts]).decode(),
-                at + timedelta(seconds=n), each.tokens_l0, each.tokens_l3, each.source_turn_start, each.source_turn_end,
+        owner = {"user_id": self.talk.user, "tenant_id": self.talk.tenant, "session_id": self.talk.session}
+        await insert_row(self.admin, "paged_sessions", **owner, updated_at=at)
+        for n, made in enumerate(objects):
+            columns = ("source_tool", "source_key", "content_hash", "stub", "tokens_l0", "tokens_l3", "source_turn_start",
+                       "source_turn_end")  # fmt: skip
+            await insert_row(
+                self.admin, "semantic_objects", **owner, **{name: getattr(made, name) for name in columns}, object_id=made.id,
+                ordinal=n + 1, object_type=made.object_type.value, kind=made.kind.value, content_full=made.content,
+                tags=list(made.tags), created_at=at + timedelta(seconds=n), accessed_turn=0,
+                parts=orjson.dumps([[part.mark.hex(), part.start, part.stop] for part in made.parts]).decode(),
             )  # fmt: skip
 
     async def set(self, n: int, **columns: object) -> None:
         """Change the n-th object; the session has gone on."""
-        for name, value in columns.items():
-            await self.admin.execute(
-                f"UPDATE agent_data.semantic_objects SET {name} = $3 WHERE user_id = $1 AND object_id = $2",
-                self.talk.user, self.objects[n].id, value,
-            )  # fmt: skip
+        await set_object(self.admin, self.objects[n].id, **columns)
         await self.touch()
 
     async def ask(self, n: int, *questions: str, kind: str = "micro_fault") -> None:
         """Questions about the n-th object, each in a turn of its own."""
         for turn, question in enumerate(questions):
-            await self.admin.execute(
-                "INSERT INTO agent_data.fault_history (user_id, tenant_id, session_id, fault_id, object_id, fault_type,"
-                " turn_number, question, created_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-                self.talk.user, self.talk.tenant, self.talk.session, uuid4(), self.objects[n].id, kind, turn, question,
-                self.talk.begun + timedelta(seconds=turn),
+            await insert_row(
+                self.admin, "fault_history", user_id=self.talk.user, tenant_id=self.talk.tenant,
+                session_id=self.talk.session, fault_id=uuid4(), object_id=self.objects[n].id, fault_type=kind,
+                turn_number=turn, question=question, created_at=self.talk.begun + timedelta(seconds=turn),
             )  # fmt: skip
         await self.touch()
 
     async def touch(self) -> None:
-        await self.admin.execute(
-            "UPDATE agent_data.paged_sessions SET updated_at = updated_at + interval '1 minute'"
-            " WHERE user_id = $1 AND session_id = $2",
-            self.talk.user, self.talk.session,
-        )  # fmt: skip
+        await touch_paged_session(self.admin, self.talk.session)
 
     def job(self, **more: object) -> bytes:
         return orjson.dumps(

@@ -26,7 +26,15 @@ from app.store.learning import LearningStore
 from app.store.pools import Pool
 from app.store.records import ROLES, MessageRecord, SessionRecord
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
+from tests.support.rows import (
+    read_effects,
+    read_embeddings,
+    read_index_items,
+    read_memories,
+    read_memory_events,
+    read_routes,
+)
 
 INTRODUCTION = "I'm vegetarian, I live in Lisbon, please call me Ana"
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -145,26 +153,20 @@ async def taught(do: Learner, pool: Pool, talk: Talk, *texts: str) -> bytes:
     return payload
 
 
-async def memories(admin: asyncpg.Connection[Any], where: str = "is_active") -> list[dict[str, Any]]:
-    found = await admin.fetch(f"SELECT * FROM agent_data.memory_store WHERE {where} ORDER BY created_at, content_text")
-    return [dict(row) | {"sources": orjson.loads(row["sources"])} for row in found]
+async def memories(admin: asyncpg.Connection[Any], /, **columns: object) -> list[dict[str, Any]]:
+    """Return memories with their sources decoded: those in force, or those whose columns have these values."""
+    found = await read_memories(admin, **(columns or {"is_active": True}))
+    return [row | {"sources": orjson.loads(row["sources"])} for row in found]
 
 
-async def texts(admin: asyncpg.Connection[Any], where: str = "is_active") -> list[str]:
-    return [row["content_text"] for row in await memories(admin, where)]
+async def texts(admin: asyncpg.Connection[Any], /, **columns: object) -> list[str]:
+    return [row["content_text"] for row in await memories(admin, **columns)]
 
 
-async def count(admin: asyncpg.Connection[Any], table: str) -> int:
-    found: int = await admin.fetchval(f"SELECT count(*) FROM agent_data.{table}")
-    return found
-
-
-async def everything(admin: asyncpg.Connection[Any]) -> dict[str, Any]:
+async def everything(admin: asyncpg.Connection[Any]) -> list[list[str]]:
     """All that a job can change."""
-    tables = ("memory_store", "memory_events", "embeddings", "index_items", "routes", "job_effects")
-    return {
-        table: sorted(str(row) for row in await rows(admin, f"SELECT * FROM agent_data.{table}")) for table in tables
-    }
+    readers = (read_memories, read_memory_events, read_embeddings, read_index_items, read_routes, read_effects)
+    return [sorted(str(row) for row in await read(admin)) for read in readers]
 
 
 class Remote:

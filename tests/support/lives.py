@@ -11,6 +11,7 @@ import asyncpg
 
 from app.store import ids
 from tests.support.lifecycle import Life
+from tests.support.rows import insert_row, read_memory_events
 
 NOW = datetime(2031, 3, 15, 12, tzinfo=UTC)
 TENANT = UUID(int=0xA)
@@ -42,9 +43,7 @@ async def put(connection: asyncpg.Connection[Any], **given: Any) -> UUID:
         "updated_at": NOW,
     } | given
     known.setdefault("content_hash", sha256(known["memory_id"].bytes).digest())
-    columns = ", ".join(known)
-    places = ", ".join(f"${n}" for n in range(1, len(known) + 1))
-    await connection.execute(f"INSERT INTO agent_data.memory_store ({columns}) VALUES ({places})", *known.values())
+    await insert_row(connection, "memory_store", **known)
     memory: UUID = known["memory_id"]
     return memory
 
@@ -84,7 +83,5 @@ async def one(connection: asyncpg.Connection[Any], memory: UUID) -> Life:
 
 async def told(connection: asyncpg.Connection[Any], memory: UUID) -> list[str]:
     """The events of a memory, oldest first."""
-    rows = await connection.fetch(
-        "SELECT event FROM agent_data.memory_events WHERE memory_id = $1 ORDER BY at, event", memory
-    )
-    return [row["event"] for row in rows]
+    rows = await read_memory_events(connection, memory_id=memory)
+    return [row["event"] for row in sorted(rows, key=lambda row: (row["at"], row["event"]))]

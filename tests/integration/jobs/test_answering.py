@@ -18,6 +18,7 @@ from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, learner, memories
 from tests.support.lives import put
+from tests.support.rows import ensure_space, note_asked, read_embeddings
 
 QUESTION = "It is on its way. By the way, I have a note that you prefer Friday deliveries. Is that still right?"
 
@@ -29,9 +30,7 @@ def embedder() -> WordLlamaEmbedder:
 
 @pytest.fixture
 async def learn(pool: Pool, admin: asyncpg.Connection[Any], embedder: WordLlamaEmbedder) -> Learner:
-    space = await admin.fetchval(
-        "SELECT agent_data.ensure_embedding_space($1, $2)", embedder.space, embedder.dimensions
-    )
+    space = await ensure_space(admin, embedder.space, embedder.dimensions)
     clock = FakeClock(NOW)
     answers = ValidationAnswers(
         Validation(pool, SQL, clock, space=space, actor="user"),
@@ -53,10 +52,7 @@ async def in_doubt(admin: asyncpg.Connection[Any], talk: Talk, text: str, **give
             "confidence": 0.8, "importance": 0.8,
         } | given,
     )  # fmt: skip
-    await admin.execute(
-        "SELECT agent_data.note_asked($1, $2, $3, ARRAY[$4::uuid], $5)",
-        TENANT, talk.user, talk.session, memory, NOW - timedelta(minutes=30),
-    )  # fmt: skip
+    await note_asked(admin, TENANT, talk.user, talk.session, memory, NOW - timedelta(minutes=30))
     return memory
 
 
@@ -69,7 +65,7 @@ async def answered(learn: Learner, pool: Pool, talk: Talk, answer: str, question
 
 
 async def one(admin: asyncpg.Connection[Any], memory: UUID) -> dict[str, Any]:
-    (row,) = await memories(admin, f"memory_id = '{memory}'")
+    (row,) = await memories(admin, memory_id=memory)
     return row
 
 
@@ -99,8 +95,7 @@ async def test_no_and_what_is_right_takes_its_place(learn: Learner, pool: Pool, 
     assert (new["content_text"], new["object_value"]) == ("Prefers Thursday deliveries", "Thursday deliveries")
     assert new["confidence"] == pytest.approx(0.85)
     assert new["status"] == "active"
-    vectors = await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", new["memory_id"])
-    assert vectors == 1
+    assert len(await read_embeddings(admin, item_id=new["memory_id"])) == 1
 
 
 async def test_no_alone_ends_it(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:

@@ -22,6 +22,7 @@ from app.store.sessions import SessionRef
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, by_rules
+from tests.support.rows import read_cards
 
 Admin = asyncpg.Connection
 TOOLS = {"search": CardTool(type="product_card", items="results", title="name"), "plot": CardTool(type="chart")}
@@ -77,7 +78,7 @@ async def test_results_of_configured_tools_are_cards_of_the_answer_that_follows(
         (4, 1, 1, "product_card", {"title": "Lamp", "name": "Lamp", "price": 3}, "c1"),
         (4, 1, 2, "product_card", {"title": "Desk", "name": "Desk"}, "c1"),
     ]
-    assert await admin.fetchval("SELECT array_agg(DISTINCT token_count) FROM agent_data.ui_cards_shown") == [1]
+    assert {card["token_count"] for card in await read_cards(admin)} == {1}
     # An import of the same messages has other jobs and the same results.
     await learn.learn(talk.job([*first, *second]))
     assert len(await cards(pool, talk)) == 2

@@ -7,6 +7,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
+from unittest.mock import ANY
 
 import asyncpg
 import httpx
@@ -25,6 +26,7 @@ from app.store.queue import Counts, Queue
 from app.store.records import JobRecord
 from tests.support.jobs import SQL, put, until, working
 from tests.support.learning import TENANT, Talk, learner, memories, texts
+from tests.support.rows import insert_row, read_effects
 
 URL = "http://helper.test/v1"
 SAID = "I moved house, my new home is Porto, by the way."
@@ -106,8 +108,8 @@ async def test_a_failing_helper_ends_in_a_dead_letter_that_can_be_retried(
             await until(lambda: held(Counts(0, 0, 1)))
             assert route.call_count == 2
             # No half of it, and no rules in its place.
-            assert await memories(admin, "true") == []
-            assert await admin.fetchval("SELECT count(*) FROM agent_data.job_effects") == 0
+            assert await memories(admin, is_active=ANY) == []
+            assert len(await read_effects(admin)) == 0
             ((letter,), _) = await queue.dead_letters()
             assert letter.error is not None
             assert letter.error.startswith("HelperError: the helper LLM")
@@ -178,7 +180,7 @@ async def test_a_hostile_answer_adds_nothing_that_was_not_said(
     with respx.mock() as upstream:
         upstream.post(f"{URL}/chat/completions").mock(return_value=answer)
         await do.learn(payload)
-    found = await memories(admin, "true")
+    found = await memories(admin, is_active=ANY)
     assert len(found) <= MAX_CANDIDATES
     assert {each["user_id"] for each in found} <= {talk.user}
     for each in found:
@@ -188,7 +190,7 @@ async def test_a_hostile_answer_adds_nothing_that_was_not_said(
         assert len(each["entity_ids"]) <= 5
         assert STRANGER not in str(each)
         assert "mneme-memory" not in each["content_text"]
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.job_effects") == 1
+    assert len(await read_effects(admin)) == 1
 
 
 async def test_the_helper_learns_with_the_exact_words_as_its_source(
@@ -216,13 +218,10 @@ async def test_the_helper_is_told_what_the_tenant_wants(
         return await extract_with_helper(helper, exchange)
 
     talk = Talk()
-    await admin.execute(
-        "INSERT INTO agent_data.tenants (tenant_id, name) VALUES ($1, 'ours') ON CONFLICT DO NOTHING", TENANT
+    await insert_row(admin, "tenants", tenant_id=TENANT, name="ours")
+    await insert_row(
+        admin, "tenant_profiles", tenant_id=TENANT, extraction_instructions="Note every boat that is named."
     )
-    await admin.execute(
-        "INSERT INTO agent_data.tenant_profiles (tenant_id, extraction_instructions) VALUES ($1, $2)",
-        TENANT, "Note every boat that is named.",
-    )  # fmt: skip
     do = learner(pool, NoEmbedder(), None, extract=by_helper)
     payload = talk.job(await talk.say(pool, SAID))
     with respx.mock() as upstream:
@@ -264,7 +263,7 @@ async def test_a_real_vllm_is_asked_for_the_schema_and_keeps_to_it(
     finally:
         await client.close()
     assert all("was cut off" in str(each) for each in failed), "anything else is a fault of the protocol"
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.job_effects") == 1 - len(failed)
+    assert len(await read_effects(admin)) == 1 - len(failed)
     assert await texts(admin) == []
 
 

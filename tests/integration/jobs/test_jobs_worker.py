@@ -18,7 +18,8 @@ from app.errors import BadBody, HelperError
 from app.jobs.worker import connector
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue
-from tests.support.jobs import SQL, job, payload, put, rows, until, working
+from tests.support.jobs import SQL, job, payload, put, until, working
+from tests.support.rows import abandon_jobs, read_job_log, read_jobs
 
 NEVER_S = 3600.0
 """A poll that does not come within a test: what happens then, happens because a notification was heard."""
@@ -320,15 +321,13 @@ async def test_a_worker_that_lost_its_lease_ends_nobody_elses_job(
         gate.cut()
         async with working(database, {"test": other}, lease_s=SHORT_LEASE_S):
             await until(lambda: other.begun == ["a"])
-            holder = await admin.fetchval("SELECT queue_manager_id FROM agent_data.pgqueuer")
+            ((holder),) = [job["queue_manager_id"] for job in await read_jobs(admin)]
             gate.shut = False
             frozen.free.set()
             await until(lambda: frozen.done == ["a"])
             await until(lambda: SQL["queue.finish"] in gate.asked)
-            found = await rows(
-                admin, "SELECT status::text, queue_manager_id FROM agent_data.pgqueuer WHERE payload = $1", payload("a")
-            )
-            assert found == [{"status": "picked", "queue_manager_id": holder}]
+            (held,) = await read_jobs(admin, payload=payload("a"))
+            assert (held["status"], held["queue_manager_id"]) == ("picked", holder)
             other.free.set()
             await until(lambda: _empty(queue))
     assert "a" in other.done
@@ -338,14 +337,7 @@ async def test_a_job_that_always_takes_its_worker_down_is_held(
     database: str, pool: Pool, queue: Queue, admin: asyncpg.Connection[Any]
 ) -> None:
     await put(pool, job())
-    await admin.execute(
-        "UPDATE agent_data.pgqueuer SET status = 'picked', heartbeat = now() - interval '1 hour', "
-        "queue_manager_id = gen_random_uuid()"
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.pgqueuer_log (job_id, status, priority, entrypoint) "
-        "SELECT id, 'picked', 0, 'test' FROM agent_data.pgqueuer, generate_series(1, 3)"
-    )
+    await abandon_jobs(admin, tries=3)
     do = Doer()
     async with working(database, {"test": do}, attempts=3):
         await until(lambda: _dead(queue))
@@ -380,9 +372,9 @@ async def test_what_outlasts_the_grace_goes_back_untried(
     await put(pool, job())
     async with working(database, {"test": do}, grace_s=0.01):
         await until(lambda: do.begun == ["a"])
-    (row,) = await rows(admin, "SELECT status::text, attempts, queue_manager_id FROM agent_data.pgqueuer")
-    assert row == {"status": "queued", "attempts": 0, "queue_manager_id": None}
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer_log WHERE status = 'picked'") == 0
+    (row,) = await read_jobs(admin)
+    assert (row["status"], row["attempts"], row["queue_manager_id"]) == ("queued", 0, None)
+    assert len(await read_job_log(admin, status="picked")) == 0
     do.free.set()
     async with working(database, {"test": do}):
         await until(lambda: _empty(queue))

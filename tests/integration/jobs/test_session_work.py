@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -25,8 +26,26 @@ from app.store.memories import Memories
 from app.store.pools import Pool
 from app.store.sessions import SessionRef
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import NOW, Talk
+from tests.support.rows import (
+    advance_erasure_epoch,
+    insert_row,
+    read_compactions,
+    read_consolidation,
+    read_derivations,
+    read_episodes,
+    read_jobs,
+    read_memories,
+    read_messages,
+    read_routes,
+    read_session_work,
+    read_sessions,
+    read_suppressions,
+    read_working_memory,
+    set_session,
+    take_jobs,
+)
 
 Admin = asyncpg.Connection
 WINDOW = 600
@@ -81,14 +100,12 @@ async def long_talk(pool: Pool, talk: Talk, turns: int = 40, *, learn: bool = Tr
 
 
 async def session_row(admin: Admin, talk: Talk) -> dict[str, Any]:
-    (row,) = await rows(admin, "SELECT * FROM agent_data.sessions WHERE session_id = $1", talk.session)
+    (row,) = await read_sessions(admin, session_id=talk.session)
     return row
 
 
 async def set_window(admin: Admin, talk: Talk, window: int = WINDOW) -> None:
-    await admin.execute(
-        "UPDATE agent_data.sessions SET context_window_size = $2 WHERE session_id = $1", talk.session, window
-    )
+    await set_session(admin, talk.session, context_window_size=window)
 
 
 async def test_each_answered_exchange_leaves_one_light_episode_and_no_memory_of_it(pool: Pool, admin: Admin) -> None:
@@ -102,12 +119,12 @@ async def test_each_answered_exchange_leaves_one_light_episode_and_no_memory_of_
     do = build_learner(pool, FakeClock(NOW))
     await do.learn(job)
     await do.learn(job)  # a lost lease
-    found = await rows(admin, "SELECT * FROM agent_data.episodes ORDER BY at")
+    found = await read_episodes(admin)
     assert [each["event_type"] for each in found] == ["statement", "question"]
     assert all("gai-media" in each["entities"] for each in found)
     assert "invoice" in found[1]["topics"]
-    assert not await rows(admin, "SELECT 1 FROM agent_data.memory_store WHERE kind = 'episode'")
-    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    assert not await read_memories(admin, kind="episode")
+    (work,) = await read_session_work(admin)
     assert work["pending"] is True
     assert work["active_tokens"] == sum(each.token_count for each in said)
 
@@ -124,28 +141,24 @@ async def test_tools_called_in_a_loop_belong_to_the_question_that_began_it(pool:
     said = await talk.say(pool, "{}", role="tool")
     said += await talk.say(pool, "", role="assistant", tool_calls=call("list_payments"))
     await do.learn(talk.job(said))
-    (episode,) = await rows(admin, "SELECT * FROM agent_data.episodes")
+    (episode,) = await read_episodes(admin)
     assert episode["tools"] == ["find_invoice", "list_payments"]
 
 
 async def test_the_end_of_a_session_leaves_its_summary(pool: Pool, admin: Admin) -> None:
     talk = Talk()
     await long_talk(pool, talk)
-    await admin.execute(
-        "INSERT INTO agent_data.memory_store_working (user_id, tenant_id, session_id) VALUES ($1, $2, $3)"
-        " ON CONFLICT DO NOTHING",
-        talk.user, talk.tenant, talk.session,
-    )  # fmt: skip
+    await insert_row(admin, "memory_store_working", user_id=talk.user, tenant_id=talk.tenant, session_id=talk.session)
     await keeper(pool).end(payload(talk))
-    assert await rows(admin, "SELECT FROM agent_data.memory_store_working") == [], "working memory goes with it"
+    assert await read_working_memory(admin) == [], "working memory goes with it"
     row = await session_row(admin, talk)
     assert "Lisbon" in row["summary_text"]
     assert "peanuts" in row["summary_text"]
     assert row["summary_token_count"] == count(row["summary_text"])
-    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    (work,) = await read_session_work(admin)
     assert work["pending"] is False
-    queued = await rows(admin, "SELECT entrypoint, dedupe_key FROM agent_data.pgqueuer")
-    assert {"entrypoint": "consolidate", "dedupe_key": f"consolidate:{talk.user}"} in queued
+    queued = await read_jobs(admin)
+    assert ("consolidate", f"consolidate:{talk.user}") in {(job["entrypoint"], job["dedupe_key"]) for job in queued}
 
 
 async def test_a_short_session_needs_no_summary_and_an_unknown_one_no_work(pool: Pool, admin: Admin) -> None:
@@ -163,16 +176,16 @@ async def test_compaction_takes_the_oldest_turns_and_reports_its_ratio(pool: Poo
     talk = Talk()
     await long_talk(pool, talk, turns=60)
     await set_window(admin, talk)
-    before = await rows(admin, "SELECT * FROM agent_data.conversation_history ORDER BY turn_index")
+    before = await read_messages(admin)
     job = payload(talk)
     await keeper(pool).compact(job)
     await keeper(pool).compact(job)  # a lost lease: one effect
-    (done,) = await rows(admin, "SELECT * FROM agent_data.compactions")
+    (done,) = await read_compactions(admin)
     assert done["ratio"] >= 5
     assert done["ratio"] == pytest.approx(done["removed_tokens"] / done["summary_tokens"], rel=1e-3)
     figures = await ConsolidationStore(pool, SQL).figures()
     assert figures == {"count": 1} | {name: done[name] for name in ("removed_tokens", "summary_tokens")}
-    after = await rows(admin, "SELECT * FROM agent_data.conversation_history ORDER BY turn_index")
+    after = await read_messages(admin)
     (synthetic,) = [each for each in after if each["turn_index"] == -1]
     assert synthetic["message_id"] == done["summary_id"]
     assert synthetic["content"].startswith("[Conversation Summary]: ")
@@ -187,7 +200,7 @@ async def test_compaction_takes_the_oldest_turns_and_reports_its_ratio(pool: Poo
     assert synthetic["content"].endswith(row["summary_text"])
     assert "Lisbon" in row["summary_text"]
     assert row["block_epoch"] == 2
-    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    (work,) = await read_session_work(admin)
     assert work["active_tokens"] == sum(each["token_count"] for each in kept if not each["is_compressed"])
 
 
@@ -197,9 +210,9 @@ async def test_a_session_within_two_windows_stays_and_one_of_unknown_window_as_w
     for window in (0, 5000):
         await set_window(admin, talk, window)
         await keeper(pool).compact(payload(talk))
-        assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
+        assert not await read_compactions(admin)
     await keeper(pool).compact(payload(talk, target=200))  # asked for by hand
-    assert await rows(admin, "SELECT 1 FROM agent_data.compactions")
+    assert await read_compactions(admin)
 
 
 async def test_a_second_compaction_goes_on_where_the_first_ended(pool: Pool, admin: Admin) -> None:
@@ -208,7 +221,7 @@ async def test_a_second_compaction_goes_on_where_the_first_ended(pool: Pool, adm
     await keeper(pool).compact(payload(talk, target=900))
     await long_talk(pool, talk, turns=20)
     await keeper(pool).compact(payload(talk, target=400))
-    first, second = await rows(admin, "SELECT * FROM agent_data.compactions ORDER BY first_turn")
+    first, second = await read_compactions(admin)
     assert second["first_turn"] == first["last_turn"] + 1
     assert "Lisbon" in (await session_row(admin, talk))["summary_text"]  # the first one's words are not lost
 
@@ -217,29 +230,20 @@ async def test_two_workers_at_once_have_one_effect(pool: Pool, admin: Admin) -> 
     talk = Talk()
     await long_talk(pool, talk, turns=40, learn=False)
     await asyncio.gather(*(keeper(pool).compact(payload(talk, target=400)) for _ in range(2)))
-    compressed = await rows(
-        admin,
-        "SELECT compressed_summary_id AS by, count(*) AS n FROM agent_data.conversation_history"
-        " WHERE is_compressed GROUP BY 1",
-    )
-    reported = await rows(admin, "SELECT summary_id, messages FROM agent_data.compactions")
-    assert {(each["by"], each["n"]) for each in compressed} == {
-        (each["summary_id"], each["messages"]) for each in reported
-    }
+    compressed = Counter(row["compressed_summary_id"] for row in await read_messages(admin, is_compressed=True))
+    reported = await read_compactions(admin)
+    assert compressed == {row["summary_id"]: row["messages"] for row in reported}
 
 
 async def test_what_a_branch_shares_stays_in_the_history(pool: Pool, admin: Admin) -> None:
     talk = Talk()
     await long_talk(pool, talk, turns=40, learn=False)
-    await admin.execute(
-        "INSERT INTO agent_data.sessions (session_id, user_id, tenant_id, expires_at, parent_session_id, branch_turn_index)"
-        " VALUES (gen_random_uuid(), $1, $2, now(), $3, 20)",
-        talk.user,
-        talk.tenant,
-        talk.session,
-    )
+    await insert_row(
+        admin, "sessions", session_id=uuid4(), user_id=talk.user, tenant_id=talk.tenant, expires_at=NOW,
+        parent_session_id=talk.session, branch_turn_index=20,
+    )  # fmt: skip
     await keeper(pool).compact(payload(talk, target=300))
-    (done,) = await rows(admin, "SELECT * FROM agent_data.compactions")
+    (done,) = await read_compactions(admin)
     assert done["first_turn"] == 21
 
 
@@ -254,9 +258,7 @@ async def test_an_answer_that_was_taken_back_is_quoted_by_no_summary(pool: Pool,
         told = f"Harbour {n} has {n + 100} ferries and a quay called Quay{n}."
         (given,) = await talk.say(pool, told, role="assistant", parent_message_id=asked.message_id)
         parent = given.message_id
-    await admin.execute(
-        "UPDATE agent_data.sessions SET head_message_id = $2 WHERE session_id = $1", talk.session, parent
-    )
+    await set_session(admin, talk.session, head_message_id=parent)
     await keeper(pool).end(payload(talk))
     summary = (await session_row(admin, talk))["summary_text"]
     assert "Quay" in summary
@@ -288,20 +290,20 @@ async def test_with_a_helper_and_with_one_that_fails(pool: Pool, admin: Admin) -
     await long_talk(pool, talk, turns=40, learn=False)
     with pytest.raises(HelperError):
         await keeper(pool, helper=Helper(fails=True)).compact(payload(talk, target=400))
-    assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
-    assert not await rows(admin, "SELECT 1 FROM agent_data.conversation_history WHERE is_compressed OR turn_index < 0")
+    assert not await read_compactions(admin)
+    assert not [row for row in await read_messages(admin) if row["is_compressed"] or row["turn_index"] < 0]
     await keeper(pool, helper=Helper()).compact(payload(talk, target=400))
-    (done,) = await rows(admin, "SELECT * FROM agent_data.compactions")
+    (done,) = await read_compactions(admin)
     assert done["method"] == "helper"
     assert done["ratio"] >= 5
 
 
+async def find_messages(admin: Admin, word: str) -> list[dict[str, Any]]:
+    return [row for row in await read_messages(admin) if word in (row["content"] or "")]
+
+
 async def forget(pool: Pool, admin: Admin, talk: Talk, text: str) -> None:
-    (row,) = await rows(
-        admin,
-        "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE $1 AND kind <> 'summary'",
-        f"%{text}%",
-    )
+    (row,) = [row for row in await read_memories(admin) if text in row["content_text"] and row["kind"] != "summary"]
     assert await Memories(pool, SQL, FakeClock(NOW), space=None).forget(talk.tenant, talk.user, row["memory_id"])
 
 
@@ -315,9 +317,8 @@ async def test_a_forgotten_memory_does_not_come_back_through_a_summary(pool: Poo
     row = await session_row(admin, talk)
     assert row["summary_text"] is None  # at once
     assert row["block_epoch"] == 4  # and no block of a prompt has it any more
-    synthetic = "SELECT content FROM agent_data.conversation_history WHERE turn_index = -1"
-    assert [each["content"] for each in await rows(admin, synthetic)] == [None]
-    (work,) = await rows(admin, "SELECT * FROM agent_data.session_work")
+    assert [row["content"] for row in await read_messages(admin, turn_index=-1)] == [None]
+    (work,) = await read_session_work(admin)
     assert work["pending"] is True
     await keeper(pool).end(payload(talk))
     row = await session_row(admin, talk)
@@ -329,7 +330,7 @@ async def test_a_forgotten_memory_does_not_come_back_through_a_summary(pool: Poo
 
 
 async def summaries(admin: Admin) -> list[dict[str, Any]]:
-    found = await rows(admin, "SELECT * FROM agent_data.memory_store WHERE kind = 'summary' ORDER BY memory_id")
+    found = sorted(await read_memories(admin, kind="summary"), key=lambda row: row["memory_id"])
     return [each | {name: orjson.loads(each[name]) for name in ("details", "sources")} for each in found]
 
 
@@ -359,11 +360,9 @@ async def test_a_sessions_summary_is_a_memory_with_its_sources(pool: Pool, admin
     assert [each["turn_index"] for each in summary["sources"]] == sorted(
         each["turn_index"] for each in summary["sources"]
     )
-    drawn = await rows(
-        admin, "SELECT source_id FROM agent_data.derivations WHERE derived_id = $1", summary["memory_id"]
-    )
+    drawn = await read_derivations(admin, derived_id=summary["memory_id"])
     assert {UUID(each["message_id"]) for each in summary["sources"]} <= {each["source_id"] for each in drawn}
-    (route,) = await rows(admin, "SELECT 1 FROM agent_data.routes WHERE id = $1", summary["memory_id"])
+    (route,) = await read_routes(admin, id=summary["memory_id"])
     assert route
 
 
@@ -454,7 +453,7 @@ async def test_a_summary_that_was_forgotten_is_not_made_again(pool: Pool, admin:
     await keeper(pool).compact(payload(talk, target=200))
     assert [each["content_text"] for each in await summaries(admin)] == [""]
     assert (await session_row(admin, talk))["summary_text"] is None
-    assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
+    assert not await read_compactions(admin)
 
 
 async def test_the_memory_of_a_summary_goes_with_a_deleted_message_and_is_made_again(
@@ -463,9 +462,7 @@ async def test_the_memory_of_a_summary_goes_with_a_deleted_message_and_is_made_a
     talk = Talk()
     await long_talk(pool, talk)
     await ended(pool, talk)
-    (message,) = await rows(
-        admin, "SELECT message_id FROM agent_data.conversation_history WHERE content LIKE '%peanuts%'"
-    )
+    (message,) = await find_messages(admin, "peanuts")
     deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
     assert await deleter.delete(talk.tenant, SessionRef(talk.user, talk.session), message["message_id"])
     (summary,) = await summaries(admin)
@@ -482,18 +479,15 @@ async def test_a_deleted_message_takes_the_summary_along_and_is_in_no_later_one(
     talk = Talk()
     await long_talk(pool, talk, turns=60)
     await keeper(pool).compact(payload(talk, target=400))
-    (message,) = await rows(
-        admin,
-        "SELECT message_id FROM agent_data.conversation_history WHERE content LIKE '%peanuts%' AND turn_index > 0",
-    )
+    message = (await find_messages(admin, "peanuts"))[-1]
     deleter = Deleter(own_connection(database, ERASER_ROLE), SQL, FakeClock(NOW))
     assert await deleter.delete(talk.tenant, SessionRef(talk.user, talk.session), message["message_id"])
     assert (await session_row(admin, talk))["summary_text"] is None
-    assert not await rows(admin, "SELECT 1 FROM agent_data.conversation_history WHERE content LIKE '%peanuts%'")
+    assert not await find_messages(admin, "peanuts")
     await keeper(pool).end(payload(talk))
     assert "peanuts" not in (await session_row(admin, talk))["summary_text"]
     await keeper(pool).compact(payload(talk, target=400))  # what was shown again is compacted again
-    first, second = await rows(admin, "SELECT * FROM agent_data.compactions ORDER BY summary_id")
+    first, second = await read_compactions(admin)
     assert second["messages"] >= first["messages"] - 1
     assert "peanuts" not in (await session_row(admin, talk))["summary_text"]
 
@@ -503,11 +497,11 @@ async def test_what_is_forgotten_while_a_summary_is_made_makes_it_void(pool: Poo
     await long_talk(pool, talk, turns=60)
 
     async def meanwhile() -> None:
-        if not await rows(admin, "SELECT 1 FROM agent_data.suppressions"):
+        if not await read_suppressions(admin):
             await forget(pool, admin, talk, "Lisbon")
 
     await keeper(pool, helper=Helper(meanwhile)).compact(payload(talk, target=400))
-    assert not await rows(admin, "SELECT 1 FROM agent_data.compactions")
+    assert not await read_compactions(admin)
     await keeper(pool, helper=Helper(meanwhile)).end(payload(talk))
     assert "Lisbon" not in ((await session_row(admin, talk))["summary_text"] or "")
 
@@ -517,7 +511,7 @@ async def test_an_erased_user_gets_no_summary(pool: Pool, admin: Admin) -> None:
     await long_talk(pool, talk, turns=40, learn=False)
 
     async def meanwhile() -> None:
-        await admin.execute("UPDATE agent_data.users SET erasure_epoch = erasure_epoch + 1")
+        await advance_erasure_epoch(admin)
 
     await keeper(pool, helper=Helper(meanwhile)).end(payload(talk))
     assert (await session_row(admin, talk))["summary_text"] is None
@@ -529,7 +523,7 @@ async def test_what_was_said_better_elsewhere_stays_in_the_summary_of_its_sessio
     better = Talk(name="chat-2", begun=NOW)
     said = await better.say(pool, "I work as a nurse at night.", "I live in Lisbon, Portugal.")
     await build_learner(pool, FakeClock(NOW)).learn(better.job(said))
-    merged = await rows(admin, "SELECT * FROM agent_data.memory_store WHERE superseded_how = 'merged'")
+    merged = await read_memories(admin, superseded_how="merged")
     lost = {message for each in merged for message in each["source_message_ids"]}
     assert lost
     found = await admin.fetch(
@@ -562,14 +556,11 @@ async def test_the_schedule_finds_idle_sessions_long_ones_and_users(
     await set_window(admin, talk, 300)
     assert await sweep.sweep("compaction") == 1
     assert await sweep.sweep("consolidation") == 1
-    queued = {
-        row["entrypoint"]: row["payload"]
-        for row in await rows(admin, "SELECT entrypoint, payload FROM agent_data.pgqueuer")
-    }
+    queued = {row["entrypoint"]: row["payload"] for row in await read_jobs(admin)}
     await keeper(pool, clock).end(queued[SESSION_END])
     await keeper(pool, clock).compact(queued[COMPACT])
-    assert await rows(admin, "SELECT 1 FROM agent_data.compactions")
-    await admin.execute("DELETE FROM agent_data.pgqueuer")
+    assert await read_compactions(admin)
+    await take_jobs(admin)
     assert await sweep.sweep("session_end") == 0  # done, and nothing was said since
 
 
@@ -578,6 +569,6 @@ async def test_nobody_s_sessions_are_summarised_each_by_itself(pool: Pool, admin
     await long_talk(pool, talk, turns=40)
     await keeper(pool).end(payload(talk))
     assert (await session_row(admin, talk))["summary_text"]
-    assert not await rows(admin, "SELECT 1 FROM agent_data.pgqueuer WHERE entrypoint = 'consolidate'")
-    assert not await rows(admin, "SELECT 1 FROM agent_data.consolidation_state")
+    assert not await read_jobs(admin, entrypoint="consolidate")
+    assert not await read_consolidation(admin)
     assert not await summaries(admin)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import orjson
@@ -19,10 +20,12 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.jobs import SQL, until, working
 from tests.support.paged import AT, made, record
+from tests.support.rows import ensure_space, insert_row, read_jobs, read_objects
 from tests.unit.jobs.test_shrinking import DETAILED, GOOD, Scripted
 from tests.unit.paging.made import COUNT, LONG_CODE
 
 Admin = asyncpg.Connection
+INFINITY = datetime.max.replace(tzinfo=UTC)
 TENANT, ANA, S1 = UUID(int=0xA), UUID(int=0x1), UUID(int=0x51)
 CODE = made(S1, "money", LONG_CODE, tokens_l0=COUNT(LONG_CODE), source_key="src/money.py")
 
@@ -43,7 +46,8 @@ async def keep(pool: Pool, *objects: SemanticObject, zone: Zone = Zone.CAUTION) 
 
 
 async def row(admin: Admin, made: SemanticObject) -> Any:
-    return await admin.fetchrow("SELECT * FROM agent_data.semantic_objects WHERE object_id = $1", made.id)
+    (found,) = await read_objects(admin, object_id=made.id)
+    return found
 
 
 PAYLOAD = orjson.dumps({"tenant": TENANT, "user": ANA, "session": S1})
@@ -53,15 +57,15 @@ async def test_a_turn_puts_the_job_into_the_queue_and_the_worker_does_it(
     pool: Pool, admin: Admin, database: str, store: PagingStore
 ) -> None:
     words = WordLlamaEmbedder()
-    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, $2)", words.space, words.dimensions)
+    space = await ensure_space(admin, words.space, words.dimensions)
     await keep(pool, made(S1, "other"), zone=Zone.NORMAL)
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 0
+    assert len(await read_jobs(admin)) == 0
     await keep(pool, CODE)
     await keep(pool, CODE)  # one waits: it stands for both
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer WHERE entrypoint = $1", SHRINK) == 1
+    assert len(await read_jobs(admin, entrypoint=SHRINK)) == 1
 
     async def idle() -> bool:
-        return bool(await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 0)
+        return bool(len(await read_jobs(admin)) == 0)
 
     async with working(database, {SHRINK: shrinker(store, embedder=words, space=space).shrink}):
         await until(idle, "that the job is done")
@@ -119,11 +123,6 @@ async def test_contents_of_every_kind_and_size(pool: Pool, admin: Admin, store: 
 
 async def test_an_erased_user_is_left_alone(pool: Pool, admin: Admin, store: PagingStore) -> None:
     await keep(pool, CODE)
-    await admin.execute(
-        "INSERT INTO agent_data.erased_users (user_id, tenant_id, erasure_id, erased_before)"
-        " VALUES ($1, $2, gen_random_uuid(), 'infinity')",
-        ANA,
-        TENANT,
-    )
+    await insert_row(admin, "erased_users", user_id=ANA, tenant_id=TENANT, erasure_id=uuid4(), erased_before=INFINITY)
     await shrinker(store).shrink(PAYLOAD)
     assert (await row(admin, CODE))["shrunk_at"] is None

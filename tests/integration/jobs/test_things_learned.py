@@ -16,10 +16,30 @@ from app.features.consolidation.store import ConsolidationStore
 from app.features.knowledge.jobs import LATER_S, CheckJob
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store import ids
+from app.store.memories import Memories
 from app.store.pools import Pool
-from tests.support.jobs import SQL, rows
+from app.store.validation import Validation
+from tests.support.clock import FakeClock
+from tests.support.jobs import SQL
 from tests.support.knowing import GAI, Knowing, knowing, with_strategy
-from tests.support.learning import NOW, OTHER_TENANT, Talk, count, everything, memories
+from tests.support.learning import NOW, OTHER_TENANT, Talk, everything, memories
+from tests.support.rows import (
+    age_memories,
+    clear_due_users,
+    delete_job,
+    ensure_space,
+    insert_row,
+    note_asked,
+    read_aliases,
+    read_conflicts,
+    read_consolidation,
+    read_episodes,
+    read_memories,
+    read_memory_events,
+    read_suppressions,
+    set_memories,
+    set_message,
+)
 
 pytestmark = pytest.mark.filterwarnings("error")
 NET30 = "Gai Media's payment terms are NET30"
@@ -32,9 +52,7 @@ def embedder() -> WordLlamaEmbedder:
 
 @pytest.fixture
 async def know(pool: Pool, admin: asyncpg.Connection[Any], embedder: WordLlamaEmbedder) -> Knowing:
-    space = await admin.fetchval(
-        "SELECT agent_data.ensure_embedding_space($1, $2)", embedder.space, embedder.dimensions
-    )
+    space = await ensure_space(admin, embedder.space, embedder.dimensions)
     return knowing(pool, admin, embedder, space)
 
 
@@ -50,7 +68,7 @@ async def say(know: Knowing, pool: Pool, talk: Talk, *texts: str, answer: str = 
 
 
 async def conflicts(admin: asyncpg.Connection[Any]) -> list[dict[str, Any]]:
-    found = await rows(admin, "SELECT * FROM agent_data.memory_conflicts ORDER BY created_at, conflict_id")
+    found = await read_conflicts(admin)
     return [
         each
         | {
@@ -62,8 +80,7 @@ async def conflicts(admin: asyncpg.Connection[Any]) -> list[dict[str, Any]]:
 
 
 async def events(admin: asyncpg.Connection[Any], memory: Any) -> list[str]:
-    sql = "SELECT event FROM agent_data.memory_events WHERE memory_id = $1 ORDER BY at"
-    return [row["event"] for row in await rows(admin, sql, memory)]
+    return [row["event"] for row in await read_memory_events(admin, memory_id=memory)]
 
 
 # --- tied ------------------------------------------------------------------------------------------------------------
@@ -83,7 +100,7 @@ async def test_the_seed_s_statement_is_of_the_thing(know: Knowing, pool: Pool, a
 
 async def test_the_episode_names_the_thing(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     await say(know, pool, Talk(), "What did Gai Media order last month?")
-    (episode,) = await rows(admin, "SELECT * FROM agent_data.episodes")
+    (episode,) = await read_episodes(admin)
     assert episode["event_type"] == "question"
     assert {GAI.id, "gai-media"} <= set(episode["entities"])
     assert orjson.loads(episode["things"]) == [
@@ -103,19 +120,15 @@ async def test_the_episode_says_what_its_domain_was_asked(
     talk = Talk()
     call = ids.uuid7(NOW)
     query = {"domain": "erp", "query_type": "sales_order", "table": "domain.sales_orders", "result_count": 2}
-    await admin.execute(
-        "INSERT INTO agent_data.compilations (call_id, tenant_id, user_id, audit) VALUES ($1, $2, $3, $4)",
-        call, talk.tenant, talk.user, orjson.dumps({"domain": {"status": "ok", "queries": [query]}}).decode(),
-    )  # fmt: skip
+    audit = orjson.dumps({"domain": {"status": "ok", "queries": [query]}}).decode()
+    await insert_row(admin, "compilations", call_id=call, tenant_id=talk.tenant, user_id=talk.user, audit=audit)
     said = await talk.say(pool, "What did Gai Media order last month?")
     said += await talk.say(pool, "Two orders.", role="assistant")
-    await admin.execute(
-        "SET session_replication_role = replica"
-    )  # history is append-only; a turn knows its call at once
-    await admin.execute("UPDATE agent_data.conversation_history SET call_id = $1", call)
-    await admin.execute("SET session_replication_role = origin")
+    for message in said:
+        assert message.message_id is not None
+        await set_message(admin, message.message_id, call_id=call)
     await know.learn(talk.job(said))
-    (episode,) = await rows(admin, "SELECT * FROM agent_data.episodes")
+    (episode,) = await read_episodes(admin)
     assert orjson.loads(episode["domain_facts"]) == {"queries": [query]}
 
 
@@ -124,7 +137,7 @@ async def test_another_alias_is_the_same_subject(know: Knowing, pool: Pool, admi
     await say(know, pool, Talk(name="chat-2", begun=NOW), "Gai prefers Thursday")
     (memory,) = await memories(admin)
     assert (memory["predicate"], memory["object_value"]) == ("delivery_day_preference", "Thursday")
-    (old,) = await memories(admin, "status = 'superseded'")
+    (old,) = await memories(admin, status="superseded")
     assert old["object_value"] == "Friday"
     (conflict,) = await conflicts(admin)
     assert (conflict["conflict_type"], conflict["entity_id"]) == ("memory_vs_memory", GAI.id)
@@ -134,7 +147,7 @@ async def test_they_are_whom_was_spoken_of(know: Knowing, pool: Pool, admin: asy
     talk = Talk()
     await say(know, pool, talk, "I called Gai Media today.")
     await say(know, pool, talk, "Well, their industry is entertainment")
-    (memory,) = await memories(admin, "predicate = 'industry'")
+    (memory,) = await memories(admin, predicate="industry")
     assert memory["subject_entity_id"] == GAI.id
     assert memory["content_text"] == "Gai Media Entertainment's industry is entertainment"
     assert [each.text for each in know.names.asked[-1][1]] == ["I called Gai Media today.", "Noted."]
@@ -151,7 +164,7 @@ async def test_what_was_said_before_the_thing_was_known_is_tied_later(
     know.names.known = names
     await say(know, pool, Talk(name="chat-2"), "What about Gai Media?")
     await know.check()
-    (memory,) = await memories(admin, "predicate IS NOT NULL")
+    (memory,) = await memories(admin, predicate="payment_terms")
     assert (memory["subject_entity_id"], memory["status"]) == (GAI.id, "invalidated"), "and its row was looked at"
 
 
@@ -162,10 +175,9 @@ async def test_what_is_taught_is_taught_once(know: Knowing, pool: Pool, admin: a
     payload = await say(know, pool, talk, text)
     await know.learn(payload)
     assert len(await know.waiting()) == 1
-    taught = await rows(
-        admin, "SELECT alias_text, use_count, metadata ->> 'session' AS said FROM agent_data.entity_aliases"
-    )
-    assert taught == [{"alias_text": text, "use_count": 1, "said": str(talk.session)}]
+    (taught,) = await read_aliases(admin)
+    assert (taught["alias_text"], taught["use_count"]) == (text, 1)
+    assert orjson.loads(taught["metadata"])["session"] == str(talk.session)
 
 
 async def test_a_session_of_nobody_s_knows_what_the_tenant_knows(
@@ -175,7 +187,7 @@ async def test_a_session_of_nobody_s_knows_what_the_tenant_knows(
     await know.check()
     ((who, _),) = know.names.asked
     assert who.user is None
-    (memory,) = await memories(admin, "predicate IS NOT NULL")
+    (memory,) = await memories(admin, predicate="payment_terms")
     assert (memory["subject_entity_id"], memory["status"]) == (GAI.id, "invalidated")
 
 
@@ -198,7 +210,7 @@ async def test_net30_against_net15(know: Knowing, pool: Pool, admin: asyncpg.Con
     await say(know, pool, talk, NET30)
     (before,) = await memories(admin)
     assert await know.check() == 1
-    (memory,) = await memories(admin, "predicate IS NOT NULL")
+    (memory,) = await memories(admin, predicate="payment_terms")
     assert (memory["memory_id"], memory["status"], memory["valid_to"]) == (before["memory_id"], "invalidated", NOW)
     assert (await events(admin, memory["memory_id"]))[-1] == "invalidated"
     (conflict,) = await conflicts(admin)
@@ -218,8 +230,8 @@ async def test_net30_against_net15(know: Knowing, pool: Pool, admin: asyncpg.Con
         "memory_updates": [{"memory_id": str(memory["memory_id"]), "new_status": "invalidated"}],
         "rationale": "Domain database is authoritative for payment terms",
     }
-    hidden = await rows(admin, "SELECT item_id, reason FROM agent_data.suppressions")
-    assert hidden == [{"item_id": talk.said[0].message_id, "reason": "superseded"}], "its message says so no more"
+    hidden = [(row["item_id"], row["reason"]) for row in await read_suppressions(admin)]
+    assert hidden == [(talk.said[0].message_id, "superseded")], "its message says so no more"
 
 
 async def test_again_is_as_good_as_once(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
@@ -268,9 +280,7 @@ async def test_a_memory_that_the_user_brings_back_stays(
 ) -> None:
     await say(know, pool, Talk(), NET30)
     await know.check()
-    await admin.execute(
-        "UPDATE agent_data.memory_store SET status = 'active', valid_to = NULL WHERE predicate IS NOT NULL"
-    )
+    await set_memories(admin, await read_memories(admin), status="active", valid_to=None)
     await say(know, pool, Talk(name="chat-2"), "What about Gai?")
     await know.check()
     assert len(await memories(admin)) == 1
@@ -326,18 +336,16 @@ async def test_the_user_is_asked_and_the_answer_decides(
     (memory,) = await memories(admin)
     (conflict,) = await conflicts(admin)
     assert (memory["status"], conflict["resolved_at"]) == ("aging", None)
-    due = "SELECT memory_id FROM agent_data.memories_due($1, $2, $3, 5)"
-    assert [row["memory_id"] for row in await rows(admin, due, talk.tenant, talk.user, NOW)] == [memory["memory_id"]]
-    await admin.execute("SELECT agent_data.age_memories($1)", NOW)
-    assert len(await memories(admin, "status = 'aging'")) == 1, "no sweep ends this doubt"
-    await admin.execute(
-        "SELECT agent_data.note_asked($1, $2, $3, ARRAY[$4::uuid], $5)",
-        talk.tenant, talk.user, talk.session, memory["memory_id"], NOW - timedelta(minutes=30),
-    )  # fmt: skip
+    due = await Validation(pool, SQL, FakeClock(NOW), space=None).due(talk.tenant, talk.user, limit=5)
+    assert [row.memory_id for row in due] == [memory["memory_id"]]
+    await age_memories(admin, NOW)
+    assert len(await memories(admin, status="aging")) == 1, "no sweep ends this doubt"
+    asked_at = NOW - timedelta(minutes=30)
+    await note_asked(admin, talk.tenant, talk.user, talk.session, memory["memory_id"], asked_at)
     await talk.say(pool, "And the invoices?")
     await talk.say(pool, QUESTION, role="assistant")
     await know.learn(talk.job(await talk.say(pool, answer)))
-    (old,) = await memories(admin, f"memory_id = '{memory['memory_id']}'")
+    (old,) = await memories(admin, memory_id=memory["memory_id"])
     assert old["status"] == status
     assert "in_conflict" not in old["details"]
     assert [each["object_value"] for each in await memories(admin)] == ([value] if value else [])
@@ -351,16 +359,13 @@ async def test_no_thursday_now(know: Knowing, pool: Pool, admin: asyncpg.Connect
     talk = Talk()
     await say(know, pool, talk, "Remember, Gai Media prefers Friday deliveries")
     (memory,) = await memories(admin)
-    await admin.execute("UPDATE agent_data.memory_store SET status = 'aging'")
-    await admin.execute(
-        "SELECT agent_data.note_asked($1, $2, $3, ARRAY[$4::uuid], $5)",
-        talk.tenant, talk.user, talk.session, memory["memory_id"], NOW,
-    )  # fmt: skip
+    await set_memories(admin, [memory], status="aging")
+    await note_asked(admin, talk.tenant, talk.user, talk.session, memory["memory_id"], NOW)
     await talk.say(pool, "When do we deliver?")
     asked = "I have a note from 1 August that Gai Media prefers Friday deliveries; is that still accurate?"
     await talk.say(pool, asked, role="assistant")
     await know.learn(talk.job(await talk.say(pool, "No, Thursday now")))
-    (old,) = await memories(admin, "status = 'superseded'")
+    (old,) = await memories(admin, status="superseded")
     (new,) = await memories(admin)
     assert (old["object_value"], old["superseded_by"]) == ("Friday", new["memory_id"])
     assert (new["content_text"], new["object_value"]) == ("Gai Media prefers Thursday deliveries", "Thursday")
@@ -373,7 +378,7 @@ async def test_a_correction_without_a_question(know: Knowing, pool: Pool, admin:
     await say(know, pool, talk, "Remember, Gai Media prefers Friday deliveries")
     await say(know, pool, talk, "No, Gai Media prefers Thursday now")
     (new,) = await memories(admin)
-    (old,) = await memories(admin, "NOT is_active")
+    (old,) = await memories(admin, is_active=False)
     assert (new["object_value"], new["confidence"]) == ("Thursday", pytest.approx(0.85))
     assert (old["status"], old["superseded_how"]) == ("superseded", "corrected")
 
@@ -393,7 +398,7 @@ async def test_both_were_right_each_in_its_time(know: Knowing, pool: Pool, admin
     (conflict,) = await conflicts(admin)
     assert (conflict["conflict_type"], conflict["resolution_strategy"]) == ("temporal", "both")
     assert conflict["resolution_outcome"]["action"] == "close_earlier"
-    assert await count(admin, "suppressions") == 0, "what was so until May may still be told"
+    assert await read_suppressions(admin) == [], "what was so until May may still be told"
     assert later["validated_by"] == "domain", "only what is so now is held against the row"
     assert earlier["validated_by"] != "domain"
 
@@ -423,7 +428,7 @@ async def test_what_was_said_before_it_changed_is_closed(
     await say(know, pool, Talk(begun=NOW - timedelta(days=200)), NET30)
     later = Talk(name="chat-2", begun=NOW - timedelta(days=1))
     await say(know, pool, later, "Since October, Gai's payment terms are NET15")
-    (old,) = await memories(admin, "status = 'superseded'")
+    (old,) = await memories(admin, status="superseded")
     assert (old["object_value"], old["valid_to"]) == ("NET30", datetime(2026, 10, 1, tzinfo=UTC))
     (conflict,) = await conflicts(admin)
     assert conflict["conflict_type"] == "temporal"
@@ -436,7 +441,7 @@ async def test_a_domain_that_is_away_is_asked_later(know: Knowing, pool: Pool, a
     know.table.away = True
     await say(know, pool, Talk(), NET30)
     (job,) = await know.waiting()
-    await admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job["id"])
+    await delete_job(admin, job["id"])
     await know.checker.check(job["payload"])
     (later,) = await know.waiting()
     assert later["delay"] >= timedelta(seconds=LATER_S[0] - 5)
@@ -477,7 +482,7 @@ async def test_nothing_is_asked_again_for_an_erased_user(
     know.table.away = True
     await say(know, pool, Talk(), NET30)
     (job,) = await know.waiting()
-    await admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job["id"])
+    await delete_job(admin, job["id"])
     again = replace(CheckJob.parse(job["payload"]), epoch=99)
     await know.checker.check(again.record(0.0).payload)
     assert await know.waiting() == []
@@ -493,18 +498,14 @@ async def test_one_tenant_s_rows_say_nothing_of_another_s(
     assert know.table.asked == [(OTHER_TENANT, GAI.id)]
     (conflict,) = await conflicts(admin)
     assert conflict["tenant_id"] == OTHER_TENANT
-    async with pool.transaction(Talk().tenant) as connection:
-        assert await connection.fetchval("SELECT count(*) FROM agent_data.memory_conflicts") == 0
 
 
 async def test_forgetting_takes_its_conflicts_words(know: Knowing, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     talk = Talk()
     await say(know, pool, talk, NET30)
     await know.check()
-    (memory,) = await memories(admin, "predicate IS NOT NULL")
-    await admin.execute(
-        "SELECT agent_data.void_memories($1, $2, ARRAY[$3::uuid], $4)", talk.tenant, talk.user, memory["memory_id"], NOW
-    )
+    (memory,) = await memories(admin, predicate="payment_terms")
+    await Memories(pool, SQL, FakeClock(NOW), space=None).forget(talk.tenant, talk.user, memory["memory_id"])
     (conflict,) = await conflicts(admin)
     assert (conflict["conflict_data"], conflict["entity_id"]) == ({}, None)
 
@@ -528,7 +529,7 @@ async def test_a_profile_is_the_thing_s_and_ends_with_what_it_quotes(
         count=lambda text: len(text.split()), clock=know.clock,
     )  # fmt: skip
     await draw.consolidate(orjson.dumps({"tenant": talk.tenant, "user": talk.user, "id": "one"}, default=str))
-    (summary,) = await memories(admin, "kind = 'summary' AND is_active")
+    (summary,) = await memories(admin, kind="summary", is_active=True)
     details = orjson.loads(summary["details"])
     assert summary["content_text"].startswith("Gai Media Entertainment: ")
     assert (details["scope_type"], details["scope_identifier"]) == ("entity", GAI.id)
@@ -542,13 +543,13 @@ async def test_a_profile_is_the_thing_s_and_ends_with_what_it_quotes(
     assert set(details["source_data"]["time_range"]) == {"start", "end"}
     assert details["source_data"]["sessions"] == 3
     assert {GAI.id, "gai", "gai-media"} <= set(summary["entity_ids"])
-    await admin.execute("UPDATE agent_data.consolidation_state SET due_at = NULL")
+    await clear_due_users(admin)
     know.table.values = {GAI.id: {"payment_terms": "NET15"}}
     await say(know, pool, Talk(name="chat-9"), "What about Gai?")
     await know.check()
-    (ended,) = await memories(admin, "kind = 'summary'")
+    (ended,) = await memories(admin, kind="summary")
     assert ended["status"] == "invalidated"
-    assert await admin.fetchval("SELECT due_at IS NOT NULL FROM agent_data.consolidation_state")
+    assert [row["due_at"] is not None for row in await read_consolidation(admin)] == [True]
     await draw.consolidate(orjson.dumps({"tenant": talk.tenant, "user": talk.user, "id": "two"}, default=str))
-    (anew,) = await memories(admin, "kind = 'summary' AND is_active")
+    (anew,) = await memories(admin, kind="summary", is_active=True)
     assert "NET30" not in anew["content_text"]

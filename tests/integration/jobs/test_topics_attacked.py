@@ -15,8 +15,9 @@ from app.store.memories import Memories
 from app.store.pools import Pool, open_pool
 from tests.integration.jobs.test_user_work import GARDEN, consolidator, drawn, of_the_garden, payload, tell, topic
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk
+from tests.support.rows import count_rows_of_user, read_memories
 
 Admin = asyncpg.Connection
 WORDS = ("north", "Mondays", "clay")
@@ -33,21 +34,6 @@ async def wide(database: str) -> Any:
     await pool.close()
 
 
-async def everything(admin: Admin[Any], user: UUID) -> dict[str, int]:
-    """Rows of a user by table, but for what an erasure leaves on purpose."""
-    tables = await admin.fetch(
-        "SELECT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'user_id'"
-        " AND NOT a.attisdropped WHERE c.relnamespace = 'agent_data'::regnamespace AND c.relkind IN ('r', 'p')"
-        " AND NOT c.relispartition AND c.relname NOT IN ('erased_users', 'erased_contents')"
-    )
-    found = {}
-    for (name,) in tables:
-        many = await admin.fetchval(f"SELECT count(*) FROM agent_data.{name} WHERE user_id = $1", user)
-        if many:
-            found[name] = many
-    return found
-
-
 async def test_two_jobs_at_once_draw_a_topic_once(wide: Pool, pool: Pool, admin: Admin[Any]) -> None:
     talk = await of_the_garden(pool)
     await asyncio.gather(*(consolidator(wide).consolidate(payload(talk)) for _ in range(4)))
@@ -62,8 +48,8 @@ async def test_what_is_forgotten_while_it_is_drawn_is_in_no_topic(wide: Pool, po
         *(consolidator(wide).consolidate(payload(talk)) for _ in range(4)),
         *(memories.forget(talk.tenant, talk.user, each) for each in facts),
     )
-    held = await rows(admin, "SELECT m::text AS row FROM agent_data.memory_store m WHERE kind = 'summary'")
-    assert not [word for word in WORDS for each in held if word in each["row"]]
+    held = await read_memories(admin, kind="summary")
+    assert not [word for word in WORDS for each in held if word in str(each)]
 
 
 @pytest.mark.parametrize("rounds", [0, 3, 10])
@@ -81,7 +67,7 @@ async def test_a_user_who_is_erased_while_topics_are_drawn_leaves_nothing(
 
     await asyncio.gather(*(consolidator(wide).consolidate(payload(talk)) for _ in range(4)), erase())
     await consolidator(wide).consolidate(payload(talk))  # one that was still queued
-    assert await everything(admin, talk.user) == {}
+    assert await count_rows_of_user(admin, talk.user, besides=["erased_users", "erased_contents"]) == {}
 
 
 async def test_another_tenant_s_job_draws_nothing_and_sees_nothing(pool: Pool, admin: Admin[Any]) -> None:
@@ -93,9 +79,6 @@ async def test_another_tenant_s_job_draws_nothing_and_sees_nothing(pool: Pool, a
     assert await drawn(admin, "summary") == []
     await consolidator(pool).consolidate(payload(talk))
     assert len(topic(await drawn(admin, "summary"))) == 1
-    async with pool.transaction(OTHER_TENANT) as connection:
-        for table in ("memory_store", "episodes", "consolidation_state", "drawn_keys"):
-            assert await connection.fetchval(f"SELECT count(*) FROM agent_data.{table}") == 0, table
     # The other tenant's user of the same words has topics of their own.
     for n, text in enumerate(GARDEN):
         await tell(pool, Talk(name=f"chat-{n % 3}", tenant=OTHER_TENANT), text.replace("clay", "sandy"))

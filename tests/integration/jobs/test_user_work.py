@@ -19,8 +19,19 @@ from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool, open_pool
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, by_rules
+from tests.support.rows import (
+    rate_call,
+    read_consolidation,
+    read_episodes,
+    read_memories,
+    read_memory_events,
+    read_messages,
+    read_suppressions,
+    set_config,
+    set_message,
+)
 
 Admin = asyncpg.Connection
 
@@ -64,9 +75,7 @@ async def tell(pool: Pool, talk: Talk, *texts: str) -> None:
 
 
 async def drawn(admin: Admin, kind: str, status: str = "active") -> list[dict[str, Any]]:
-    found = await rows(
-        admin, "SELECT * FROM agent_data.memory_store WHERE kind = $1 AND status = $2 ORDER BY created_at", kind, status
-    )
+    found = await read_memories(admin, kind=kind, status=status)
     return [each | {"details": orjson.loads(each["details"])} for each in found]
 
 
@@ -117,19 +126,11 @@ async def test_five_episodes_with_one_theme_become_a_pattern_and_more_of_them_a_
 
 async def rate(pool: Pool, admin: Admin, scores: list[float]) -> None:
     """Each question of the history was answered by a call, which is rated."""
-    asked = await rows(
-        admin, "SELECT message_id FROM agent_data.conversation_history WHERE role = 1 ORDER BY created_at"
-    )
+    asked = await read_messages(admin, role=1)
     assert len(asked) == len(scores)
-    await admin.execute("SET session_replication_role = replica")  # history is only added to, by servers with the call
-    await admin.execute("UPDATE agent_data.conversation_history SET call_id = message_id WHERE role = 1")
     for row, score in zip(asked, scores, strict=True):
-        await admin.execute(
-            "INSERT INTO agent_data.answer_outcomes (user_id, tenant_id, call_id, score, answered_at, created_at, updated_at)"
-            " VALUES ($1, $2, $3, $4, $5, $5, $5) ON CONFLICT (user_id, call_id) DO UPDATE SET score = $4",
-            Talk().user, TENANT, row["message_id"], score, NOW,
-        )  # fmt: skip
-    await admin.execute("RESET session_replication_role")
+        await set_message(admin, row["message_id"], call_id=row["message_id"])
+        await rate_call(admin, TENANT, Talk().user, row["message_id"], score, NOW)
 
 
 async def test_rated_answers_with_one_theme_become_a_pattern_and_change_with_the_rating(
@@ -157,27 +158,21 @@ async def test_three_sessions_about_an_entity_become_a_summary_that_confirms_its
     pool: Pool, admin: Admin
 ) -> None:
     talk = await of_clara(pool)
-    before = {
-        row["memory_id"]: row["confidence"]
-        for row in await rows(admin, "SELECT memory_id, confidence FROM agent_data.memory_store")
-    }
+    before = {row["memory_id"]: row["confidence"] for row in await read_memories(admin)}
     await consolidator(pool).consolidate(payload(talk))
     (summary,) = [each for each in await drawn(admin, "summary") if each["details"]["scope_identifier"] == "clara"]
     for word in ("Porto", "nurse", "peanuts"):
         assert word in summary["content_text"]
     assert summary["importance"] == pytest.approx(0.9)
     assert len(orjson.loads(summary["sources"])) >= 3
-    confirmed = await rows(admin, "SELECT memory_id FROM agent_data.memory_events WHERE event = 'confirmed'")
+    confirmed = await read_memory_events(admin, event="confirmed")
     assert len(confirmed) >= 3
-    after = {
-        row["memory_id"]: row["confidence"]
-        for row in await rows(admin, "SELECT memory_id, confidence FROM agent_data.memory_store")
-    }
+    after = {row["memory_id"]: row["confidence"] for row in await read_memories(admin)}
     for row in confirmed:
         old = before[row["memory_id"]]
         assert after[row["memory_id"]] == pytest.approx(max(old, min(0.95, old + 0.05)))
     await consolidator(pool).consolidate(payload(talk))  # nothing new: the same stands, and confirms nothing twice
-    again = await rows(admin, "SELECT memory_id FROM agent_data.memory_events WHERE event = 'confirmed'")
+    again = await read_memory_events(admin, event="confirmed")
     assert len(again) == len(confirmed)
 
 
@@ -186,7 +181,7 @@ async def test_two_sessions_are_too_few_unless_it_is_asked_for(pool: Pool, admin
         await tell(pool, Talk(name=f"chat-{n}"), text)
     await consolidator(pool).consolidate(payload(Talk()))
     assert not await drawn(admin, "summary")
-    entity = await admin.fetchval("SELECT unnest(entities) FROM agent_data.episodes WHERE entities <> '{}' LIMIT 1")
+    entity = next(entity for episode in await read_episodes(admin) for entity in episode["entities"])
     await consolidator(pool).consolidate(payload(Talk(), entity))
     assert await drawn(admin, "summary")
 
@@ -220,6 +215,17 @@ async def test_a_repeated_sequence_becomes_a_procedure(pool: Pool, admin: Admin)
     assert procedure["confidence"] == pytest.approx(0.7)
 
 
+async def find_facts(admin: Admin, *words: str) -> list[dict[str, Any]]:
+    """Return the memories besides summaries that have one of these words."""
+    found = [row for row in await read_memories(admin) if row["kind"] != "summary"]
+    return [row for row in found if any(word in row["content_text"] for word in words)]
+
+
+async def find_suppressed_texts(admin: Admin) -> list[str]:
+    hidden = {row["item_id"] for row in await read_suppressions(admin)}
+    return [row["content"] for row in await read_messages(admin) if row["message_id"] in hidden]
+
+
 async def forget(pool: Pool, talk: Talk, memory: UUID) -> None:
     assert await Memories(pool, SQL, FakeClock(NOW), space=None).forget(talk.tenant, talk.user, memory)
 
@@ -231,14 +237,11 @@ async def test_what_is_forgotten_leaves_what_was_drawn_from_it_at_once_and_does_
     # A fourth one: three sessions are left when the message that said so is forgotten as well.
     await tell(pool, Talk(name="chat-3"), "Please remember that my sister Clara plays the cello.")
     await consolidator(pool).consolidate(payload(talk))
-    (row,) = await rows(
-        admin,
-        "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%peanuts%' AND kind <> 'summary'",
-    )
+    (row,) = await find_facts(admin, "peanuts")
     await forget(pool, talk, row["memory_id"])
-    held = await rows(admin, "SELECT * FROM agent_data.memory_store WHERE kind = 'summary'")
+    held = await read_memories(admin, kind="summary")
     assert not any("peanuts" in str(each) for each in held)
-    events = await rows(admin, "SELECT before::text, after::text FROM agent_data.memory_events")
+    events = await read_memory_events(admin)
     assert not any("peanuts" in str(each) for each in events)
     await consolidator(pool).consolidate(payload(talk))
     again = await drawn(admin, "summary")
@@ -249,9 +252,7 @@ async def test_what_is_forgotten_leaves_what_was_drawn_from_it_at_once_and_does_
 async def test_what_is_superseded_takes_its_summary_out_of_force(pool: Pool, admin: Admin) -> None:
     talk = await of_clara(pool)
     await consolidator(pool).consolidate(payload(talk))
-    (row,) = await rows(
-        admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%Porto%' AND kind <> 'summary'"
-    )
+    (row,) = await find_facts(admin, "Porto")
     memories = Memories(pool, SQL, FakeClock(NOW), space=None)
     assert await memories.invalidate(talk.tenant, talk.user, row["memory_id"], None)
     assert not any("Porto" in each["content_text"] for each in await drawn(admin, "summary"))
@@ -263,22 +264,17 @@ async def test_what_is_superseded_takes_its_summary_out_of_force(pool: Pool, adm
 async def test_what_else_a_summary_was_drawn_from_stays(pool: Pool, admin: Admin, how: str) -> None:
     talk = await of_clara(pool)
     await consolidator(pool).consolidate(payload(talk))
-    kind = "= 'summary'" if how == "the summary is forgotten" else "<> 'summary'"
-    (row,) = await rows(
-        admin, f"SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%Porto%' AND kind {kind}"
-    )
+    (row,) = await (drawn(admin, "summary") if "summary" in how else find_facts(admin, "Porto"))
     memories = Memories(pool, SQL, FakeClock(NOW), space=None)
     if how == "invalidated":
         assert await memories.invalidate(talk.tenant, talk.user, row["memory_id"], None)
     else:
         assert await memories.forget(talk.tenant, talk.user, row["memory_id"])
-    said = """SELECT h.content FROM agent_data.suppressions x
-              JOIN agent_data.conversation_history h ON h.message_id = x.item_id"""
     hidden = [FACTS[0]] if "summary" not in how else []
-    assert [each["content"] for each in await rows(admin, said)] == hidden
+    assert await find_suppressed_texts(admin) == hidden
     if how == "invalidated":
         assert await memories.restore(talk.tenant, talk.user, row["memory_id"])
-        assert not await rows(admin, said)
+        assert not await find_suppressed_texts(admin)
 
 
 async def test_a_pattern_that_its_user_forgot_is_not_drawn_again(pool: Pool, admin: Admin) -> None:
@@ -324,8 +320,7 @@ async def test_what_is_forgotten_meanwhile_is_not_in_what_is_written(pool: Pool,
     talk = await of_clara(pool)
 
     async def meanwhile() -> None:
-        found = await rows(admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text LIKE '%peanuts%'")
-        for row in found:
+        for row in await find_facts(admin, "peanuts"):
             await forget(pool, talk, row["memory_id"])
 
     helper = Helper(meanwhile)
@@ -357,7 +352,7 @@ async def test_one_run_is_bounded_and_the_rest_is_due_again(pool: Pool, admin: A
         )
     await consolidator(pool).consolidate(payload(Talk()))
     assert len(await drawn(admin, "summary")) == 5
-    assert await admin.fetchval("SELECT due_at IS NOT NULL FROM agent_data.consolidation_state")
+    assert [row["due_at"] is not None for row in await read_consolidation(admin)] == [True]
     await consolidator(pool).consolidate(payload(Talk()))
     assert len(await drawn(admin, "summary")) >= 7
 
@@ -370,9 +365,7 @@ async def test_forgetting_and_drawing_at_once_neither_wait_in_a_circle_nor_leave
         database, size=6, timeout_ms=20_000, statement_timeout_ms=20_000, statement_cache_size=256, role="mneme_app"
     )
     try:
-        facts = await rows(
-            admin, "SELECT memory_id FROM agent_data.memory_store WHERE content_text ~ 'Porto|nurse|peanuts'"
-        )
+        facts = await find_facts(admin, "Porto", "nurse", "peanuts")
         assert len(facts) == 3
         memories = Memories(wide, SQL, FakeClock(NOW), space=None)
         await asyncio.gather(
@@ -381,7 +374,7 @@ async def test_forgetting_and_drawing_at_once_neither_wait_in_a_circle_nor_leave
         )
     finally:
         await wide.close()
-    held = await rows(admin, "SELECT content_text FROM agent_data.memory_store WHERE kind = 'summary'")
+    held = await read_memories(admin, kind="summary")
     for word in ("Porto", "nurse", "peanuts"):
         assert not any(word in each["content_text"] for each in held)
 
@@ -392,9 +385,7 @@ async def test_a_better_wording_of_a_fact_leaves_its_summary_in_force(pool: Pool
     await consolidator(pool).consolidate(payload(talk))
     (summary,) = await drawn(admin, "summary")
     await tell(pool, Talk(name="more"), "Please remember that my sister Clara is a trained nurse.")
-    merged = await rows(
-        admin, "SELECT * FROM agent_data.memory_store WHERE superseded_how = 'merged' AND kind <> 'summary'"
-    )
+    merged = [row for row in await read_memories(admin, superseded_how="merged") if row["kind"] != "summary"]
     assert len(merged) == 1
     (still,) = await drawn(admin, "summary")
     assert still["memory_id"] == summary["memory_id"]
@@ -405,11 +396,10 @@ async def test_a_better_wording_of_a_fact_leaves_its_summary_in_force(pool: Pool
 
 async def test_an_operator_may_change_when_a_summary_is_due(pool: Pool, admin: Admin) -> None:
     talk = await of_clara(pool)
-    set_to = "UPDATE agent_data.system_config SET value = value || $1::jsonb WHERE key = 'consolidation'"
-    await admin.execute(set_to, '{"sessions": 4}')
+    await set_config(admin, "consolidation", {"sessions": 4})
     await consolidator(pool).consolidate(payload(talk))
     assert not await drawn(admin, "summary")
-    await admin.execute(set_to, '{"sessions": 3, "gain": 0.2}')
+    await set_config(admin, "consolidation", {"sessions": 3, "gain": 0.2})
     before = {each["memory_id"]: each["confidence"] for each in await drawn(admin, "fact")}
     await consolidator(pool).consolidate(payload(talk))
     assert await drawn(admin, "summary")
@@ -483,8 +473,7 @@ async def test_what_is_forgotten_of_a_topic_is_gone_from_its_summary(pool: Pool,
     await forget(pool, talk, memory)
     await tell(pool, Talk(name="chat-0"), "Please remember that the garden faces a river.")
     await consolidator(pool).consolidate(payload(talk))
-    held = await rows(admin, "SELECT m::text AS row FROM agent_data.memory_store m WHERE kind = 'summary'")
-    assert not any("clay" in each["row"] for each in held)
+    assert not any("clay" in str(row) for row in await read_memories(admin, kind="summary"))
     again = topic(await drawn(admin, "summary"))
     assert bool(again) == (kind == "fact"), "a summary that was forgotten is not made again"
 

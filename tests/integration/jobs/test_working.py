@@ -13,8 +13,9 @@ from app.store.learning import LearningStore
 from app.store.memories import Memories
 from app.store.pools import Pool
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import NOW, Talk, by_rules
+from tests.support.rows import lose_working_memory, read_memories, read_working_memory
 
 Admin = asyncpg.Connection
 
@@ -44,7 +45,7 @@ async def a_talk(pool: Pool, **of: Any) -> Talk:
 
 async def test_the_job_keeps_it_and_a_loss_loses_nothing(pool: Pool, admin: Admin) -> None:
     talk = await a_talk(pool)
-    (row,) = await rows(admin, "SELECT * FROM agent_data.memory_store_working")
+    (row,) = await read_working_memory(admin)
     assert row["session_id"] == talk.session
     kept, _ = await memory(pool).get(talk.tenant, talk.user, talk.session)
     assert [each["text"] for each in kept.active_preferences] == ["Prefers aisle seats"]
@@ -52,10 +53,10 @@ async def test_the_job_keeps_it_and_a_loss_loses_nothing(pool: Pool, admin: Admi
     assert [(each["tool"], each["result"]) for each in kept.tool_results_buffer] == [
         ("find_flights", '{"flight": "TP 1364"}')
     ]
-    await admin.execute("TRUNCATE agent_data.memory_store_working")  # as a crash of Postgres does
+    await lose_working_memory(admin)
     again, _ = await memory(pool).get(talk.tenant, talk.user, talk.session)
     assert again == kept
-    assert await rows(admin, "SELECT 1 FROM agent_data.memory_store_working")
+    assert await read_working_memory(admin)
 
 
 async def test_a_turn_that_answers_the_assistant_ends_what_was_pending(pool: Pool, admin: Admin) -> None:
@@ -70,9 +71,9 @@ async def test_a_turn_that_answers_the_assistant_ends_what_was_pending(pool: Poo
 
 async def test_what_is_forgotten_is_in_it_no_more(pool: Pool, admin: Admin) -> None:
     talk = await a_talk(pool)
-    (row,) = await rows(admin, "SELECT memory_id FROM agent_data.memory_store WHERE kind = 'preference'")
+    (row,) = await read_memories(admin, kind="preference")
     await Memories(pool, SQL, FakeClock(NOW), space=None).forget(talk.tenant, talk.user, row["memory_id"])
-    assert not await rows(admin, "SELECT 1 FROM agent_data.memory_store_working")
+    assert not await read_working_memory(admin)
     kept, _ = await memory(pool).get(talk.tenant, talk.user, talk.session)
     assert kept.active_preferences == []
 

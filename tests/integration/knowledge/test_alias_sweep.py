@@ -15,10 +15,11 @@ from app.jobs.worker import connector
 from tests.support.clock import FakeClock
 from tests.support.entities import add_alias
 from tests.support.jobs import SQL
+from tests.support.rows import clear_aliases, read_aliases
 
 
 async def test_faded_aliases_go(database: str, admin: asyncpg.Connection[Any], ana: Who, clock: FakeClock) -> None:
-    await admin.execute("DELETE FROM agent_data.entity_aliases")
+    await clear_aliases(admin)
     now = clock.now()
     cases = {
         "fresh": (0.31, 1, "learned", ana.user, True),
@@ -39,7 +40,7 @@ async def test_faded_aliases_go(database: str, admin: asyncpg.Connection[Any], a
     schedule = Schedule(connector(database, role="mneme_owner", name="t"), SQL, clock, further=alias_ticks(SQL))
     gone = await schedule.sweep("aliases")
 
-    left = {row[0] for row in await admin.fetch("SELECT alias_text FROM agent_data.entity_aliases")}
+    left = {alias["alias_text"] for alias in await read_aliases(admin)}
     assert left == {name for name, case in cases.items() if case[-1]}
     assert gone == len(cases) - len(left)
     assert await schedule.sweep("aliases") == 0

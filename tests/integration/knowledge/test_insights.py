@@ -22,6 +22,7 @@ from app.store.pools import Pool
 from app.store.queries import Queries
 from app.tasks import Supervisor
 from tests.support.database import connected
+from tests.support.rows import change_insights, read_jobs, read_memories, take_jobs
 from tests.support.sample_domain import SampleDomain
 from tests.support.wired_api import WiredApi, build_api, error_of, make_space
 
@@ -63,10 +64,10 @@ class Stage:
 
     async def work(self, admin: Admin) -> int:
         """Do the jobs that wait in the queue; return how many they were."""
-        rows = await admin.fetch("DELETE FROM agent_data.pgqueuer WHERE entrypoint = $1 RETURNING payload", ENTRYPOINT)
-        for row in rows:
-            await self._do(bytes(row["payload"]))
-        return len(rows)
+        jobs = await take_jobs(admin, ENTRYPOINT)
+        for job in jobs:
+            await self._do(bytes(job["payload"]))
+        return len(jobs)
 
 
 @pytest.fixture
@@ -118,11 +119,8 @@ async def test_what_the_tables_say_is_remembered_and_replaced(
     assert (memory["kind"], memory["tags"]) == ("pattern", ["insight"])
     whole = (await client.get(f"/api/v1/memories/{memory['id']}", params={"user": "ana"})).json()
     assert whole["expires_at"] is not None
-    details = orjson.loads(
-        await admin.fetchval(
-            "SELECT details::text FROM agent_data.memory_store WHERE memory_id = $1::uuid", memory["id"]
-        )
-    )
+    (row,) = await read_memories(admin, memory_id=UUID(memory["id"]))
+    details = orjson.loads(row["details"])
     assert (details["insight"]["name"], details["insight"]["domain"]) == ("orders", "erp")
     assert (await client.get(f"{PATH}/orders", params={"user": "ana"})).json()["memory"] == memory["id"]
 
@@ -171,7 +169,7 @@ async def test_a_refused_insight_leaves_no_job(stage: Stage, client: httpx.Async
     assert refused.status_code == 400
     tried = await client.post(f"{PATH}/dry-run", json=BODY)
     assert tried.status_code == 200
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.pgqueuer") == 0
+    assert len(await read_jobs(admin)) == 0
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -185,10 +183,7 @@ async def test_an_insight_that_is_changed_while_it_is_asked_is_asked_again(
     async def change_meanwhile(self: DomainAsker, tenant: UUID, domain: str, source: str, bounds: Bounds) -> Figures:
         asked.append(source)
         if len(asked) == 1:
-            await admin.execute(
-                "UPDATE agent_data.insights SET title = 'Newer', due_at = $1",
-                stage.api.clock.now() + timedelta(seconds=1),
-            )
+            await change_insights(admin, "Newer", stage.api.clock.now() + timedelta(seconds=1))
             stage.api.clock.move(timedelta(seconds=2))
             if broken:
                 raise DomainAway(domain, "unreachable", "gone")

@@ -16,6 +16,7 @@ from app.features.knowledge.ontology_yaml import OntologyDraft, read
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.clock import FakeClock
+from tests.support.rows import read_relations
 from tests.support.sample_domain import ONTOLOGY_YAML, sample_ontology
 
 ANA, BOB = UUID(int=11), UUID(int=12)
@@ -50,8 +51,7 @@ async def test_what_is_loaded_comes_back_the_same(bench: Bench, admin: asyncpg.C
     found = await bench.ontologies.of(ANA)
     assert dict(found.types) == dict(sample_ontology().types)
     assert tuple(found.relations) == tuple(sample_ontology().relations)
-    row = await admin.fetchrow("SELECT * FROM agent_data.domain_ontology WHERE relation_type = 'creates'")
-    assert row is not None
+    (row,) = await read_relations(admin, relation_type="creates")
     assert (row["from_entity_type"], row["to_entity_type"], row["cardinality"]) == (
         "sales_order",
         "work_order",

@@ -25,6 +25,7 @@ from app.store.queries import Queries
 from tests.support.clock import FakeClock
 from tests.support.entities import add_alias, add_entity, alias_rows
 from tests.support.labelled_mentions import ONTOLOGY, Rows
+from tests.support.rows import read_aliases, read_entities, set_config
 
 Admin = asyncpg.Connection
 OTHER_TENANT = UUID(int=0xB)
@@ -48,10 +49,7 @@ def asking(resolver: Resolver, entities: EntityStore, clock: FakeClock) -> Any:
 
 async def everything(admin: Admin[Any]) -> list[str]:
     """All rows of things and aliases, as text."""
-    found = []
-    for table in ("canonical_entities", "entity_aliases"):
-        found += [row[0] for row in await admin.fetch(f"SELECT t::text FROM agent_data.{table} t ORDER BY 1")]
-    return found
+    return sorted(map(str, [*await read_entities(admin), *await read_aliases(admin)]))
 
 
 async def test_the_seeds_example(asking: Any, ana: Who) -> None:
@@ -68,13 +66,14 @@ async def test_a_key_is_discovered_once_and_known_from_then_on(
     """Seed 004: "SO-1001" → order:so_1001, its alias with 0.8, the result 0.95."""
     (found,) = await asking(ana, "Where is SO-1001?", teach=True)
     assert (found.entity.id, found.confidence, found.method) == ("sales_order:so_1001", 0.95, "domain_db")
-    stored = await admin.fetchrow(
-        "SELECT user_id, canonical_name, external_ref::text AS ref, last_referenced FROM agent_data.canonical_entities"
-        " WHERE entity_id = 'sales_order:so_1001'"
-    )
-    assert stored is not None
+    (stored,) = await read_entities(admin, entity_id="sales_order:so_1001")
     assert (stored["user_id"], stored["canonical_name"]) == (NIL, "Sales Order SO-1001")
-    assert json.loads(stored["ref"]) == {"domain": "erp", "table": "sales_orders", "column": "id", "key": "SO-1001"}
+    assert json.loads(stored["external_ref"]) == {
+        "domain": "erp",
+        "table": "sales_orders",
+        "column": "id",
+        "key": "SO-1001",
+    }
     (alias,) = await alias_rows(admin, "SO-1001")
     assert (alias["user_id"], alias["alias_source"], alias["use_count"]) == (NIL, "domain_db", 1)
     assert alias["confidence"] == pytest.approx(0.8)
@@ -120,12 +119,8 @@ async def test_an_operator_may_say_how_sure_the_stages_are(
     resolver: Resolver, ana: Who, admin: Admin[Any], pool: Pool, clock: FakeClock
 ) -> None:
     """What a process read stays until it is started again."""
-    await admin.execute(
-        "UPDATE agent_data.system_config SET value = value || $1::jsonb WHERE key = 'resolution'",
-        json.dumps(
-            {"exact": 0.9, "alias": 0.8, "coreference": 0.5, "choice": 0.7, "domain_key": 0.75, "alias_gain": 1}
-        ),
-    )
+    shares = {"exact": 0.9, "alias": 0.8, "coreference": 0.5, "choice": 0.7, "domain_key": 0.75, "alias_gain": 1}
+    await set_config(admin, "resolution", shares)
 
     async def sure(text: str, *recent: EarlierMessage) -> list[tuple[float, str | None]]:
         found = await anew.study(ana, text, recent, ONTOLOGY, now=clock.now())
@@ -141,9 +136,7 @@ async def test_an_operator_may_say_how_sure_the_stages_are(
     assert await sure("Gai Media Entertainment called about SO-1001.") == [(0.9, "exact"), (0.75, "domain_db")]
     delta = EarlierMessage("user", "Delta called.")
     assert await sure("The second one.", delta) == [(0.7, "disambiguation")]
-    await admin.execute(
-        "UPDATE agent_data.system_config SET value = value || '{\"exact\": 0.2}' WHERE key = 'resolution'"
-    )
+    await set_config(admin, "resolution", {"exact": 0.2})
     assert await sure("Gai Media Entertainment called.") == [(0.9, "exact")]
 
 
@@ -153,9 +146,9 @@ async def test_nobodys_sessions_know_what_the_tenant_knows_and_teach_nothing_of_
     nobody = Who(ana.tenant, None)
     (found,) = await asking(nobody, "Jumbo called.")
     assert found.entity.id == "customer:north_1", "Ana calls another one so"
-    before = await admin.fetchval("SELECT count(*) FROM agent_data.entity_aliases WHERE user_id <> $1", NIL)
+    before = len(await read_aliases(admin)) - len(await read_aliases(admin, user_id=NIL))
     await asking(nobody, "Acme Corporaton called about SO-1001.", teach=True)
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.entity_aliases WHERE user_id <> $1", NIL) == before
+    assert len(await read_aliases(admin)) - len(await read_aliases(admin, user_id=NIL)) == before
     assert await alias_rows(admin, "SO-1001")
 
 
@@ -268,8 +261,8 @@ async def test_they_are_looked_for_in_ten_messages_and_no_further(asking: Any, a
 
 async def test_what_is_pointed_to_was_spoken_of(asking: Any, ana: Who, admin: Admin[Any], clock: FakeClock) -> None:
     await asking(ana, "Do they pay?", [EarlierMessage("user", "Gai Media called.")], teach=True)
-    query = "SELECT entity_id FROM agent_data.canonical_entities WHERE last_referenced = $1"
-    assert [row[0] for row in await admin.fetch(query, clock.now())] == ["customer:gai_123"]
+    spoken_of = await read_entities(admin, last_referenced=clock.now())
+    assert [entity["entity_id"] for entity in spoken_of] == ["customer:gai_123"]
     (alias,) = await alias_rows(admin, "Gai Media")
     assert alias["use_count"] == 1, "that was said in another message"
 
@@ -348,7 +341,7 @@ async def test_two_choices_at_once(asking: Any, ana: Who, admin: Admin[Any]) -> 
 @pytest.mark.parametrize(
     "text",
     [
-        "%", "_____", "Gai_Media", "%Gai%", "'; DROP TABLE agent_data.canonical_entities; --", "\\", "Gai\x00Media\x00",
+        "%", "_____", "Gai_Media", "%Gai%", "'; DROP TABLE canonical_entities; --", "\\", "Gai\x00Media\x00",
         "\ud800Acme\udfff", "$1 $2", "{}[]()", "A" * 100_000, "%_" * 50_000, ", ".join(f"Name{n} X{n}" for n in range(10_000)),
         "\u202eGai", "Robert'); DROP", "((((" * 1000, "\n" * 10_000,
     ],

@@ -18,6 +18,7 @@ from app.store.ids import NIL
 from tests.support.clock import FakeClock
 from tests.support.entities import add_alias, add_entity, add_user
 from tests.support.labelled_mentions import ONTOLOGY, Rows
+from tests.support.rows import read_aliases, read_entities, read_users
 
 Admin = asyncpg.Connection
 BUSINESS: Sequence[tuple[str, str, str]] = (
@@ -104,7 +105,7 @@ def arrive(admin: Admin[Any], resolver: Resolver, entities: EntityStore, clock: 
 
     async def make(tenant: UUID, name: str) -> Speaker:
         who = Who(tenant, ids.user_id(tenant, name))
-        if not await admin.fetchval("SELECT true FROM agent_data.users WHERE user_id = $1", who.user):
+        if not await read_users(admin, user_id=who.user):
             await add_user(admin, who, name)
         return Speaker(who, resolver, entities, clock)
 
@@ -142,20 +143,17 @@ async def test_talk_writes_nothing_for_the_whole_tenant_but_identifiers(arrive: 
     ana = await arrive(tenant, "ana")
     for texts in TALKS.values():
         await ana.talk(texts)
-    query = "SELECT count(*) FROM agent_data.entity_aliases WHERE tenant_id = $1 AND user_id = $2"
-    assert await admin.fetchval(query, tenant, NIL) == 0
-    assert await admin.fetchval(query, tenant, ana.who.user) > 0
-    query = (
-        "SELECT DISTINCT user_id, matches_by_name FROM agent_data.canonical_entities WHERE tenant_id = $1 ORDER BY 1"
-    )
-    assert [tuple(row) for row in await admin.fetch(query, tenant)] == [(NIL, False), (ana.who.user, True)]
+    assert {alias["user_id"] for alias in await read_aliases(admin, tenant_id=tenant)} == {ana.who.user}
+    entities = await read_entities(admin, tenant_id=tenant)
+    matched = {(entity["user_id"], entity["matches_by_name"]) for entity in entities}
+    assert matched == {(NIL, False), (ana.who.user, True)}
 
     await ana.talk(IDENTIFIERS)
-    shared = await admin.fetch(
-        "SELECT alias_norm, alias_source FROM agent_data.entity_aliases WHERE tenant_id = $1 AND user_id = $2 ORDER BY 1",
-        tenant, NIL,
-    )  # fmt: skip
-    assert [tuple(row) for row in shared] == [("ab-100", "domain_db"), ("so-1001", "domain_db")]
+    shared = await read_aliases(admin, tenant_id=tenant, user_id=NIL)
+    assert {(alias["alias_norm"], alias["alias_source"]) for alias in shared} == {
+        ("ab-100", "domain_db"),
+        ("so-1001", "domain_db"),
+    }
 
 
 async def test_an_identifier_is_known_to_the_tenant_and_its_name_to_nobody(
@@ -215,8 +213,7 @@ async def test_a_session_of_nobody_teaches_no_names(
 ) -> None:
     tenant = uuid4()
     await arrive(tenant, "ana")
-    stranger = Speaker(Who(tenant, None), resolver, entities, clock)
-    await stranger.talk(["What about Gai?", "Gail Industries", "Helios called."])
-    query = "SELECT count(*) FROM agent_data.canonical_entities WHERE tenant_id = $1 AND matches_by_name"
-    assert await admin.fetchval(query, tenant) == 0
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.entity_aliases WHERE tenant_id = $1", tenant) == 0
+    nobody = Speaker(Who(tenant, None), resolver, entities, clock)
+    await nobody.talk(["What about Gai?", "Gail Industries", "Helios called."])
+    assert await read_entities(admin, tenant_id=tenant, matches_by_name=True) == []
+    assert len(await read_aliases(admin, tenant_id=tenant)) == 0

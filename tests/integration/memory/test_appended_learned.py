@@ -15,7 +15,8 @@ from app.store import ids
 from app.store.pools import Pool
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
-from tests.support.learning import NOW, Remote, learner, texts
+from tests.support.learning import NOW, Remote, learner, memories, texts
+from tests.support.rows import ensure_space, read_embeddings, read_jobs
 from tests.support.wired_api import build_api, make_space
 
 LOCAL = ids.LOCAL_TENANT
@@ -27,7 +28,7 @@ SAID = [
 
 
 async def waiting(admin: asyncpg.Connection[Any]) -> list[bytes]:
-    rows = await admin.fetch("SELECT entrypoint, payload FROM agent_data.pgqueuer ORDER BY id")
+    rows = await read_jobs(admin)
     assert {row["entrypoint"] for row in rows} <= {"learn"}
     return [row["payload"] for row in rows]
 
@@ -39,7 +40,7 @@ async def test_appended_messages_become_memories_facts_and_vectors(
     api = await build_api(pool, await make_space(admin))
     facts, embedder = Facts(pool, SQL, FakeClock(NOW)), Remote()
     if remote:
-        number = await admin.fetchval("SELECT agent_data.ensure_embedding_space($1, 2)", embedder.space)
+        number = await ensure_space(admin, embedder.space, 2)
         learn = learner(pool, embedder, number)
     async with api.client() as client:
         answer = await client.post("/api/v1/sessions/s/messages", json={"user": "ana", "messages": SAID})
@@ -55,14 +56,11 @@ async def test_appended_messages_become_memories_facts_and_vectors(
         "preference": {"diet": "vegetarian"},
     }
     session = orjson.loads(payload)["session"]
-    source = orjson.loads(await admin.fetchval("SELECT sources FROM agent_data.memory_store LIMIT 1"))[0]
+    source = (await memories(admin))[0]["sources"][0]
     assert (source["session"], source["session_id"]) == ("s", session)
     if remote:
-        kinds = await admin.fetch(
-            "SELECT item_kind FROM agent_data.embeddings e JOIN agent_data.embedding_spaces s"
-            " USING (space) WHERE s.name = 'scripted'"
-        )
-        assert sorted(row["item_kind"] for row in kinds) == [0, 0, 0, 1, 1]
+        vectors = await read_embeddings(admin, space=number)
+        assert sorted(row["item_kind"] for row in vectors) == [0, 0, 0, 1, 1]
 
 
 async def test_messages_that_are_not_to_be_learned_from_leave_no_job(

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import ANY
 
 import asyncpg
 import pytest
@@ -26,8 +27,9 @@ from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.cases import cases
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, memories, taught, texts
+from tests.support.rows import read_commands, read_facts, read_messages, read_suppressions
 
 Admin = asyncpg.Connection
 
@@ -75,7 +77,7 @@ def teller(pool: Pool, words: WordLlamaEmbedder, space: int) -> Teller:
 
 
 async def hidden(admin: Admin) -> Sequence[str]:
-    found = await rows(admin, "SELECT reason FROM agent_data.suppressions ORDER BY reason")
+    found = await read_suppressions(admin)
     return [each["reason"] for each in found]
 
 
@@ -89,7 +91,7 @@ async def test_too_much_at_once_is_asked_about_first(
     assert "Ask for confirmation" in asked.told[0].sentence
     assert await hidden(admin) == ["forgotten_by_chat"], "the order itself, when it is sent again"
     assert (await teller.tell(talk, order)).told != (), "a retry is told the same"
-    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 1
+    assert len(await read_commands(admin)) == 1
     leave = "Shall I forget it?"
     assert (await teller.tell(talk, order, leave, "No, wait.")).told == ()
     assert (await teller.tell(talk, order, "Would you like a recipe?", "Yes")).told == (), "to another question"
@@ -109,7 +111,7 @@ async def test_undone_it_is_as_it_was_before(learn: Learner, pool: Pool, admin: 
     talk = Talk()
     await taught(learn, pool, talk, "I live in Lisbon")
     await taught(learn, pool, talk, "No, I live in Porto")
-    before = {each["memory_id"]: each["status"] for each in await memories(admin, "true")}
+    before = {each["memory_id"]: each["status"] for each in await memories(admin, is_active=ANY)}
     assert set(before.values()) == {"active", "superseded"}
     assert await hidden(admin) == ["superseded"]
     await teller.tell(talk, "Forget that I lived in Lisbon.")
@@ -118,7 +120,7 @@ async def test_undone_it_is_as_it_was_before(learn: Learner, pool: Pool, admin: 
     assert "superseded" not in await hidden(admin)
     for each in await teller.store.page(TENANT, talk.user, after=None, limit=10):
         await teller.store.undo(TENANT, each.command_id, talk.user)
-    assert {each["memory_id"]: each["status"] for each in await memories(admin, "true")} == before
+    assert {each["memory_id"]: each["status"] for each in await memories(admin, is_active=ANY)} == before
     assert await hidden(admin) == ["superseded"]
 
 
@@ -142,10 +144,10 @@ async def test_undone_what_took_its_place_since_stays(
     await teller.store.undo(TENANT, done.command_id, talk.user)
     assert await texts(admin) == [left]
     (heir,) = await memories(admin)
-    (old,) = await memories(admin, "NOT is_active")
+    (old,) = await memories(admin, is_active=False)
     assert (old["status"], old["superseded_how"], old["superseded_by"]) == ("superseded", "conflict", heir["memory_id"])
     assert old["valid_to"] == heir["valid_from"]
-    found = await rows(admin, "SELECT fact_value FROM agent_data.user_facts")
+    found = await read_facts(admin)
     assert [json.loads(each["fact_value"]) for each in found] == facts
 
 
@@ -233,7 +235,7 @@ async def test_a_correction_of_anything_else_changes_nothing_and_is_not_spoken_o
     before = await texts(admin)
     assert (await teller.tell(talk, *said)).told == ()
     assert before == await texts(admin)
-    assert await rows(admin, "SELECT FROM agent_data.memory_commands") == []
+    assert await read_commands(admin) == []
 
 
 @pytest.mark.parametrize(
@@ -396,11 +398,8 @@ async def test_what_is_meant_goes_and_nothing_else_does(
     (deed,) = (await teller.tell(talk, "Hi", "Hello", order)).told
     assert told in deed.sentence
     assert sorted(await texts(admin)) == sorted(before if stays is None else stays)
-    hidden_said = await rows(
-        admin,
-        "SELECT h.content FROM agent_data.conversation_history h JOIN agent_data.suppressions s ON s.item_id = h.message_id"
-        " WHERE s.reason = 'forgotten_by_chat'",
-    )
+    by_chat = {row["item_id"] for row in await read_suppressions(admin, reason="forgotten_by_chat")}
+    hidden_said = by_chat & {row["message_id"] for row in await read_messages(admin)}
     assert len(hidden_said) == (told == "forgotten"), "the message that says it, and no other"
 
 
@@ -436,7 +435,7 @@ async def test_the_same_command_at_once_is_done_once_and_told_to_all(
         said = await asyncio.gather(*(teller.tell(talk, order) for _ in range(5)))
         assert {told in each.told[0].sentence for each in said} == {True}, order
         assert len({each.account[0]["id"] for each in said}) == 1, "one command"
-    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 3
+    assert len(await read_commands(admin)) == 3
 
 
 async def test_who_waits_too_long_is_told_what_another_request_did(
@@ -471,4 +470,4 @@ async def test_a_command_that_gave_way_is_done_at_the_second_try(
     monkeypatch.setattr(Doing, "hide", deadlocked)
     assert "has just forgotten" in (await teller.tell(talk, "Forget that I work at Acme.")).told[0].sentence
     assert await texts(admin) == []
-    assert len(await rows(admin, "SELECT FROM agent_data.memory_commands")) == 1
+    assert len(await read_commands(admin)) == 1

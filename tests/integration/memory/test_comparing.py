@@ -27,6 +27,7 @@ from app.store.validation import Validation
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, put, until, working
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
+from tests.support.rows import delete_effects
 
 URL = "http://helper.test/v1"
 BEFORE = "I'm a vegetarian"
@@ -116,13 +117,13 @@ async def test_a_contradiction_in_unlike_words_is_open_until_the_user_has_spoken
     await taught(do, pool, Talk(user_name="bob"), BEFORE, "I live in Lisbon")
     await taught(do, pool, talk, BEFORE)
     await adding(do, pool, talk, SAID)
-    assert sorted(await texts(admin, f"is_active AND user_id = '{talk.user}'")) == [STEAK, VEGETARIAN]
+    assert sorted(await texts(admin, is_active=True, user_id=talk.user)) == [STEAK, VEGETARIAN]
     (found,) = [conflict_out(each) for each in await logged(pool)]
     assert (found.status, found.type, found.strategy) == ("open", "memory_vs_memory", "ask_user")
     assert [each["value"] for each in found.data["memories"]] == [STEAK, VEGETARIAN]
     assert found.data["reason"] == "Steak is meat"
     assert found.message_id == talk.said[-1].message_id
-    (doubted,) = await memories(admin, "status = 'aging'")
+    (doubted,) = await memories(admin, status="aging")
     assert (doubted["content_text"], doubted["user_id"]) == (VEGETARIAN, talk.user)
     validation = Validation(pool, SQL, FakeClock(NOW), space=None)
     assert [each.content_text for each in await validation.due(TENANT, talk.user, limit=5)] == [VEGETARIAN]
@@ -141,7 +142,7 @@ async def test_a_job_that_is_done_twice_makes_one_contradiction(
     await taught(do, pool, talk, BEFORE)
     payload = await adding(do, pool, talk, SAID)
     await do.learn(payload)
-    await admin.execute("DELETE FROM agent_data.job_effects WHERE job_key LIKE 'compare:%'")
+    await delete_effects(admin, "compare:")
     await do.learn(payload)
     assert (len(await logged(pool)), len(script.told)) == (1, 1), "nor is what was noticed asked about again"
 
@@ -169,7 +170,7 @@ async def test_a_helper_that_cannot_judge_changes_nothing_and_is_asked_again(
         await put(pool, JobRecord("learn", talk.job(await talk.say(pool, SAID), indexed=True), None, 0.0))
         await until(lambda: held(Counts(0, 0, 1)))
         assert sorted(await texts(admin)) == [STEAK, VEGETARIAN]
-        assert (await logged(pool), await memories(admin, "status = 'aging'")) == ([], [])
+        assert (await logged(pool), await memories(admin, status="aging")) == ([], [])
         letters, _ = await queue.dead_letters()
         assert [str(each.error).startswith("HelperError: the helper LLM") for each in letters] == [True]
         assert await queue.retry(letters[0].id)
@@ -184,7 +185,7 @@ async def test_what_is_forgotten_is_not_sent_and_what_is_forgotten_meanwhile_mak
     talk, forgetting = Talk(), Memories(pool, SQL, FakeClock(NOW), space=None)
 
     async def forget() -> None:
-        (known,) = await memories(admin, f"is_active AND content_text = '{VEGETARIAN}'")
+        (known,) = await memories(admin, is_active=True, content_text=VEGETARIAN)
         await forgetting.forget(TENANT, talk.user, known["memory_id"])
 
     await taught(do, pool, talk, BEFORE)

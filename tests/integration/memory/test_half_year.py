@@ -14,6 +14,7 @@ import pytest
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.half_year import BOUGHT, DAYS, LAPSED, RECURRING, TOPICS, HalfYear, Sample, Story, plot
+from tests.support.rows import read_memories, read_memory_events
 
 pytestmark = pytest.mark.heavy
 
@@ -36,7 +37,7 @@ async def _check(admin: asyncpg.Connection[Any], live: HalfYear) -> None:
     await _check_any(admin, live, story)
 
     # Each change of mind left a chain from what was said first to what is true.
-    rows = {row["content_text"]: row for row in await admin.fetch("SELECT * FROM agent_data.memory_store")}
+    rows = {row["content_text"]: row for row in await read_memories(admin)}
     for topic in TOPICS:
         chain = [rows[memory] for _, _, memory in topic.said]
         assert chain[-1]["is_active"], topic
@@ -72,7 +73,7 @@ async def _check_any(admin: asyncpg.Connection[Any], live: HalfYear, story: Stor
 
     # Noise is gone: guesses that nothing came of, what a tool said, what happened a season ago.
     now = live.clock.now()
-    for row in await admin.fetch("SELECT * FROM agent_data.memory_store"):
+    for row in await read_memories(admin):
         age = now - row["created_at"]
         if row["kind"] == "tool_outcome" or row["content_text"].startswith("May read up on"):
             stays = age <= timedelta(days=NOISE_LIFE_DAYS) or RECURRING in row["content_text"]
@@ -83,17 +84,14 @@ async def _check_any(admin: asyncpg.Connection[Any], live: HalfYear, story: Stor
             assert not row["is_active"] or age < timedelta(days=90 + NOISE_LIFE_DAYS), row["content_text"]
 
     # Nothing is L2 or above without being validated: stated, confirmed, or promoted.
-    above = await admin.fetch("SELECT is_validated FROM agent_data.memory_store WHERE is_active AND memory_tier >= 2")
+    above = [row for row in await read_memories(admin, is_active=True) if row["memory_tier"] >= 2]
     assert len(above) >= 20
     assert all(row["is_validated"] for row in above)
 
     # Every end and every rise is told.
-    untold = await admin.fetchval(
-        "SELECT count(*) FROM agent_data.memory_store m WHERE m.status <> 'active' AND NOT EXISTS ("
-        " SELECT FROM agent_data.memory_events e WHERE e.user_id = m.user_id AND e.memory_id = m.memory_id"
-        " AND e.event = CASE m.status WHEN 'aging' THEN 'aging' ELSE m.status END)"
-    )
-    assert untold == 0
+    told = {(row["memory_id"], row["event"]) for row in await read_memory_events(admin)}
+    ended = {(row["memory_id"], row["status"]) for row in await read_memories(admin) if row["status"] != "active"}
+    assert ended <= told
 
 
 def _levels_off(samples: list[Sample]) -> None:

@@ -40,13 +40,25 @@ from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.lasting import Session, later, readings
 from tests.support.learning import NOW, TENANT, Talk, memories
+from tests.support.rows import (
+    delete_users,
+    expire_memories,
+    read_jobs,
+    read_memories,
+    read_memory_events,
+    read_paged_sessions,
+    read_persistent_objects,
+    set_memories,
+    set_message,
+    set_session,
+    take_jobs,
+)
 from tests.unit.paging.made import COUNT, LONG_CODE, called
 
 Admin = asyncpg.Connection
 MONEY = ("src/money.py", LONG_CODE)
 CHANGED = ("src/money.py", LONG_CODE.replace("helper_", "added_"))
 LEDGER = ("src/ledger.py", LONG_CODE.replace("helper_", "entry_").replace("Money", "Ledger"))
-OBJECTS = "details ? 'object' AND is_active"
 
 
 def rememberer(
@@ -70,12 +82,14 @@ async def session(pool: Pool, admin: Admin, talk: Talk, *files: tuple[str, str])
     return made
 
 
-async def remembered(admin: Admin, where: str = OBJECTS) -> list[dict[str, Any]]:
-    return [row | {"details": orjson.loads(row["details"])} for row in await memories(admin, where)]
+async def remembered(admin: Admin, **columns: object) -> list[dict[str, Any]]:
+    """Return the memories of objects: those in force, or those whose columns have these values."""
+    found = [row | {"details": orjson.loads(row["details"])} for row in await memories(admin, **columns)]
+    return [row for row in found if "object" in row["details"]]
 
 
 async def events(admin: Admin, memory: UUID) -> list[str]:
-    rows = await admin.fetch("SELECT event FROM agent_data.memory_events WHERE memory_id = $1 ORDER BY at", memory)
+    rows = await read_memory_events(admin, memory_id=memory)
     return [row["event"] for row in rows]
 
 
@@ -170,11 +184,7 @@ async def test_a_branch_is_no_later_session(pool: Pool, admin: Admin) -> None:
     """A branch of a conversation has its objects once more: nobody read anything again."""
     first = await session(pool, admin, Talk(), MONEY)
     branch = await session(pool, admin, later("chat-2"), MONEY)
-    await admin.execute(
-        "UPDATE agent_data.sessions SET parent_session_id = $1, branch_turn_index = 1 WHERE session_id = $2",
-        first.talk.session,
-        branch.talk.session,
-    )
+    await set_session(admin, branch.talk.session, parent_session_id=first.talk.session, branch_turn_index=1)
     await rememberer(pool).remember(branch.job())
     assert await remembered(admin) == []
 
@@ -206,16 +216,14 @@ async def test_a_memory_goes_on_living_when_it_is_reinforced(pool: Pool, admin: 
     (found,) = await remembered(admin)
     assert found["expires_at"] == clock.now() + timedelta(days=90)
     clock.move(timedelta(days=91))
-    await admin.fetchval("SELECT agent_data.expire_memories($1, 100)", clock.now())
+    await expire_memories(admin, clock.now())
     assert await remembered(admin) == []
-    assert len(await remembered(admin, "status = 'expired'")) == 1
+    assert len(await remembered(admin, status="expired")) == 1
     # What was risen to L3 by use has no end, and gets none.
     two = await session(pool, admin, later("chat-2"), LEDGER)
     await two.set(0, fault_count=1)
     await rememberer(pool, clock=clock).remember(two.job())
-    await admin.execute(
-        "UPDATE agent_data.memory_store SET memory_tier = 3, expires_at = NULL WHERE details ? 'object' AND is_active"
-    )
+    await set_memories(admin, await remembered(admin), memory_tier=SEMANTIC, expires_at=None)
     await two.set(0, fault_count=2)
     await rememberer(pool, clock=clock).remember(two.job())
     (found,) = await remembered(admin)
@@ -230,7 +238,7 @@ async def test_what_was_read_anew_is_not_so_any_more(pool: Pool, admin: Admin) -
     two = await session(pool, admin, later("chat-2"), CHANGED)
     await rememberer(pool).remember(two.job())
     assert await remembered(admin) == []
-    (gone,) = await remembered(admin, "status = 'invalidated'")
+    (gone,) = await remembered(admin, status="invalidated")
     assert gone["memory_id"] == old["memory_id"]
     assert gone["valid_to"] == NOW
     assert await events(admin, old["memory_id"]) == ["created", "invalidated"]
@@ -251,7 +259,7 @@ async def test_a_newer_reading_takes_the_place_of_the_older(pool: Pool, admin: A
     await rememberer(pool).remember(two.job())
     (new,) = await remembered(admin)
     assert "added_" in new["content_text"]
-    (gone,) = await remembered(admin, "status = 'superseded'")
+    (gone,) = await remembered(admin, status="superseded")
     assert (gone["memory_id"], gone["superseded_by"]) == (old["memory_id"], new["memory_id"])
 
 
@@ -325,7 +333,7 @@ async def test_what_was_forgotten_does_not_come_back(pool: Pool, admin: Admin) -
     for each in (one, two):
         await rememberer(pool).remember(each.job())
     assert await remembered(admin) == []
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.memory_store WHERE content_text ~ 'currency'") == 0
+    assert not [row for row in await read_memories(admin) if "currency" in row["content_text"]]
 
 
 async def test_a_message_that_is_deleted_takes_the_memory_along(pool: Pool, admin: Admin, database: str) -> None:
@@ -344,10 +352,7 @@ async def test_a_message_that_is_deleted_takes_the_memory_along(pool: Pool, admi
 async def test_what_was_said_while_nothing_was_to_be_learned(pool: Pool, admin: Admin) -> None:
     one = await session(pool, admin, Talk(), MONEY)
     await one.set(0, fault_count=1)
-    await admin.execute("ALTER TABLE agent_data.conversation_history DISABLE TRIGGER ALL")
-    await admin.execute(
-        "UPDATE agent_data.conversation_history SET hidden = true WHERE message_id = $1", one.messages[2]
-    )
+    await set_message(admin, one.messages[2], hidden=True)
     await rememberer(pool).remember(one.job())
     assert await remembered(admin) == []
 
@@ -357,13 +362,13 @@ async def test_nobodys_objects_stay_in_their_session(pool: Pool, admin: Admin) -
     await one.set(0, fault_count=1)
     await rememberer(pool).remember(one.job())
     assert await remembered(admin) == []
-    assert await admin.fetchval("SELECT remembered_at IS NOT NULL FROM agent_data.paged_sessions")
+    assert [row["remembered_at"] is not None for row in await read_paged_sessions(admin)] == [True]
 
 
 async def test_an_erased_user_gets_none(pool: Pool, admin: Admin) -> None:
     one = await session(pool, admin, Talk(), MONEY)
     await one.set(0, fault_count=1)
-    await admin.execute("DELETE FROM agent_data.users WHERE user_id = $1", one.talk.user)
+    await delete_users(admin)
     await rememberer(pool).remember(one.job())
     assert await remembered(admin) == []
 
@@ -404,16 +409,16 @@ async def test_the_schedule_queues_what_is_idle(pool: Pool, admin: Admin) -> Non
         if each.name == "objects"
     )
     assert await tick.work(admin, NOW) == 1
-    rows = await admin.fetch("SELECT entrypoint, payload FROM agent_data.pgqueuer")
+    rows = await read_jobs(admin)
     assert [row["entrypoint"] for row in rows] == [REMEMBER_OBJECTS]
     payload = orjson.loads(rows[0]["payload"])
     assert UUID(payload["session"]) == one.talk.session
     assert await tick.work(admin, NOW) == 0  # it waits already
     await rememberer(pool).remember(rows[0]["payload"])
-    await admin.execute("DELETE FROM agent_data.pgqueuer")
+    await take_jobs(admin)
     assert await tick.work(admin, NOW) == 0  # it was looked through
     assert await tick.work(admin, NOW + timedelta(hours=2)) == 1
-    (row,) = await admin.fetch("SELECT payload FROM agent_data.pgqueuer")
+    (row,) = await read_jobs(admin)
     assert UUID(orjson.loads(row["payload"])["session"]) == two.talk.session
 
 
@@ -421,19 +426,13 @@ async def test_the_seeds_table_as_a_view(pool: Pool, admin: Admin, words: WordLl
     one = await session(pool, admin, Talk(), MONEY)
     await one.set(0, fault_count=1)
     await rememberer(pool, words, space).remember(one.job())
-    async with pool.transaction(TENANT) as connection:
-        rows = await connection.fetch(
-            "SELECT id, user_id, source_object_id, source_session_id, object_type, content, confidence, last_reinforced,"
-            " created_at, 1 - (embedding <=> embedding) AS similarity FROM seed_002.persistent_objects WHERE user_id = $1",
-            "ana",
-        )
-    (row,) = rows
+    (row,) = await read_persistent_objects(pool, TENANT)
     assert (row["source_object_id"], row["source_session_id"]) == (one.objects[0].id, one.talk.session)
     assert row["object_type"] == "file_context"
-    assert row["similarity"] == pytest.approx(1)
+    assert row["user_id"] == "ana"
+    assert row["embedding"] is not None
     assert 0 < row["confidence"] <= 0.65
-    async with pool.transaction(UUID(int=0xB)) as connection:
-        assert await connection.fetch("SELECT FROM seed_002.persistent_objects") == []
+    assert await read_persistent_objects(pool, UUID(int=0xB)) == []
 
 
 @cases("payload", [b"", b"[]", b"{}", b'{"tenant": 1}'])

@@ -14,20 +14,21 @@ from app.jobs.learn import Learner
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import INTRODUCTION, TENANT, Remote, Talk, by_rules, everything, learner, memories, texts
+from tests.support.rows import ensure_history_partitions, ensure_space, read_embeddings, read_jobs
 
 # --- remote embedders, and batches -----------------------------------------------------------------------------------
 
 
 async def test_a_remote_embedder_embeds_the_messages_in_the_job(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space('scripted', 2)")
+    space = await ensure_space(admin, "scripted", 2)
     remote, talk = Remote(), Talk()
     said = await talk.say(pool, "You are terse.", role="system")
     said += await talk.say(pool, INTRODUCTION)
     said += await talk.say(pool, "Noted.", "   ", role="assistant")
     await learner(pool, remote, space).learn(talk.job(said))
-    vectors = await rows(admin, "SELECT item_id, item_at FROM agent_data.embeddings WHERE item_kind = 0")
+    vectors = await read_embeddings(admin, item_kind=0)
     assert {(row["item_id"], row["item_at"]) for row in vectors} == {
         (each.message_id, each.created_at) for each in said[1:3]
     }
@@ -36,7 +37,7 @@ async def test_a_remote_embedder_embeds_the_messages_in_the_job(pool: Pool, admi
 async def test_a_remote_embedder_that_is_away_leaves_everything_as_it_was(
     pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
-    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space('scripted', 2)")
+    space = await ensure_space(admin, "scripted", 2)
     remote, talk = Remote(away=True), Talk()
     payload = talk.job(await talk.say(pool, INTRODUCTION))
     before = await everything(admin)
@@ -61,7 +62,7 @@ async def test_a_helper_adds_to_the_rules_and_is_not_waited_for(
     await do.learn(talk.job(said))
     await do.learn(talk.job(said))
     assert set(await texts(admin)) == {"Likes tea", "Has a cat"}
-    jobs = await rows(admin, "SELECT entrypoint, payload FROM agent_data.pgqueuer ORDER BY id")
+    jobs = await read_jobs(admin)
     assert [len(orjson.loads(each["payload"])["messages"]) for each in jobs] == [1, 1]
     with pytest.raises(HelperError):
         await do.learn(jobs[0]["payload"])
@@ -92,7 +93,7 @@ async def test_a_payload_that_cannot_be_read(learn: Learner) -> None:
 async def test_reading_opens_one_month_of_one_user(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     talk = Talk()
     (said,) = await talk.say(pool, INTRODUCTION)
-    await admin.execute("SELECT agent_data.ensure_history_partitions('2026-10-01', '2026-12-01')")
+    await ensure_history_partitions(admin, "2026-10-01", "2026-12-01")
     query = SQL["learning.messages"]
     for place, value in ((4, said.created_at), (3, said.created_at), (2, f"{{{said.message_id}}}"), (1, talk.user)):
         query = query.replace(f"${place}", f"'{value}'")

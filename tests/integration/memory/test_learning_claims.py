@@ -20,8 +20,15 @@ from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.clock import FakeClock
-from tests.support.jobs import rows
 from tests.support.learning import NOW, TENANT, Talk, by_rules, learner, memories, taught, texts
+from tests.support.rows import (
+    give_vectors_to_messages,
+    read_conflicts,
+    read_embeddings,
+    read_memories,
+    read_memory_events,
+    read_suppressions,
+)
 
 
 @pytest.fixture
@@ -30,7 +37,7 @@ def store(pool: Pool, space: int) -> Memories:
 
 
 async def suppressed(admin: asyncpg.Connection[Any]) -> dict[UUID, str]:
-    return {row["item_id"]: row["reason"] for row in await rows(admin, "SELECT * FROM agent_data.suppressions")}
+    return {row["item_id"]: row["reason"] for row in await read_suppressions(admin)}
 
 
 # --- conflicts -------------------------------------------------------------------------------------------------------
@@ -44,11 +51,11 @@ async def test_a_conflict_is_logged_and_the_later_value_stands(
     second.said.extend(first.said)  # a second later
     await taught(learn, pool, second, "I live in Porto")
     (new,) = await memories(admin)
-    (old,) = await memories(admin, "NOT is_active")
+    (old,) = await memories(admin, is_active=False)
     assert (new["content_text"], new["predicate_type"]) == ("Lives in Porto", "attribute")
     assert (old["status"], old["superseded_how"], old["superseded_by"]) == ("superseded", "conflict", new["memory_id"])
     assert old["valid_to"] == new["valid_from"] == second.said[-1].created_at
-    (conflict,) = await rows(admin, "SELECT * FROM agent_data.memory_conflicts")
+    (conflict,) = await read_conflicts(admin)
     data = orjson.loads(conflict["conflict_data"])
     assert (conflict["conflict_type"], conflict["resolution_strategy"]) == ("memory_vs_memory", "trust_recent")
     assert [(each["predicate"], each["value"]) for each in data["memories"]] == [
@@ -65,7 +72,7 @@ async def test_two_sisters_may_live_in_two_places(learn: Learner, pool: Pool, ad
     await taught(learn, pool, Talk(), "My sister lives in Ghent")
     await taught(learn, pool, Talk(name="chat-2"), "My sister lives in Porto")
     assert len(await texts(admin)) == 2
-    (conflict,) = await rows(admin, "SELECT * FROM agent_data.memory_conflicts")
+    (conflict,) = await read_conflicts(admin)
     assert (conflict["resolution_strategy"], conflict["resolved_at"]) == ("both", None)
 
 
@@ -76,11 +83,9 @@ async def test_values_that_are_learned_out_of_order_have_their_own_times(
     said = await talk.say(pool, "I live in Lisbon", "I live in Porto", "I live in Rome")
     for n in (0, 2, 1):
         await learn.learn(talk.job([said[n]]))
-    found = await rows(
-        admin, "SELECT content_text, valid_from, valid_to FROM agent_data.memory_store ORDER BY valid_from"
-    )
+    found = sorted(await read_memories(admin), key=lambda row: row["valid_from"])
     at = [each.created_at for each in said]
-    assert [tuple(row.values()) for row in found] == [
+    assert [(row["content_text"], row["valid_from"], row["valid_to"]) for row in found] == [
         ("Lives in Lisbon", at[0], at[1]), ("Lives in Porto", at[1], at[2]), ("Lives in Rome", at[2], None),
     ]  # fmt: skip
 
@@ -111,7 +116,7 @@ async def test_what_was_meant_corrects_what_was_said(
 async def test_within_one_job_too(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     await taught(learn, pool, Talk(), "My name is Jon", "Sorry, I meant Jan, not Jon")
     assert await texts(admin) == ["Name is Jan"]
-    (old,) = await memories(admin, "NOT is_active")
+    (old,) = await memories(admin, is_active=False)
     assert old["superseded_how"] == "corrected"
 
 
@@ -128,7 +133,7 @@ async def test_what_said_the_old_value_does_not_surface_as_current(
     await taught(learn, pool, talk, "I moved to Porto")
     brief, long, new = talk.said
     assert await suppressed(admin) == {brief.message_id: "superseded"}, "the long one says much else"
-    (old,) = await memories(admin, "NOT is_active")
+    (old,) = await memories(admin, is_active=False)
     assert set(old["source_message_ids"]) == {brief.message_id, long.message_id}
     (current,) = await memories(admin)
     assert await store.invalidate(TENANT, talk.user, current["memory_id"], reason=None)
@@ -143,9 +148,9 @@ async def test_a_message_comes_back_when_nothing_of_it_is_superseded_any_more(
     talk = Talk()
     await taught(learn, pool, talk, "I live in Lisbon and I'm single")
     for text in ("Lives in Lisbon", "Is single"):
-        (found,) = await memories(admin, f"content_text = '{text}'")
+        (found,) = await memories(admin, content_text=text)
         await store.invalidate(TENANT, talk.user, found["memory_id"], reason=None)
-    (home, alone) = await memories(admin, "status = 'invalidated'")
+    (home, alone) = await memories(admin, status="invalidated")
     await store.restore(TENANT, talk.user, home["memory_id"])
     assert len(await suppressed(admin)) == 1
     await store.restore(TENANT, talk.user, alone["memory_id"])
@@ -167,23 +172,17 @@ async def test_forgetting_reaches_all_wordings_and_their_messages(
     await taught(learn, pool, talk, "I like hiking in the mountains")
     await taught(learn, pool, talk, "I like hiking in the high mountains")
     await taught(learn, pool, talk, "I like hiking up in the mountains", "I live in Lisbon")
-    (kept,) = await memories(admin, "is_active AND kind = 'preference'")
-    await admin.execute(
-        "INSERT INTO agent_data.embeddings (user_id, tenant_id, space, item_id, item_kind, item_at, vector)"
-        " SELECT e.user_id, e.tenant_id, e.space, h.message_id, 0, h.created_at, e.vector"
-        " FROM agent_data.embeddings e, agent_data.conversation_history h WHERE e.item_id = $1",
-        kept["memory_id"],
-    )
+    (kept,) = await memories(admin, is_active=True, kind="preference")
+    await give_vectors_to_messages(admin, like=kept["memory_id"])
     assert await store.forget(TENANT, talk.user, kept["memory_id"])
-    for table in ("memory_store", "memory_events", "suppressions", "memory_conflicts"):
-        for row in await admin.fetch(f"SELECT t::text AS whole FROM agent_data.{table} t"):
-            assert "hiking" not in row["whole"], table
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.embeddings WHERE item_kind = 1") == 1
+    for read in (read_memories, read_memory_events, read_suppressions, read_conflicts):
+        assert "hiking" not in str(await read(admin))
+    assert len(await read_embeddings(admin, item_kind=1)) == 1
     hidden = {item for item, reason in (await suppressed(admin)).items() if reason == "forgotten"}
     assert {each.message_id for each in talk.said[:3]} <= hidden
     assert talk.said[3].message_id not in hidden
     # What no search may find has no vector that would keep its space from being dropped.
-    left = await admin.fetch("SELECT item_id FROM agent_data.embeddings WHERE item_kind = 0")
+    left = await read_embeddings(admin, item_kind=0)
     assert [row["item_id"] for row in left] == [talk.said[3].message_id]
     # Every wording is refused, in a new session as well.
     again = Talk(name="chat-2")
@@ -230,9 +229,9 @@ async def test_a_conflict_forgets_with_its_memory(
     await taught(learn, pool, talk, "I live in Porto")
     (kept,) = await memories(admin)
     await store.forget(TENANT, talk.user, kept["memory_id"])
-    (conflict,) = await rows(admin, "SELECT t::text AS whole FROM agent_data.memory_conflicts t")
-    assert "Porto" not in conflict["whole"]
-    assert "Lisbon" not in conflict["whole"]
+    (conflict,) = await read_conflicts(admin)
+    assert "Porto" not in str(conflict)
+    assert "Lisbon" not in str(conflict)
 
 
 async def test_an_edited_memory_is_none_that_its_old_wordings_mean(

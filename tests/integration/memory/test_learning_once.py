@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import ANY
 
 import asyncpg
 import pytest
@@ -24,13 +25,13 @@ from tests.support.learning import (
     TENANT,
     Talk,
     by_rules,
-    count,
     everything,
     learner,
     memories,
     taught,
     texts,
 )
+from tests.support.rows import advance_erasure_epoch, delete_users, read_effects
 
 # --- once, and only once ---------------------------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ async def test_a_job_that_broke_off_has_none_and_then_one(
     assert await everything(admin) == before
     await learn.learn(payload)
     assert len(await texts(admin)) == 3
-    assert await count(admin, "job_effects") == 1
+    assert len(await read_effects(admin)) == 1
 
 
 async def test_two_runs_of_one_job_at_once_have_one_effect(
@@ -77,7 +78,7 @@ async def test_two_runs_of_one_job_at_once_have_one_effect(
     talk = Talk()
     payload = talk.job(await talk.say(pool, INTRODUCTION))
     await asyncio.gather(learn.learn(payload), learn.learn(payload))
-    assert len(await memories(admin, "true")) == 3
+    assert len(await memories(admin, is_active=ANY)) == 3
     assert {each["reinforcement_count"] for each in await memories(admin)} == {0}
 
 
@@ -90,7 +91,7 @@ async def test_jobs_of_one_user_at_once_make_no_duplicates(
         talk = Talk(name=f"chat-{n}")
         payloads.append(talk.job(await talk.say(pool, text)))
     await asyncio.gather(*(learn.learn(each) for each in payloads))
-    assert sorted(await texts(admin, "true")) == ["Has a cat", "Likes tea", "Lives in Lisbon"]
+    assert sorted(await texts(admin, is_active=ANY)) == ["Has a cat", "Likes tea", "Lives in Lisbon"]
     counts = {each["content_text"]: each["reinforcement_count"] for each in await memories(admin)}
     assert counts == {"Likes tea": 2, "Lives in Lisbon": 1, "Has a cat": 0}
 
@@ -120,7 +121,7 @@ async def test_cut_off_in_a_worker_the_job_comes_again_by_itself(
     async with working(database, learn.handlers(), lease_s=2.0):
         await until(done)
     assert cuts == 2
-    assert len(await memories(admin, "true")) == 3
+    assert len(await memories(admin, is_active=ANY)) == 3
     assert {each["reinforcement_count"] for each in await memories(admin)} == {0}
 
 
@@ -139,7 +140,7 @@ async def test_two_workers_learn_what_one_would(
     one, other = learner(pool, words, space), learner(pool, words, space)
     async with working(database, one.handlers()), working(database, other.handlers()):
         await until(done)
-    found = {each["content_text"]: each["reinforcement_count"] for each in await memories(admin, "true")}
+    found = {each["content_text"]: each["reinforcement_count"] for each in await memories(admin, is_active=ANY)}
     assert found == {
         "Likes tea": 4,
         "Lives in Lisbon": 9,
@@ -204,7 +205,7 @@ async def test_an_erasure_during_the_job_leaves_nothing_behind(
     talk = Talk()
 
     async def erased_meanwhile(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
-        await admin.execute("UPDATE agent_data.users SET erasure_epoch = erasure_epoch + 1")
+        await advance_erasure_epoch(admin)
         return await by_rules(exchange)
 
     said = await talk.say(pool, INTRODUCTION)
@@ -216,7 +217,7 @@ async def test_an_erasure_during_the_job_leaves_nothing_behind(
 async def test_a_user_who_is_gone_gets_nothing_new(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     talk = Talk()
     said = await talk.say(pool, INTRODUCTION)
-    await admin.execute("DELETE FROM agent_data.users")
+    await delete_users(admin)
     before = await everything(admin)
     await learn.learn(talk.job(said))
     assert await everything(admin) == before

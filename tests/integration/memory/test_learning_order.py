@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -19,6 +21,7 @@ from app.store.records import JobRecord
 from tests.support.jobs import SQL, until, working
 from tests.support.learning import TENANT, Talk, learner, memories
 from tests.support.restatements import FACTS, restatements
+from tests.support.rows import read_memories
 
 WORKERS = 8
 SEED = 20_261_121
@@ -43,7 +46,7 @@ async def wide(database: str) -> AsyncIterator[Pool]:
 
 async def in_force(admin: asyncpg.Connection[Any], user: str) -> list[tuple[str, str, int]]:
     talk = Talk(user_name=user)
-    found = await memories(admin, f"is_active AND user_id = '{talk.user}'")
+    found = await memories(admin, is_active=True, user_id=talk.user)
     return sorted((each["content_text"], each["kind"], each["memory_tier"]) for each in found)
 
 
@@ -95,16 +98,14 @@ async def check(
         assert await in_force(admin, f"order-{n}") == first
     await by_eight(database, pool, words, space, "eight", random.Random(SEED).sample(said, len(said)), patience_s)
     assert await in_force(admin, "eight") == first
-    counts = await admin.fetch(
-        "SELECT user_id, sum(reinforcement_count) FILTER (WHERE is_active) AS confirmed,"
-        " count(*) FILTER (WHERE is_active) AS n FROM agent_data.memory_store GROUP BY user_id"
-    )
-    (counted,) = {row["confirmed"] + row["n"] for row in counts}
+    stored = await read_memories(admin)
+    counts: Counter[UUID] = Counter()
+    for row in stored:
+        counts[row["user_id"]] += (row["reinforcement_count"] + 1) * row["is_active"]
+    (counted,) = set(counts.values())
     assert 0.95 * count < counted <= count, "each utterance that the rules understand counts once"
-    twice = await admin.fetch(
-        "SELECT user_id, content_hash FROM agent_data.memory_store GROUP BY user_id, content_hash HAVING count(*) > 1"
-    )
-    assert twice == [], "of each wording one row stands, however often it was said"
+    wordings = [(row["user_id"], row["content_hash"]) for row in stored]
+    assert len(wordings) == len(set(wordings)), "of each wording one row stands, however often it was said"
 
 
 @pytest.mark.heavy

@@ -18,8 +18,16 @@ from app.store.memories import Memories, MemoryChange, MemoryText
 from app.store.pools import Pool
 from app.store.queries import Queries
 from tests.support.clock import FakeClock
-from tests.support.jobs import rows
-from tests.support.learning import INTRODUCTION, NOW, TENANT, Remote, Talk, count, learner, memories, taught, texts
+from tests.support.learning import INTRODUCTION, NOW, TENANT, Remote, Talk, learner, memories, taught, texts
+from tests.support.rows import (
+    clear_memories,
+    ensure_space,
+    insert_row,
+    read_embeddings,
+    read_memory_events,
+    read_routes,
+    set_config,
+)
 
 # --- what is learned -------------------------------------------------------------------------------------------------
 
@@ -60,11 +68,11 @@ async def test_what_a_user_states_is_kept_with_its_source(
     )
 
     ids = {each["memory_id"] for each in found.values()}
-    assert {row["target"] for row in await rows(admin, "SELECT * FROM agent_data.routes WHERE kind = 'memory'")} == ids
-    vectors = await rows(admin, "SELECT item_id, item_kind, item_at, space FROM agent_data.embeddings")
+    assert {row["target"] for row in await read_routes(admin, kind="memory")} == ids
+    vectors = await read_embeddings(admin)
     assert {(row["item_id"], row["item_kind"], row["space"]) for row in vectors} == {(each, 1, space) for each in ids}
     assert {row["item_at"] for row in vectors} == {message.created_at}
-    told = await rows(admin, "SELECT memory_id, event, after, actor FROM agent_data.memory_events")
+    told = await read_memory_events(admin)
     assert {(row["memory_id"], row["event"], row["actor"]) for row in told} == {
         (each, "created", "system") for each in ids
     }
@@ -98,7 +106,7 @@ async def test_what_a_tool_did_is_known_in_the_session_and_points_to_the_call(
 async def test_the_life_of_a_session_memory_is_a_setting(
     learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
-    await admin.execute("UPDATE agent_data.system_config SET value = '2' WHERE key = 'l1_ttl_hours'")
+    await set_config(admin, "l1_ttl_hours", 2)
     talk = Talk()
     calls = [{"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}]
     said = await talk.say(pool, "Look it up.")
@@ -108,7 +116,7 @@ async def test_the_life_of_a_session_memory_is_a_setting(
 
 
 async def test_the_life_of_an_event_is_a_setting(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    await admin.execute("UPDATE agent_data.system_config SET value = '3' WHERE key = 'l2_ttl_days'")
+    await set_config(admin, "l2_ttl_days", 3)
     await taught(learn, pool, Talk(), "I have an exam on 5 May")
     (found,) = await memories(admin)
     assert (found["kind"], found["memory_tier"], found["expires_at"]) == ("event", 2, NOW + timedelta(days=3))
@@ -143,7 +151,7 @@ async def test_without_vectors_it_learns_too(pool: Pool, admin: asyncpg.Connecti
     await taught(do, pool, Talk(), INTRODUCTION)
     await taught(do, pool, Talk(name="chat-2"), INTRODUCTION)
     assert len(await texts(admin)) == 3
-    assert await count(admin, "embeddings") == 0
+    assert await read_embeddings(admin) == []
 
 
 async def test_messages_that_must_not_surface_are_not_learned_from(
@@ -151,10 +159,9 @@ async def test_messages_that_must_not_surface_are_not_learned_from(
 ) -> None:
     talk = Talk()
     said = await talk.say(pool, INTRODUCTION, "I have a cat")
-    await admin.execute(
-        "INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason) VALUES ($1, $2, $3, 'erased')",
-        talk.user, TENANT, said[0].message_id,
-    )  # fmt: skip
+    await insert_row(
+        admin, "suppressions", user_id=talk.user, tenant_id=TENANT, item_id=said[0].message_id, reason="erased"
+    )
     await learn.learn(talk.job(said))
     assert await texts(admin) == ["Has a cat"]
 
@@ -187,7 +194,7 @@ async def test_said_in_another_session_it_is_reinforced(
         ("chat-1", "I like tea"), ("chat-2", "I really like tea"),
     ]  # fmt: skip
     assert len(found["source_message_ids"]) == 2
-    events = await rows(admin, "SELECT event FROM agent_data.memory_events ORDER BY at")
+    events = await read_memory_events(admin)
     assert [row["event"] for row in events] == ["created", "reinforced"]
 
 
@@ -197,13 +204,13 @@ async def test_the_more_specific_wins_and_the_older_stays_in_the_chain(
     await taught(learn, pool, Talk(), "I like hiking in the mountains")
     await taught(learn, pool, Talk(name="chat-2"), "I like hiking in the high mountains")
     (kept,) = await memories(admin)
-    (old,) = await memories(admin, "status = 'superseded'")
+    (old,) = await memories(admin, status="superseded")
     assert kept["content_text"] == "Likes hiking in the high mountains"
     assert old["content_text"] == "Likes hiking in the mountains"
     assert (old["superseded_by"], old["valid_to"]) == (kept["memory_id"], NOW)
     assert (kept["access_count"], kept["reinforcement_count"], kept["memory_tier"]) == (1, 1, 4)
     assert [each["session"] for each in kept["sources"]] == ["chat-1", "chat-2"]
-    events = await rows(admin, "SELECT memory_id, event FROM agent_data.memory_events")
+    events = await read_memory_events(admin)
     assert {(row["memory_id"], row["event"]) for row in events} == {
         (old["memory_id"], "created"), (old["memory_id"], "superseded"), (kept["memory_id"], "merged"),
     }  # fmt: skip
@@ -238,22 +245,21 @@ async def test_the_worked_merge_of_seed_001(
 async def test_an_explicit_threshold_takes_the_place_of_the_embedders(
     learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
-    await admin.execute("UPDATE agent_data.system_config SET value = '0.9' WHERE key = 'dedup_threshold'")
+    await set_config(admin, "dedup_threshold", 0.9)
     await taught(learn, pool, Talk(), "I prefer short blog posts")
     await taught(learn, pool, Talk(name="chat-2"), "I prefer blog posts under 800 words")
     assert len(await texts(admin)) == 2
 
 
 async def test_the_threshold_of_a_remote_space_is_a_setting(pool: Pool, admin: asyncpg.Connection[Any]) -> None:
-    space = await admin.fetchval("SELECT agent_data.ensure_embedding_space('scripted', 2)")
+    space = await ensure_space(admin, "scripted", 2)
     vectors = {"Likes green tea": [1.0, 0.0], "Likes tea": [0.9, float(np.sqrt(1 - 0.81))]}
     do = learner(pool, Remote(vectors), space)
     await taught(do, pool, Talk(), "I like green tea")
     await taught(do, pool, Talk(name="chat-2"), "I like tea")
     assert len(await texts(admin)) == 2
-    await admin.execute("DELETE FROM agent_data.memory_store")
-    await admin.execute("DELETE FROM agent_data.embeddings")
-    await admin.execute("UPDATE agent_data.system_config SET value = '0.89' WHERE key = 'dedup_threshold'")
+    await clear_memories(admin)
+    await set_config(admin, "dedup_threshold", 0.89)
     await taught(do, pool, Talk(name="chat-3"), "I like green tea")
     await taught(do, pool, Talk(name="chat-4"), "I like tea")
     assert await texts(admin) == ["Likes green tea"]
@@ -262,9 +268,7 @@ async def test_the_threshold_of_a_remote_space_is_a_setting(pool: Pool, admin: a
 async def test_how_far_a_statement_is_believed_is_a_parameter(
     learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
 ) -> None:
-    await admin.execute(
-        "UPDATE agent_data.system_config SET value = value || '{\"fact\": 0.4, \"boost_1\": 0.3}' WHERE key = 'confidence'"
-    )
+    await set_config(admin, "confidence", {"fact": 0.4, "boost_1": 0.3})
     await taught(learn, pool, Talk(), "I live in Lisbon")
     (once,) = await memories(admin)
     await taught(learn, pool, Talk(name="chat-2"), "I live in Lisbon")
@@ -275,5 +279,5 @@ async def test_how_far_a_statement_is_believed_is_a_parameter(
 async def test_a_batch_meets_its_own_statements(learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]) -> None:
     await taught(learn, pool, Talk(), "I live in Lisbon", "I like tea", "I like tea", "Actually, I moved to Porto")
     assert set(await texts(admin)) == {"Likes tea", "Lives in Porto"}
-    (tea,) = await memories(admin, "content_text = 'Likes tea'")
+    (tea,) = await memories(admin, content_text="Likes tea")
     assert (tea["reinforcement_count"], len(tea["sources"])) == (1, 2)

@@ -14,8 +14,9 @@ from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from app.store.validation import Validation
 from tests.support.clock import FakeClock
-from tests.support.jobs import SQL, rows
+from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, taught, texts
+from tests.support.rows import age_memories, read_conflicts, read_facts
 
 WORKS = MemoryCandidate(
     "Works as a data engineer at Acme", "fact", Provenance.FACT, "", (0, 0), 0.9, 0.5,
@@ -51,12 +52,12 @@ async def test_what_ended_is_closed_and_told(learn: Learner, pool: Pool, admin: 
     await taught(learn, pool, talk, "I work there", "My wife works there, too")
     await taught(learn, pool, talk, "I left")
     assert await texts(admin) == ["Wife works at Acme", "No longer works at Acme"]
-    (was,) = await memories(admin, "status = 'superseded'")
-    (left,) = await memories(admin, "content_text LIKE 'No longer%'")
+    (was,) = await memories(admin, status="superseded")
+    (left,) = await memories(admin, content_text=LEFT.content)
     assert (was["superseded_by"], was["valid_to"]) == (left["memory_id"], left["stated_at"])
-    facts = await rows(admin, "SELECT fact_key FROM agent_data.user_facts")
+    facts = await read_facts(admin)
     assert [each["fact_key"] for each in facts] == ["wife.works_at"]
-    (logged,) = await rows(admin, "SELECT conflict_type, resolution_outcome FROM agent_data.memory_conflicts")
+    (logged,) = await read_conflicts(admin)
     assert (logged["conflict_type"], "close_earlier" in logged["resolution_outcome"]) == ("temporal", True)
 
 
@@ -75,14 +76,14 @@ async def test_what_became_doubtful_is_asked_about_until_the_user_has_spoken(
     talk = Talk()
     await taught(learn, pool, talk, "By tram")
     await taught(learn, pool, talk, "I left")
-    (tram,) = await memories(admin, "predicate = 'commute'")
+    (tram,) = await memories(admin, predicate="commute")
     assert tram["status"] == "aging"
     validation = Validation(pool, SQL, FakeClock(NOW), space=None)
     assert [each.content_text for each in await validation.due(TENANT, talk.user, limit=5)] == ["Commutes by tram"]
-    await admin.execute("SELECT agent_data.age_memories($1, 1000)", NOW)
-    assert (await memories(admin, "predicate = 'commute'"))[0]["status"] == "aging", "no sweep ends this doubt"
+    await age_memories(admin, NOW)
+    assert (await memories(admin, predicate="commute"))[0]["status"] == "aging", "no sweep ends this doubt"
     await validation.confirm(TENANT, talk.user, tram["memory_id"])
-    (logged,) = await rows(admin, "SELECT resolved_at, resolution_strategy FROM agent_data.memory_conflicts")
+    (logged,) = await read_conflicts(admin)
     assert (logged["resolved_at"] is not None, logged["resolution_strategy"]) == (True, "ask_user")
 
 
@@ -114,7 +115,7 @@ async def test_what_belonged_to_what_ended_ends_with_it(
     for each in said:
         await taught(do, pool, talk, each)
     assert sorted(await texts(admin)) == sorted(in_force)
-    facts = await rows(admin, "SELECT fact_key FROM agent_data.user_facts")
+    facts = await read_facts(admin)
     assert ("work_location" in {each["fact_key"] for each in facts}) == any("Works in" in each for each in in_force)
 
 
@@ -153,7 +154,7 @@ async def test_a_denial_in_other_words_stands_against_what_it_denies(
     await taught(do, pool, talk, "First")
     await taught(do, pool, talk, "Then")
     assert await texts(admin) == in_force
-    (logged,) = await rows(admin, "SELECT conflict_type, resolution_strategy FROM agent_data.memory_conflicts")
+    (logged,) = await read_conflicts(admin)
     assert (logged["conflict_type"], logged["resolution_strategy"]) == ("memory_vs_memory", strategy)
 
 

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from app.context.candidates import ItemSource
 from app.memory.candidate import Provenance
-from tests.support.context_samples import memory, message, source
+from tests.support.context_samples import message
 from tests.support.tables import each_of
 
 
@@ -33,11 +33,6 @@ def test_provenance_is_numbered_as_in_seed_000_section_2_2() -> None:
 )
 def test_provenance_of_a_raw_message(role: str | None, provenance: Provenance) -> None:
     assert Provenance.of_role(role) is provenance
-
-
-def test_a_memory_knows_its_sources() -> None:
-    assert memory(1, provenance=(source(7), source(8))).provenance == (source(7), source(8))
-    assert memory(1).provenance == ()
 
 
 def test_a_message_is_its_own_source() -> None:

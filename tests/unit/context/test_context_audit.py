@@ -20,7 +20,6 @@ from app.context.audit import (
     shown_texts,
     told_known,
     used_memories,
-    written,
 )
 from app.context.facts_section import FactsFound, naming, tellings
 from app.context.pack import Packed, PlainMeter, efficiency, pack
@@ -92,24 +91,6 @@ def test_everything_considered_is_explained() -> None:
     assert by_id[4]["because_of"] == str(UUID(int=1))
 
 
-def test_the_figures_around_the_items() -> None:
-    shown = expand(explained())
-    assert shown["budget"] == {"window": 8192, "available": 3000, "memory": 100}
-    assert (shown["task"], shown["strategy"], shown["placement"]) == ("knowledge_intensive", "prefill", "tail")
-    assert (shown["status"], shown["reason"], shown["rebased"], shown["tokens"]) == ("ok", None, None, 10)
-    assert shown["counts"] == {"chosen": 1, "over_budget": 1, "duplicate": 1, "visible": 1}
-    assert shown["history"] == {
-        "source": "client",
-        "messages": 12,
-        "tokens": 900,
-        "dropped": 0,
-        "first_kept": 0,
-        "summary": False,
-    }
-    assert set(shown["eta"]) == {"eta", "quality", "fill", "eta_of_worthy", "attainable"}
-    assert shown["omitted"] == 0
-
-
 def test_texts_are_not_stored() -> None:
     stored = orjson.dumps(explained()).decode()
     assert "Likes tea" not in stored
@@ -137,14 +118,6 @@ def test_a_compile_that_found_nothing() -> None:
     shown = expand(orjson.loads(orjson.dumps(empty)))
     assert shown["items"] == []
     assert (shown["status"], shown["reason"]) == ("degraded", "retrieval_timeout")
-
-
-def test_it_is_written_as_json_once() -> None:
-    made = explained()
-    assert written(made) is written(made)
-    assert orjson.dumps({"audit": written(made)}, default=str) == orjson.dumps({"audit": dict(made)}, default=str)
-    # What comes back from a journal is a plain dict.
-    assert written(dict(made)) == dict(made)
 
 
 def test_memories_that_were_of_use() -> None:

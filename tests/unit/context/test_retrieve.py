@@ -12,12 +12,11 @@ import pytest
 from app.context.candidates import Candidate
 from app.context.question import Asked, understand
 from app.context.rank import highest
-from app.context.retrieve import MOST_VECTORS, MOST_WORDED, NoVector, Retrieved, Retriever, Scope, Wanted
+from app.context.retrieve import NoVector, Retriever, Scope, Wanted
 from app.context.score import AUTO, PREFILL, PROFILES
 from app.errors import Unavailable
 from app.index.indexes import IndexScope
 from app.index.user_index import FurtherItems
-from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder, NoEmbedder
 from app.store.item_columns import EPOCH, PLACE, Places, Scan, ids_of
 from app.store.turns import RetrievedRow
@@ -70,7 +69,6 @@ class Shelf:
         self.asked: list[dict[str, Any]] = []
         self.tied_asked: list[Sequence[str]] = []
         self.fetched: list[list[UUID]] = []
-        self.spaces = 0
 
     async def scan(self, tenant: UUID, user: UUID, query: str, vector: Any, scope: IndexScope, **asked: Any) -> Scan:
         self.asked.append({"tenant": tenant, "user": user, "query": query, "vector": vector, "scope": scope, **asked})
@@ -95,36 +93,12 @@ class Shelf:
         return self.tied_to
 
     async def space_of(self, name: str) -> int | None:
-        self.spaces += 1
         return self.space
 
 
 def retriever(shelf: Shelf, embedder: Embedder | None = None) -> Retriever:
     given: Any = shelf  # all it needs
     return Retriever(given, embedder or HashEmbedder(), lambda text: len(text.split()), given)
-
-
-async def test_a_question_becomes_one_look() -> None:
-    shelf = Shelf()
-    assert await retriever(shelf).candidates(Asked("what?\0"), SCOPE, Wanted(1000, only=1), AUTO) == Retrieved([], {})
-    (asked,) = shelf.asked
-    vector = asked.pop("vector")
-    assert vector.shape == (8,)
-    assert asked == {
-        "tenant": TENANT, "user": USER, "query": "what? ", "scope": IndexScope(SESSION, 7, [OTHER], False, 1),
-        "vectors": MOST_VECTORS, "texts": MOST_WORDED, "also": FurtherItems(), "fresh": None, "shared": [],
-        "shared_fresh": {},
-    }  # fmt: skip
-    assert shelf.tied_asked == []
-    assert shelf.fetched == []
-
-
-async def test_the_space_is_looked_up_once() -> None:
-    shelf = Shelf()
-    finder = retriever(shelf)
-    for _ in range(3):
-        await finder.candidates(Asked("q"), SCOPE, WANTED, AUTO)
-    assert shelf.spaces == 1
 
 
 def crowd(count: int, **given: Any) -> list[RetrievedRow]:
@@ -295,23 +269,6 @@ async def test_a_message_is_its_own_source() -> None:
     (source,) = found.provenance
     assert (source.session, source.message_id, source.turn_index, source.metadata) == ("s", ITEM, 3, {"a": 1})
     assert (await one(row(external_id=None))).provenance[0].session == str(SESSION)
-
-
-@each_of(
-    ("role", "provenance"),
-    [
-        (1, Provenance.USER_STATED),
-        (2, Provenance.SYSTEM_INFERRED),
-        (3, Provenance.TOOL_OUTPUT),
-        (4, Provenance.TOOL_OUTPUT),
-    ],
-)
-async def test_who_said_it_is_its_authority(role: int, provenance: Provenance) -> None:
-    assert (await one(row(role=role))).provenance_type == provenance
-
-
-async def test_an_unknown_role_is_none() -> None:
-    assert (await one(row(role=9))).role is None
 
 
 async def test_a_memory_names_what_it_comes_from() -> None:

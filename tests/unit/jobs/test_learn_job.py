@@ -32,27 +32,6 @@ def message(number: int, role: str, content: str = "…", calls: list[dict[str, 
     return SourceMessage(UUID(int=number), number, role, content, calls or [], AT, {})
 
 
-def test_a_payload_is_read_whole() -> None:
-    job = LearnJob.parse(orjson.dumps(WHOLE))
-    assert job == LearnJob(
-        tenant=UUID(int=1),
-        user=UUID(int=2),
-        session=UUID(int=3),
-        session_name="chat-1",
-        messages=(UUID(int=10), UUID(int=11)),
-        since=AT,
-        until=AT,
-        confined=True,
-    )
-    assert job.key == f"learn:{UUID(int=10)}"
-
-
-def test_what_may_be_missing() -> None:
-    short = {key: WHOLE[key] for key in ("tenant", "user", "session", "messages", "from", "to")}
-    job = LearnJob.parse(orjson.dumps(short))
-    assert (job.session_name, job.confined) == (None, False)
-
-
 @each_of(
     "broken",
     [

@@ -115,28 +115,6 @@ def shrinker(shelf: Shelf, helper: Scripted | None = None, embedder: NoEmbedder 
     return Shrinker(cast("PagingStore", shelf), embedder=embedder or NoEmbedder(), space=3, count=COUNT, helper=helper)
 
 
-async def test_all_objects_get_levels_a_few_at_a_time() -> None:
-    shelf = Shelf(objects(2 * AT_ONCE + 1))
-    await shrinker(shelf).shrink(PAYLOAD)
-    assert shelf.asked == [AT_ONCE, AT_ONCE, 1, 0]
-    made = by_structure(CODE, COUNT)
-    assert made.detailed is not None
-    assert made.compact is not None
-    assert {each.detailed for each in shelf.levels.values()} == {made.detailed}
-    assert made.compact.tokens < made.detailed.tokens < CODE.tokens_l0
-    assert shelf.vectors == {}
-    assert shelf.spaces == {None}
-
-
-async def test_a_job_that_comes_again_finds_nothing_to_do() -> None:
-    shelf, helper = Shelf(objects(1)), Scripted(GOOD)
-    await shrinker(shelf, helper).shrink(PAYLOAD)
-    before = dict(shelf.levels)
-    await shrinker(shelf, Scripted(LYING)).shrink(PAYLOAD)
-    assert shelf.levels == before
-    assert len(helper.questions) == 1
-
-
 async def test_what_is_not_kept_does_not_keep_the_job() -> None:
     """The user may be erased meanwhile: then nothing is written, and the same objects must not come for ever."""
     shelf = Shelf(objects(2), deaf=True)
@@ -181,16 +159,6 @@ async def test_a_helper_is_not_asked_about_what_is_too_long() -> None:
     await shrinker(shelf, helper).shrink(PAYLOAD)
     assert not helper.questions
     assert len(shelf.levels) == 1
-
-
-async def test_vectors_come_with_the_levels() -> None:
-    long = replace(CODE, id=UUID(int=9), content="a" * (PIECE_CHARS * 100))
-    shelf, embedder = Shelf([CODE, long]), Lengths()
-    await shrinker(shelf, embedder=embedder).shrink(PAYLOAD)
-    assert set(shelf.vectors) == {CODE.id, long.id}
-    assert shelf.spaces == {3}
-    assert all(abs(float(np.linalg.norm(each)) - 1) < 1e-6 for each in shelf.vectors.values())
-    assert len(embedder.texts) == len(pieces(CODE)) + PIECES
 
 
 async def test_an_embedder_that_cannot_answer_costs_no_levels() -> None:

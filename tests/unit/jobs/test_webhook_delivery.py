@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from pydantic import ValidationError
 
 from app.clock import SystemClock
-from app.errors import BadBody, NotFound, StoreUnavailable
+from app.errors import StoreUnavailable
 from app.features.webhooks.delivery import (
     CONCURRENCY,
     FAILURES,
@@ -27,7 +27,6 @@ from app.features.webhooks.delivery import (
     WaitingMessage,
     WebhookSender,
     body_of,
-    retrying,
     signature,
 )
 from app.settings import Settings
@@ -195,21 +194,6 @@ def test_two_targets_of_one_name_are_refused() -> None:
 # --- how it is sent ------------------------------------------------------------------------------------------------------
 
 
-async def test_what_is_taken_is_delivered_and_signed() -> None:
-    outbox = Memory({"crm": [waiting(message_id=uuid4()) for _ in range(9)]})
-    with ScriptedUpstream(reply_json({})) as receiver:
-        async with delivering(outbox, [target(url=f"{receiver.url}/hook")]):
-            await until(outbox, 9)
-        got = receiver.requests
-    assert [each[0] for each in outbox.done] == ["delivered"] * 9
-    assert outbox.configured == [("crm", ["memory.created"], None)]
-    headers = {name.decode().lower(): value.decode() for name, value in got[0].headers}
-    key = base64.b64decode(SECRET.removeprefix("whsec_"))
-    expected = signature([key], headers["webhook-id"], int(headers["webhook-timestamp"]), got[0].body)
-    assert headers["webhook-signature"] == expected
-    assert len({dict(each.headers)[b"webhook-id"] for each in got}) == 9
-
-
 @pytest.mark.parametrize(
     ("reply", "what"),
     [
@@ -316,31 +300,3 @@ async def test_a_worker_without_the_setting_takes_nobody_away_and_says_so(caplog
     (record,) = caplog.records
     assert (record.levelname, vars(record)["targets"]) == ("WARNING", ["before"])
     assert "MNEME_WEBHOOKS is not set" in record.message
-
-
-# --- dead letters --------------------------------------------------------------------------------------------------------
-
-
-class Figures:
-    def __init__(self, there: bool) -> None:
-        self.there = there
-        self.asked: list[tuple[UUID, UUID, UUID, str]] = []
-
-    async def retry(self, tenant: UUID, user: UUID, message: UUID, target: str) -> bool:
-        self.asked.append((tenant, user, message, target))
-        return self.there
-
-
-async def test_a_dead_letter_that_is_tried_again_makes_its_message_due() -> None:
-    figures = Figures(True)
-    await retrying(figures)(orjson.dumps({"tenant": UUID(int=1), "user": NIL, "message": UUID(int=2), "target": "crm"}))  # type: ignore[arg-type]
-    assert figures.asked == [(UUID(int=1), NIL, UUID(int=2), "crm")]
-
-
-async def test_one_whose_message_is_gone_says_so() -> None:
-    payload = orjson.dumps({"tenant": UUID(int=1), "user": NIL, "message": UUID(int=2), "target": "crm"})
-    with pytest.raises(NotFound):
-        await retrying(Figures(False))(payload)  # type: ignore[arg-type]
-    for wrong in (b"", b"[]", b"{}", b'{"tenant": 1, "user": 1, "message": 2, "target": 3}'):
-        with pytest.raises(BadBody):
-            await retrying(Figures(True))(wrong)  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.memory.candidate import Provenance, entities, make_candidate
+from app.memory.candidate import entities
 from tests.support.tables import each_of
 
 
@@ -19,11 +19,3 @@ from tests.support.tables import each_of
 )
 def test_entities(content: str, value: str, expected: tuple[str, ...]) -> None:
     assert entities(content, value) == expected
-
-
-def test_a_draft() -> None:
-    draft = make_candidate(
-        "lives in  Lisbon.", "fact", importance=0.5, confidence=0.6, tag="home", value="Lisbon", when="2026"
-    )
-    assert draft.content == "Lives in Lisbon"
-    assert (draft.provenance_type, draft.tags, draft.when) == (Provenance.FACT, ("home",), "2026")

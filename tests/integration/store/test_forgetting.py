@@ -23,6 +23,7 @@ from tests.support.clock import FakeClock
 from tests.support.indexes import indexes_of
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, memories, taught, texts
+from tests.support.rows import read_suppressions
 
 Admin = asyncpg.Connection
 SAID = "I live in Quixeramobim and I'm allergic to peanuts"
@@ -88,7 +89,7 @@ async def test_a_forgotten_sentence_is_said_by_nothing_but_its_own_conversation(
         talk.said[2].message_id,
     )
     assert "context_blocks" in await holding(admin, WORD)
-    (home,) = await memories(admin, "content_text LIKE 'Lives%'")
+    (home,) = await memories(admin, content_text="Lives in Quixeramobim")
     assert await store.forget(TENANT, talk.user, home["memory_id"])
 
     for query in ("Where do I live?", SAID, WORD):
@@ -130,16 +131,16 @@ async def test_what_was_true_once_is_not_said_by_its_answer_as_if_it_were_now(
     assert "Lisbon" not in str(now)
     assert "Lives in Porto" in now
     then = await found(compiler, talk, "Where do I live?", history=True)
-    hidden = await admin.fetch("SELECT item_id FROM agent_data.suppressions WHERE reason = 'superseded'")
+    hidden = await read_suppressions(admin, reason="superseded")
     assert {row["item_id"] for row in hidden} == {each.message_id for each in talk.said[:2]}
     assert {status for text, status in then.items() if "Lisbon" in text} == {"superseded"}
     # Restored, all of it comes back.
-    (old,) = await memories(admin, "status = 'superseded'")
-    (new,) = await memories(admin, "content_text = 'Lives in Porto'")
+    (old,) = await memories(admin, status="superseded")
+    (new,) = await memories(admin, content_text="Lives in Porto")
     await store.invalidate(TENANT, talk.user, new["memory_id"], reason=None)
     await store.restore(TENANT, talk.user, old["memory_id"])
     assert "Lisbon" in str(await found(compiler, talk, "Where do I live?"))
-    hidden = await admin.fetch("SELECT item_id FROM agent_data.suppressions")
+    hidden = await read_suppressions(admin)
     assert {row["item_id"] for row in hidden} == {each.message_id for each in later.said}
     assert "Porto" not in str(await found(compiler, talk, "Where do I live?"))
 

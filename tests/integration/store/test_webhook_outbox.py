@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from app.clock import SystemClock
-from app.errors import NotFound
+from app.errors import BadBody, NotFound
 from app.features.webhooks.delivery import ENTRYPOINT, KEEP, Outbox, WebhookFigures, findings, retrying, webhook_ticks
 from app.jobs.schedule import Schedule
 from app.jobs.worker import QueueDriver, connector
@@ -301,6 +301,8 @@ async def test_the_end_of_a_message(database: str, pool: Pool, admin: Admin, out
     assert (await queue.dead_letters())[0] == []
     with pytest.raises(NotFound):
         await retrying(figures)(orjson.dumps(letter.payload))
+    with pytest.raises(BadBody):
+        await retrying(figures)(b"{}")
 
 
 async def test_what_is_too_old_goes_with_its_dead_letter(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import ANY
 from uuid import UUID
 
 import asyncpg
@@ -42,6 +43,14 @@ from tests.support.learning import (
     texts,
 )
 from tests.support.paged import made, mark, whole_record
+from tests.support.rows import (
+    read_embeddings,
+    read_index_items,
+    read_memory_events,
+    read_messages,
+    read_sessions,
+    read_suppressions,
+)
 
 Admin = asyncpg.Connection
 
@@ -71,18 +80,18 @@ async def test_what_was_learned_from_it_alone_is_forgotten(
 ) -> None:
     talk = Talk()
     await taught(learn, pool, talk, "I have a cat", "I live in Lisbon")
-    (cat,) = await memories(admin, "content_text = 'Has a cat'")
+    (cat,) = await memories(admin, content_text="Has a cat")
     gone = await delete(deleter, talk, talk.said[0])
     assert gone == Deletion((cat["memory_id"],), ())
     assert await texts(admin) == ["Lives in Lisbon"]
-    (forgotten,) = await memories(admin, "status = 'forgotten'")
+    (forgotten,) = await memories(admin, status="forgotten")
     assert (forgotten["content_text"], forgotten["sources"], forgotten["content_hash"]) == ("", [], b"")
     row = await stored(admin, talk.said[0])
     assert [row[name] for name in ("content", "content_parts", "content_hash")] == [None] * 3
     assert row["is_pruned"]
     assert row["hidden"]
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.index_items") == 2, "a message and a memory are left"
-    vectors = await admin.fetch("SELECT item_id FROM agent_data.embeddings")
+    assert len(await read_index_items(admin)) == 2, "a message and a memory are left"
+    vectors = await read_embeddings(admin)
     assert {row["item_id"] for row in vectors}.isdisjoint({talk.said[0].message_id, cat["memory_id"]})
 
 
@@ -103,7 +112,7 @@ async def test_a_session_goes_with_what_it_alone_said(
     gone = await deleter.delete_session(TENANT, SessionRef(talk.user, talk.session))
     assert (gone.messages, len(gone.forgotten), len(gone.kept)) == (len(talk.said), 1, 1)
     assert sorted(await texts(admin)) == ["Lives in Lisbon", "Plays the cello"]
-    held = [str(dict(each)) for each in await admin.fetch("SELECT * FROM agent_data.conversation_history")]
+    held = [str(dict(each)) for each in await read_messages(admin)]
     assert sum("cat" in each for each in held) == 0
     assert sum("cello" in each for each in held) == 1
     row = await admin.fetchrow("SELECT * FROM agent_data.sessions WHERE session_id = $1", talk.session)
@@ -131,7 +140,7 @@ async def test_what_is_recorded_behind_its_last_look_goes_too(
     monkeypatch.setattr(Deleter, "_rest", late)
     gone = await deleter.delete_session(TENANT, SessionRef(talk.user, talk.session))
     assert gone.messages == len(talk.said)
-    held = [str(dict(each)) for each in await admin.fetch("SELECT * FROM agent_data.conversation_history")]
+    held = [str(dict(each)) for each in await read_messages(admin)]
     assert not any(word in each for each in held for word in ("cat", "dog"))
     assert await admin.fetchval("SELECT status FROM agent_data.sessions WHERE session_id = $1", talk.session) == 3
 
@@ -210,19 +219,19 @@ async def test_of_several_wordings_the_one_that_says_most_comes_back_whole(
     one, two = Talk(), Talk(name="chat-2")
     await taught(learn, pool, one, "I like hiking in the mountains", "I like hiking up in the mountains")
     await taught(learn, pool, two, "I like hiking in the high mountains")
-    wordings = await memories(admin, "superseded_how = 'merged'")
+    wordings = await memories(admin, superseded_how="merged")
     assert len(wordings) == 2
     await delete(deleter, two, two.said[0])
     (back,) = await memories(admin)
     assert back["content_text"].startswith("Likes hiking")
     assert back["memory_id"] in {each["memory_id"] for each in wordings}
-    (other,) = await memories(admin, "superseded_how = 'merged'")
+    (other,) = await memories(admin, superseded_how="merged")
     assert other["superseded_by"] == back["memory_id"]
     assert other["content_text"].startswith("Likes hiking")
     held = await admin.fetch("SELECT item_id FROM agent_data.embeddings WHERE item_kind = 1")
     assert {row["item_id"] for row in held} == {back["memory_id"], other["memory_id"]}
     # Neither is forgotten, nor what said so.
-    hidden = await admin.fetch("SELECT item_id FROM agent_data.suppressions")
+    hidden = await read_suppressions(admin)
     assert {row["item_id"] for row in hidden}.isdisjoint(
         {each.message_id for each in one.said} | {each["memory_id"] for each in wordings}
     )
@@ -236,7 +245,7 @@ async def test_the_older_wording_leaves_the_history_of_what_replaced_it(
     await taught(learn, pool, other, "I like hiking in the high mountains")
     await delete(deleter, talk, talk.said[0])
     assert await texts(admin) == ["Likes hiking in the high mountains"]
-    told = [str(dict(row)) for row in await admin.fetch("SELECT before, after FROM agent_data.memory_events")]
+    told = [str(dict(row)) for row in await read_memory_events(admin)]
     assert not [each for each in told if "in the mountains" in each]
 
 
@@ -246,7 +255,7 @@ async def test_what_a_correction_ended_stays_ended(learn: Learner, deleter: Dele
     await taught(learn, pool, other, "No, I live in Porto now")
     await delete(deleter, other, other.said[0])
     assert await texts(admin) == []
-    assert await texts(admin, "status = 'superseded'") == ["Lives in Lisbon"]
+    assert await texts(admin, status="superseded") == ["Lives in Lisbon"]
 
 
 async def test_what_a_client_had_said_outright_stays(
@@ -313,7 +322,7 @@ async def test_a_job_that_has_read_it_writes_nothing_of_it(
     await learner(pool, words, space, extract=extract).learn(talk.job(said))
     assert read == ["I have a cat", "I live in Lisbon", "I live in Lisbon"]
     assert await texts(admin) == ["Lives in Lisbon"]
-    assert len(await memories(admin, "true")) == 1
+    assert len(await memories(admin, is_active=ANY)) == 1
 
 
 async def test_a_deletion_waits_for_the_job_that_writes(
@@ -356,7 +365,7 @@ async def test_a_block_that_quotes_it_goes_and_is_not_written_down_again(
     await delete(deleter, talk, said)
     left = await admin.fetch("SELECT session_id FROM agent_data.context_blocks")
     assert [row["session_id"] for row in left] == [third.session]
-    epochs = await admin.fetch("SELECT session_id, block_epoch FROM agent_data.sessions")
+    epochs = await read_sessions(admin)
     assert {row["session_id"]: row["block_epoch"] for row in epochs} == {
         talk.session: 0, other.session: 1, third.session: 0,
     }  # fmt: skip
