@@ -36,7 +36,7 @@ TO_DO = (
     "support/gateway_world.py",
     "support/layers.py",
     "support/ledger.py",
-    "support/replaying.py",
+    "support/stored_stage.py",
     "support/wired_api.py",
 )
 """Places that still state SQL; each goes from here when its last statement does."""
