@@ -220,6 +220,12 @@ async def test_the_more_specific_wins_and_the_older_stays_in_the_chain(
             "I prefer blog posts about cooking",
             {"Prefers long blog posts", "Prefers blog posts about cooking"},
         ),
+        (
+            "I prefer short films",
+            "I prefer films before 1990",
+            {"Prefers short films", "Prefers films before 1990"},
+        ),
+        ("I like small dogs", "I like dogs under 3 years", {"Likes small dogs", "Likes dogs under 3 years"}),
     ],
 )
 async def test_the_worked_merge_of_seed_001(
