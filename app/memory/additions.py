@@ -113,15 +113,17 @@ def _count_list_marks(words: list[str]) -> int:
 
 
 def _has_other_subject(first: str, second: str) -> bool:
-    """Return whether a text begins with somebody whom the other names later ("Tom lent …", "Lent Tom …")."""
+    """Return whether a text begins with somebody whom the second names later ("Tom lent …", "Lent Tom …")."""
     return _names_first_word(first, second) or _names_first_word(second, first)
 
 
-def _names_first_word(text: str, other: str) -> bool:
-    words, others = _WORD.findall(text), _WORD.findall(other)
-    if not words or not others or words[0].casefold() == others[0].casefold():
+def _names_first_word(text: str, second: str) -> bool:
+    words, other_words = _WORD.findall(text), _WORD.findall(second)
+    if not words or not other_words or words[0].casefold() == other_words[0].casefold():
         return False
-    return words[0] in others[1:] or (words[0].casefold() in others[1:] and singular(words[0].casefold()) in _people())
+    return words[0] in other_words[1:] or (
+        words[0].casefold() in other_words[1:] and singular(words[0].casefold()) in _people()
+    )
 
 
 @cache
@@ -134,10 +136,14 @@ def _changes_head(fewer: str, more: str) -> bool:
     """Return whether a noun was added right behind one that ended its phrase: "flying", "flying insects"."""
     if language_of(more) not in _HEAD_LAST:
         return False
-    kept, words = _split_words(fewer), _split_words(more)
-    heads = {word for word, after in zip(kept, [*kept[1:], ""], strict=True) if after in _function_words() or not after}
+    fewer_words, words = _split_words(fewer), _split_words(more)
+    heads = {
+        word
+        for word, after in zip(fewer_words, [*fewer_words[1:], ""], strict=True)
+        if after in _function_words() or not after
+    }
     return any(
-        before in heads and before not in _function_words() and _is_noun(word) and word not in kept
+        before in heads and before not in _function_words() and _is_noun(word) and word not in fewer_words
         for before, word in pairwise(words[1:])
     )
 
