@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from app.errors import HelperError
 from app.languages import LANGUAGES, language, language_of
+from app.memory.additions import adds_another_fact
 from app.memory.candidate import ends_with, guessed, vouched
 from app.memory.claims import TripleRelation, ends, relation, replaces
 from app.memory.drafts import Draft, IngestItem, known_item, like, logged_side, member_item
@@ -143,7 +144,9 @@ def says_same(draft: Draft, item: IngestItem, cosine: float | None, threshold: f
 def may_be_one(first: str, second: str) -> bool:
     """Tell whether two texts that are near say the same, in any language: `same_claim` knows the words of English alone."""
     denied = contrast(first, second) == "denied" or _denies(first) != _denies(second)
-    return not denied and _has_relative(first) == _has_relative(second) and same_claim(first, second)
+    if denied or _has_relative(first) != _has_relative(second) or adds_another_fact(first, second):
+        return False
+    return same_claim(first, second)
 
 
 def _denies(text: str) -> bool:

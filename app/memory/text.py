@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from app.memory.quantities import makes_exact, rewrite_bounds
 
@@ -314,20 +315,26 @@ def _tense_differs(ours: list[str], theirs: list[str]) -> bool:
 def _have_rival_words(one: str, other: str) -> bool:
     """Return whether each text has words that the other lacks, and neither's are a measure that the other makes exact."""
     ours, theirs = gist(one)[1], gist(other)[1]
-    left, right = {_root(word): word for word in ours - theirs}, {_root(word): word for word in theirs - ours}
-    only_ours = {word for root, word in left.items() if root not in right}
-    only_theirs = {word for root, word in right.items() if root not in left}
+    left, right = ours - theirs, theirs - ours
+    only_ours = {word for word in left if not any(_are_forms(word, rival) for rival in right)}
+    only_theirs = {word for word in right if not any(_are_forms(word, rival) for rival in left)}
     if not only_ours or not only_theirs:
         return False
-    return not (makes_exact(only_ours, other, _words(other)) or makes_exact(only_theirs, one, _words(one)))
+    return not (makes_exact(only_ours, other) or makes_exact(only_theirs, one))
 
 
-def _root(word: str) -> str:
-    """What stands for a word in comparisons: the commonest of its synonyms, or its first letters."""
-    return _SYNONYM.get(word, word[:_ROOT])
+def _are_forms(first: str, second: str) -> bool:
+    """Return whether two words commonly mean the same, or are one but for their endings ("studies", "studying")."""
+    if _SYNONYM.get(first, first) == _SYNONYM.get(second, second):
+        return True
+    stem = sum(1 for _ in takewhile(lambda letters: letters[0] == letters[1], zip(first, second, strict=False)))
+    return stem >= _MIN_STEM and all(_ENDING.fullmatch(word[stem:]) for word in (first, second))
 
 
-_ROOT = 4  # letters by which "studies" and "studying", "writes" and "writing" are one word
+_MIN_STEM = 4
+"""Letters that two forms of one word have in common."""
+_ENDING = re.compile(r"[a-zß-ÿ]{0,2}|[a-z]?ing")
+"""An ending in Latin letters; "weekdays" and "weekends" differ in more."""
 _SYNONYMS = """
 like love enjoy adore fancy likes loves enjoys adores into fond keen fan
 hate hates dislike dislikes detest detests loathe loathes stand bear

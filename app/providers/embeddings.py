@@ -110,9 +110,9 @@ class WordLlamaEmbedder:
     local = True
     duplicate_threshold = 0.75
     """The highest step of 0.05 at which the pair of seed 001 §4.3 (cosine 0.777) is merged. With the rules on words
-    (`app.memory.compare.may_be_one`) none of 90 tuning and 90 held-out pairs of two facts is merged at it, and none of 578 that
-    differ in one word; of pairs of one memory 55% and 46% are (`python -m loadtests.merging`, docs/explanation/learning.md).
-    The cosine alone would merge 46 and 44 of the 90: these vectors hardly see numbers, a "not" or the order of words."""
+    (`app.memory.compare.may_be_one`) none of 97 tuning and 97 held-out pairs of two facts is merged at it, and none of 578 that
+    differ in one word; of pairs of one memory 52% and 44% are (`python -m loadtests.merging`, docs/explanation/learning.md).
+    The cosine alone would merge 49 and 49 of the 97: these vectors hardly see numbers, a "not" or the order of words."""
 
     MAX_CHARS = 16_384
     MAX_WORDS = 2048

