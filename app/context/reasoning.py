@@ -7,12 +7,12 @@ in which it came, because many upstreams refuse the results of a tool call whose
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import islice
 from typing import Any, Literal
 
 import orjson
+
+from app.context.thoughts import split_thought
 
 REASONING = "_reasoning"
 """Key of a message, inside Mneme, for a `ReasoningRecord`; it never goes out."""
@@ -46,118 +46,6 @@ BYTES_PER_TOKEN = 3
 
 _JOINED = frozenset({"text", "summary", "data", "thinking"})
 """Members of a piece of reasoning that grow from delta to delta; others are replaced."""
-_MOST_MENTIONS = 32
-"""Tags that are looked at in one text, so that the work is linear in its length: models open one thought, or a few."""
-
-
-# --- in the text of an answer --------------------------------------------------------------------------------------------
-#
-# A server without a parser for its model's format leaves thoughts in front of the answer. Only what stands in front is one:
-# an answer may speak about the tags.
-
-_BLANK = r"[\s\ufeff]*"
-_TAGS = "think|thinking|thoughts?|reasoning|seed:think"
-_MARKS = {
-    "[think]": "[/THINK]",  # Mistral
-    "<|begin_of_thought|>": "<|end_of_thought|>",
-    "<|begin_of_thinking|>": "<|end_of_thinking|>",
-    "<|start_thinking|>": "<|END_THINKING|>",  # Cohere
-    "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",  # gpt-oss
-    "◁think▷": "◁/think▷",  # Kimi
-}
-"""Marks that open a thought, in lower case, and those that close it."""
-_OPENS = rf"<(?P<tag>{_TAGS})(?:\s[^<>]*)?>|(?P<mark>{'|'.join(map(re.escape, _MARKS))})"
-_OPENING = re.compile(_BLANK + f"(?:{_OPENS})", re.IGNORECASE)
-_ANY_OPENING = re.compile(_OPENS, re.IGNORECASE)
-_TAG_CLOSING = re.compile(rf"</(?:{_TAGS})", re.IGNORECASE)
-_ANY_CLOSING = re.compile(rf"</(?:{_TAGS})\s*>|{'|'.join(map(re.escape, _MARKS.values()))}", re.IGNORECASE)
-_REST_OF_BLANK = re.compile(_BLANK)
-_SENTENCE_ENDS = ".!?…。！？"
-_QUOTES = frozenset("`'\"“”«»")
-_CLOSING_CONTEXT = 80
-"""Characters behind a tag that are looked at."""
-_CLOSING_MARKS = tuple(mark.lower() for mark in _MARKS.values())
-
-
-def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
-    """Return the thoughts in front of an answer, tags and white space included, and the answer itself.
-
-    Args:
-        text: What the model wrote; the two parts joined are this text.
-        cut: Whether the answer may have broken off in its thought. If it did not, a tag that is never closed and in front
-            of a sentence that goes on ("<think> is a tag") is the answer's own text.
-    """
-    end = 0
-    for _ in range(_MOST_MENTIONS):
-        opening = _OPENING.match(text, end)
-        if opening is None:
-            break
-        close = _close_thought(text, opening)
-        if close is None:
-            return (text[:end], text[end:]) if not cut and _names_tag(text, opening.end()) else (text, "")
-        end = close
-    if not end and _may_close(text):
-        end = _close_unopened(text)
-    if end:
-        blank = _REST_OF_BLANK.match(text, end)
-        end = blank.end() if blank is not None else end
-    return text[:end], text[end:]
-
-
-def _names_tag(text: str, end: int) -> bool:
-    """Return whether a sentence goes on behind the opening tag that ends there: then it is named, and opens nothing."""
-    following = text[end : end + _CLOSING_CONTEXT].lstrip(" \t")
-    return text[end : end + 1] in (" ", "\t") and following[:1].isalpha() and not following[0].isupper()
-
-
-def _may_close(text: str) -> bool:
-    """Return whether a closing tag is in the text: a quick look at each answer of a request."""
-    if "</" in text and _TAG_CLOSING.search(text) is not None:
-        return True
-    return ("[/" in text or "<|" in text or "◁/" in text) and any(mark in text.lower() for mark in _CLOSING_MARKS)
-
-
-def _close_thought(text: str, opening: re.Match[str]) -> int | None:
-    """Return where the thought that is opened there ends; None: it is never closed."""
-    tag, mark = opening["tag"], opening["mark"]
-    closing = rf"</{re.escape(tag)}\s*>" if tag else re.escape(_MARKS[mark.lower()])
-    closings = list(islice(re.compile(closing, re.IGNORECASE).finditer(text, opening.end()), _MOST_MENTIONS))
-    chosen = next((found for found in closings if not _is_quoted(text, found)), closings[0] if closings else None)
-    return chosen.end() if chosen is not None else None
-
-
-def _close_unopened(text: str) -> int:
-    """Return where a thought ends whose opening tag stood in the prompt; 0: the text has none."""
-    for closing in islice(_ANY_CLOSING.finditer(text), _MOST_MENTIONS):
-        before, after = text[: closing.start()], text[closing.end() : closing.end() + _CLOSING_CONTEXT]
-        if _is_in_code(before) or _is_quoted(text, closing):
-            continue
-        openings = islice(_ANY_OPENING.finditer(before), _MOST_MENTIONS)
-        opened = any(not _is_in_code(before[: opening.start()]) for opening in openings)
-        return closing.end() if not opened and _ends_thought(before, after) else 0
-    return 0
-
-
-def _ends_thought(before: str, after: str) -> bool:
-    """Tell a closing tag from the mention of one by what stands around it."""
-    line = before.rstrip(" \t")
-    if not line or line.endswith("\n"):
-        return True
-    glued = line == before
-    if glued and (not after or after[0] in "\r\n" or after[0].isalnum()):
-        return True
-    following = after.lstrip()[:1]
-    return line[-1] in _SENTENCE_ENDS and not following.islower() and following not in tuple(".,;:!?)")
-
-
-def _is_in_code(before: str) -> bool:
-    """Return whether what follows `before` stands in a code block, or in code within a line."""
-    return before.count("```") % 2 == 1 or before[before.rfind("\n") + 1 :].count("`") % 2 == 1
-
-
-def _is_quoted(text: str, found: re.Match[str]) -> bool:
-    around = text[max(0, found.start() - 1) : found.start()], text[found.end() : found.end() + 1]
-    return all(character in _QUOTES for character in around)
 
 
 def remove_start(parts: Sequence[Any], count: int) -> list[Any]:
@@ -283,7 +171,8 @@ def separate(message: Mapping[str, Any], *, cut: bool = True) -> tuple[Mapping[s
     if fields:
         record["chat"] = {**record.get("chat", {}), **fields}
     content = message.get("content")
-    thought = split_thought(_join_texts(content), cut=cut)[0]
+    calls = bool(message.get("tool_calls") or message.get("function_call"))
+    thought = split_thought(_join_texts(content), cut=cut, calls=calls)[0]
     if thought:
         record["text"] = thought
         content = content[len(thought) :] if isinstance(content, str) else remove_start(content or (), len(thought))

@@ -18,7 +18,8 @@ from typing import Any, TypeGuard
 import orjson
 from msgspec import Struct
 
-from app.context.reasoning import THOUGHT_PARTS, split_thought
+from app.context.reasoning import THOUGHT_PARTS
+from app.context.thoughts import split_thought
 from app.json_text import read_json
 
 HASH_BYTES = 16
@@ -71,7 +72,7 @@ def canonical(message: object) -> bytes | None:
     else:
         text, others = _read_parts(content)
     if role == "assistant" and text:
-        text = split_thought(text)[1]
+        text = split_thought(text, calls=_calls_tools(message))[1]
     text = text.strip()
     head = f"{len(role)}:{role}{len(text)}:{text}".encode("utf-8", "surrogatepass")
     calls = _tool_calls(message) if "tool_calls" in message or "function_call" in message else None
@@ -197,7 +198,13 @@ def text_of(message: object) -> str:
 def answer_text(message: object) -> str:
     """Return the plain text of a message, without the thoughts in front of an assistant's answer."""
     text = text_of(message)
-    return split_thought(text)[1] if _is_mapping(message) and message.get("role") == "assistant" else text
+    if not _is_mapping(message) or message.get("role") != "assistant":
+        return text
+    return split_thought(text, calls=_calls_tools(message))[1]
+
+
+def _calls_tools(message: Mapping[str, Any]) -> bool:
+    return bool(message.get("tool_calls") or message.get("function_call"))
 
 
 def query_of(messages: Sequence[object]) -> str:

@@ -17,8 +17,8 @@ from app.context.reasoning import (
     merge_pieces,
     remove_start,
     separate,
-    split_thought,
 )
+from app.context.thoughts import split_thought
 from app.context.transcript import Transcript, answer_text, canonical
 from tests.support.tables import each_of
 
@@ -47,11 +47,40 @@ LED = [
     ("Okay, they greet me.\n</think>\n\nHello!", "Hello!"),
     ("okay, I greet them</think>\n\nHello!", "Hello!"),
     ("Okay.</think>Hello!", "Hello!"),
-    ("They greet me. </think> Hello!", "Hello!"),
     ("</think>\n\nHello!", "Hello!"),
     ("用户在打招呼。</think>你好！", "你好！"),
     ("Okay.\n[/THINK]Hello!", "Hello!"),
     ("They ask for `</think>`.\n</think>\nWrite `</think>`.", "Write `</think>`."),
+    # Another closing tag of the family, and tags within the thought.
+    ("<think>\nI should call.</thinking>\nThe answer is 7.", "The answer is 7."),
+    ("<thinking>Hm.</think>\n\n7.", "7."),
+    ("<think>Hm.</reasoning>\n7.", "7."),
+    ("<reasoning>Hm.</think>\nSieben.", "Sieben."),
+    ("<thought>Hm.</thoughts>\n七。", "七。"),
+    ("<seed:think>Hm.</think>Seven.", "Seven."),
+    ("<think>outer <think>A</think> SECRET</think>plain", "plain"),
+    ("<think>a<thinking>b</thinking>c</think>\n\nJa.", "Ja."),
+    ("<think>a <think>b <think>c</think> d</think> e.\n</think>\nX", "X"),
+    ("<think>About <think>.</think>Close with </think>.", "Close with </think>."),
+    ("<think>'Hm'</think>'Hi'", "'Hi'"),
+    # Other spellings.
+    ("**<think>**\nHm.\n**</think>**\n\nHello!", "Hello!"),
+    ("**<think>Hm.</think>**\nHello!", "Hello!"),
+    ("*<thinking>*Hm.*</thinking>* Hello!", "Hello!"),
+    ("**<think>**\nHm.\n</think>\n**Bold** x", "**Bold** x"),
+    ("<|thinking|>Hm.<|/thinking|>Hello!", "Hello!"),
+    ("<|think|>Hm.<|end_think|>Hello!", "Hello!"),
+    ("<|thinking|>Hm.</thinking>Hello!", "Hello!"),
+    ("Thinking...\nThey greet me.\n...done thinking.\n\nHello!", "Hello!"),
+    ("Thinking...\n...done thinking.\n\nHello!", "Hello!"),
+    # Names that XML has, too, in front of prose.
+    ("<analysis>Hm.</analysis>\nHello!", "Hello!"),
+    ("<scratchpad>2+2=4</scratchpad>\n\nVier.", "Vier."),
+    ("<reflection>a < b, List<int></reflection>好。", "好。"),
+    ("<thought>a</thought>\n<thought>b</thought>\nHi", "Hi"),
+    ("Okay.\n\n```\nx\n```\n</think>\n\nHi", "Hi"),
+    ('He said "no."\n</think>\n\nHi', "Hi"),
+    ("okay.</think>\n\nhello", "hello"),
 ]
 
 PLAIN = [
@@ -70,6 +99,28 @@ PLAIN = [
     "<b>Bold</b>, <i>italic</i> and <thinker>none</thinker>.",
     "a < b and [THINKING] c",
     "if (x </think/.test(y)) {}",
+    # The closing tag is spoken of.
+    "To end a thought, write\n</think>\non a line of its own. My advice: use 42.",
+    "Line one.\n\n    </think>\n\nis how the template closes.",
+    "The model printed this. </think> Then it stopped.",
+    "They greet me. </think> Hello!",
+    "Schreib zum Schluss:\n</think>\n\nDann die Antwort.",
+    "Use it.\n\t</thinking>\nThat is all.",
+    "Écrivez\n</thinking>\nà la fin.",
+    "It prints {{x}}</think>\nthen stops.",
+    "</think>\nis the tag.",
+    "<think> opens and </think> closes a thought.",
+    "Thinking...\nis what I do.",
+    # XML that was asked for.
+    "<thoughts>\n  <item>Buy milk</item>\n</thoughts>",
+    "<reasoning>XML export of your field</reasoning>\n<answer>7</answer>",
+    "<analysis>Nur Text</analysis>",
+    "<reflection><p>Ja</p></reflection>\nThat is the file.",
+    '<scratchpad id="3">x</scratchpad>\nText.',
+    "<thought>a</thought>\n<thought>b</thought>",
+    "<analysis>x<br/>y</analysis> Done.",
+    "<reasoning>理由</reasoning>\n<答案>七</答案>",
+    "The element ends.\n</reasoning>\nThat is the file.",
 ]
 
 
@@ -87,6 +138,7 @@ def test_a_thought_in_front_of_an_answer_is_told_from_it(text: str, answer: str)
 @each_of("text", PLAIN)
 def test_an_answer_that_speaks_of_thoughts_keeps_its_text(text: str) -> None:
     assert split_thought(text) == ("", text)
+    assert split_thought(text, cut=False) == ("", text)
     assert separate({"role": "assistant", "content": text}) == ({"role": "assistant", "content": text}, None)
 
 
@@ -94,6 +146,21 @@ def test_an_answer_that_speaks_of_thoughts_keeps_its_text(text: str) -> None:
 def test_a_thought_that_is_never_closed_is_one_to_the_end(text: str) -> None:
     assert split_thought(text) == (text, "")
     assert split_thought(text, cut=False) == (text, "")
+
+
+@each_of("text", ["<analysis>Hm, they", "<thoughts>Milk", "<reasoning>\nDas Feld", "<reflection>x", "<scratchpad>思考"])
+def test_an_element_that_is_never_closed_is_a_thought_only_in_an_answer_that_was_cut(text: str) -> None:
+    assert split_thought(text) == (text, "")
+    assert split_thought(text, cut=False) == ("", text)
+
+
+@each_of("tag", ["thought", "thoughts", "reasoning", "analysis", "scratchpad", "reflection"])
+def test_an_element_before_nothing_but_a_call_is_a_thought(tag: str) -> None:
+    text = f"<{tag}>I must look.</{tag}>"
+    call = {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
+    assert separate({**call, "content": text}, cut=False) == ({**call, "content": ""}, {"text": text})
+    assert canonical({**call, "content": text}) == canonical({**call, "content": ""})
+    assert answer_text({**call, "content": text}) == ""
 
 
 @each_of("text", ["<think> is the tag.", "\n<thinking> and [THINK] are tags.", "<think> 是一个标签。"])
