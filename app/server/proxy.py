@@ -40,6 +40,7 @@ from app.gateway.turn import Application, Gateway
 from app.gateway.upstream import Router, Transport
 from app.index.indexes import Indexes
 from app.jobs.learn import Inline
+from app.languages import heard
 from app.memory.candidate import SourceExchange, guessed
 from app.memory.commands import commands
 from app.memory.compare import contrast
@@ -70,6 +71,8 @@ words, which takes some 10 with what stands around it, and 100 where the process
 _MEGABYTE = 1024 * 1024
 REHEARSED = "My name is Ana and I live in Lisbon. What did we say last week about the dog's food?"
 """A message that states and asks."""
+REHEARSED_YES = "Yes."
+"""A message that may confirm a command."""
 
 log = logging.getLogger("mneme")
 
@@ -355,11 +358,13 @@ async def _rehearse(core: Core, compiler: Compiler, commander: Obeys | None) -> 
             placement=core.settings.placement,
         )
     )
-    body = orjson.dumps({"model": STORED_COUNTS, "messages": messages})
-    chat = CHAT.read(body, orjson.loads(body))
-    if commander is not None and chat is not None:
-        await commander.ready(chat)
-        commander.concerned(chat)
+    for text in (REHEARSED, REHEARSED_YES):
+        body = orjson.dumps({"model": STORED_COUNTS, "messages": [{"role": "user", "content": text}]})
+        chat = CHAT.read(body, orjson.loads(body))
+        if commander is not None and chat is not None:
+            await commander.ready(chat)
+            commander.concerned(chat)
+    heard(REHEARSED)
     extract(SourceExchange(REHEARSED, core.clock.now()))
     commands(REHEARSED)
     guessed(REHEARSED)

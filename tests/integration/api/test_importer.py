@@ -70,7 +70,7 @@ async def test_the_first_question_finds_the_terms_of_all_messages_made(
     client: httpx.AsyncClient, admin: asyncpg.Connection[Any]
 ) -> None:
     """An index without them takes ten times as long to load, in the first request after an import."""
-    said: list[Any] = [
+    contents: list[Any] = [
         "My sister Clara plays the cello in Ghent.",
         "Wir ziehen im März nach Göttingen, weil Jana dort arbeitet.",
         "我们下周去北京看望奶奶。",
@@ -78,13 +78,13 @@ async def test_the_first_question_finds_the_terms_of_all_messages_made(
         "The orchard lies behind the old mill. " * 400,
         "",
     ]
-    await send(client, text([line("a", i, content=content) for i, content in enumerate(said)]))
+    await send(client, text([line("a", i, content=content) for i, content in enumerate(contents)]))
     rows = await admin.fetch(
         "SELECT h.content, i.terms FROM agent_data.index_items i "
         "JOIN agent_data.conversation_history h ON h.user_id = i.user_id AND h.message_id = i.item_id"
     )
     with_text = [row for row in rows if row["content"]]
-    assert len(with_text) == len(said) - 1
+    assert len(with_text) == len(contents) - 1
     assert [row["terms"] for row in with_text] == [pack(row["content"]) for row in with_text]
 
 
