@@ -182,7 +182,7 @@ class KeptInputs(Struct, frozen=True, kw_only=True):
     asked: bool = True
     deeds: tuple[DeedInput, ...] = ()
     beyond: tuple[float, int] | None = None
-    """Relevance and tokens of the candidates that were not fetched, as one."""
+    """Mean relevance, weighted by tokens, and total tokens of the candidates that were not fetched."""
 
     def terms(self, taken: str) -> Terms:
         """How the compiler was set; `taken`: the name of the profile that was taken."""
@@ -260,7 +260,7 @@ def keep(
 
 
 def sum_candidates(candidates: Sequence[tuple[float, int]]) -> tuple[float, int]:
-    """Return candidates, each with its relevance and tokens, as one of as many tokens and the same worth per token."""
+    """Return the mean relevance, weighted by tokens, and the total tokens of candidates given as (relevance, tokens)."""
     tokens = sum(cost for _, cost in candidates)
     worth = sum(relevance * cost for relevance, cost in candidates)
     return (worth / tokens if tokens else 0.0, tokens)

@@ -42,18 +42,18 @@ def is_thought_part(part: object) -> bool:
 
 
 BYTES_PER_TOKEN = 3
-"""Bytes of reasoning that are counted as one token of a prompt: English has about four, Chinese three."""
+"""Bytes of reasoning that are counted as one token of a prompt; English has about four, Chinese three."""
 
 _JOINED = frozenset({"text", "summary", "data", "thinking"})
-"""Members of a piece of reasoning that grow from delta to delta; others are replaced."""
+"""Members of a piece of reasoning that are joined over all deltas; of other members the last value counts."""
 _MOST_MENTIONS = 32
-"""Tags that are looked at in one text, so that the work is linear in its length: models open one thought, or a few."""
+"""Most tags that are examined in one text, so that the work stays linear in its length; models open only a few thoughts."""
 
 
 # --- in the text of an answer --------------------------------------------------------------------------------------------
 #
-# A server without a parser for its model's format leaves thoughts in front of the answer. Only what stands in front is one:
-# an answer may speak about the tags.
+# A server without a parser for its model's format leaves thoughts in front of the answer. Tags later in the text open no
+# thought, because an answer may mention them.
 
 _BLANK = r"[\s\ufeff]*"
 _TAGS = "think|thinking|thoughts?|reasoning|seed:think"
@@ -75,7 +75,7 @@ _REST_OF_BLANK = re.compile(_BLANK)
 _SENTENCE_ENDS = ".!?…。！？"
 _QUOTES = frozenset("`'\"“”«»")
 _CLOSING_CONTEXT = 80
-"""Characters behind a tag that are looked at."""
+"""Characters after a tag that are examined."""
 _CLOSING_MARKS = tuple(mark.lower() for mark in _MARKS.values())
 
 
@@ -84,41 +84,41 @@ def split_thought(text: str, *, cut: bool = True) -> tuple[str, str]:
 
     Args:
         text: What the model wrote; the two parts joined are this text.
-        cut: Whether the answer may have broken off in its thought. If it did not, a tag that is never closed and in front
-            of a sentence that goes on ("<think> is a tag") is the answer's own text.
+        cut: Whether the answer may have broken off inside its thought. If False, an unclosed tag that a sentence continues
+            after ("<think> is a tag") belongs to the answer.
     """
     end = 0
     for _ in range(_MOST_MENTIONS):
         opening = _OPENING.match(text, end)
         if opening is None:
             break
-        close = _close_thought(text, opening)
+        close = _find_thought_end(text, opening)
         if close is None:
-            return (text[:end], text[end:]) if not cut and _names_tag(text, opening.end()) else (text, "")
+            return (text[:end], text[end:]) if not cut and _is_mention(text, opening.end()) else (text, "")
         end = close
-    if not end and _may_close(text):
-        end = _close_unopened(text)
+    if not end and _has_closing_tag(text):
+        end = _find_unopened_end(text)
     if end:
         blank = _REST_OF_BLANK.match(text, end)
         end = blank.end() if blank is not None else end
     return text[:end], text[end:]
 
 
-def _names_tag(text: str, end: int) -> bool:
-    """Return whether a sentence goes on behind the opening tag that ends there: then it is named, and opens nothing."""
+def _is_mention(text: str, end: int) -> bool:
+    """Return whether a sentence continues after the opening tag that ends at `end`, so that the tag is only mentioned."""
     following = text[end : end + _CLOSING_CONTEXT].lstrip(" \t")
     return text[end : end + 1] in (" ", "\t") and following[:1].isalpha() and not following[0].isupper()
 
 
-def _may_close(text: str) -> bool:
-    """Return whether a closing tag is in the text: a quick look at each answer of a request."""
+def _has_closing_tag(text: str) -> bool:
+    """Return whether the text has a closing tag; a quick check, because it runs on every answer of a request."""
     if "</" in text and _TAG_CLOSING.search(text) is not None:
         return True
     return ("[/" in text or "<|" in text or "◁/" in text) and any(mark in text.lower() for mark in _CLOSING_MARKS)
 
 
-def _close_thought(text: str, opening: re.Match[str]) -> int | None:
-    """Return where the thought that is opened there ends; None: it is never closed."""
+def _find_thought_end(text: str, opening: re.Match[str]) -> int | None:
+    """Return the end of the thought that `opening` begins, or None if it is never closed."""
     tag, mark = opening["tag"], opening["mark"]
     closing = rf"</{re.escape(tag)}\s*>" if tag else re.escape(_MARKS[mark.lower()])
     closings = list(islice(re.compile(closing, re.IGNORECASE).finditer(text, opening.end()), _MOST_MENTIONS))
@@ -126,8 +126,8 @@ def _close_thought(text: str, opening: re.Match[str]) -> int | None:
     return chosen.end() if chosen is not None else None
 
 
-def _close_unopened(text: str) -> int:
-    """Return where a thought ends whose opening tag stood in the prompt; 0: the text has none."""
+def _find_unopened_end(text: str) -> int:
+    """Return the end of a thought whose opening tag was in the prompt, or 0 if the text has no such thought."""
     for closing in islice(_ANY_CLOSING.finditer(text), _MOST_MENTIONS):
         before, after = text[: closing.start()], text[closing.end() : closing.end() + _CLOSING_CONTEXT]
         if _is_in_code(before) or _is_quoted(text, closing):
@@ -139,7 +139,7 @@ def _close_unopened(text: str) -> int:
 
 
 def _ends_thought(before: str, after: str) -> bool:
-    """Tell a closing tag from the mention of one by what stands around it."""
+    """Return whether a closing tag between `before` and `after` ends a thought, rather than being mentioned."""
     line = before.rstrip(" \t")
     if not line or line.endswith("\n"):
         return True
@@ -161,7 +161,7 @@ def _is_quoted(text: str, found: re.Match[str]) -> bool:
 
 
 def remove_start(parts: Sequence[Any], count: int) -> list[Any]:
-    """Remove the first `count` characters of the text of content parts, whose texts are a line each."""
+    """Remove the first `count` characters from content parts, counted in their texts joined by newlines."""
     remaining: list[Any] = []
     for part in parts:
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
@@ -184,11 +184,11 @@ def remove_start(parts: Sequence[Any], count: int) -> list[Any]:
 #   responses  the same for items of `/v1/responses`
 
 PLACEHOLDER = "_place"
-"""Type of what stands for a text or a call (`call`: its id) in kept blocks and items."""
+"""Type of the placeholder for a text or a call (`call`: the call's id) in kept blocks and items."""
 
 
 def merge_pieces(deltas: Iterable[Iterable[Any]]) -> list[Any]:
-    """Join the pieces of reasoning of several deltas: one goes on with the last earlier one of its type, index and id."""
+    """Join the reasoning of several deltas; a piece continues the latest earlier one with its type, index and id."""
     merged: list[Any] = []
     growing: list[dict[str, list[Any]]] = []
     latest: dict[str, int] = {}
@@ -229,11 +229,11 @@ def _has_same_id(earlier: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
 def keep_places(
     elements: Iterable[Mapping[str, Any]], thoughts: Collection[str], call_key: str
 ) -> list[dict[str, Any]]:
-    """Return the elements whose type is in `thoughts`, with a placeholder for each other one; empty where there is none.
+    """Return the elements with a placeholder for each that holds no reasoning; empty if none of them holds any.
 
     Args:
         elements: Blocks or items of an answer, in their order.
-        thoughts: Types of those that hold reasoning.
+        thoughts: Types of the elements that hold reasoning.
         call_key: Name of the member that holds a call's id.
     """
     record = [
@@ -253,7 +253,7 @@ def _placeholder(element: Mapping[str, Any], call_key: str) -> dict[str, Any]:
 def fill_places(
     record: Iterable[Mapping[str, Any]], texts: Sequence[dict[str, Any]], calls: Sequence[tuple[object, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """Return kept blocks or items with the texts and the calls (by id) in their places; what has no place stands behind."""
+    """Replace the placeholders of kept blocks or items by texts and calls (by id); those without a placeholder come last."""
     rest = list(texts)
     open_calls = list(calls)
     filled: list[dict[str, Any]] = []
@@ -271,14 +271,14 @@ def fill_places(
 
 
 def separate(message: Mapping[str, Any], *, cut: bool = True) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
-    """Return an assistant's message without its reasoning, and the reasoning as it is kept; None: it has none.
+    """Return an assistant's message without its reasoning, and the reasoning as it is kept, or None if it has none.
 
-    Thoughts that are parts of a content stay there: no text is made of them.
+    Content parts that hold thoughts stay in the content, because they add nothing to a message's text.
     """
     if message.get("role") != "assistant":
         return message, None
-    made = message.get(REASONING)
-    record: dict[str, Any] = dict(made) if isinstance(made, ReasoningRecord) else {}
+    earlier = message.get(REASONING)
+    record: dict[str, Any] = dict(earlier) if isinstance(earlier, ReasoningRecord) else {}
     fields = {name: message[name] for name in message if name in FIELDS and message[name] not in (None, [], {})}
     if fields:
         record["chat"] = {**record.get("chat", {}), **fields}
@@ -315,7 +315,7 @@ Form = Literal["chat", "messages", "responses"]
 
 
 def select_form(record: Mapping[str, Any] | None, form: Form) -> dict[str, Any] | None:
-    """Return what of kept reasoning an upstream of this dialect knows; None: nothing."""
+    """Return the members of kept reasoning that an upstream of this dialect understands, or None if there are none."""
     members = ("text", "chat", "parts") if form == "chat" else ("text", form)
     selected = {name: value for name, value in (record or {}).items() if name in members}
     return selected or None
@@ -339,7 +339,7 @@ def restore(message: Mapping[str, Any], record: Mapping[str, Any], form: Form) -
 
 
 def find_elements(message: Mapping[str, Any], form: Form) -> list[Mapping[str, Any]]:
-    """Return the kept blocks or items of a message that goes out in this dialect, for `fill_places`; empty: it has none."""
+    """Return the kept blocks or items of a message that goes out in this dialect, for `fill_places`; may be empty."""
     record = message.get(REASONING)
     elements: list[Mapping[str, Any]] = record.get(form, []) if isinstance(record, ReasoningRecord) else []
     return elements
@@ -357,11 +357,11 @@ def drop_thought_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def find_open_loop(path: Sequence[Mapping[str, Any]], following: Sequence[Mapping[str, Any]]) -> int:
-    """Return the index in `path` from which on messages belong to a tool loop whose results now come.
+    """Return the index in `path` of the first message of the open tool loop, or `len(path)` if no loop is open.
 
     Args:
         path: The earlier messages that Mneme supplies.
-        following: The client's own messages behind them. What the user says beside the results does not end the loop yet.
+        following: The client's own messages after `path`. User messages after the last tool result do not end the loop.
     """
     turn = [message for message in following if message.get("role") not in ("system", "developer")]
     results = [n for n, message in enumerate(turn) if message.get("role") in ("tool", "function")]
@@ -379,5 +379,5 @@ def _ends_loop(message: Mapping[str, Any]) -> bool:
 
 
 def estimate_tokens(record: Mapping[str, Any]) -> int:
-    """Return about how many tokens kept reasoning takes in a prompt; rather too many."""
+    """Return an estimate of the tokens that kept reasoning takes in a prompt, rather too high than too low."""
     return -(-len(orjson.dumps(record, default=str)) // BYTES_PER_TOKEN)

@@ -287,9 +287,9 @@ LENGTHS = "sentence_bert_config.json"
 MINILM = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """SHA-256 of the weights of sentence-transformers/all-MiniLM-L6-v2, as published and as that package has them."""
 DUPLICATE_THRESHOLD = 0.65
-"""The highest step of 0.05 at which all-MiniLM-L6-v2 merges the pair of seed 001 §4.3 (cosine 0.661). Of 90 tuning and 90
-held-out pairs of two facts 0 and 1 are merged at it, none of 578 that differ in one word; of pairs of one memory 60% and 71%
-are (`python -m loadtests.merging FOLDER`, docs/explanation/learning.md)."""
+"""The highest step of 0.05 at which all-MiniLM-L6-v2 merges the pair of seed 001 §4.3 (cosine 0.661). It merges 0 of 90 tuning
+and 1 of 90 held-out pairs of two facts, none of 578 pairs that differ in one word, and 60% and 71% of the pairs of one memory
+(`python -m loadtests.merging FOLDER`, docs/explanation/learning.md)."""
 _WORD = re.compile(r"[^\W_]")
 
 

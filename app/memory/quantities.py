@@ -52,17 +52,18 @@ _UNWANTED_MORE = re.compile(
 
 
 def rewrite_bounds(text: str) -> str:
-    """Return `text` with a denied bound ("no longer than", "does not want … longer than") told as "under"."""
+    """Return `text` with a denied bound ("no longer than", "does not want … longer than") rewritten as "under"."""
     return _UNWANTED_MORE.sub(r"\g<verb>s \g<what> under", _DENIED_MORE.sub("under", text))
 
 
 def makes_exact(vague: Collection[str], text: str, words: Sequence[str]) -> bool:
-    """Tell whether `text`, of these `words`, gives the measure that the words `vague` leave open: a number with a bound of the
-    same direction. "Under 800 words" makes "short" exact, and contradicts "long".
+    """Tell whether `text` makes a vague word exact by a number with a bound of the same direction.
+
+    "Under 800 words" makes "short" exact, and contradicts "long".
 
     Args:
-        vague: Words that only the other text has; none but one word of measure is made exact.
-        text: A text whose denied bounds are told plainly (`rewrite_bounds`).
+        vague: Words that only the other text has; the result is False unless this is one word of measure.
+        text: A text as `rewrite_bounds` returns it.
         words: Its words, number words as digits.
     """
     if len(vague) != 1 or not any(char.isdigit() for word in words for char in word):

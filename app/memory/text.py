@@ -234,7 +234,7 @@ _EXCEPTION = frozenset(["but", "except", "apart", "besides"])
 _FORMER = frozenset(["former", "formerly", "until", "once"])
 _USED_TO = re.compile(r"\bused to\b|\bas an? (?:child|kid|boy|girl|student|teenager)\b", re.IGNORECASE)
 _PAST = 3
-"""First letters by which "worked" is a past of "works"."""
+"""Number of first letters that two forms of one verb share, such as "works" and "worked"."""
 
 
 def _words(text: str) -> list[str]:
@@ -268,7 +268,7 @@ def rank(text: str) -> Rank:
     return len(words - _EMPTY) + len(_numbers(list(words))), len(_names(plain)), -len(plain), plain.swapcase(), plain
 
 
-def same_claim(one: str, other: str) -> bool:
+def same_claim(first: str, second: str) -> bool:
     """Tell whether two texts whose vectors are near may be taken as one.
 
     Vectors of words hardly see numbers, a "not", or the order of words; these decide whether two statements agree. False
@@ -277,22 +277,22 @@ def same_claim(one: str, other: str) -> bool:
     "over" or "than"; or when each has words that the other lacks ("a small bakery", "a small brewery"), unless they are forms
     of one word, commonly mean the same, or give the measure that the other leaves open ("short", "under 800 words").
     """
-    one, other = rewrite_bounds(one), rewrite_bounds(other)
-    ours, theirs = _words(one), _words(other)
+    first, second = rewrite_bounds(first), rewrite_bounds(second)
+    ours, theirs = _words(first), _words(second)
     if (
         _denies(ours) != _denies(theirs)
-        or _is_past(one, ours) != _is_past(other, theirs)
+        or _is_past(first, ours) != _is_past(second, theirs)
         or _tense_differs(ours, theirs)
     ):
         return False
     if any(group.isdisjoint(ours) != group.isdisjoint(theirs) for group in (KIN, _EXCEPTION)):
         return False
-    compared = [(_numbers(ours), _numbers(theirs)), (_names(one), _names(other))]
+    compared = [(_numbers(ours), _numbers(theirs)), (_names(first), _names(second))]
     compared += [(group.intersection(ours), group.intersection(theirs)) for group in _GROUPS]
     if any(a and b and not (a <= b or b <= a) for a, b in compared):
         return False
     swapped = ours != theirs and Counter(ours) == Counter(theirs)
-    return not (swapped and _ORDERING.intersection(ours)) and not _have_rival_words(one, other)
+    return not (swapped and _ORDERING.intersection(ours)) and not _have_rival_words(first, second)
 
 
 def singular(word: str) -> str:
@@ -311,15 +311,16 @@ def _tense_differs(ours: list[str], theirs: list[str]) -> bool:
     return ours[0].endswith("ed") != theirs[0].endswith("ed")
 
 
-def _have_rival_words(one: str, other: str) -> bool:
-    """Return whether each text has words that the other lacks, and neither's are a measure that the other makes exact."""
-    ours, theirs = gist(one)[1], gist(other)[1]
-    left, right = {_root(word): word for word in ours - theirs}, {_root(word): word for word in theirs - ours}
-    only_ours = {word for root, word in left.items() if root not in right}
-    only_theirs = {word for root, word in right.items() if root not in left}
+def _have_rival_words(first: str, second: str) -> bool:
+    """Return whether each text has words that the other lacks, and neither text makes the other's words exact."""
+    ours, theirs = gist(first)[1], gist(second)[1]
+    our_roots = {_root(word): word for word in ours - theirs}
+    their_roots = {_root(word): word for word in theirs - ours}
+    only_ours = {word for root, word in our_roots.items() if root not in their_roots}
+    only_theirs = {word for root, word in their_roots.items() if root not in our_roots}
     if not only_ours or not only_theirs:
         return False
-    return not (makes_exact(only_ours, other, _words(other)) or makes_exact(only_theirs, one, _words(one)))
+    return not (makes_exact(only_ours, second, _words(second)) or makes_exact(only_theirs, first, _words(first)))
 
 
 def _root(word: str) -> str:
