@@ -109,7 +109,7 @@ class UpgradeRefused(MnemeError):
     status = 426
     type = "invalid_request_error"
     headers: ClassVar[Sequence[tuple[bytes, bytes]]] = ((b"upgrade", b"HTTP/1.1"), (b"connection", b"Upgrade"))
-    """A 426 has to name a protocol that would do (RFC 9110 §15.5.22): the one that was spoken, without an upgrade."""
+    """A 426 must name a protocol that the server accepts (RFC 9110 §15.5.22)."""
 
 
 class RateLimited(MnemeError):

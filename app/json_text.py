@@ -1,8 +1,8 @@
-"""Read JSON whose text is no valid Unicode, as some clients and upstreams send it.
+"""Read JSON whose text is invalid Unicode, as some clients and upstreams send it.
 
-JSON can name half of a surrogate pair (`"\\ud83d"`), and a program that cuts UTF-16 at any place writes one. Bytes may be no
-UTF-8, and a byte order mark may stand in front. U+FFFD stands for all that is invalid, as in a browser (WHATWG Encoding §4.1).
-Valid JSON costs nothing more than orjson.
+JSON can name half of a surrogate pair (`"\\ud83d"`), and a program that cuts UTF-16 at any place writes one. Bytes may be
+invalid UTF-8, and a byte order mark may come first. U+FFFD replaces all that is invalid, as in a browser (WHATWG Encoding
+§4.1). Valid JSON is read by orjson alone, at no further cost.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def read_json_piece(data: bytes) -> tuple[Any, bool]:
 
 
 def pair_surrogates(value: Any) -> Any:
-    """Return a JSON value in which both halves of a surrogate pair are their character, and U+FFFD stands for one alone."""
+    """Return a JSON value with the halves of surrogate pairs joined into characters, and U+FFFD for each lone surrogate."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, list):
@@ -66,7 +66,7 @@ def pair_surrogates(value: Any) -> Any:
 
 def _decode(data: bytes | str) -> str:
     if isinstance(data, str):
-        return pair_surrogates(data)  # type: ignore[no-any-return]  # of a text it makes a text
+        return pair_surrogates(data)  # type: ignore[no-any-return]  # a str gives a str
     return bytes(data).removeprefix(BYTE_ORDER_MARK).decode("utf-8", "replace")
 
 

@@ -51,7 +51,7 @@ _MEMORY_BUCKETS_TOKENS = (0, 50, 100, 200, 400, 800, 1200, 1600, 3200)
 ETA_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.92, 0.96, 1.0)
 """Context utilisation (seed 000 §8.4): a few short memories use some hundredths of the budget; 0.92 is the seed's bar."""
 ATTAINED_BUCKETS = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.92, 0.94, 0.96, 0.98, 1.0)
-"""The same against what could be attained: near 1 unless the packer errs."""
+"""Context utilisation against the best that the candidates allow: near 1 unless the packer errs."""
 
 _MICROCENTS = 10**8
 """Of a US dollar."""
@@ -116,7 +116,7 @@ class Metrics:
         )
         self._attained = histogram(
             "mneme_context_attained",
-            "The same against the best that the candidates could fill, in what those take that are worth their tokens.",
+            "Worth of the chosen ÷ worth of the best choice, times their tokens ÷ the tokens that were worth using.",
             buckets=ATTAINED_BUCKETS,
         )
         self._cost = counter("mneme_cost_dollars", "US dollars that calls came to, by upstream.", ["upstream"])

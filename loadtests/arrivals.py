@@ -36,9 +36,9 @@ RATES = (20, 40, 60, 80, 100, 120, 160, 200, 250, 320)
 MOST_LOST = 0.01
 """Share of the requests of a rate that may go without memory."""
 FIRST_COUNT = 120
-"""Requests after a start and after an import that are looked at by themselves."""
+"""Requests after a start, and after an import, that are measured apart from the rates."""
 FIRST_RATE = 20
-"""How many of them arrive in a second."""
+"""How many of these first requests arrive in a second."""
 ANSWER_TIMEOUT_S = 60.0
 """Seconds after which an answer counts as an error."""
 SIZES = ((24, 1_000), (1, 10_000))
@@ -53,7 +53,7 @@ class Arrivals:
     reasons: Counter[str]
     """How many went without memory, by `x-mneme-reason`; `error` counts those that failed."""
     seconds: Sequence[float]
-    """From each request, in the order of arrival, to the end of its answer."""
+    """Time from each request to the end of its answer, in the order of arrival."""
 
     @property
     def share_lost(self) -> float:

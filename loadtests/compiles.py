@@ -52,7 +52,7 @@ class Case:
 
 @dataclass(slots=True)
 class Spent:
-    """Lists with an entry a compile: milliseconds, those of this process' CPU, whether its prompt shows memory."""
+    """For each compile: its milliseconds, the CPU milliseconds of this process, and whether its prompt shows memory."""
 
     took: list[float]
     cpu: list[float]

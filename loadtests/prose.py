@@ -30,7 +30,7 @@ ASKING = (
     "What did I say about|Do you remember|When was|Who told me about|Why did we talk about|How much was|Where is|Which"
 )
 RECALLING = ("What did I say about", "Who told me about", "Why did we talk about")
-"""Beginnings of questions that only earlier conversations answer: memory is asked, whatever the other words are."""
+"""Beginnings of questions that only earlier conversations answer, so that memory is searched whatever words follow."""
 WORD_LETTERS = 4
 """Letters that a word has at least: shorter ones are mostly function words and pieces of words."""
 TOPICS, TOPIC_WORDS, OWN_TOPICS = 400, 40, 30
@@ -97,7 +97,7 @@ class Prose:
         return f"{self._random.choice(self._asking)} {' '.join(words)}?"
 
     def ask_back(self) -> str:
-        """Return a question about what was said on one of the topics: memory has something to show for it."""
+        """Return a question about what was said on one of the topics, for which memory has something to show."""
         words = self._random.sample(self._about(), self._random.randint(2, 4))
         return f"{self._random.choice(RECALLING)} {' '.join(words)}?"
 

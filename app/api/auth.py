@@ -160,8 +160,11 @@ def _keep(cache: OrderedDict[bytes, V], key: bytes, value: V) -> None:
 
 
 def presented_key(headers: Mapping[str, str]) -> str | None:
-    """Return the Mneme key of a request: `X-Mneme-Key`, else a bearer or an `X-Api-Key` (as clients of `/v1/messages` send)
-    that begins with `mneme_`; None where it brings none. An empty header is an absent one."""
+    """Return the Mneme key of a request, or None if it has none; an empty header counts as absent.
+
+    The key is `X-Mneme-Key`, else a bearer token or an `X-Api-Key` (which clients of `/v1/messages` send) that begins with
+    `mneme_`.
+    """
     key = headers.get("x-mneme-key", "").strip()
     if key:
         return key

@@ -91,11 +91,11 @@ def utc(moment: datetime) -> datetime:
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(clean)]
 """An external id: of a user or of a session."""
 UserName = Annotated[Name, AfterValidator(parse_name)]
-"""An external id of a user; a value that would name everybody, such as `undefined`, is refused (`gateway.naming`)."""
+"""An external id of a user; a placeholder, such as `undefined`, is refused (`gateway.naming`)."""
 Segment = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_segment)]
 """The same in a path, where an encoded slash belongs to the name."""
 UserSegment = Annotated[Segment, AfterValidator(parse_name)]
-"""A user in the path of a route that may make one. Other routes take any text, so that all that is stored can be erased."""
+"""A user in the path of a route that may create the user. Other routes take any text, so that any stored user can be erased."""
 SpaceName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Of a shared space."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_WORD_CHARS), AfterValidator(clean)]

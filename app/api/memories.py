@@ -119,7 +119,7 @@ Confidence = Annotated[
     AfterValidator(_held),
     WrapValidator(_check_confidence),
 ]
-"""How far a memory is believed: nothing is beyond doubt (seed 004: LEAST(0.95, …))."""
+"""How far a memory is believed, 0 to `MOST_CONFIDENCE` (seed 004: LEAST(0.95, …))."""
 
 
 class MemoryIn(Model):

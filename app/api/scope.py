@@ -27,7 +27,7 @@ from app.store.tenancy import UserRef
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
-_SEND_A_NAME = "send your own name of the user, or leave it out."
+_SEND_A_NAME = "send your own id of the user, or leave the field out."
 
 
 class CallerScope(Struct, frozen=True):

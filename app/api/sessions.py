@@ -80,7 +80,8 @@ class SessionPatch(Model):
 
     config: ConfigIn | None = None
     status: Literal["active", "paused"] | None = Field(
-        None, description="The schedule neither compacts nor ends a paused session; it expires as every session does."
+        None,
+        description="The schedule neither compacts nor closes a paused session; a paused session expires like any other.",
     )
 
     @model_validator(mode="after")
@@ -138,7 +139,8 @@ class SessionPage(BaseModel):
 
 class MessageOut(BaseModel):
     """A message. Messages with one `turn_index` are siblings: answers to the same question. `content` is a text, or content
-    parts as they were sent. `reasoning`: what the model thought before it, as it came. `cards`: shown with this answer."""
+    parts as they were sent. `reasoning`: the model's reasoning before it, as the upstream sent it. `cards`: shown with this
+    answer."""
 
     id: UUID
     session_id: UUID

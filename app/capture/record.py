@@ -230,7 +230,7 @@ class Recorder:
         hidden: bool,
         cut: bool = True,
     ) -> MessageRecord:
-        """Return a message's row. `cut`: an answer may have broken off in its thinking."""
+        """Return a message's row. `cut`: whether an answer may have broken off inside its reasoning."""
         message, reasoning = separate(message, cut=cut)
         text = storable(text_of(message))
         content = message.get("content")

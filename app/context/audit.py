@@ -160,7 +160,7 @@ def used_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
 
 
 def _chosen_memories(explained: Mapping[str, Any]) -> list[tuple[UUID, float]]:
-    """Return the memories that were chosen, or said by what was, each with its relevance."""
+    """Return the memories that were chosen, or that a chosen item repeats, each with its relevance."""
     facts = (explained.get("sections") or {}).get("facts") or {}
     told = {UUID(str(each)) for each in facts.get("memories") or () if each is not None}
     items = explained.get("items")

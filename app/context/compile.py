@@ -370,7 +370,7 @@ class Compiler:
 
 
 def _report_in_prompt(memories: Sequence[tuple[UUID, float]]) -> dict[str, Any]:
-    """Return what the account says of memories that the request uses by their messages; nothing where there are none."""
+    """Return the account's entry for memories whose own messages are in the prompt; empty if there are none."""
     return {"in_prompt": [[str(memory), round(p, DIGITS)] for memory, p in memories]} if memories else {}
 
 
@@ -408,7 +408,7 @@ def _standing_there(items: Sequence[Candidate], prompt: Iterable[Mapping[str, An
     texts = {text for message in prompt if (text := answer_text(message).strip())}
     messages = [item for item in items if item.source == "message"]
     whole = [item.content_hash for item in messages if item.span is None and item.text.strip() in texts]
-    joined = "\0".join(texts)  # no text holds that: Postgres takes none
+    joined = "\0".join(texts)  # no text contains NUL, which Postgres refuses
     return {*whole, *[item.content_hash for item in messages if item.span is not None and item.text in joined]}
 
 

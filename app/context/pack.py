@@ -322,8 +322,8 @@ class Efficiency(NamedTuple):
 
     Each figure is 0 to 1, and None where there was no candidate or no budget to use.
     `eta` is η_ctx of seed 000 §8.4, `quality` · `fill`, over the whole of B. `eta_of_worthy` is η with B = min(B, tokens of the
-    candidates that are worth their tokens): what a packer can be held to where there is less to show than B holds.
-    `attainable` has in it, besides, the quality measured against the best that all candidates could fill those tokens with.
+    candidates that are worth their tokens): a fair measure of the packer if these candidates do not fill B. `attainable` is
+    `eta_of_worthy` with quality measured against the best selection of that many tokens from all candidates.
     """
 
     eta: float | None
@@ -347,7 +347,7 @@ def efficiency(
     """Return how well `chosen` uses `budget` tokens.
 
     η = (Σ_selected s·w ÷ Σ_all s·w) · (Σ_selected w ÷ B) of seed 000 §8.4: s is an item's relevance (≥ 0), w its stored token
-    count. Candidates that have no relevance at all leave nothing to miss: then the first factor is 1.
+    count. If no candidate has any relevance, the first factor is 1.
 
     Args:
         chosen: The items in the prompt.
@@ -368,9 +368,11 @@ def efficiency(
     tokens_taken = sum([tokens for _, tokens in taken])
     quality = worth / whole if whole > 0 else 1.0
     fill = min(1.0, tokens_taken / budget)
-    fitting = [tokens for _, tokens in pool] if worthy is None else [item.candidate.token_count for item in worthy]
-    room = min(budget, sum(fitting))
-    if room <= 0:  # nothing was worth its tokens, so nothing could be used better
+    worthy_tokens = (
+        [tokens for _, tokens in pool] if worthy is None else [item.candidate.token_count for item in worthy]
+    )
+    room = min(budget, sum(worthy_tokens))
+    if room <= 0:  # no candidate was worth its tokens, so that no choice is better
         return Efficiency(quality * fill, quality, fill, 1.0, 1.0)
     room_used = min(1.0, (tokens_taken if spent is None else spent) / room)
     best, left = 0.0, room  # a fractional fill by relevance bounds every choice from above

@@ -42,14 +42,14 @@ def is_thought_part(part: object) -> bool:
 
 
 BYTES_PER_TOKEN = 3
-"""Bytes of reasoning that are counted as one token of a prompt: English has about four, Chinese three."""
+"""Bytes of reasoning that are counted as one token of a prompt; English has about four, Chinese three."""
 
 _JOINED = frozenset({"text", "summary", "data", "thinking"})
 """Members of a piece of reasoning that grow from delta to delta; others are replaced."""
 
 
 def remove_start(parts: Sequence[Any], count: int) -> list[Any]:
-    """Remove the first `count` characters of the text of content parts, whose texts are a line each."""
+    """Remove the first `count` characters from content parts, counted in their texts joined by newlines."""
     remaining: list[Any] = []
     for part in parts:
         text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
@@ -72,11 +72,11 @@ def remove_start(parts: Sequence[Any], count: int) -> list[Any]:
 #   responses  the same for items of `/v1/responses`
 
 PLACEHOLDER = "_place"
-"""Type of what stands for a text or a call (`call`: its id) in kept blocks and items."""
+"""Type of the placeholder for a text or a call (`call`: the call's id) in kept blocks and items."""
 
 
 def merge_pieces(deltas: Iterable[Iterable[Any]]) -> list[Any]:
-    """Join the pieces of reasoning of several deltas: one goes on with the last earlier one of its type, index and id."""
+    """Join the reasoning of several deltas; a piece continues the latest earlier one with its type, index and id."""
     merged: list[Any] = []
     growing: list[dict[str, list[Any]]] = []
     latest: dict[str, int] = {}
@@ -117,11 +117,11 @@ def _has_same_id(earlier: Mapping[str, Any], piece: Mapping[str, Any]) -> bool:
 def keep_places(
     elements: Iterable[Mapping[str, Any]], thoughts: Collection[str], call_key: str
 ) -> list[dict[str, Any]]:
-    """Return the elements whose type is in `thoughts`, with a placeholder for each other one; empty where there is none.
+    """Return the elements with a placeholder for each that holds no reasoning; empty if none of them holds any.
 
     Args:
         elements: Blocks or items of an answer, in their order.
-        thoughts: Types of those that hold reasoning.
+        thoughts: Types of the elements that hold reasoning.
         call_key: Name of the member that holds a call's id.
     """
     record = [
@@ -141,7 +141,7 @@ def _placeholder(element: Mapping[str, Any], call_key: str) -> dict[str, Any]:
 def fill_places(
     record: Iterable[Mapping[str, Any]], texts: Sequence[dict[str, Any]], calls: Sequence[tuple[object, dict[str, Any]]]
 ) -> list[dict[str, Any]]:
-    """Return kept blocks or items with the texts and the calls (by id) in their places; what has no place stands behind."""
+    """Replace the placeholders of kept blocks or items by texts and calls (by id); those without a placeholder come last."""
     rest = list(texts)
     open_calls = list(calls)
     filled: list[dict[str, Any]] = []
@@ -159,14 +159,14 @@ def fill_places(
 
 
 def separate(message: Mapping[str, Any], *, cut: bool = True) -> tuple[Mapping[str, Any], dict[str, Any] | None]:
-    """Return an assistant's message without its reasoning, and the reasoning as it is kept; None: it has none.
+    """Return an assistant's message without its reasoning, and the reasoning as it is kept, or None if it has none.
 
-    Thoughts that are parts of a content stay there: no text is made of them.
+    Content parts that hold thoughts stay in the content, because they add nothing to a message's text.
     """
     if message.get("role") != "assistant":
         return message, None
-    made = message.get(REASONING)
-    record: dict[str, Any] = dict(made) if isinstance(made, ReasoningRecord) else {}
+    earlier = message.get(REASONING)
+    record: dict[str, Any] = dict(earlier) if isinstance(earlier, ReasoningRecord) else {}
     fields = {name: message[name] for name in message if name in FIELDS and message[name] not in (None, [], {})}
     if fields:
         record["chat"] = {**record.get("chat", {}), **fields}
@@ -204,7 +204,7 @@ Form = Literal["chat", "messages", "responses"]
 
 
 def select_form(record: Mapping[str, Any] | None, form: Form) -> dict[str, Any] | None:
-    """Return what of kept reasoning an upstream of this dialect knows; None: nothing."""
+    """Return the members of kept reasoning that an upstream of this dialect understands, or None if there are none."""
     members = ("text", "chat", "parts") if form == "chat" else ("text", form)
     selected = {name: value for name, value in (record or {}).items() if name in members}
     return selected or None
@@ -228,7 +228,7 @@ def restore(message: Mapping[str, Any], record: Mapping[str, Any], form: Form) -
 
 
 def find_elements(message: Mapping[str, Any], form: Form) -> list[Mapping[str, Any]]:
-    """Return the kept blocks or items of a message that goes out in this dialect, for `fill_places`; empty: it has none."""
+    """Return the kept blocks or items of a message that goes out in this dialect, for `fill_places`; may be empty."""
     record = message.get(REASONING)
     elements: list[Mapping[str, Any]] = record.get(form, []) if isinstance(record, ReasoningRecord) else []
     return elements
@@ -246,11 +246,11 @@ def drop_thought_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def find_open_loop(path: Sequence[Mapping[str, Any]], following: Sequence[Mapping[str, Any]]) -> int:
-    """Return the index in `path` from which on messages belong to a tool loop whose results now come.
+    """Return the index in `path` of the first message of the open tool loop, or `len(path)` if no loop is open.
 
     Args:
         path: The earlier messages that Mneme supplies.
-        following: The client's own messages behind them. What the user says beside the results does not end the loop yet.
+        following: The client's own messages after `path`. User messages after the last tool result do not end the loop.
     """
     turn = [message for message in following if message.get("role") not in ("system", "developer")]
     results = [n for n, message in enumerate(turn) if message.get("role") in ("tool", "function")]
@@ -268,5 +268,5 @@ def _ends_loop(message: Mapping[str, Any]) -> bool:
 
 
 def estimate_tokens(record: Mapping[str, Any]) -> int:
-    """Return about how many tokens kept reasoning takes in a prompt; rather too many."""
+    """Return an estimate of the tokens that kept reasoning takes in a prompt, rather too high than too low."""
     return -(-len(orjson.dumps(record, default=str)) // BYTES_PER_TOKEN)

@@ -86,7 +86,7 @@ class PathMessage(NamedTuple):
     turn_index: int = 0
     message_id: UUID | None = None
     reasoning: Mapping[str, Any] | None = None
-    """What goes out with it of the model's thoughts, beside the stored count."""
+    """The reasoning that goes out with the message; `token_count` does not include it."""
 
 
 class CompileRequest(Struct, frozen=True):
@@ -163,7 +163,7 @@ class Compilation(Struct, frozen=True):
     claimed: Mapping[UUID, str] = field(default_factory=dict)
     """What memories say that differ from something: the explanation names them by their ids (`audit.fill`)."""
     attainable: float | None = None
-    """As `pack.Efficiency` has it; so is `eta`."""
+    """The field of the same name of `pack.Efficiency`, as is `eta`."""
 
 
 class SearchRequest(Struct, frozen=True):

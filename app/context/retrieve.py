@@ -227,8 +227,8 @@ class Retrieved(NamedTuple):
     asked: bool | None = None
     worths: Mapping[UUID, float] = MappingProxyType({})
     in_prompt: Sequence[tuple[UUID, float]] = ()
-    """Memories of this session alone that the request uses, each with its likelihood. They are no candidates, for their message
-    stands in the prompt."""
+    """Memories of this session alone that the request uses, each with its likelihood. They are no candidates, because
+    their messages are in the prompt already."""
     beyond: Sequence[tuple[float, int]] = ()
     """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
@@ -417,8 +417,8 @@ def find_used_in_prompt(
 ) -> list[tuple[UUID, float]]:
     """Return the memories that would be shown for the request if their messages did not stand in its prompt already.
 
-    They are judged by themselves, as if they were all that the user has, so that they change nothing about the candidates. One
-    that has no word of the request does not count: among so few anything stands out.
+    These memories are judged apart from the candidates, so that they do not affect them. A memory without any word of the
+    request does not count, because among so few memories any of them scores high.
 
     Returns:
         Each memory with its likelihood, 0 to 1.

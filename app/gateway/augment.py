@@ -32,10 +32,10 @@ SILENT_REQUESTS = 3
 """Requests in a row whose first question the database leaves unanswered until their deadline, while it answers nobody else:
 then it is frozen or cut off, and those that follow do not wait for it. Fewer may be one slow moment."""
 SILENCE_S = 0.5
-"""Seconds until a request asks such a database again. It leaves most of the two seconds within which a pool heals."""
+"""Seconds until a request asks a silent database again: a small part of the two seconds within which a pool recovers."""
 KNOWING_SHARE = 0.8
-"""Share of MNEME_RETRIEVAL_DEADLINE_MS after which the business's own database, and cards, are not waited for any more. Of the
-default 500 ms it leaves 100 for putting the prompt together, which takes some 3, and 30 where the processor is busy."""
+"""Share of MNEME_RETRIEVAL_DEADLINE_MS after which a request waits no longer for the business's own database and for cards. Of
+the default 500 ms, 100 remain for building the prompt, which takes some 3, or 30 on a busy processor."""
 
 _POORER = {
     "busy": "no search of memory, for which the server has no time",

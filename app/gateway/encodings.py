@@ -1,7 +1,6 @@
 """Decode answers of upstreams that compress although identity was asked for (RFC 9110 §8.4.1).
 
-The client gets the bytes as they came; what is understood and stored of them is decoded here. Only codings of the standard
-library are known.
+The client gets the compressed bytes unchanged; Mneme reads the decoded ones. Only codings of the standard library are known.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 MAX_DECODED_BYTES = 32 * 2**20
-"""Bytes that an answer may have when it is decoded: a stream of 100,000 tokens, an event of some 300 bytes each, has 30 MB."""
+"""Most bytes of a decoded answer; a stream of 100,000 tokens, an event of some 300 bytes for each, has 30 MB."""
 MAX_DECODED_LINES = 2**20
-"""Lines that it may have then: 100,000 tokens have at most 300,000. Tiny events take long to read, and compress best."""
+"""Most lines of a decoded answer; 100,000 tokens have at most 300,000. Tiny events compress best and take longest to read."""
 MAX_CODINGS = 2
-"""Codings on top of each other that are undone. More than one is an upstream's mistake already."""
+"""Most codings of one body that are decoded; more than one is an upstream's mistake already."""
 _SLICE_BYTES = 4 * 1024
-"""Compressed bytes that are decoded at once: what stands before a corrupt place is kept but for its slice."""
+"""Compressed bytes that are decoded at a time; of a corrupt body, the slices before the corrupt one are kept."""
 
 _GZIP_BITS, _ZLIB_BITS, _RAW_BITS = 31, 15, -15
-"""How zlib names its formats: as `wbits`, for the largest window."""
+"""The `wbits` of zlib's formats, with the largest window."""
 _GZIP_START = b"\x1f\x8b"
 _KNOWN = frozenset({"gzip", "x-gzip", "deflate"})
 
@@ -28,7 +27,7 @@ Problem = Literal["unknown coding", "corrupt", "truncated", "too large"]
 
 
 class DecodedBody(NamedTuple):
-    """A body without its codings, as far as it can be read. `problem`: why it is not whole."""
+    """A body as far as it can be decoded. `problem`: why it is incomplete."""
 
     body: bytes
     problem: Problem | None = None
@@ -47,7 +46,7 @@ def is_decodable(codings: Sequence[str]) -> bool:
 
 
 def decode_body(body: bytes, codings: Sequence[str], limit: int = MAX_DECODED_BYTES) -> DecodedBody:
-    """Return a body without its codings; nothing of one that then has more than `limit` bytes, or too many lines."""
+    """Decode a body; the result is empty if it would have more than `limit` bytes, or too many lines."""
     if not codings or not body:
         return DecodedBody(body)
     if not is_decodable(codings):
@@ -88,6 +87,6 @@ def _inflate(body: bytes, wbits: int, limit: int) -> DecodedBody:
         if engine.eof:
             at -= len(engine.unused_data)
             if wbits != _GZIP_BITS or bytes(view[at : at + 2]) != _GZIP_START:
-                break  # what is behind the end is no part of the body
+                break  # bytes after the end do not belong to the body
             engine = zlib.decompressobj(wbits)
     return DecodedBody(b"".join(parts), None if engine.eof else "truncated")

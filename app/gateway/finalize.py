@@ -44,7 +44,7 @@ log = logging.getLogger("mneme.turn")
 
 _ABANDONED = frozenset({"gone", "cancelled"})
 UNREADABLE_ANSWER = "unreadable-answer"
-"""The reason of a call whose answer is compressed in a way that Mneme cannot undo."""
+"""The reason of a call whose answer is compressed in a way that Mneme cannot decode."""
 ERROR_CHARS = 1000
 """Of an upstream's error in mid-stream that is kept beside its bytes."""
 
@@ -74,17 +74,17 @@ class Accountant:
         """The facts of a call, and its exchange where it is a turn of a conversation."""
         response = call.response
         good = response is not None and 200 <= response.status < 300
-        came, problem = decode_tape(call, tape)
+        decoded, problem = decode_tape(call, tape)
         if ending.kind != "complete" and problem == "truncated":
-            problem = None  # its ending says so
-        answer = _answer(call, came) if call.chat is not None and good else None
+            problem = None  # `ending` already says that the answer broke off
+        answer = _answer(call, decoded) if call.chat is not None and good else None
         # The upstream has read, and charges, the prompt of an answer that nobody waited for; else a key that always hangs up in
         # time would spend nothing.
         unheard = response is None or good
         abandoned = UpstreamAnswer() if answer is None and unheard and ending.kind in _ABANDONED else answer
-        usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(came)
+        usage = self._usage(call, abandoned) if call.chat is not None or not good else _unread(decoded)
         stream = tape.record() if response is not None and (call.switches.capture or self._redactor) else None
-        storable = self._redact(stream, came, problem) if stream is not None else None
+        storable = self._redact(stream, decoded, problem) if stream is not None else None
         storable_answer = (
             answer
             if storable is None or storable is stream or answer is None
@@ -108,11 +108,11 @@ class Accountant:
             answers = [replace(each, hash=own) for each, own in zip(answers, call.answer_hashes, strict=True)]
         return facts, self._exchange(call, call.chat, answers, now, answer)
 
-    def _redact(self, stream: StreamRecord, came: Tape | StreamRecord, problem: Problem | None) -> StreamRecord:
-        """Return the record of an answer as it may be stored: of a compressed one, where values are taken out, decoded."""
-        if isinstance(came, Tape) or not self._redactor:
+    def _redact(self, stream: StreamRecord, decoded: Tape | StreamRecord, problem: Problem | None) -> StreamRecord:
+        """Return the record of an answer as it may be stored; a compressed one is stored decoded if values are taken out."""
+        if isinstance(decoded, Tape) or not self._redactor:
             return self._redactor.stream(stream)
-        return self._redactor.stream(came) if problem is None else self._redactor.hide(stream)
+        return self._redactor.stream(decoded) if problem is None else self._redactor.hide(stream)
 
     def part(self, call: Forwarded, exchange: Exchange | None) -> PartRecord | None:
         """What is stored of an addon's part in a call; None: it has none, or its session has not begun."""
@@ -325,8 +325,8 @@ class Accountant:
 
 
 def decode_tape(call: Forwarded, tape: Tape) -> tuple[Tape | StreamRecord, Problem | None]:
-    """Return the tape of an answer, or, where the upstream compressed it, a record of what it is without that; and why the
-    record is not whole."""
+    """Return the tape of an answer, or the decoded record of a compressed one, and why that record is incomplete (None: it is
+    complete)."""
     codings = find_codings(call.response.headers) if call.response is not None else ()
     if not codings:
         return tape, None

@@ -184,7 +184,7 @@ class Redactor:
         return _moved(stream, splice(stream.body, edits), edits) if edits else stream
 
     def hide(self, stream: StreamRecord) -> StreamRecord:
-        """Return the record of an answer whose body may not be stored, for nobody can read it."""
+        """Return a record with the whole body masked, for an answer that cannot be decoded to mask parts of it."""
         return _moved(stream, _MASKED, [Insertion(0, _MASKED, len(stream.body))])
 
     def _event(self, body: bytes, start: int, end: int) -> Iterator[Insertion]:

@@ -46,7 +46,7 @@ _OF_ACCOUNT = ("account_uuid", "device_id")
 """How it does since: as JSON, with these members and the session's; the account is empty where one comes with a key."""
 
 LOCAL_USER = "local"
-"""The user of `open` mode where no field of a request is to name one: the one person at this machine."""
+"""The user of `open` mode if a request has no field that names one: the person at this machine."""
 
 
 class Principal(Struct, frozen=True):
@@ -78,7 +78,7 @@ class Switches(Struct, frozen=True):
 
 
 class RejectedName(Struct, frozen=True):
-    """A field that is to name the user, and why its value names nobody."""
+    """A field for the name of the user, and why its value names nobody."""
 
     field: str
     fault: NameFault
@@ -118,7 +118,7 @@ def switches(headers: Mapping[str, str], *, captured: bool = True) -> Switches:
         captured: Whether the call is captured unless the headers say no.
 
     Raises:
-        BadHeader: A header has a value that it does not know.
+        BadHeader: A header has an unknown value.
     """
     return Switches(
         memory=_choose(headers, "x-mneme-memory", ("on", "off", "read-only")) or "on",
@@ -136,8 +136,9 @@ def priced(asked: Price | None, limits: KeyLimits | None) -> Price | None:
 
 
 def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:
-    """Refuse a request in which a header of Mneme's own comes more than once and says different things: a reader of the first
-    and a reader of the last would serve two users. Labels may differ, and an empty header says nothing.
+    """Refuse a request that has one of Mneme's own headers twice with different values, which could name two users.
+
+    Label headers may differ, and empty headers are ignored.
 
     Raises:
         BadHeader: Two values of one header differ.
@@ -153,7 +154,7 @@ def check_agreement(headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 
 def index_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Return the headers by lower-case name. The last value of a name counts, but an empty header of Mneme's own hides none."""
+    """Return the headers by lower-case name. The last value of a name counts, but an empty `X-Mneme-…` header replaces none."""
     indexed: dict[str, str] = {}
     for name, value in headers:
         low = name.decode("latin-1").lower()
@@ -179,7 +180,7 @@ def identify(
 
     Raises:
         Forbidden: The header names another user than the key's.
-        BadHeader: `X-Mneme-Space` is no name of a space, or nobody is named to say something to it.
+        BadHeader: `X-Mneme-Space` is no name of a space, or the request with it names no user.
     """
     user, _ = _find_user(headers, body, principal)
     session = _find_session(headers, body, conversation)
@@ -203,7 +204,7 @@ def identify(
 def find_rejected_names(
     headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal
 ) -> Sequence[RejectedName]:
-    """Return the fields that are to name the user of a request, where none of them names anybody."""
+    """Return the fields of a request whose values were rejected as names of its user; empty if it has a user."""
     user, rejected = _find_user(headers, body, principal)
     return rejected if user is None else ()
 
@@ -211,7 +212,7 @@ def find_rejected_names(
 def _find_user(
     headers: Mapping[str, str], body: Mapping[str, Any] | None, principal: Principal
 ) -> tuple[str | None, Sequence[RejectedName]]:
-    """Return the user, or None for nobody, and the fields before it that are to name the user and name nobody."""
+    """Return the user or None, and the fields before it whose values were rejected as names."""
     body, metadata = body or {}, _get_metadata(body)
     key_user, header = principal.user_external_id, headers.get("x-mneme-user")
     sources = {
@@ -256,8 +257,8 @@ def _find_session(headers: Mapping[str, str], body: Mapping[str, Any] | None, co
 
 
 def _extract_account(value: object) -> object:
-    """Return what names the user in a `metadata.user_id` of Claude Code's, whatever conversation it is in; any other value as
-    it is. Where Claude Code names neither account nor device, the value names nobody."""
+    """Return the part of Claude Code's `metadata.user_id` that names the user and not the conversation; other values as they
+    are. If Claude Code names neither account nor device, the result is empty."""
     if not isinstance(value, str):
         return value
     if (parts := _WITH_SESSION.fullmatch(value)) is not None:
@@ -299,8 +300,8 @@ def _choose(headers: Mapping[str, str], name: str, choices: tuple[Choice, ...]) 
 
 
 class NamelessUserLog:
-    """Logs that a client means to name a user and names nobody: once for each tenant, field and fault, as such a client sends
-    every request so."""
+    """Logs requests whose names of the user are rejected: once for each tenant, field and fault, because such a client makes
+    the same mistake in every request."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[UUID, RejectedName]] = set()

@@ -35,13 +35,13 @@ _EXACT_DIGITS = 15
 """Significant decimal digits that a double keeps (IEEE 754)."""
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-"""Characters that Unicode counts as letters or symbols, and that show nothing."""
+"""Invisible characters that Unicode counts as letters or symbols."""
 _LOST = re.compile("[\ud800-\udfff\ufffd]")
 
 _MISSING = frozenset(["undefined", "null", "none", "nil", "nan", "false", "true"])
 """Words as which programming languages write a value that is missing, or a truth value, as text."""
 _IDS = frozenset(["id", "your", "userid", "sessionid", "conversationid", "chatid", "threadid"])
-"""A name that has one of these among nothing but words of fields is a field's own name (`your-user-id`)."""
+"""Words that make a text of nothing but `_FIELD_WORDS` the name of a field, such as `your-user-id`."""
 _FIELD_WORDS = _IDS | frozenset(
     "user end my account customer client uid uuid name username session conversation chat thread tenant org".split()  # noqa: SIM905
 )
@@ -61,14 +61,14 @@ _SLOT = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-"""Slots of templates, which are none of a name's business wherever they stand in it."""
+"""Template slots, which make a text a placeholder wherever they stand in it."""
 _WHOLE_SLOT = re.compile(
     r"""<[^<>@]*> | \[[^\[\]:]*\] | %\w+% | __\w+__ | \$[A-Z_][A-Z0-9_]*
       | \$\w*(?i:user|session|account|customer|id)\w*
     """,
     re.VERBOSE,
 )
-"""Slots of templates that may stand inside of a name, as in `Ana <ana@example.com>`."""
+"""Template slots that make a text a placeholder only if they are all of it: a name may be `Ana <ana@example.com>`."""
 
 
 class InvalidName(ValueError):
@@ -82,7 +82,7 @@ class InvalidName(ValueError):
 def parse_name(value: object) -> str:
     """Return the name of a user or a session, as Postgres can keep it: U+0000 becomes U+FFFD.
 
-    A number is its text; `7`, `7.0` and `7e0` are one number. Text is taken as it is, white space at its ends included.
+    A number becomes its text: `7`, `7.0` and `7e0` all become `7`. Text keeps white space at its ends.
 
     Raises:
         InvalidName: The value names nobody.

@@ -1,9 +1,8 @@
-"""The queue before the searches of one process: who searches at once, who waits, and who goes without.
+"""Limits the searches of one process: a search runs at once, waits for its turn, or is shed (left out).
 
-While the queue empties again and again, a search waits for its turn as long as its request's deadline lets it. A queue that
-has not been empty for a while grows faster than it is served: a search that comes then waits a short time at most, and goes
-without. So the searches that run end in time, and those that cannot are not begun. This is controlled delay as request servers
-use it (B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015).
+As long as the queue becomes empty from time to time, a search waits until its request's deadline. A queue that has not been
+empty for `STANDING_S` grows faster than it is served: a search that arrives then waits at most `SHORT_WAIT_S`. So a search that
+begins ends in time. This is controlled delay as request servers use it (B. Maurer, "Fail at Scale", ACM Queue 13(8), 2015).
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ import math
 from collections import deque
 
 SEARCHES_AT_ONCE = 16
-"""Searches that run at once. They share one processor, so that more would only end later; a search that waits for a distant
-embedder (0.1 s) does not use it, and 16 of those still are 160 a second, more than one process carries."""
+"""Searches that run at once. They share one processor, so more would only end later. Even if each waits 0.1 s for a
+remote embedder, 16 at once make 160 a second, more than one process can run."""
 STANDING_S = 0.3
-"""Seconds for which a queue that does not empty is a burst, such as the users who come back after a start or an import."""
+"""Seconds for which a queue that is not empty is only a burst, for example of users who come back after a restart."""
 SHORT_WAIT_S = 0.1
-"""Most seconds that a search waits in a queue that stood when it came. With 16 that run, of 10 ms each, it ends after 0.26 s:
-half of the default deadline."""
+"""Most seconds that a search waits if the queue stood when it arrived, not empty for `STANDING_S`. With 16 searches of 10 ms
+running, it ends after 0.26 s, half of the default deadline."""
 
 
 class SearchTurn:
@@ -45,10 +44,10 @@ class SearchQueue:
         self._running = 0
         self._waiting: deque[SearchTurn] = deque()
         self._standing_since = 0.0
-        """Since when the queue has not been empty; means nothing while it is."""
+        """Time since which the queue has not been empty; unused while it is empty."""
 
     def enter(self, now: float) -> SearchTurn:
-        """Queue a search, which has its turn when `decided` is set. It has to `leave`, whatever becomes of it."""
+        """Queue a search and return its turn, whose `decided` is set once it may run or is shed. Every turn must `leave`."""
         if not self._waiting:
             self._standing_since = now
         stands = now - self._standing_since > STANDING_S
@@ -58,7 +57,7 @@ class SearchQueue:
         return turn
 
     def leave(self, turn: SearchTurn, now: float) -> None:
-        """A search has ended, or gives up its place."""
+        """Remove a search that has ended or gives up."""
         if turn.admitted:
             self._running -= 1
         elif not turn.decided.is_set():
@@ -66,7 +65,7 @@ class SearchQueue:
         self._advance(now)
 
     def _advance(self, now: float) -> None:
-        """Shed the first in the queue that have waited too long, then admit what there is room for."""
+        """Shed the searches at the head of the queue that have waited too long, then admit as many as may run."""
         while self._waiting and now > self._waiting[0].wait_until:
             self._waiting.popleft().decide(admitted=False)
         while self._waiting and self._running < SEARCHES_AT_ONCE:

@@ -70,7 +70,7 @@ from app.tasks import Supervisor
 log = logging.getLogger("mneme.turn")
 
 _MAX_PATH_CHARS = 200
-"""Characters of a path that stand in a message."""
+"""Most characters of a path that an error message quotes."""
 
 OBSERVER = "mneme.observer"
 """In an ASGI scope: what is told of the call that is made of it, at each of its stages."""

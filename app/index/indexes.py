@@ -36,7 +36,7 @@ MOST_ITEMS = 100_000
 OLDER_MESSAGES = 500
 """Messages that the database is asked for beside the index, of a user who has more than an index holds."""
 OLDER_WAIT_S = 0.02
-"""Seconds that they are waited for, of some few milliseconds that it takes: without them the index alone answers."""
+"""Seconds that a search waits for these messages, which take a few milliseconds; without them the index alone answers."""
 SAMPLE_EVERY = 100
 """Of so many questions to the graph one is asked of all vectors, too, one at a time: it reads some 50 MB of a user who has
 100,000 of 256 dimensions."""

@@ -268,7 +268,7 @@ class UserIndex(Struct, frozen=True):
         return np.flatnonzero(self._live & local & in_force & there & (lines.places["kind"] == MEMORY_KIND))
 
     def _compute_cosines(self, vector: NDArray[np.float32] | None, items: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the cosine of each item with a vector; none at all where there is no vector."""
+        """Return the cosine of each item with a vector; empty without a vector."""
         if vector is None or not self.dimensions:
             return np.zeros(0, np.float32)
         return np.concatenate([_cosines(self._base, vector), _cosines(self._tail, vector)])[items]

@@ -142,7 +142,7 @@ def says_same(draft: Draft, item: IngestItem, cosine: float | None, threshold: f
 
 
 def may_be_one(first: str, second: str) -> bool:
-    """Tell whether two texts that are near say the same, in any language: `same_claim` knows the words of English alone."""
+    """Tell whether two texts with near vectors may say the same, in any language; `same_claim` knows only English words."""
     denied = contrast(first, second) == "denied" or _denies(first) != _denies(second)
     if denied or _has_relative(first) != _has_relative(second) or adds_another_fact(first, second):
         return False
@@ -150,7 +150,7 @@ def may_be_one(first: str, second: str) -> bool:
 
 
 def _denies(text: str) -> bool:
-    """Return whether a text of another language than English denies; `same_claim` looks at English ones."""
+    """Return whether a text in another language than English has a denial; `same_claim` checks English."""
     code = language_of(text)
     if code in ("", "en"):
         return False
@@ -158,12 +158,12 @@ def _denies(text: str) -> bool:
 
 
 def _has_relative(text: str) -> bool:
-    """Return whether a text speaks of a relative, in a word of any language."""
-    return not _kin_words().isdisjoint(_WORD.findall(text.casefold()))
+    """Return whether a text mentions a relative, in any language."""
+    return not _collect_kin_words().isdisjoint(_WORD.findall(text.casefold()))
 
 
 @cache
-def _kin_words() -> frozenset[str]:
+def _collect_kin_words() -> frozenset[str]:
     return frozenset(word.casefold() for code in LANGUAGES for word in language(code).kin)
 
 

@@ -90,7 +90,7 @@ _UNWANTED_MORE = re.compile(
 
 
 def rewrite_bounds(text: str) -> str:
-    """Return `text` with a denied bound ("no longer than", "does not want … longer than") told as "under"."""
+    """Return `text` with a denied bound ("no longer than", "does not want … longer than") rewritten as "under"."""
     return _UNWANTED_MORE.sub(r"\g<verb>s \g<what> under", _DENIED_MORE.sub("under", text))
 
 

@@ -235,7 +235,7 @@ _EXCEPTION = frozenset(["but", "except", "apart", "besides"])
 _FORMER = frozenset(["former", "formerly", "until", "once"])
 _USED_TO = re.compile(r"\bused to\b|\bas an? (?:child|kid|boy|girl|student|teenager)\b", re.IGNORECASE)
 _PAST = 3
-"""First letters by which "worked" is a past of "works"."""
+"""Number of first letters that two forms of one verb share, such as "works" and "worked"."""
 
 
 def _words(text: str) -> list[str]:
@@ -269,7 +269,7 @@ def rank(text: str) -> Rank:
     return len(words - _EMPTY) + len(_numbers(list(words))), len(_names(plain)), -len(plain), plain.swapcase(), plain
 
 
-def same_claim(one: str, other: str) -> bool:
+def same_claim(first: str, second: str) -> bool:
     """Tell whether two texts whose vectors are near may be taken as one.
 
     Vectors of words hardly see numbers, a "not", or the order of words; these decide whether two statements agree. False
@@ -278,22 +278,22 @@ def same_claim(one: str, other: str) -> bool:
     "over" or "than"; or when each has words that the other lacks ("a small bakery", "a small brewery"), unless they are forms
     of one word, commonly mean the same, or give the measure that the other leaves open ("short", "under 800 words").
     """
-    one, other = rewrite_bounds(one), rewrite_bounds(other)
-    ours, theirs = _words(one), _words(other)
+    first, second = rewrite_bounds(first), rewrite_bounds(second)
+    ours, theirs = _words(first), _words(second)
     if (
         _denies(ours) != _denies(theirs)
-        or _is_past(one, ours) != _is_past(other, theirs)
+        or _is_past(first, ours) != _is_past(second, theirs)
         or _tense_differs(ours, theirs)
     ):
         return False
     if any(group.isdisjoint(ours) != group.isdisjoint(theirs) for group in (KIN, _EXCEPTION)):
         return False
-    compared = [(_numbers(ours), _numbers(theirs)), (_names(one), _names(other))]
+    compared = [(_numbers(ours), _numbers(theirs)), (_names(first), _names(second))]
     compared += [(group.intersection(ours), group.intersection(theirs)) for group in _GROUPS]
     if any(a and b and not (a <= b or b <= a) for a, b in compared):
         return False
     swapped = ours != theirs and Counter(ours) == Counter(theirs)
-    return not (swapped and _ORDERING.intersection(ours)) and not _have_rival_words(one, other)
+    return not (swapped and _ORDERING.intersection(ours)) and not _have_rival_words(first, second)
 
 
 def singular(word: str) -> str:

@@ -177,7 +177,7 @@ class Tokenizers:
             self.encoding(name)
 
     async def ready(self, model: str) -> None:
-        """Load what counting for `model` takes, in a thread, where nobody has called `warm`: some 0.1 s for each encoding."""
+        """Load what counting for `model` needs, in a thread, unless `warm` was called: some 0.1 s for each encoding."""
         counter = self.for_model(model)
         if isinstance(counter, EncodingCounter):
             for name in counter.encodings:

@@ -15,9 +15,9 @@ _RESOURCES = frozenset(
 )
 """First segments of the paths that clients add to their base URL for models (the APIs of OpenAI and Anthropic)."""
 _HOST = re.compile(r"[\w.:\[\]-]{1,255}")
-"""A Host header that may stand in a message: a name or an address, with a port."""
+"""A Host header that an error message may quote: a name or an address, with a port."""
 _MAX_PATH_CHARS = 200
-"""Characters of a path that stand in a message."""
+"""Most characters of a path that an error message quotes."""
 
 
 class BaseUrlHelp:
@@ -54,7 +54,7 @@ def explain_missing_version(scope: Scope) -> NotFound:
 
 
 def find_base_url(scope: Scope) -> str:
-    """Return the base URL that a client of OpenAI's sets, by the host that this request names."""
+    """Return the base URL that an OpenAI client should set, with the host that this request names."""
     host = Headers(scope=scope).get("host", "")
     if not _HOST.fullmatch(host):
         name, port = scope.get("server") or ("127.0.0.1", None)

@@ -242,7 +242,7 @@ async def open_core(
             stack.push_async_callback(helper.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
         counter = tokenizers.for_model(STORED_COUNTS)
-        if serving:  # nobody waits for a worker
+        if serving:  # no client waits for a worker
             await asyncio.to_thread(tokenizers.warm)
         tasks = Supervisor()
         stack.push_async_callback(tasks.close, CLOSING_S)

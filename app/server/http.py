@@ -24,14 +24,14 @@ _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
 
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-"""`SO_LINGER` for no time: what is closed is reset (socket(7))."""
+"""`SO_LINGER` of 0 s, with which closing a socket resets its connection (socket(7))."""
 
 _Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class CloseDelimited:
-    """An ASGI application for one request of an HTTP/1.0 client, which knows no chunks: an answer of unknown length ends with
-    its connection. One that broke off is reset, for a client could not tell its end from a whole answer's."""
+    """An ASGI application for one request of an HTTP/1.0 client, which knows no chunks: closing the connection ends an answer
+    of unknown length. If the answer broke off, the connection is reset, so that the client can tell."""
 
     def __init__(self, app: _Application, cycle: RequestResponseCycle) -> None:
         self._app = app
@@ -45,7 +45,7 @@ class CloseDelimited:
         finally:
             cycle = self._cycle
             if self._is_delimited and not cycle.response_complete and not cycle.disconnected:
-                await asyncio.sleep(0)  # uvloop writes what was sent at the end of its round
+                await asyncio.sleep(0)  # let uvloop write what was sent before the reset
                 self._reset(cycle)
 
     async def _send_delimited(self, message: Any) -> None:

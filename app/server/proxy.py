@@ -343,8 +343,8 @@ async def _warm(core: Core, in_prompts: Knows | None) -> None:
 
 
 async def _rehearse(core: Core, compiler: Compiler, commander: Obeys | None) -> None:
-    """Compile a prompt for nobody, and read it as a turn is read and learned from. What is made at its first use, such as the
-    expressions of the rules, would have the first request wait for a tenth of a second."""
+    """Compile a prompt for nobody, and run the rules for commands and learning on it. Otherwise the first request would wait a
+    tenth of a second for what is made at first use, such as regular expressions."""
     messages, nobody = [{"role": "user", "content": REHEARSED}], UUID(int=0)
     await compiler.compile(
         CompileRequest(

@@ -67,7 +67,7 @@ class NewMessage(Struct, frozen=True):
 
     `content_hash`: SHA-256 of the normalised text; `message_hash`: 16 bytes of its canonical form, None for one that
     transcripts are not compared by; `vector`: None where there is nothing to embed, or a job does it. `terms`: its words for
-    the index (`app.index.analyse.pack`), None where there is no text, or where whoever loads the index first makes them.
+    the index (`app.index.analyse.pack`), None if there is no text, or if they are made when the index is loaded.
     """
 
     message_id: UUID

@@ -33,8 +33,8 @@ STATUSES: tuple[str, ...] = get_args(Status)
 IN_FORCE = ("active", "aging")
 
 MOST_CONFIDENCE = 0.95
-"""The highest confidence of a memory, 0 to 1: the cap of repetition (seed 004), which a client that states something outright
-reaches at once and cannot exceed."""
+"""The highest confidence of a memory, 0 to 1: seed 004's cap for repeated statements. A statement through the API begins with
+it."""
 
 _LOCAL, _GLOBAL = 0, 1
 _PROVENANCE = {"correction": 2, "preference": 3, "instruction": 5}
@@ -246,8 +246,8 @@ class Memories:
         return [(found, made) for memory, made in results if (found := stored[memory]) is not None]
 
     async def _reinforce(self, rows: UserRows, new: NewMemory, expires: datetime | None, now: datetime) -> UUID:
-        said = (new.content_hash, new.tier, _scope(new), MOST_CONFIDENCE, expires, now)
-        memory: UUID | None = await rows.value("memories.reinforce", *said)
+        arguments = (new.content_hash, new.tier, _scope(new), MOST_CONFIDENCE, expires, now)
+        memory: UUID | None = await rows.value("memories.reinforce", *arguments)
         if memory is None:
             raise Conflict("This memory was changed by somebody else at this very moment; try again.")
         await rows.run("memories.event", memory, now, "reinforced", None, {"tier": new.tier}, _ACTOR)

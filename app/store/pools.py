@@ -475,7 +475,7 @@ async def open_pool(
             min_size=0,
             init_size=min(open_at_once, size),
             max_size=size,
-            max_inactive_connection_lifetime=0,  # a reconnect costs more than all that a request asks
+            max_inactive_connection_lifetime=0,  # a reconnect takes longer than all queries of a request
             timeout=CONNECT_TIMEOUT_S,
             command_timeout=statement_timeout_ms / 1000 + COMMAND_GRACE_S,
             statement_cache_size=statement_cache_size,

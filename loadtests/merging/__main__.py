@@ -25,7 +25,7 @@ SETS = ("tuning", "heldout")
 MERGED = frozenset(("same", "more"))
 """Labels of pairs that are one memory."""
 SEED_PAIR = ("User prefers short blog posts", "Prefers blog posts under 800 words")
-"""Seed 001 §4.3: merged into the second."""
+"""The pair of seed 001 §4.3, which merges into its second text."""
 STEPS = tuple(step / 100 for step in range(50, 100, 5))
 
 
@@ -60,7 +60,7 @@ class MeasuredPair(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Pairs merged rightly, of all that are to be merged (`right`, `gold`), and wrongly, by label."""
+    """Counts of pairs: merged rightly (`right`), to be merged (`gold`), and merged wrongly, by label."""
 
     right: int
     gold: int
@@ -98,7 +98,7 @@ def measure_pairs(embedder: LocalEmbedder, pairs: Sequence[LabelledPair]) -> lis
 
 
 def score_pairs(measured: Sequence[MeasuredPair], threshold: float) -> Score:
-    """Return what is merged above a threshold."""
+    """Count the pairs that are merged above a threshold."""
     gold = [row for row in measured if row.pair.label in MERGED]
     merged = [row.pair.label for row in measured if row.is_merged(threshold)]
     wrong = Counter(label for label in merged if label not in MERGED)

@@ -6,8 +6,8 @@ SELECT stage, mention, entity_id, entity_type, canonical_name, own, alias_source
 FROM agent_data.look_up_mentions($1, $2, $3, $4, $5)
 
 -- name: put
--- Writes entities as their rows in the business's own database are now; a stored one gets its row's name and properties. The tenant has
--- them for its aliases alone. The user $2, where there is one, who named one (`own`) knows it by name from then on.
+-- Writes entities as their rows in the business's own database are now; a stored one gets its row's name and properties. The tenant's
+-- entities serve its aliases alone; the user $2, if there is one, also gets an entity that they named (`own`), and finds it by its name.
 INSERT INTO agent_data.canonical_entities AS e (
     user_id, tenant_id, entity_id, entity_type, canonical_name, name_norm, external_ref, properties, matches_by_name,
     last_referenced, created_at, updated_at)
@@ -68,8 +68,8 @@ FROM (
 WHERE e.tenant_id = $1 AND e.user_id = x.user_id AND e.entity_id = x.entity_id
 
 -- name: page
--- Things that a user sees ($2; nil: those of the tenant alone), by id, after $5: of type $3, whose name has the words $4. What another
--- user named is among the tenant's, and no other user sees it.
+-- Things that a user sees ($2; nil: those of the tenant alone), by id, after $5: of type $3, whose name has the words $4. An entity
+-- that another user named is the tenant's, too, but no other user sees it.
 SELECT x.* FROM (
     SELECT DISTINCT ON (e.entity_id) e.entity_id, e.user_id, e.entity_type, e.canonical_name, e.name_norm, e.external_ref,
            e.properties, e.last_referenced, e.created_at, e.updated_at

@@ -35,8 +35,8 @@ WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3
 DELETE FROM agent_data.insights i WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3 RETURNING true
 
 -- name: ran
--- It was asked at $4 and is due again at $5, unless it was changed since (then its due_at is not $8): what it said (NULL: what it said
--- before stands), and what went wrong.
+-- Records a run at $4 with its memory $6 (NULL: the earlier one stands) and its error $7. The insight is due again at $5, unless it was
+-- changed meanwhile (then its due_at is not $8).
 UPDATE agent_data.insights i SET ran_at = $4, due_at = CASE WHEN i.due_at = $8 THEN $5 ELSE i.due_at END,
     memory_id = COALESCE($6, i.memory_id), error = $7
 WHERE i.tenant_id = $1 AND i.user_id = $2 AND i.name = $3

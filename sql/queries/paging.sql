@@ -42,7 +42,7 @@ WHERE o.tenant_id = $1 AND o.user_id = $2 AND o.object_id = ANY ($3::uuid[])
 ORDER BY o.object_id FOR NO KEY UPDATE
 
 -- name: shrink
--- L1 and L2 of objects that have none yet: what is shown is never made anew, it would change the beginning of prompts. A request may
+-- Stores L1 and L2 of objects that have none yet: other levels than those shown would change the beginning of prompts. A request may
 -- have made them since the job read the object.
 UPDATE agent_data.semantic_objects o SET
     summary_detailed = CASE WHEN o.tokens_l1 IS NULL THEN l.detailed ELSE o.summary_detailed END,

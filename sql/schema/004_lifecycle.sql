@@ -433,7 +433,7 @@ BEGIN
     RETURN cardinality(items);
 END $$;
 
--- Sessions untouched for too long, paused ones too, some at a time (seed 000 §9.2; status 4 is expired); how many.
+-- Expires at most p_limit sessions that were untouched for too long, paused ones too (seed 000 §9.2; status 4); returns how many.
 CREATE FUNCTION agent_data.expire_sessions(p_now timestamptz, p_limit integer) RETURNS bigint LANGUAGE sql AS $$
     WITH due AS (
         SELECT s.user_id, s.session_id FROM agent_data.sessions s

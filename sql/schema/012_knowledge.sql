@@ -110,8 +110,8 @@ $$;
 --             of a name, unless they hold, or are part of, what was found exactly
 --   p_near    most rows of each way for each span
 --
--- What one user's words made the tenant's is found by its identifier alone, spelled as it is: it changes the meaning of nobody else's
--- names and spellings.
+-- A tenant's entity that comes from one user's words is found by its exact identifier alone, so that it does not change what names mean
+-- to other users.
 --
 -- `stage`: 1 name, 2 alias, 3 nearly a name, 4 nearly an alias, 5 the first words of a name. `own`: the row is the user's.
 CREATE FUNCTION agent_data.look_up_mentions(

@@ -444,8 +444,8 @@ $$;
 
 -- --- what a server writes ------------------------------------------------------------------------------------------------
 
--- Keeps terms that a server made of texts, where these are still so: of the same revision, or (NULL) written in this transaction.
--- Nobody need read an item again for it: who has it, has its terms. How many.
+-- Stores terms that a server made of texts that still have the given revision (NULL: written in this transaction); returns how many.
+-- The revision stays, because a server that has read an item has its terms.
 CREATE FUNCTION agent_data.index_terms(p_tenant uuid, p_user uuid, p_items uuid[], p_revisions integer[], p_terms bytea[])
 RETURNS integer LANGUAGE plpgsql SECURITY DEFINER SET search_path = agent_data, public, pg_temp AS $$
 DECLARE

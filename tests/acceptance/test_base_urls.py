@@ -1,4 +1,4 @@
-"""A base URL that is wrong: what a client is told, and where a person's browser is led."""
+"""A wrong base URL: the error that a client gets, and the page to which a browser is redirected."""
 
 from __future__ import annotations
 

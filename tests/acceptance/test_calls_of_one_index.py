@@ -1,4 +1,4 @@
-"""Parallel tool calls that all have index 0, through the server: what is stored, and what is supplied back."""
+"""Parallel tool calls that all have index 0 stay apart in what the server stores and supplies back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two people whose client names them badly never share a memory: three dialects, and the four fields that can name a user."""
+"""Two users whose client sends no valid name never share a memory, in three dialects and the four fields for a user."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def script() -> Script:
 def test_a_value_that_names_nobody_never_shares_a_memory(
     mneme: MnemeServer, upstream: ScriptedUpstream, dialect: str
 ) -> None:
-    # The local user knows the secret first: whoever falls back to the local user is found out.
+    # The local user has the secret first, so that a fallback to the local user shows.
     send(mneme, dialect, FACT)
     send(mneme, dialect, QUESTION)
     assert SECRET in upstream.requests[-1].body, "the one person at this machine is remembered"

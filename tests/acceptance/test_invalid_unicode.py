@@ -1,4 +1,4 @@
-"""Lone surrogates and bytes that are no UTF-8: forwarded as they came, understood and stored with U+FFFD."""
+"""Lone surrogates and invalid UTF-8 are forwarded unchanged, and are read and stored with U+FFFD."""
 
 from __future__ import annotations
 

@@ -367,9 +367,9 @@ def test_what_is_unclear_is_asked_and_the_choice_is_that_users(mneme: MnemeServe
 # --- several users of one tenant ------------------------------------------------------------------------------------------
 
 
-def say(tenant: Tenant, who: str, message: str, session: str) -> dict[str, Any]:
-    """Send a message of a user; return what was resolved, asked of the domain, and found contradictory."""
-    answer = tenant.chat(message, session, who=who)
+def say(tenant: Tenant, speaker: str, message: str, session: str) -> dict[str, Any]:
+    """Send a user's message; return the resolved entities, the queries to the domain and the conflicts."""
+    answer = tenant.chat(message, session, who=speaker)
     conflicts = [(clash["predicate"], clash["stands"]) for clash in answer["conflicts"] or ()]
     return {
         "entities": [found | {"confidence": round(found["confidence"], 4)} for found in answer["entities_resolved"]],
@@ -380,7 +380,7 @@ def say(tenant: Tenant, who: str, message: str, session: str) -> dict[str, Any]:
 
 def test_every_example_is_as_if_its_user_were_alone(mneme: MnemeServer) -> None:
     alone = {
-        name: [say(tenant, "ana", *spoken) for spoken in talk]
+        name: [say(tenant, "ana", *line) for line in talk]
         for name, talk in EXAMPLES.items()
         for tenant in [Tenant(mneme, f"alone {name}")]
     }
@@ -391,15 +391,15 @@ def test_every_example_is_as_if_its_user_were_alone(mneme: MnemeServer) -> None:
     ordered = Tenant(mneme, "in order")
     for place, names in (("forth", list(EXAMPLES)), ("back", list(reversed(EXAMPLES)))):
         for name in names:
-            outcomes = [say(ordered, f"{place} {name}", *spoken) for spoken in EXAMPLES[name]]
+            outcomes = [say(ordered, f"{place} {name}", *line) for line in EXAMPLES[name]]
             assert outcomes == alone[name], (place, name)
 
     turns = Tenant(mneme, "in turns")
     for n in range(max(map(len, EXAMPLES.values()))):
-        for who in ("ana", "ben"):
+        for speaker in ("ana", "ben"):
             for name, talk in EXAMPLES.items():
                 if n < len(talk):
-                    assert say(turns, f"{who} {name}", *talk[n]) == alone[name][n], (who, name, n)
+                    assert say(turns, f"{speaker} {name}", *talk[n]) == alone[name][n], (speaker, name, n)
 
 
 # --- the profile --------------------------------------------------------------------------------------------------------

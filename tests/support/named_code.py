@@ -30,7 +30,7 @@ YAML_DEFINITIONS = (r"^\s*- alert: (\w+)", r"^\s*(?:- )?(\w+):")
 
 
 def find_missing(text: str) -> list[str]:
-    """Return what a text names of code, tests, commands, settings, routes and metrics, and the repository does not have."""
+    """Return the code, tests, commands, settings, routes and metrics that a text names and the repository lacks."""
     missing = [f"{path}:{name}" for path, name in NAMED.findall(text) if not is_defined(path, name)]
     missing += [f"python -m {module}" for module in COMMAND.findall(text) if not is_command(module)]
     missing += [f"MNEME_{name}" for name, more in SETTING.findall(text) if not is_setting(name, is_prefix=bool(more))]

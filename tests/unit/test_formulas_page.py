@@ -1,4 +1,4 @@
-"""docs/reference/formulas.md names functions, constants, SQL and tests that there are."""
+"""All functions, constants, SQL and tests that docs/reference/formulas.md names exist."""
 
 from __future__ import annotations
 

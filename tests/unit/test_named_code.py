@@ -1,4 +1,4 @@
-"""Names on documentation pages are looked up where they are defined: a mention in a file is not enough."""
+"""Names on documentation pages must be defined in the file that the page gives; a mention is not enough."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/explanation/seeds.md: each row has one state, and names code, tests, commands and figures that there are."""
+"""Each row of docs/explanation/seeds.md has one state, and names code, tests, commands and figures that exist."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ class InsightStore:
         self._clock = clock
 
     async def put(self, tenant: UUID, user: UserRef, insight: Insight) -> bool:
-        """Store an insight and, in the same transaction, queue the job that asks it; return whether it is new.
+        """Store an insight, queue its job in the same transaction, and return whether the insight is new.
 
         Raises Conflict where the user has too many.
         """
@@ -172,8 +172,8 @@ class InsightStore:
                 tenant, user.id, insight.name, insight.domain, insight.title, insight.unit, insight.source,
                 insight.period_days, insight.every_hours, now,
             )  # fmt: skip
-            # The schedule would find it only with its next look, up to `LOOK_FOR_DUE` later.
-            await connection.execute(self._sql["queue.enqueue"], [_job_of(tenant, user.id, insight.name)])
+            # Without this job the insight would wait for the schedule, up to `LOOK_FOR_DUE`.
+            await connection.execute(self._sql["queue.enqueue"], [_build_job(tenant, user.id, insight.name)])
         return not there["known"]
 
     async def page(
@@ -195,7 +195,7 @@ class InsightStore:
             return await connection.fetchval(self._sql["insights.drop"], tenant, user, name) is not None
 
     async def record_failure(self, tenant: UUID, insight: StoredInsight, due_at: datetime, error: str) -> None:
-        """Note that an insight said nothing, because of `error`, and when it is due again."""
+        """Record that an insight gave no result because of `error`, and when it is due again."""
         async with self._pool.transaction(tenant) as connection:
             await connection.execute(
                 self._sql["insights.ran"],
@@ -382,8 +382,8 @@ class InsightJob(Struct, frozen=True):
     id: str
 
 
-def _job_of(tenant: UUID, user: UUID, name: str) -> JobRecord:
-    """Return the job that asks an insight, under the key by which `agent_data.enqueue_insights` knows it."""
+def _build_job(tenant: UUID, user: UUID, name: str) -> JobRecord:
+    """Return the job of an insight, with the key that `agent_data.enqueue_insights` gives it, too."""
     payload = {"tenant": tenant, "user": user, "name": name, "id": uuid4()}
     return JobRecord(ENTRYPOINT, orjson.dumps(payload), f"{ENTRYPOINT}:{user}:{name}", 0.0)
 
@@ -395,9 +395,10 @@ class Engine:
         self._process = process
 
     async def handle(self, payload: bytes) -> None:
-        """Ask an insight and write what it says, and again while it was changed meanwhile.
+        """Ask an insight's domain and store the result; repeat this if the insight was changed meanwhile.
 
-        What the domain refuses is noted and asked again in its time. Raises `BadBody` and `StoreUnavailable`.
+        A refusal of the domain is recorded, and the insight is asked again when it is next due. Raises `BadBody` and
+        `StoreUnavailable`.
         """
         job = parsed(payload, InsightJob)
         stored = await self._store.one(job.tenant, job.user, job.name)

@@ -76,8 +76,8 @@ class Match(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """A row of the business's own database. `is_own`: the user named it, and knows it by name; else an identifier led
-    to it. `ref`: {"domain", "table", "column", "key"}."""
+    """A row of the business's own database. `is_own`: whether the user named the row, rather than giving its identifier.
+    `ref`: {"domain", "table", "column", "key"}."""
 
     is_own: bool
     entity_id: str
@@ -212,7 +212,7 @@ class EntityStore:
         if user is not None and any(each.own for each in lessons.aliases):
             await connection.execute(self._sql["learning.lock"], user)
         if lessons.things:
-            # One that was named in one place, and by its identifier in another, was named.
+            # A thing that is named in one place, and identified in another, counts as named.
             things = list(
                 {thing.entity_id: thing for thing in sorted(lessons.things, key=lambda thing: thing.is_own)}.values()
             )

@@ -534,8 +534,8 @@ def known(matches: Sequence[Match], now: datetime, sure: Confidences = SHIPPED) 
     aliases = [each for each in matches if each.stage == "alias"]
     if not aliases:
         return None
-    # The user's own before the tenant's, what was stated before what was learned. Where the user's own are ambiguous, an alias
-    # that an operator gave to the whole tenant settles it.
+    # The user's own aliases come before the tenant's, stated aliases before learned ones. If the first are ambiguous, a later
+    # standing decides, such as an alias that an operator gave to the whole tenant.
     standings = sorted({_standing(alias) for alias in aliases}, reverse=True)
     meanings = [
         _weigh_aliases([alias for alias in aliases if _standing(alias) == standing], now, sure)
@@ -545,7 +545,7 @@ def known(matches: Sequence[Match], now: datetime, sure: Confidences = SHIPPED) 
 
 
 def _weigh_aliases(aliases: Sequence[Match], now: datetime, sure: Confidences) -> Meaning:
-    """Return what aliases of one standing mean: the best of them, or all, where another is nearly as good."""
+    """Return the meaning of aliases of one standing; it is clear if no other entity ranks nearly as high as the best."""
     rows = sorted(aliases, key=lambda alias: (-alias_rank(alias, now), alias.name, alias.entity_id))
     best = alias_rank(rows[0], now)
     close = {alias.entity_id for alias in rows if alias_rank(alias, now) >= ALIAS_CLOSE * best}
@@ -773,15 +773,15 @@ def lessons_of(
     *,
     keys: Collection[str] = (),
 ) -> LearnedNames:
-    """Return what a text teaches: all of it is the user's own, except an identifier, which means its row to the whole tenant
-    (seed 004, table 3: "SO-1001" is global).
+    """Return the names that a text teaches: for the user alone, except identifiers, which hold for the whole tenant (seed 004,
+    table 3: "SO-1001" is global).
 
     Args:
-        hits: What was found in the text.
+        hits: The mentions in the text, each with its outcome.
         choice: The alternative that the text picks.
         pointed: Ids of the entities that the text points back to.
         now: The time of the text.
-        sure: How sure each stage is.
+        sure: The confidence of each stage.
         keys: Words of the text that have the form of an identifier, normalised.
     """
     things: list[Thing] = []

@@ -107,8 +107,8 @@ class Moment(Struct, frozen=True):
 
 class Decision(Struct, frozen=True):
     """`transitions`: at most one for each object; `pinned`: objects that a fault pins from now on; `tokens`: of the prompt with
-    them; `zone`: to be given to the next decision; `lacking`: objects that a batch wanted to show at L1 or L2, which nobody has
-    made yet, in the order in which it wanted them."""
+    them; `zone`: to be given to the next decision; `lacking`: objects whose L1 and L2 a batch wanted
+    and that have none yet, in the order of the batch."""
 
     transitions: tuple[Transition, ...]
     pinned: frozenset[UUID]
@@ -200,7 +200,7 @@ class _Work:
         self.levels = {key: each.fidelity for key, each in objects.items()}
         self.causes: dict[UUID, _Cause] = {}
         self.lacking: dict[UUID, None] = {}
-        self.tokens = moment.other_tokens + sum(size(each, each.fidelity) for each in objects.values())
+        self.tokens = moment.other_tokens + sum(size(item, item.fidelity) for item in objects.values())
         self.zone, self.pressure = moment.zone, (moment.zone, self.tokens)
         self._read_pressure()
         self.superseded = {each.target for each in relationships if each.relation == RelationType.SUPERSEDES}
@@ -241,11 +241,11 @@ class _Work:
         self._read_pressure()
         emergency = self.zone == Zone.EMERGENCY
         started = self.tokens
-        kept = (dict(self.levels), dict(self.causes), self.tokens)
+        before = (dict(self.levels), dict(self.causes), self.tokens)
         for key in self._order(self.superseded):
             if not self._asked_back(key):
                 self._lower(key, Fidelity.STUB)
-        # Step by step (seed 002 §3.2): the pressure that is left after a step decides on the next.
+        # A step is taken only if the pressure that the step before leaves still asks for it (seed 002 §3.2).
         if at_least(self.zone, Zone.WARNING):
             self._degrade(self._candidates(), Fidelity.COMPACT, TARGET * budget)
         if self._is_still_critical():
@@ -255,30 +255,30 @@ class _Work:
         if emergency:
             self._last_resort()
         if started - self.tokens < MIN_BATCH * budget and not emergency:
-            self.levels, self.causes, self.tokens = kept
+            self.levels, self.causes, self.tokens = before
         self.zone = zone(self.tokens, budget, self.zone)
 
     def decision(self) -> Decision:
         moment = self.moment
         transitions = []
-        for key, made in self.objects.items():
-            if self.levels[key] != made.fidelity:
+        for key, item in self.objects.items():
+            if self.levels[key] != item.fidelity:
                 cause = self.causes[key]
                 transitions.append(
                     Transition(
-                        key, made.fidelity, self.levels[key], cause.trigger, moment.turn, cause.zone, cause.tokens
+                        key, item.fidelity, self.levels[key], cause.trigger, moment.turn, cause.zone, cause.tokens
                     )
                 )
         pinned = frozenset(each for each in self._among(moment.restored) if not self.objects[each].pinned)
         return Decision(tuple(transitions), pinned, self.tokens, self.zone, tuple(self.lacking))
 
     def _read_pressure(self) -> None:
-        """Note how full the prompt is by now: what is changed from here on is changed for it."""
+        """Record the current zone and tokens as the cause of the changes that follow."""
         self.zone = zone(self.tokens, self.moment.budget, self.moment.zone)
         self.pressure = (self.zone, self.tokens)
 
     def _is_still_critical(self) -> bool:
-        """Return whether the prompt is critically full with what has changed by now."""
+        """Return whether the prompt is still critically full after the changes made so far."""
         return at_least(zone(self.tokens, self.moment.budget, self.zone), Zone.CRITICAL)
 
     def _among(self, keys: frozenset[UUID]) -> list[UUID]:

@@ -79,8 +79,8 @@ log = logging.getLogger("mneme.paging")
 ROUNDS = 3
 """Decisions on one prompt: a later one knows what the one before really cost, where that was over the budget."""
 SHRINKING_SHARE = 0.3
-"""Part of the deadline in which a request makes L1 and L2 by itself: some 60,000 tokens of objects with the default of 1,000 ms
-(5 µs a token). What it does not reach stays whole, or goes to its line where the prompt is still critically full."""
+"""Share of the deadline in which a request itself makes L1 and L2: some 60,000 tokens of objects with the default of 1,000 ms
+(5 µs a token). Objects that it does not reach stay whole, or go to L3 if the prompt is still critically full."""
 ANSWERING_SHARE = 0.5
 """Of the deadline, for which calls that wait in the ledger are answered; those that are not wait for the next request."""
 
@@ -299,9 +299,9 @@ class Pager:
         paging.record = replace(paging.record, levels=tuple(levels.values()))
 
     async def _make_levels(self, run: _Run, page: ReceivedRequest, made: Plan) -> dict[UUID, Levels]:
-        """Make L1 and L2 by structure for the objects that a batch lacks them of (seed 002 §3.2 a).
+        """Make L1 and L2 by structure for the objects in `decision.lacking` (seed 002 §3.2 a).
 
-        The object that the batch wants first comes first; it ends when there is room enough or the time for it is over.
+        Objects are taken in the order of the batch, until enough tokens are freed or the time is over.
         """
         lacking = made.decision.lacking
         objects = {candidate.id: candidate for candidate in page.objects}
@@ -312,7 +312,7 @@ class Pager:
         whole_tokens = made.moment.other_tokens + sum(sizes)
         needed = whole_tokens - TARGET * run.budget
 
-        def make() -> dict[UUID, Levels]:
+        def shorten() -> dict[UUID, Levels]:
             levels: dict[UUID, Levels] = {}
             freed = 0.0
             for key in lacking:
@@ -326,7 +326,7 @@ class Pager:
                     freed += (whole.tokens_l0 - shorter.tokens) * page.scale if shorter is not None else 0.0
             return levels
 
-        return await self._beside(run, make)
+        return await self._beside(run, shorten)
 
     async def _drawn(
         self, run: _Run, page: ReceivedRequest, shown: Sequence[SemanticObject], nonce: str

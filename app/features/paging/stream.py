@@ -298,7 +298,7 @@ class LegStream:
         return [(position, self.find_call(key, piece), piece) for key, position, piece in self._router.route(given)]
 
     def find_call(self, key: CallKey, piece: Mapping[str, Any]) -> StreamedCall:
-        """Return the call that a piece belongs to; a new one, if it is its first."""
+        """Return the call that a piece belongs to; its first piece creates it."""
         call_id = piece.get("id")
         call = self.calls.get(key)
         if call is None:

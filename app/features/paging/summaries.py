@@ -275,7 +275,7 @@ class Shrinker(Struct, frozen=True):
             await self.shelf.store_levels(job.tenant, job.user, levels, vectors, space)
 
     async def _levels(self, made: SemanticObject, asking: _HelperUse) -> Levels:
-        if made.detailed is not None:  # a request that could not wait has made them, and shows them
+        if made.detailed is not None:  # a request that could not wait has made and shown them
             return Levels(made.id, made.detailed, made.compact, made.fault_when)
         told = await asking.ask(made)
         # Some 10 ms for 10,000 tokens: other jobs go on meanwhile.

@@ -157,7 +157,7 @@ class SemanticObject(Struct, frozen=True):
     fault_count: int = 0
     micro_fault_count: int = 0
     shrunk: bool = False
-    """Somebody has tried to make L1 and L2: those that are missing would not be shorter."""
+    """Whether making L1 and L2 was tried; then a missing level would not be shorter."""
 
     def has(self, level: Fidelity) -> bool:
         """Whether it can be shown at this level: L1 and L2 only once they were made."""
@@ -197,8 +197,8 @@ class Relationship(Struct, frozen=True):
 
 
 class Transition(Struct, frozen=True):
-    """A change of fidelity (seed 002 §1.5). `zone`, `token_count`: of the whole prompt when the change was decided, which for a
-    batch is before any of its changes, and after what the same turn brought back."""
+    """A change of fidelity (seed 002 §1.5). `zone`, `token_count`: of the whole prompt when the change was decided, for a batch
+    that is before its own changes, and after the turn has restored objects."""
 
     object_id: UUID
     before: Fidelity
@@ -286,7 +286,7 @@ class PagingRecord(Struct, frozen=True):
     restoration or raise is part of this decision. `hidden`: exchanges for the ledger, by the chain hash of their answer; one
     that is there already is replaced. `marks`: new ones. `decided`: it is a request's decision; else only what was found out
     beside one (segmented late, asked through the API, asked of a body that was sent once more), and how full the session is
-    stays as it was. `levels`: L1 and L2 that the request made, for it could not wait for the job.
+    stays as it was. `levels`: L1 and L2 that the request made, because it could not wait for the job.
     """
 
     session_id: UUID

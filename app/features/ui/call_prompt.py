@@ -72,7 +72,7 @@ CAUSES: Mapping[str, str] = {
     "no-tools": "the upstream takes no tools; it was sent again without them",
     "too-long": "the upstream refused the compiled prompt for its length; it was sent again without memory",
     "limits": "limits could not be checked",
-    "unreadable-answer": "the upstream compressed the answer in a way that cannot be undone",
+    "unreadable-answer": "the upstream compressed the answer in a way that Mneme cannot decode",
     "unstored": "the turn could not be stored",
     "memory-off": "the client asked for no memory",
     "not-chat": "no chat completion: passed through as it came",

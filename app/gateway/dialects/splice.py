@@ -137,7 +137,7 @@ def parts_in(body: bytes, span: MessageSpan, holder: Mapping[str, Any]) -> list[
 def scan(body: bytes, document: object = None, name: str = "messages") -> Envelope | None:
     """Find the messages of a chat request, or the elements of whatever its array is called.
 
-    `document` is the body as `parse_object` read it; without it, it is read here. None when the body is not a JSON object,
+    `document` is the body as `parse_object` read it, or None to read it here. None when the body is not a JSON object,
     or its `name` is not an array of objects.
     """
     if document is None:
@@ -235,7 +235,7 @@ def escape(text: str) -> bytes:
 
 
 def parse_object(body: bytes) -> dict[str, Any] | None:
-    """Return the body as a JSON object (see `read_json`), or None: what it is then is the upstream's to say."""
+    """Return the body as a JSON object (see `read_json`), or None if it is not one; the upstream then says so."""
     try:
         document = read_json(body)
     except ValueError:

@@ -308,7 +308,7 @@ def answer_of_json(body: bytes) -> UpstreamAnswer | None:
 
 
 def pair_answer(answer: UpstreamAnswer) -> None:
-    """Make valid text of an answer whose events had lone surrogates (see `read_json_piece`)."""
+    """Turn the lone surrogates of an answer's texts into valid text, once its events are joined (see `read_json_piece`)."""
     for struct in (answer, *answer.choices):
         for name in struct.__struct_fields__:
             if name != "choices":
@@ -316,7 +316,7 @@ def pair_answer(answer: UpstreamAnswer) -> None:
 
 
 def _read_events(events: Iterable[bytes], answer: UpstreamAnswer) -> tuple[list[Any], bool]:
-    """Return all events as JSON, read in one call where all of them are, and whether any may hold lone surrogates."""
+    """Return the values of all events, and whether any may hold lone surrogates; valid events are read in one call."""
     texts = []
     for data in events:
         if data.strip() == DONE:
@@ -370,7 +370,7 @@ def _text(value: object) -> str | None:
 
 
 def _join_values(values: list[Any]) -> Any:
-    """Return what the deltas of a field amount to: their texts joined, their lists merged, else the last."""
+    """Return the value of a field over all deltas: texts joined, lists merged, otherwise the last value."""
     if all(isinstance(value, str) for value in values):
         return "".join(values)
     if all(isinstance(value, list) for value in values):
@@ -379,11 +379,11 @@ def _join_values(values: list[Any]) -> Any:
 
 
 CallKey = tuple[int, int]
-"""The place of a tool call in its message: its index (without one, its number), and its number in order of arrival."""
+"""The index of a tool call in its message (without one, its number), and its number in the order of arrival."""
 
 
 class IndexSlots:
-    """Gives each item of a stream a place of its own, also where a server sends one index for several items in turn."""
+    """Gives each item of a stream a place of its own, even if a server sends one index for several items."""
 
     __slots__ = ("_newest", "_used")
 
@@ -392,7 +392,7 @@ class IndexSlots:
         self._used: set[int] = set()
 
     def begin(self, index: int) -> int:
-        """Return the place of an item that begins with this index: the index, unless an earlier item has that place."""
+        """Return the place of a new item with this index: the index itself, unless an earlier item has that place."""
         slot = max(self._used) + 1 if index in self._used else index
         self._newest[index] = slot
         self._used.add(slot)
@@ -404,7 +404,7 @@ class IndexSlots:
 
 
 class _RoutedCall(Struct, eq=False):
-    """A tool call that has begun, as far as it tells which pieces belong to it."""
+    """A tool call that has begun, with what `CallRouter` needs to recognise its further pieces."""
 
     key: CallKey
     index: int | None
@@ -414,7 +414,7 @@ class _RoutedCall(Struct, eq=False):
 
 
 class CallRouter:
-    """Tells to which tool call each piece of a stream belongs.
+    """Finds the tool call to which each piece of a stream belongs.
 
     OpenAI counts calls by `index` and names each once. Other servers send index 0 for all calls, or none, or repeat id and
     name in every piece, or send no id, or another in every piece.
@@ -426,7 +426,7 @@ class CallRouter:
         self._calls: list[_RoutedCall] = []
 
     def route(self, pieces: Sequence[object]) -> list[tuple[CallKey, int, dict[str, Any]]]:
-        """Return the pieces of one delta, each with its call's key before it, and its position in the delta."""
+        """Return (call key, position in the delta, piece) for each piece of one delta."""
         touched: set[CallKey] = set()
         routed = []
         for position, piece in enumerate(pieces):
@@ -465,7 +465,7 @@ class CallRouter:
 
 
 def _begins_call(call: _RoutedCall, call_id: str, name: str, arguments: str, *, is_touched: bool) -> bool:
-    """Tell whether a piece begins another call than `call`, which has its index. `is_touched`: this delta has a piece of it."""
+    """Return whether a piece with the index of `call` begins a new call. `is_touched`: its delta had a piece of `call`."""
     if call_id and call.id and call_id != call.id:
         return bool(name) or not arguments  # some servers send arguments with a new id each time, and no name
     if not name:
@@ -521,7 +521,7 @@ class _Growing:
             self._texts.setdefault(name, []).append(text)
 
     def _take_reasoning(self, delta: dict[str, Any]) -> None:
-        """Keep the reasoning of a delta as it came, for the upstream that wants it back."""
+        """Collect the reasoning of a delta unchanged, because some upstreams want it back."""
         for name in delta:
             if name in FIELDS and delta[name] is not None:
                 self._reasoning.setdefault(name, []).append(delta[name])

@@ -1,4 +1,4 @@
-"""`mneme keys create --user`: a key for nobody would be a key for everybody."""
+"""`mneme keys create --user` refuses a value that names nobody, because all users would share its key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thoughts are told from answers by where they stand, and go back while a tool loop is open."""
+"""Thoughts are recognised by their place in an answer, and go back upstream while a tool loop is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasoning is record as its upstream sent it: the same of a stream and of a body, in three dialects."""
+"""Reasoning is recorded as the upstream sent it, the same from a stream and from a body, in three dialects."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ async def test_a_database_that_stays_silent_is_asked_by_few() -> None:
 
 @each_of("failing", ["compile", "place"])
 async def test_a_database_that_answers_is_asked_by_all(failing: str) -> None:
-    """A search that is late, and a failure that comes at once, say nothing of a database that stays silent."""
+    """Neither a late search nor an immediate failure makes the database count as silent."""
     stage = GatewayStage(retrieval_deadline_ms=20)
     stage.preparer.fail[failing] = asyncio.Event() if failing == "compile" else StoreUnavailable()
     for _ in range(SILENT_REQUESTS + 2):

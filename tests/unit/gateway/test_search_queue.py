@@ -1,4 +1,4 @@
-"""The queue before searches: some run, some wait, some are left out. The clock is a number."""
+"""The search queue, with a clock that is a number: searches run, wait or are shed."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from tests.support.tables import each_of
 from tests.support.turns import GatewayStage
 
 SEARCH_S, DEADLINE_S = 0.010, 0.500
-"""Of the model of a server below: what a search takes of the processor, and how long its request waits for it."""
+"""Processor time of a search in the simulated server, and the time that its request waits for it."""
 CAPACITY = 1 / SEARCH_S
-"""Searches that it carries in a second."""
+"""Searches that the simulated server can run in a second."""
 
 
 class Outcome:
-    """The searches of a run, by what became of them."""
+    """The searches of a run, by outcome."""
 
     def __init__(self) -> None:
         self.ended_s: list[float] = []
-        """From its arrival to its end, of each search that ended in time."""
+        """Seconds from arrival to end of each search that ended in time."""
         self.late = 0
         self.shed = 0
 
 
 def simulate(rate: float, seconds: float, *, stall: tuple[float, float] = (0.0, 0.0), burst: int = 0) -> Outcome:
-    """Run searches that arrive steadily, after a `burst` at once, on one processor that shares its time between all that run,
-    as an event loop does. Nothing runs during the `stall`."""
+    """Simulate searches that arrive steadily after a `burst` at once, and share one processor as in an event loop.
+
+    Nothing runs during the `stall`.
+    """
     queue, outcome, step = SearchQueue(), Outcome(), 0.0005
     work_left: dict[SearchTurn, float] = {queue.enter(0.0): SEARCH_S for _ in range(burst)}
     next_at, now = 0.0, 0.0

@@ -10,7 +10,7 @@ from loadtests.prose import RECALLING, Prose
 
 
 def test_a_question_that_asks_back_speaks_of_the_user() -> None:
-    """Memory is asked for its sake: of the others ("Which apple table?") four in ten show none."""
+    """A question that asks back needs memory; of the other questions ("Which apple table?") four in ten show none."""
     questions = [Prose(f"user {n}").ask_back() for n in range(200)]
     assert [question for question in questions if not heard(question).first_person] == []
     assert {beginning for beginning in RECALLING for question in questions if question.startswith(beginning)} == set(

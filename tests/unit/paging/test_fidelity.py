@@ -54,7 +54,7 @@ PRESSED: dict[str, tuple[int, Zone, Zone]] = {
 
 @each_of("name", PRESSED)
 def test_a_transition_has_the_zone_and_the_tokens_that_caused_it(name: str) -> None:
-    """Seed 002 §1.5: the zone, and the tokens in total, at the time of the transition; not those after it."""
+    """Seed 002 §1.5: a transition has the zone and the total tokens from before it, not from after it."""
     tokens, before, caused_by = PRESSED[name]
     objects = [sized(i, tokens // 10) for i in range(10)]
     moment = Moment(turn=9, budget=BUDGET, other_tokens=tokens - sum(made.tokens_l0 for made in objects), zone=before)
