@@ -36,7 +36,8 @@ NOBODY: dict[str, Any] = {
 }  # fmt: skip
 """Values that name nobody, which a header can carry too."""
 ONLY_IN_BODIES: dict[str, Any] = {
-    "blank": "  ", "U+0000": "a\0b", "yes": True, "no": False, "a list": ["ana"], "an object": {"id": "ana"}, "a huge number": 10**30,
+    "blank": "  ", "U+0000": "a\0b", "yes": True, "no": False, "a list": ["ana"], "an object": {"id": "ana"},
+    "a huge number": 10**30,
 }  # fmt: skip
 """Values that name nobody, which only a body can carry."""
 
