@@ -27,14 +27,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app import errors
 from app.capture.facts import MAX_LABEL_CHARS, MAX_LABELS, is_label
 from app.errors import BadBody, BadRequest, MnemeError, TooLarge
-from app.gateway.naming import MAX_NAME, parse_name
+from app.gateway.naming import FAULT_TEXTS, MAX_NAME, InvalidName, parse_name
 from app.gateway.prepare import ReadsCards
+from app.json_text import read_json
 from app.store.history import Attach
 from app.store.spaces import NAME_PATTERN
 
 PREFIX = "/api/v1"
 
 MAX_NAME_CHARS = MAX_NAME
+SEND_A_NAME = "send your own name of the user, or leave it out."
+"""Ends the message of an error about a user's name."""
 
 SLASH = "\ufdd0"
 """Stands for an encoded slash inside a path segment: a noncharacter, which no text that is exchanged may hold."""
@@ -58,6 +61,24 @@ def clean(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise ValueError("must be valid Unicode: it holds a lone surrogate") from error
+    return text
+
+
+def parse_user(value: object) -> str:
+    """Return the name of a user (`naming.parse_name`). Raises ValueError, which says what to send."""
+    try:
+        return parse_name(value)
+    except InvalidName as error:
+        raise ValueError(f"{error}: {SEND_A_NAME}") from error
+
+
+def _format_number(value: object) -> object:
+    return value if isinstance(value, str) else parse_user(value)
+
+
+def _check_whole(text: str) -> str:
+    if "\ufffd" in text:
+        raise ValueError(f"{FAULT_TEXTS['damaged']}: send your own name of the session.")
     return text
 
 
@@ -90,12 +111,16 @@ def utc(moment: datetime) -> datetime:
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(clean)]
 """An external id: of a user or of a session."""
-UserName = Annotated[Name, AfterValidator(parse_name)]
-"""An external id of a user; a placeholder, such as `undefined`, is refused (`gateway.naming`)."""
+SessionName = Annotated[Name, AfterValidator(_check_whole)]
+"""An external id of a session that may be made by it."""
+UserName = Annotated[str, BeforeValidator(parse_user)]
+"""An external id of a user whom it may make; a value that many people may share is refused (`gateway.naming`)."""
+StoredUserName = Annotated[Name, BeforeValidator(_format_number)]
+"""An external id of a user whose data is read or deleted: any text, as an earlier version may have stored it."""
 Segment = Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME_CHARS), AfterValidator(_segment)]
 """The same in a path, where an encoded slash belongs to the name."""
-UserSegment = Annotated[Segment, AfterValidator(parse_name)]
-"""A user in the path of a route that may create the user. Other routes take any text, so that any stored user can be erased."""
+UserSegment = Annotated[Segment, AfterValidator(parse_user)]
+"""A user in the path of a route that may make one. Other routes take any text, so that all that is stored can be erased."""
 SpaceName = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 """Of a shared space."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=_MAX_WORD_CHARS), AfterValidator(clean)]
@@ -117,10 +142,14 @@ MAX_JSON_DEPTH = 64
 
 
 def parse_json(body: bytes) -> Any:
-    """The value of a JSON text. Raises BadBody for what is none, for lone surrogates and for nesting over `MAX_JSON_DEPTH`."""
+    """Return the value of a JSON text; U+FFFD stands for U+0000, lone surrogates and bytes that are no UTF-8.
+
+    Raises:
+        BadBody: The text is no JSON, or is nested deeper than `MAX_JSON_DEPTH`.
+    """
     try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
+        value = read_json(body)
+    except ValueError as error:
         raise BadBody(f"The body is not valid JSON: {error}.") from error
     # Few brackets cannot nest deep: most bodies are not walked.
     if body.count(b"[") + body.count(b"{") > MAX_JSON_DEPTH and _too_deep(value):

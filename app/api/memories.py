@@ -36,7 +36,9 @@ from app.api.common import (
     Limit,
     Model,
     Name,
+    SessionName,
     SpaceName,
+    StoredUserName,
     UserName,
     Word,
     clean,
@@ -134,7 +136,7 @@ class MemoryIn(Model):
     tags: Tags = Field([])
     metadata: dict[str, Any] = Field({})
     importance: Share = 0.5
-    session: Name | None = Field(None, description="The session that it belongs to; made where it is missing.")
+    session: SessionName | None = Field(None, description="The session that it belongs to; made where it is missing.")
     space: SpaceName | None = Field(
         None, description="The shared space that it is said to; unset: the user's own memory."
     )
@@ -360,7 +362,7 @@ class MemoryRoutes(Struct, frozen=True):
     async def listing(
         self,
         scope: Admitted,
-        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
+        user: Annotated[StoredUserName | None, Query(description="Of this user only.")] = None,
         tier: Annotated[list[Annotated[int, Field(ge=0, le=4)]] | None, Query(max_length=MAX_FILTERS)] = None,
         kind: Annotated[list[Kind] | None, Query(max_length=MAX_FILTERS)] = None,
         tag: Annotated[list[Word] | None, Query(description="All of these.", max_length=MAX_FILTERS)] = None,
@@ -532,7 +534,7 @@ class MemoryRoutes(Struct, frozen=True):
     async def due(
         self,
         scope: Admitted,
-        user: Annotated[UserName | None, Query(description="Whose; else the header's, else the key's.")] = None,
+        user: Annotated[StoredUserName | None, Query(description="Whose; else the header's, else the key's.")] = None,
         limit: Limit = _DEFAULT_DUE,
     ) -> DuePage:
         """List what to ask the user about: old statements that nobody has confirmed, what matters most first."""

@@ -15,7 +15,7 @@ from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
 
 from app.api.auth import Authenticator
-from app.api.common import ERRORS, PREFIX, ApiRequest, is_json
+from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, SEND_A_NAME, ApiRequest, clean, is_json
 from app.errors import BadBody, BadHeader, BadRequest, Conflict, Forbidden, NotFound, Unauthenticated
 from app.gateway.identify import LOCAL_USER, PRINCIPAL, Principal, check_agreement
 from app.gateway.naming import InvalidName, decode_header, parse_name
@@ -27,7 +27,8 @@ from app.store.tenancy import UserRef
 _READING = frozenset({"GET", "HEAD"})
 _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
-_SEND_A_NAME = "send your own id of the user, or leave the field out."
+_MAKING = frozenset({"POST", "PUT"})
+"""Methods that may make a user. Others take any name, so that all that is stored can be read and erased."""
 
 
 class CallerScope(Struct, frozen=True):
@@ -101,14 +102,15 @@ class Gate:
         reading = request.method in _READING or (request.method == "POST" and request.url.path.endswith(_READING_POSTS))
         if not principal.allows("read" if reading else "write"):
             raise Forbidden(f"This key has no scope to {'read' if reading else 'write'} here.", code="missing_scope")
+        makes = request.method in _MAKING and not reading
         user = request.headers.get("x-mneme-user")
         scope = CallerScope(
             tenant=principal.tenant_id,
             confined=principal.user_external_id,
-            header_user=_parse_user_header(user) if user is not None else None,
+            header_user=_parse_user_header(user, makes=makes) if user is not None else None,
             local_user=LOCAL_USER if principal.mode == "open" and principal.key_id is None else None,
             principal=principal,
-            query_user=_parse_user_query(request.query_params.getlist("user")),
+            query_user=_parse_user_query(request.query_params.getlist("user"), makes=makes),
         )
         scope.named()  # a foreign user is refused even where a route does not look at it
         request.state.mneme_scope = scope
@@ -148,20 +150,29 @@ class Gate:
         return ApiRoute
 
 
-def _parse_user_header(value: str) -> str:
+def _parse_user_header(value: str, *, makes: bool) -> str:
     try:
-        return parse_name(decode_header(value))
-    except InvalidName as error:
-        raise BadHeader(f"X-Mneme-User {error}: {_SEND_A_NAME}", param="X-Mneme-User") from error
+        return _parse_user_text(decode_header(value), makes=makes)
+    except ValueError as error:
+        raise BadHeader(f"X-Mneme-User {error}: {SEND_A_NAME}", param="X-Mneme-User") from error
 
 
-def _parse_user_query(values: list[str]) -> str | None:
+def _parse_user_query(values: list[str], *, makes: bool) -> str | None:
     if len(set(values)) > 1:
         raise BadRequest("user comes twice in the query, with different values: send it once.", param="user")
     try:
-        return parse_name(values[0]) if values else None
-    except InvalidName as error:
-        raise BadRequest(f"user {error}: {_SEND_A_NAME}", param="user") from error
+        return _parse_user_text(values[0], makes=makes) if values else None
+    except ValueError as error:
+        raise BadRequest(f"user {error}: {SEND_A_NAME}", param="user") from error
+
+
+def _parse_user_text(text: str, *, makes: bool) -> str:
+    """Return the name of a user: of a new one only what names a person, else any text that can be stored."""
+    if makes:
+        return parse_name(text)
+    if not text or len(text) > MAX_NAME_CHARS:
+        raise InvalidName("too-long" if text else "blank")
+    return clean(text)
 
 
 async def admitted(request: Request) -> CallerScope:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import Model, Moment, Name, SpaceName, UserName, Word, clean
+from app.api.common import Model, Moment, Name, SpaceName, StoredUserName, Word, clean
 from app.api.memories import Source
 from app.api.scope import Admitted, CallerScope, Gate, find_session
 from app.clock import Clock
@@ -49,7 +49,7 @@ _ALL_VISIBLE = 2**31 - 1
 class SearchIn(Model):
     """A question, and what of the answer is wanted."""
 
-    user: UserName | None = None
+    user: StoredUserName | None = None
     query: Annotated[str, StringConstraints(min_length=1, max_length=_MAX_QUERY_CHARS), AfterValidator(clean)]
     session: Name | None = Field(None, description="A session of the user: its own session memories are found, too.")
     k: Annotated[int, Field(ge=1, le=1000)] | None = Field(None, description="Most items.")

@@ -24,6 +24,8 @@ from app.api.common import (
     Model,
     Name,
     Segment,
+    SessionName,
+    StoredUserName,
     Text,
     UserName,
     Word,
@@ -48,7 +50,7 @@ MAX_MESSAGES = 1000
 _MAX_QUERY_CHARS = 2000
 """Longest question to sessions, characters: it stands in a URL."""
 SessionStatus = Literal["active", "paused", "closed", "expired"]
-Owner = Annotated[UserName | None, Query(description="Whose, where several users have a session of this name.")]
+Owner = Annotated[StoredUserName | None, Query(description="Whose, where several users have a session of this name.")]
 
 
 # --- bodies --------------------------------------------------------------------------------------------------------------
@@ -69,7 +71,7 @@ class SessionIn(Model):
     """A session to make."""
 
     user: UserName | None = None
-    id: Name | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
+    id: SessionName | None = Field(None, description="Your own name for it, any text; one that exists is returned.")
     type: Word = "conversation"
     metadata: dict[str, Any] = Field({})
     config: ConfigIn = ConfigIn()
@@ -299,7 +301,7 @@ class SessionRoutes(Struct, frozen=True):
     async def listing(
         self,
         scope: Admitted,
-        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
+        user: Annotated[StoredUserName | None, Query(description="Of this user only.")] = None,
         status: SessionStatus | None = None,
         query: Annotated[
             Text | None,

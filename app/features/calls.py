@@ -21,7 +21,7 @@ from app.api.common import (
     Model,
     Moment,
     Name,
-    UserName,
+    StoredUserName,
     Word,
     decode_cursor,
     encode_cursor,
@@ -190,7 +190,7 @@ def calls_router(
 
     async def listing(
         scope: Admitted,
-        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
+        user: Annotated[StoredUserName | None, Query(description="Of this user only.")] = None,
         session: Annotated[Name | None, Query(description="Of this session only.")] = None,
         model: Annotated[Word | None, Query(description="As the client asked for it.")] = None,
         since: Annotated[Moment | None, Query(description="Only calls that came in then or later.")] = None,

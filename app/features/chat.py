@@ -21,7 +21,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from app.api.common import ErrorBody, Model, Name, Text, UserName, Word
+from app.api.common import ErrorBody, Model, SessionName, Text, UserName, Word
 from app.api.scope import Admitted, Gate
 from app.clock import Clock
 from app.context.audit import expand, fill
@@ -382,7 +382,7 @@ class ChatIn(Model):
     message: Annotated[Text, Field(min_length=1)]
     user_id: UserName | None = Field(None, description="Your own name of the user; also `user`, or X-Mneme-User.")
     user: UserName | None = None
-    session_id: Name | None = Field(
+    session_id: SessionName | None = Field(
         None, description="Your own name of a session, or Mneme's id of it; unset: a new one."
     )
     model: Word | None = Field(None, description="Unset: MNEME_DEFAULT_MODEL, else the upstream's first.")

@@ -21,7 +21,7 @@ from fastapi import APIRouter, Query
 from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, Field, StringConstraints
 
-from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, UserName, clean, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, Cursor, Limit, Model, Name, StoredUserName, clean, decode_cursor, paged
 from app.api.scope import Admitted, CallerScope, Gate
 from app.clock import Clock, SystemClock
 from app.console import failing_clearly, load_settings, show, with_database
@@ -247,7 +247,7 @@ def conflicts_router(gate: Gate, conflicts: ConflictStore) -> APIRouter:
 
     async def listing(
         scope: Admitted,
-        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
+        user: Annotated[StoredUserName | None, Query(description="Of this user only.")] = None,
         status: Literal["open", "resolved"] | None = None,
         type: Annotated[Type | None, Query(description="Of this type only.")] = None,  # noqa: A002 - the parameter's name
         entity: Annotated[Name | None, Query(description="About this thing: its id.")] = None,

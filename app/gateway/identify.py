@@ -180,10 +180,12 @@ def identify(
 
     Raises:
         Forbidden: The header names another user than the key's.
-        BadHeader: `X-Mneme-Space` is no name of a space, or the request with it names no user.
+        BadHeader: `X-Mneme-Space` is no name of a space, or no field is there to name who says something to it.
     """
-    user, _ = _find_user(headers, body, principal)
+    user, rejected = _find_user(headers, body, principal)
     session = _find_session(headers, body, conversation)
+    # A client whose user's name is rejected is served without memory, and so without the space.
+    space = _space(headers, named=user is not None or bool(rejected))
     tenant = principal.tenant_id
     user_id = ids.user_id(tenant, user) if user is not None else ids.nobody(tenant)
     retries = headers.get("x-stainless-retry-count", "")
@@ -197,7 +199,7 @@ def identify(
         issued=ids.issued(session) if session is not None else None,
         retry=min(int(retries), 32767) if retries.isascii() and retries.isdigit() else 0,
         idempotency_key=headers.get("idempotency-key") or None,
-        space=_space(headers, named=user is not None),
+        space=space if user is not None else None,
     )
 
 

@@ -6,6 +6,8 @@ same text, and a memory kept under that text would be shared by all of them.
 
 from __future__ import annotations
 
+import contextlib
+import html
 import re
 import unicodedata
 from typing import Literal
@@ -20,11 +22,11 @@ NameFault = Literal["blank", "too-long", "wrong-type", "placeholder", "damaged"]
 """Reasons why a value names nobody, as the log calls them."""
 
 FAULT_TEXTS: dict[NameFault, str] = {
-    "blank": "is empty, or has no letter, digit or pictograph",
+    "blank": "is empty, or has no letter, digit or symbol",
     "too-long": f"is longer than {MAX_NAME} characters",
     "wrong-type": "must be text, or a number that JSON keeps exactly",
     "placeholder": "is a placeholder that was never filled in, such as {{user_id}}, undefined or null",
-    "damaged": "must be valid Unicode: it holds half a character (a lone surrogate, or U+FFFD)",
+    "damaged": "must be valid Unicode: it holds U+0000, or half a character (a lone surrogate, or U+FFFD)",
 }
 
 _NAMES_CACHED = 4096
@@ -35,40 +37,63 @@ _EXACT_DIGITS = 15
 """Significant decimal digits that a double keeps (IEEE 754)."""
 
 _BLANK_LETTERS = "\u115f\u1160\u2800\u3164\uffa0"
-"""Invisible characters that Unicode counts as letters or symbols."""
-_LOST = re.compile("[\ud800-\udfff\ufffd]")
+"""Characters that Unicode counts as letters or symbols, and that show nothing."""
+_LOST = re.compile("[\0\ud800-\udfff\ufffd]")
 
-_MISSING = frozenset(["undefined", "null", "none", "nil", "nan", "false", "true"])
+_MISSING = frozenset("undefined null none nonetype nil nan false true".split())  # noqa: SIM905
 """Words as which programming languages write a value that is missing, or a truth value, as text."""
-_IDS = frozenset(["id", "your", "userid", "sessionid", "conversationid", "chatid", "threadid"])
-"""Words that make a text of nothing but `_FIELD_WORDS` the name of a field, such as `your-user-id`."""
-_FIELD_WORDS = _IDS | frozenset(
-    "user end my account customer client uid uuid name username session conversation chat thread tenant org".split()  # noqa: SIM905
+_PEOPLE = frozenset(["Nan", "Nil", "True", "Your"])
+"""First names that are such words in small letters; no language writes a missing value like this."""
+_IDS = frozenset("id userid sessionid conversationid chatid threadid".split())  # noqa: SIM905
+"""A name that has one of these among nothing but words of fields is a field's own name (`my-user-id`)."""
+_NOUNS = _IDS | frozenset(
+    """account actor caller chat client conversation customer device email employee fullname guest guid identity login logname
+    member name nickname org owner patient person phone player principal profile session student subject tenant thread uid user
+    username userprofile users uuid visitor""".split()  # noqa: SIM905
 )
+"""Words of fields that name a user or a session. One inside of a template's marks makes a slot (`<user>`, not `<Ana>`)."""
+_FIELD_WORDS = _NOUNS | frozenset("acct current display end external first key last my number usr your".split())  # noqa: SIM905
 """Words of the names of fields, which stand beside a missing value (`user-undefined`)."""
+_ROOTS = frozenset(
+    """auth body context ctx data env environ event get getenv headers import meta metadata os params process props req request
+    self state this window""".split()  # noqa: SIM905
+)
+"""Words with which expressions begin that read a field (`req.user.id`)."""
+
 _WORD = re.compile(r"[^\W_]+")
+_CAMEL_WORD = re.compile(r"[A-Z]?[^\W_A-Z\d]+|[A-Z]+(?![a-z])|\d+")
 _NO_VALUE = re.compile(
     r"""\W*0{8}-?0{4}-?0{4}-?0{4}-?0{12}\W*    # the nil UUID
       | \W*n/a\W*
-      | (?:.*[^\w\s]|.*_|)undefined(?:[^\w\s].*|_.*|)    # acme:undefined, undefined@example.com
+      | .*\[object\ \w+\].* | promise\s*\{.*     # an object or a promise of JavaScript's
+      | .*<.*\ at\ 0x[0-9a-f]+>.*                # an object of Python's
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-_SLOT = re.compile(
-    r"""\{\{.*?\}\} | [$\#@%]\{.*?\} | \{%.*?%\} | <%.*?%>     # Jinja, shell, Ruby, ERB
-      | \$\(.*?\) | %\(\w+\)[a-z] | %[sdv](?!\w)               # make, printf
-      | \{\s*(?:[a-z_$][\w.$\[\]()]*|\d{0,2})\s*\}             # format, f-strings
-    """,
-    re.VERBOSE | re.IGNORECASE | re.DOTALL,
-)
-"""Template slots, which make a text a placeholder wherever they stand in it."""
-_WHOLE_SLOT = re.compile(
-    r"""<[^<>@]*> | \[[^\[\]:]*\] | %\w+% | __\w+__ | \$[A-Z_][A-Z0-9_]*
-      | \$\w*(?i:user|session|account|customer|id)\w*
-    """,
+_MISSING_SEGMENT = re.compile(
+    r"""(?:\A|[^\w\s]|_)(?:
+        (?:(?i:undefined|null|none)\d* | (?i:nonetype) | NaN)(?:\Z|[^\w\s]|_)
+      | (?:nan|nil|NAN|NIL)(?:\Z|[^\w\s.-])
+    )""",
     re.VERBOSE,
 )
-"""Template slots that make a text a placeholder only if they are all of it: a name may be `Ana <ana@example.com>`."""
+"""A missing value between signs (`acme:null`, `undefined@example.com`). `Jennifer Null` and `nan.smith` are people."""
+_EMPTY_END = re.compile(r".*[^\w\s>)\]}\"'!?]|.*_", re.DOTALL)
+_SLOT = re.compile(
+    r"""\{\{ | [$\#@%]\{ | \{% | <% | \$\( | %\(\w+\)[a-z]       # Jinja, shell, Ruby, ERB, make, Python
+      | (?:(?<![^\W_])|(?<=user)|(?<=session)|(?<=id))(?:%[sdv](?!\w)|\{\d{1,2}\})    # printf, format
+      | \{\s*\}
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Slots of templates, which are none of a name's business wherever they stand in it, closed or not."""
+_BRACED = re.compile(r"\{([^{}]*)\}")
+_MARKED = re.compile(r"<([^<>@]*)> | \[([^\[\]:]*)\] | ([\#$%@_~*|]{1,2})(\S+)\3 | [$:](\S+)", re.VERBOSE)
+"""A whole text between or behind the marks of a template; what it holds decides whether it is a slot."""
+_CONSTANT = re.compile(r"[A-Z]+(?:_[A-Z0-9]+)+")
+_EXPRESSION = re.compile(r"\w+(?:(?:\?\.|\.|->|::)\w+|\[[^\]]*\]|\([^)]*\))+")
+_MAX_DECODINGS = 3
+"""Times that a text is percent-decoded: a URL inside of a URL is encoded twice."""
 
 
 class InvalidName(ValueError):
@@ -80,7 +105,7 @@ class InvalidName(ValueError):
 
 
 def parse_name(value: object) -> str:
-    """Return the name of a user or a session, as Postgres can keep it: U+0000 becomes U+FFFD.
+    """Return the name of a user or a session.
 
     A number becomes its text: `7`, `7.0` and `7e0` all become `7`. Text keeps white space at its ends.
 
@@ -93,15 +118,17 @@ def parse_name(value: object) -> str:
     fault = _find_fault(text)
     if fault is not None:
         raise InvalidName(fault)
-    return text.replace("\0", "\ufffd")
+    return text
 
 
 def decode_header(value: str) -> str:
-    """Return a header's text without white space at its ends: its bytes as UTF-8, or else as the ISO 8859-1 of the server."""
-    try:
-        return value.encode("latin-1").decode().strip()
-    except UnicodeError:
-        return value.strip()
+    """Return a header's text without white space at its ends: its bytes as UTF-8, or else as the ISO 8859-1 of the server.
+
+    A surrogate that was encoded as UTF-8 stays one, so that `parse_name` refuses it.
+    """
+    with contextlib.suppress(UnicodeError):
+        return value.encode("latin-1").decode("utf-8", "surrogatepass").strip()
+    return value.strip()
 
 
 def _format_number(value: object) -> str | None:
@@ -122,21 +149,66 @@ def _find_fault(text: str) -> NameFault | None:
         return "too-long"
     if _LOST.search(text):
         return "damaged"
-    plain = unquote(text).strip() if "%" in text else text.strip()
+    forms = _decode_forms(text)
+    plain = forms[-1]
     if not any(map(_is_visible, plain)):
         return "placeholder" if any(character in "{[<(%$" for character in plain) else "blank"
-    if any(is_placeholder(form) for form in {text.strip(), plain}):
+    if any(map(is_placeholder, forms)):
         return "placeholder"
     return None
 
 
+def _decode_forms(text: str) -> list[str]:
+    """Return a text, and what it is where it was encoded for a URL or for HTML."""
+    forms = [text.strip()]
+    for _ in range(_MAX_DECODINGS):
+        decoded = unquote(forms[-1]).strip()
+        decoded = html.unescape(decoded) if ";" in decoded else decoded
+        if decoded == forms[-1]:
+            break
+        forms.append(decoded)
+    return forms
+
+
 def is_placeholder(text: str) -> bool:
     """Return whether `text` stands for a value that was never filled in."""
-    if _SLOT.search(text) or _WHOLE_SLOT.fullmatch(text) or _NO_VALUE.fullmatch(text):
+    if text in _PEOPLE:
+        return False
+    if _SLOT.search(text) or _NO_VALUE.fullmatch(text) or _MISSING_SEGMENT.search(text) or _has_marked_field(text):
         return True
     words = {word.casefold() for word in _WORD.findall(text)}
-    return words <= _MISSING | _FIELD_WORDS and not words.isdisjoint(_MISSING | _IDS)
+    if (
+        words
+        and words <= _FIELD_WORDS
+        and (_EMPTY_END.fullmatch(text) or (_IDS & words and not re.search(r"\s", text)))
+    ):
+        return True
+    return words <= _MISSING | _FIELD_WORDS and not words.isdisjoint(_MISSING | {"your"})
+
+
+def _has_marked_field(text: str) -> bool:
+    """Return whether `text` has a field between the marks of a template, or is an expression that reads one."""
+    if any(_names_field(inside) for inside in _BRACED.findall(text)):
+        return True
+    if marked := _MARKED.fullmatch(text):
+        return _names_field(next((inside for inside in marked.group(1, 2, 4, 5) if inside), ""))
+    return _EXPRESSION.fullmatch(text) is not None and _reads_field(_split_words(text))
+
+
+def _names_field(inside: str) -> bool:
+    return _CONSTANT.fullmatch(inside) is not None or not _NOUNS.isdisjoint(_split_words(inside))
+
+
+def _reads_field(words: list[str]) -> bool:
+    return words[0] in _ROOTS and not _NOUNS.isdisjoint(words)
+
+
+def _split_words(text: str) -> list[str]:
+    """Return the words of an identifier or an expression in small letters, `userId` as two."""
+    return [word.casefold() for word in _CAMEL_WORD.findall(text)]
 
 
 def _is_visible(character: str) -> bool:
-    return character not in _BLANK_LETTERS and (character.isalnum() or unicodedata.category(character) == "So")
+    if character in _BLANK_LETTERS:
+        return False
+    return character.isalnum() or (not character.isascii() and unicodedata.category(character).startswith("S"))

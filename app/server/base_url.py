@@ -10,10 +10,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from app.errors import NotFound
 
-_RESOURCES = frozenset(
-    "chat completions embeddings messages models moderations responses".split()  # noqa: SIM905
+_OPENAI_PATH = re.compile(
+    r"""/*(?:(?:openai|v1|openai/v1)/+)?
+        (?:assistants|audio|batches|chat|completions|conversations|embeddings|evals|files|fine[_-]tuning|images|messages|models
+          |moderations|realtime|rerank|responses|score|threads|uploads|vector_stores|videos)(?:/.*)?
+      | /*api/+(?:openai/+)?v1/+(?:chat/+completions|completions|embeddings|messages|models|responses)(?:/.*)?
+      | /*openai/+deployments/.*
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
-"""First segments of the paths that clients add to their base URL for models (the APIs of OpenAI and Anthropic)."""
+"""Paths of the APIs of OpenAI, Anthropic and vLLM that do not begin with `/v1`. Mneme's own `/api/v1` has none of them."""
 _HOST = re.compile(r"[\w.:\[\]-]{1,255}")
 """A Host header that an error message may quote: a name or an address, with a port."""
 _MAX_PATH_CHARS = 200
@@ -39,7 +45,7 @@ class BaseUrlHelp:
         path = scope["path"]
         if path == "/" and self._pages is not None and scope["method"] in ("GET", "HEAD"):
             return RedirectResponse(self._pages)
-        if path.strip("/").partition("/")[0] in _RESOURCES:
+        if _OPENAI_PATH.fullmatch(path):
             return JSONResponse(explain_missing_version(scope).body(), NotFound.status)
         return None
 
@@ -47,7 +53,8 @@ class BaseUrlHelp:
 def explain_missing_version(scope: Scope) -> NotFound:
     """Return the error for a path of OpenAI's API that does not begin with `/v1`."""
     return NotFound(
-        f'There is no {scope["method"]} {scope["path"][:_MAX_PATH_CHARS]} here: "/v1" is missing from the base URL. '
+        f"There is no {scope['method']} {scope['path'][:_MAX_PATH_CHARS]} here: "
+        '"/v1" is missing from the base URL, or is not its whole path. '
         f"Set the base URL to {find_base_url(scope)} (Anthropic's SDKs add /v1 themselves: there, leave it out).",
         code="missing_v1",
     )

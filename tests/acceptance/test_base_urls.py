@@ -13,7 +13,11 @@ from tests.support.server import MnemeServer
 
 PATHS = [
     "/chat/completions", "/chat/completions/", "//chat/completions", "/responses", "/messages", "/models", "/models/gpt-4o",
-    "/embeddings/", "/completions", "/moderations",
+    "/embeddings/", "/completions", "/moderations", "/audio/speech", "/files", "/images/generations", "/batches",
+    "/assistants", "/threads/t/runs", "/vector_stores", "/uploads", "/rerank", "/score", "/V1/chat/completions",
+    "/fine_tuning/jobs", "/openai/v1/models", "/openai/chat/completions", "/openai/deployments/m/chat/completions",
+    "/api/v1/chat/completions",
+    "/api/v1/models",
 ]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -29,10 +30,14 @@ NOBODY: dict[str, Any] = {
     "empty": "", "no-break and zero-width spaces": "\u00a0\u200b", "too long": LONG, "a slot": "{{user_id}}",
     "a shell's slot": "${USER_ID}", "a tag": "<user_id>", "undefined": "undefined", "null as text": "null",
     "None as text": "None", "an object as text": "[object Object]", "a prefix without its id": "user-undefined",
+    "a missing value behind a prefix": "acme:null", "an empty end": "user_", "an expression": "req.user.id",
+    "a slot with a filter": "{user|upper}", "an open slot": "{{user", "a slot as HTML": "&lt;user&gt;",
+    "half a character": "ana \ufffd",
 }  # fmt: skip
 """Values that name nobody, which a header can carry too."""
 ONLY_IN_BODIES: dict[str, Any] = {
-    "blank": "  ", "yes": True, "no": False, "a list": ["ana"], "an object": {"id": "ana"}, "a huge number": 10**30,
+    "blank": "  ", "U+0000": "a\0b", "yes": True, "no": False, "a list": ["ana"], "an object": {"id": "ana"},
+    "a huge number": 10**30,
 }  # fmt: skip
 """Values that name nobody, which only a body can carry."""
 
@@ -169,12 +174,10 @@ def test_a_placeholder_session_joins_no_two_people(mneme: MnemeServer, upstream:
 
 @pytest.mark.parametrize("value", ["", " ", "undefined", "{{user}}", "u" * 513, "\u200b"])
 def test_the_api_refuses_what_names_nobody_and_names_the_field(mneme: MnemeServer, value: str) -> None:
-    search: dict[str, Any] = {"query": QUESTION}
     asked = [
-        mneme.http.post("/api/v1/memories/search", json=search | {"user": value}),
-        mneme.http.get("/api/v1/memories", params={"user": value}),
+        mneme.http.post("/api/v1/memories", json={"kind": "fact", "text": FACT, "user": value}),
         mneme.http.post("/api/v1/chat", json={"message": "hi", "user": value}),
-        mneme.http.post("/api/v1/context", json={"messages": [{"role": "user", "content": "hi"}], "user": value}),
+        mneme.http.post("/api/v1/users", json={"id": value}),
         mneme.http.post("/api/v1/sessions", json={"user": value}),
         mneme.http.post(
             "/api/v1/import",
@@ -184,8 +187,50 @@ def test_the_api_refuses_what_names_nobody_and_names_the_field(mneme: MnemeServe
     ]
     for answer in asked:
         assert answer.status_code == 400, answer.text
-        assert answer.json()["error"]["param"] == "user" or answer.json()["errors"][0]["error"].startswith("user: ")
+        assert "send your own name of the user" in answer.text
+        param = answer.json()["error"]["param"]
+        assert param in ("user", "id") or answer.json()["errors"][0]["error"].startswith("user: ")
     if value.strip():
         header: Any = {"x-mneme-user": value.encode()}
-        refused = mneme.http.get("/api/v1/memories", headers=header)
+        refused = mneme.http.post("/api/v1/memories", json={"kind": "fact", "text": FACT}, headers=header)
         assert (refused.status_code, error_of(refused)["param"]) == (400, "X-Mneme-User")
+
+
+@pytest.mark.parametrize("name", ["null", "{{u}}", "acme:null", "<user>", "_"])
+def test_reads_and_deletions_take_a_name_that_is_refused_now(mneme: MnemeServer, name: str) -> None:
+    header: Any = {"x-mneme-user": name.encode()}
+    read = [
+        mneme.http.get("/api/v1/memories", params={"user": name}),
+        mneme.http.get("/api/v1/sessions", headers=header),
+        mneme.http.post("/api/v1/memories/search", json={"query": QUESTION, "user": name}),
+        mneme.http.post("/api/v1/context", json={"query": QUESTION, "user": name}, headers=header),
+    ]
+    assert [answer.status_code for answer in read] == [200] * len(read), [answer.text for answer in read]
+    erased = mneme.http.delete(f"/api/v1/users/{quote(name, safe='')}", headers=header)
+    assert (erased.status_code, error_of(erased)["type"]) == (404, "not_found_error")
+    assert mneme.http.get("/api/v1/memories", params={"user": "u" * 513}).status_code == 400
+    assert mneme.http.get("/api/v1/memories", headers={"x-mneme-user": ""}).status_code == 400
+
+
+def test_the_api_takes_a_number_for_its_text(mneme: MnemeServer) -> None:
+    for number, name in ((7, "7"), (7.0, "7"), (-3, "-3"), (7.5, "7.5")):
+        text = f"My cat is called Number {number}."
+        made = mneme.http.post("/api/v1/memories", json={"kind": "fact", "text": text, "user": number})
+        assert made.status_code in (200, 201), made.text
+        listed = mneme.http.get("/api/v1/memories", params={"user": name}).json()["memories"]
+        assert text in [memory["text"] for memory in listed]
+        assert mneme.http.post("/api/v1/memories/search", json={"query": QUESTION, "user": number}).status_code == 200
+    for value in (True, 2**70, ["ana"], {"id": "ana"}):
+        for path, body in (("", {"kind": "fact", "text": FACT}), ("/search", {"query": QUESTION})):
+            refused = mneme.http.post(f"/api/v1/memories{path}", json=body | {"user": value})
+            assert (refused.status_code, error_of(refused)["param"]) == (400, "user"), refused.text
+            assert "send your own name of the user" in error_of(refused)["message"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_space_does_not_stop_a_client_whose_user_is_rejected(mneme: MnemeServer, dialect: str) -> None:
+    for field in FIELDS:
+        sender = name_user(field, "{{u}}")
+        answer = send(mneme, dialect, QUESTION, Sender(sender.headers | {"X-Mneme-Space": "team"}, sender.fields))
+        assert (answer.status_code, answer.headers["x-mneme-reason"]) == (200, "no-user"), answer.text
+        assert "x-mneme-space" not in answer.headers

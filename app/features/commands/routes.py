@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from app.api.common import DEFAULT_PAGE, PREFIX, Cursor, Limit, UserName, decode_cursor, paged
+from app.api.common import DEFAULT_PAGE, PREFIX, Cursor, Limit, StoredUserName, decode_cursor, paged
 from app.api.scope import Admitted, Gate
 from app.api.users import CommandItem, CommandOut
 from app.errors import NotFound
@@ -37,7 +37,7 @@ def commands_router(gate: Gate, commands: CommandStore, metrics: Metrics) -> API
 
     async def listing(
         scope: Admitted,
-        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
+        user: Annotated[StoredUserName | None, Query(description="Of this user only.")] = None,
         limit: Limit = DEFAULT_PAGE,
         cursor: Cursor = None,
     ) -> CommandPage:

@@ -33,7 +33,9 @@ from app.api.common import (
     Moment,
     Name,
     Segment,
+    SessionName,
     SpaceName,
+    StoredUserName,
     Text,
     UserName,
     Word,
@@ -180,7 +182,7 @@ class _ExportRoutes:
 class Line(Model):
     """One message."""
 
-    session: Name
+    session: SessionName
     user: UserName | None = Field(None, description="Needed unless X-Mneme-User or the key names the user.")
     space: SpaceName | None = Field(
         None, description="The shared space that the user, who is a member of it, said it to: then `role` is user."
@@ -488,7 +490,7 @@ class _CassetteRoutes:
     async def export(
         self,
         scope: Admitted,
-        user: Annotated[UserName | None, Query(description="Of this user only.")] = None,
+        user: Annotated[StoredUserName | None, Query(description="Of this user only.")] = None,
         session: Annotated[Name | None, Query(description="Of this session only.")] = None,
         model: Annotated[Word | None, Query(description="As the client asked for it.")] = None,
         status: Annotated[int | None, Query(ge=100, le=599, description="Of the upstream's answer.")] = None,

@@ -33,10 +33,10 @@ async def untouched(admin: asyncpg.Connection[Any]) -> bool:
 
 PATHS = ("memories", "memories/search", "users", "sessions", "sessions/s/messages", "context")
 BODIES = (
-    b"", b"{", b"null", b"[]", b"[[]]", b"1", b'"x"', b"{}}", b"\xff\xfe", b'{"text": "\xff"}', b'{"user": "\\ud800"}',
-    b'{"text": "\\ud800", "user": "a"}', b"\x00", b'{"importance": 1e400}', b'{"a": NaN}', b'{"a": Infinity}', DEEP, WIDE,
-    f'{{"n": {HUGE}}}'.encode(), b'{"user": 1}', b'{"user": ""}', b'{"user": []}', b'{"user": {"$gt": ""}}',
-    b'{"user": "' + b"u" * 513 + b'"}', b"\xef\xbb\xbf{}", b'{"unknown": 1}',
+    b"", b"{", b"null", b"[]", b"[[]]", b"1", b'"x"', b"{}}", b"\xff\xfe", b'{"user": "\\ud800"}',
+    b"\x00", b'{"importance": 1e400}', b'{"a": NaN}', b'{"a": Infinity}', DEEP, WIDE,
+    f'{{"n": {HUGE}}}'.encode(), b'{"user": true}', b'{"user": ""}', b'{"user": []}', b'{"user": {"$gt": ""}}',
+    b'{"user": "' + b"u" * 513 + b'"}', b'{"unknown": 1}',
 )  # fmt: skip
 
 

@@ -62,14 +62,25 @@ def test_any_bytes_are_read_or_refused(body: bytes) -> None:
 @each_of(
     "body",
     [
-        b"", b" ", b"{", b"nul", b"NaN", b"Infinity", b"1e400", b"\xff", b'"\\ud800"', b'"\\udc00\\ud800"', b"[1,]",
-        b"\xef\xbb\xbf1",
+        b"", b" ", b"{", b"nul", b"NaN", b"Infinity", b"1e400", b"\xff", b"[1,]",
         b"'a'", b"[" * 100_000, b'{"a":' * 3000,
     ],
 )  # fmt: skip
 def test_what_is_no_json(body: bytes) -> None:
     with pytest.raises(BadBody):
         parse_json(body)
+
+
+@each_of(
+    ("body", "value"),
+    [
+        (b'"a \\ud800"', "a \ufffd"), (b'"\\udc00\\ud800"', "\ufffd\ufffd"), (b'{"\\ud83d":"b"}', {"\ufffd": "b"}),
+        (b'"\\ud83d\\ude00"', "\U0001f600"), (b'"a \xff"', "a \ufffd"), (b'"a\\u0000 \\udc00"', "a\ufffd \ufffd"),
+        (b"\xef\xbb\xbf1", 1),
+    ],
+)  # fmt: skip
+def test_a_replacement_stands_for_invalid_text(body: bytes, value: object) -> None:
+    assert parse_json(body) == value
 
 
 def test_depth_is_bounded() -> None:

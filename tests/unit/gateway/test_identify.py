@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 from uuid import UUID
 
@@ -137,8 +138,13 @@ NAMES: list[tuple[object, str]] = [
     ("ana", "ana"), (" ana ", " ana "), ("auth0|507f", "auth0|507f"), ("Ana <ana@example.com>", "Ana <ana@example.com>"),
     ("Jennifer Null", "Jennifer Null"), ("user", "user"), ("0", "0"), ("\U0001f984", "\U0001f984"), ("名前", "名前"),
     ("{3F2504E0-4F89-11D3-9A0C-0305E82C3301}", "{3F2504E0-4F89-11D3-9A0C-0305E82C3301}"), ("%d0%b0", "%d0%b0"),
-    ("a%20b", "a%20b"), ("a\0b", "a\ufffdb"), ("u" * 512, "u" * 512), (7, "7"), (-7, "-7"), (7.0, "7"), (1e3, "1000"),
+    ("a%20b", "a%20b"), ("u" * 512, "u" * 512), (7, "7"), (-7, "-7"), (7.0, "7"), (1e3, "1000"),
     (7.5, "7.5"), (-0.0, "0"), (2**64 - 1, str(2**64 - 1)), ("my-session", "my-session"), ("[::1]", "[::1]"),
+    *((name, name) for name in (
+        "Nan", "Nil", "True", "Your", "Nan Goldin", "acme:Nan", "nan.smith@example.com", "anilkumar", "Jennifer Null-Smith",
+        "$accountant", "$android", "$idris", "$Sid", "$userland", "<Ana>", "<Ana Müller>", "[ana]", "[bot]", "__ana__", "{ana}",
+        "#ana#", "a%s", "smith{jr}", "f{1}", "chat id", "→", "ana_", "https://example.com/", "YW5h=", "req.ana", "AT&T",
+    )),
 ]  # fmt: skip
 
 
@@ -148,7 +154,7 @@ def test_a_name_is_any_text_and_a_number_is_its_text(value: object, name: str) -
 
 
 FAULTS: dict[NameFault, list[object]] = {
-    "blank": ["", " ", "\t\n", "\u00a0", "\u200b\u2060", "\u3164", "\u2800", "--", "%20"],
+    "blank": ["", " ", "\t\n", "\u00a0", "\u200b\u2060", "\u3164", "\u2800", "--", "_", "%20"],
     "too-long": ["u" * 513],
     "wrong-type": [True, False, None, [], ["ana"], {"id": "ana"}, 2**64, -(2**63) - 1, 1e22, float("nan"), float("inf")],
     "placeholder": [
@@ -157,8 +163,20 @@ FAULTS: dict[NameFault, list[object]] = {
         "$USER", "#{user}", "<user_id>", "<%= user %>", "{user_id}", "user_{user.id}", "{0}", "{}", "%s", "user_%s",
         "%USERNAME%", "%(user)s", "%7B%7Buser%7D%7D", "__USER_ID__", "YOUR_USER_ID", "user_id",
         "00000000-0000-0000-0000-000000000000",
+        # A missing value between signs, and as languages write it.
+        "acme:null", "acme/None", "acme-null", "acme#null", "acme|null", "acme.null", "acme:nil", "u:null", "usr_null",
+        "email:null", "user:null@acme", "null@example.com", "acme-NaN", "user_None@acme.com", "anna-null", "%!s(<nil>)",
+        "Optional(nil)", "Some(null)", "NoneType", "<class 'NoneType'>", "undefined1", "user-[object Object]",
+        "[object Object]1", "Promise { <pending> }", "<User object at 0x7f12>",
+        # Slots with a filter or a format, closed or not, and encoded.
+        "{user|upper}", "{user!r}", "{user:>10}", "{user ?? 'x'}", "{#user}", "{firstName}", "{getUser()}", "${user",
+        "{{user", "user{0}", "user%s", "##user##", "@@user@@", "[name]", "<your-email>", ":user_id", "$userId",
+        "$env:USERNAME", "$user->id", "$_SESSION['user']", "&lt;user&gt;", "&#123;&#123;user&#125;&#125;",
+        "%257B%257Bu%257D%257D",
+        # Expressions, and a prefix without what follows it.
+        "process.env.USER", "req.user.id", "os.environ['USER']", "this.userId", "user_", "user:", "session-", "account/",
     ],
-    "damaged": ["Ana \ud83d", "Ana \ufffd"],
+    "damaged": ["Ana \ud83d", "Ana \ufffd", "a\0b"],
 }  # fmt: skip
 
 
@@ -186,8 +204,27 @@ def test_headers_are_utf8_and_else_latin1() -> None:
     assert who({"x-mneme-user": "a%20b"}) == "a%20b", "as /api/v1 reads it"
 
 
-def test_what_postgres_cannot_keep_is_replaced() -> None:
-    assert who({}, {"user": "a\0b"}) == "a\ufffdb"
+@each_of("value", [b"\xed\xa0\xbd", b"ana \xed\xb8\x80", b"\xed\xa0\xbd\xed\xb8\x80", b"ana \xef\xbf\xbd"])
+def test_a_header_with_half_a_character_names_nobody(value: bytes) -> None:
+    headers = {"x-mneme-user": value.decode("latin-1")}
+    assert find_rejected_names(headers, {}, OPEN) == [RejectedName("X-Mneme-User", "damaged")]
+
+
+@each_of(("headers", "body"), MEANT)
+def test_a_space_does_not_apply_where_the_user_is_rejected(headers: dict[str, str], body: dict[str, Any]) -> None:
+    spaced = headers | {"x-mneme-space": "team"}
+    for principal in (OPEN, KEYED):
+        identity = identify(spaced, body, principal)
+        assert (identity.confined, identity.space) == (True, None)
+    assert identify(spaced, body, OF_ANA).space == "team"
+    with pytest.raises(BadHeader, match="say whose it is"):
+        identify({"x-mneme-space": "team"}, {}, KEYED)
+
+
+@each_of("value", [value for values in FAULTS.values() for value in values] + [value for value, _ in NAMES])
+def test_a_name_is_read_as_it_was_made(value: object) -> None:
+    with contextlib.suppress(InvalidName):
+        assert parse_name(parse_name(value)) == parse_name(value)
 
 
 def test_the_session_comes_from_the_header_or_the_metadata() -> None:
