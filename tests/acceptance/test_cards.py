@@ -118,7 +118,7 @@ def test_the_message_alone_brings_the_card(
 ) -> None:
     """Seed 003, voice navigation through the prompt: what the user asks to see stands before the model, in this turn and (for
     the upstream's cache) where it stood in the next; a user, and a session without one; with and without the history."""
-    name = f"seen-{who}-{history}"
+    name = f"seen-{who or 'nobody'}-{history}"
     api = Api(mneme, user=who)
     headers = {"x-mneme-session": name} | ({"x-mneme-user": who} if who is not None else {})
     own: list[Any] = []

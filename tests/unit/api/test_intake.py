@@ -161,7 +161,7 @@ async def test_thoughts_of_an_assistant_are_kept_apart_from_its_words() -> None:
     raw: list[dict[str, Any]] = [
         {"role": "assistant", "content": f"{thought}Hello there"},
         {"role": "assistant", "content": [{"type": "text", "text": f"{thought}Hello there"}]},
-        {"role": "assistant", "content": "zebras\n</think>\nHello there"},
+        {"role": "assistant", "content": "I see zebras.\n</think>\nHello there"},
         {"role": "user", "content": f"{thought}Hello there"},
     ]
     stored = await preparer(HashEmbedder()).messages([said(**message) for message in raw])
