@@ -82,7 +82,7 @@ def database(settings: Settings, say: Callable[[str], None]) -> Iterator[str]:
 
 def with_database(settings: Settings, work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
     """Run `work` with a DSN: the configured one, or the embedded server, started for as long as it takes. Raises NotReady for
-    a database of before the schema's baseline, in which nothing is changed."""
+    a database of another schema, in which nothing is changed."""
     from app.store.migrate import check_age
     from app.store.pools import START_WAIT_S, reach
 

@@ -14,7 +14,7 @@ import hashlib
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ async def pending(
         return migrations
     known = {migration.version: migration for migration in migrations}
     applied = await connection.fetch(queries["migrations.applied"])
-    _refuse_old(row["name"] for row in applied)
+    _refuse_other_schema(applied, migrations)
     newest = max((row["version"] for row in applied), default=0)
     for row in applied:
         migration = known.pop(row["version"], None)
@@ -92,28 +92,31 @@ async def pending(
             )
         if migration is None or migration.name != row["name"]:
             raise NotReady(f"{row['name']} was applied to the database, and is missing here: reinstall Mneme.")
-        if migration.checksum != row["checksum"]:
-            raise NotReady(
-                f"{migration.name} was changed after it was applied to the database. Whoever changed it puts it back, and "
-                f"makes the change in a new file. If a pre-release made the database, it is left as it was: {_BRING_OVER}"
-            )
     late = [migration.name for migration in known.values() if migration.version < newest]
     if late:
         raise NotReady(f"{late[0]} comes before what was applied already: give it a number above {newest:03d}.")
     return sorted(known.values(), key=lambda migration: migration.version)
 
 
-def _refuse_old(applied: Iterable[str]) -> None:
-    """Raises NotReady where these names of applied files are those of before the baseline."""
-    if _BEFORE_BASELINE in applied:
-        raise NotReady(f"This database is of a pre-release of Mneme, and was left as it is: {_BRING_OVER}")
+def _refuse_other_schema(applied: Iterable[Mapping[str, Any]], migrations: Iterable[Migration]) -> None:
+    """Raise NotReady if a pre-release made the database, or if a file was changed after it was applied."""
+    checksums = {migration.name: migration.checksum for migration in migrations}
+    for row in applied:
+        if row["name"] == _BEFORE_BASELINE:
+            raise NotReady(f"This database is of a pre-release of Mneme, and was left as it is: {_BRING_OVER}")
+        if checksums.get(row["name"], row["checksum"]) != row["checksum"]:
+            raise NotReady(
+                f"{row['name']} was changed after it was applied to the database, which was left as it is. If a pre-release "
+                f"made the database, {_BRING_OVER} Otherwise put the file back, and make the change in a new file."
+            )
 
 
 async def check_age(connection: asyncpg.Connection[Any]) -> None:
-    """Raises NotReady for a database of before the baseline; of any other nothing is asked."""
+    """Raise NotReady for a database of another schema than this version's files; pending files are no reason."""
     queries = Queries.load()
     if await connection.fetchval(queries["migrations.exists"]):
-        _refuse_old(row["name"] for row in await connection.fetch(queries["migrations.applied"]))
+        applied = await connection.fetch(queries["migrations.applied"])
+        _refuse_other_schema(applied, load_migrations(SQL_DIR / "schema"))
 
 
 async def migrate(

@@ -159,14 +159,23 @@ def test_a_database_that_cannot_be_reached_is_one_line(
 OLD_SCHEMA = """
 CREATE SCHEMA agent_data;
 CREATE TABLE agent_data.schema_migrations (version integer, name text, checksum bytea, applied_at timestamptz DEFAULT now());
-INSERT INTO agent_data.schema_migrations (version, name) VALUES (1, '001_foundation.sql'), (50, '050_fetching.sql');
 """
+OLD_FILES = {
+    "before the baseline": "(1, '001_foundation.sql', NULL), (50, '050_fetching.sql', NULL)",
+    "another baseline": "(1, '001_base.sql', '\\x00'), (2, '002_history.sql', '\\x00')",
+}
 
 
-@pytest.mark.parametrize("command", ["migrate", "serve", "worker", "keys list"])
-async def test_a_database_of_before_the_baseline_is_refused(empty_database: str, tmp_path: Path, command: str) -> None:
+@pytest.mark.parametrize("age", OLD_FILES)
+@pytest.mark.parametrize("command", ["migrate", "serve", "worker", "keys list", "keys create mine"])
+async def test_a_database_of_a_pre_release_is_refused(
+    empty_database: str, tmp_path: Path, command: str, age: str
+) -> None:
     async with connected(empty_database) as admin:
         await admin.execute(OLD_SCHEMA)
+        await admin.execute(
+            f"INSERT INTO agent_data.schema_migrations (version, name, checksum) VALUES {OLD_FILES[age]}"
+        )
         done = await asyncio.to_thread(
             MnemeServer(tmp_path, database=empty_database, upstream=None).command, *command.split()
         )
