@@ -7,9 +7,11 @@ same text, and a memory kept under that text would be shared by all of them.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import html
 import re
 import unicodedata
+from functools import cache
 from typing import Literal
 from urllib.parse import unquote
 
@@ -49,10 +51,18 @@ _IDS = frozenset("id userid sessionid conversationid chatid threadid".split())  
 _NOUNS = _IDS | frozenset(
     """account actor caller chat client conversation customer device email employee fullname guest guid identity login logname
     member name nickname org owner patient person phone player principal profile session student subject tenant thread uid user
-    username userprofile users uuid visitor""".split()  # noqa: SIM905
+    username userprofile users uuid visitor
+    benutzer benutzername nutzer nutzername kunde cliente identifiant nom nombre nome usuario usuarios usuário usuários
+    utilisateur utilisateurs 会话 客户 用户 用户名""".split()  # noqa: SIM905
 )
 """Words of fields that name a user or a session. One inside of a template's marks makes a slot (`<user>`, not `<Ana>`)."""
-_FIELD_WORDS = _NOUNS | frozenset("acct current display end external first key last my number usr your".split())  # noqa: SIM905
+_INSTRUCTIONS = frozenset("your insert replace dein deine ihr ihre su sua seu ton tu votre".split())  # noqa: SIM905
+"""Words that tell a developer what to fill in, beside a word of a field (`your-user-id`)."""
+_FIELD_WORDS = (
+    _NOUNS
+    | _INSTRUCTIONS
+    | frozenset("acct current de del display end external first here key last my number the usr with".split())  # noqa: SIM905
+)
 """Words of the names of fields, which stand beside a missing value (`user-undefined`)."""
 _ROOTS = frozenset(
     """auth body context ctx data env environ event get getenv headers import meta metadata os params process props req request
@@ -63,35 +73,41 @@ _ROOTS = frozenset(
 _WORD = re.compile(r"[^\W_]+")
 _CAMEL_WORD = re.compile(r"[A-Z]?[^\W_A-Z\d]+|[A-Z]+(?![a-z])|\d+")
 _NO_VALUE = re.compile(
-    r"""\W*0{8}-?0{4}-?0{4}-?0{4}-?0{12}\W*    # the nil UUID
-      | \W*n/a\W*
-      | .*\[object\ \w+\].* | promise\s*\{.*     # an object or a promise of JavaScript's
+    r"""\W*(?:0-?){16,}\W*                       # the nil UUID, and ids of other forms that are nothing but zeros
+      | \W*n/a\W* | \W*(?:not[ _-]set|unset|empty)\W* | (?:change|replace)[\W_]?me
+      | .*\[object\ \w+\].* | promise\s*\{.* | .*=>.*      # an object, a promise or a function of JavaScript's
       | .*<.*\ at\ 0x[0-9a-f]+>.*                # an object of Python's
     """,
     re.VERBOSE | re.IGNORECASE | re.DOTALL,
 )
 _MISSING_SEGMENT = re.compile(
-    r"""(?:\A|[^\w\s]|_)(?:
-        (?:(?i:undefined|null|none)\d* | (?i:nonetype) | NaN)(?:\Z|[^\w\s]|_)
-      | (?:nan|nil|NAN|NIL)(?:\Z|[^\w\s.-])
-    )""",
+    r"""(?<![^\W_])(?i:undefined)\d*(?![^\W_])
+      | (?:\A|[^\w\s]|_|[^\w\s.,'’)]\s+)(?:(?i:null|none)\d* | (?i:nonetype) | NaN)(?:\Z|[^\w\s]|_)
+      | (?:\A|[^\w\s.'’-])(?:nan|nil|NAN|NIL)(?:\Z|[^\w\s.-])
+    """,
     re.VERBOSE,
 )
-"""A missing value between signs (`acme:null`, `undefined@example.com`). `Jennifer Null` and `nan.smith` are people."""
+"""A missing value between signs (`acme:null`, `undefined@example.com`). `Jennifer Null` and `wang.nan` are people."""
 _EMPTY_END = re.compile(r".*[^\w\s>)\]}\"'!?]|.*_", re.DOTALL)
 _SLOT = re.compile(
     r"""\{\{ | [$\#@%]\{ | \{% | <% | \$\( | %\(\w+\)[a-z]       # Jinja, shell, Ruby, ERB, make, Python
-      | (?:(?<![^\W_])|(?<=user)|(?<=session)|(?<=id))(?:%[sdv](?!\w)|\{\d{1,2}\})    # printf, format
+      | (?:(?<![^\W_])|(?<=user)|(?<=session)|(?<=id))(?:                      # printf, format
+            %(?:\d+\$|\[\d+\])?(?:[sdiv]|l?[ud])(?!\w) | \{\d{0,2}(?::[^{}"]{0,9})?\})
       | \{\s*\}
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 """Slots of templates, which are none of a name's business wherever they stand in it, closed or not."""
 _BRACED = re.compile(r"\{([^{}]*)\}")
-_MARKED = re.compile(r"<([^<>@]*)> | \[([^\[\]:]*)\] | ([\#$%@_~*|]{1,2})(\S+)\3 | [$:](\S+)", re.VERBOSE)
+_MARKED = re.compile(
+    r"<{1,2}([^<>@]*)>{1,2} | \[{1,2}([^\[\]:]*)\]{1,2} | ([\#$%@_~*|]{1,2})(\S+)\3 | [$:](\S+)", re.VERBOSE
+)
 """A whole text between or behind the marks of a template; what it holds decides whether it is a slot."""
 _CONSTANT = re.compile(r"[A-Z]+(?:_[A-Z0-9]+)+")
-_EXPRESSION = re.compile(r"\w+(?:(?:\?\.|\.|->|::)\w+|\[[^\]]*\]|\([^)]*\))+")
+_EXPRESSION = re.compile(r"\w+(?:(?:\?\.|\.|->|::)[^\W\d]+|\[[^\]]*\]|\([^)]*\))+")
+"""An expression that reads a field. What has a digit behind a dot is an id (`acme.user.8842`)."""
+_DIGESTS = ("md5", "sha1", "sha256", "sha512")
+"""Hash functions with which applications make pseudonyms."""
 _MAX_DECODINGS = 3
 """Times that a text is percent-decoded: a URL inside of a URL is encoded twice."""
 
@@ -176,6 +192,8 @@ def is_placeholder(text: str) -> bool:
         return False
     if _SLOT.search(text) or _NO_VALUE.fullmatch(text) or _MISSING_SEGMENT.search(text) or _has_marked_field(text):
         return True
+    if text.casefold() in _hash_missing_values():
+        return True
     words = {word.casefold() for word in _WORD.findall(text)}
     if (
         words
@@ -183,7 +201,16 @@ def is_placeholder(text: str) -> bool:
         and (_EMPTY_END.fullmatch(text) or (_IDS & words and not re.search(r"\s", text)))
     ):
         return True
-    return words <= _MISSING | _FIELD_WORDS and not words.isdisjoint(_MISSING | {"your"})
+    if not words <= _MISSING | _FIELD_WORDS:
+        return False
+    return not words.isdisjoint(_MISSING) or not (words.isdisjoint(_INSTRUCTIONS) or words.isdisjoint(_NOUNS))
+
+
+@cache
+def _hash_missing_values() -> frozenset[str]:
+    """Return the digests of missing values: OpenAI asks for a hashed name in `safety_identifier`, and code hashes what it has."""
+    texts = ("", "undefined", "null", "None", "nil", "nan", "NaN")
+    return frozenset(hashlib.new(name, text.encode()).hexdigest() for name in _DIGESTS for text in texts)
 
 
 def _has_marked_field(text: str) -> bool:
@@ -200,7 +227,7 @@ def _names_field(inside: str) -> bool:
 
 
 def _reads_field(words: list[str]) -> bool:
-    return words[0] in _ROOTS and not _NOUNS.isdisjoint(words)
+    return not _NOUNS.isdisjoint(words) and (words[0] in _ROOTS or _FIELD_WORDS.issuperset(words))
 
 
 def _split_words(text: str) -> list[str]:

@@ -144,6 +144,11 @@ NAMES: list[tuple[object, str]] = [
         "Nan", "Nil", "True", "Your", "Nan Goldin", "acme:Nan", "nan.smith@example.com", "anilkumar", "Jennifer Null-Smith",
         "$accountant", "$android", "$idris", "$Sid", "$userland", "<Ana>", "<Ana Müller>", "[ana]", "[bot]", "__ana__", "{ana}",
         "#ana#", "a%s", "smith{jr}", "f{1}", "chat id", "→", "ana_", "https://example.com/", "YW5h=", "req.ana", "AT&T",
+        # People whose name is a missing value of some language, and ids behind words of fields.
+        "wang.nan@example.com", "li-nan", "wang_nan", "chen.nan", "ayse-nil", "ayşe.nil@example.com", "Nil Yılmaz", "Dr. Null",
+        "meta.user.8842", "data.customer.77", "state.user.ab12", "arn:aws:iam::123456789012:user/ana", "CN=Ana,OU=users",
+        "acct:user7@host", "guest-7", "usuario_7", "benutzer-12", "用户123", "王楠", "+34 600 123 456", "@ana", "Su Kunde7",
+        "Nuno None-Silva", "ana.true@example.com", "null0x", "1000000000000000", "undefinedly",
     )),
 ]  # fmt: skip
 
@@ -175,6 +180,20 @@ FAULTS: dict[NameFault, list[object]] = {
         "%257B%257Bu%257D%257D",
         # Expressions, and a prefix without what follows it.
         "process.env.USER", "req.user.id", "os.environ['USER']", "this.userId", "user_", "user:", "session-", "account/",
+        "currentUser.id", "session.user.email", "user.name", "() => user.id", "async () => user",
+        # A missing value behind a sign and a space, and other words for one.
+        "acme / null", "acme: null", "acme - undefined", "acme undefined", "<unset>", "(empty)", "(not set)", "CHANGEME",
+        "REPLACE_ME", "000000000000000000000000", "00000000000000000000000000",
+        # Digests of nothing, of "undefined" and of "null".
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "D41D8CD98F00B204E9800998ECF8427E",
+        "eb045d78d273107348b0300c01d29b7552d622abbc6faf81b3ec55359aa9950c", "37a6259cc0c1dae299a7866489dff0bd",
+        # Marks set twice, and formats with a width, a position or a type.
+        "[[user]]", "<<user>>", "%1$s", "%[1]s", "%i", "%lu", "{0:s}", "{:>10}",
+        # What a developer is told to fill in, and other languages.
+        "your_user_id_here", "insert-user-id-here", "REPLACE_WITH_USER_ID", "DEIN_BENUTZERNAME", "TU_ID_DE_USUARIO",
+        "VOTRE_ID", "seu usuário", "{usuario}", "<usuario>", "$usuario", ":usuario_id", "%usuario%", "<Benutzername>",
+        "{benutzer_id}", "{nom_utilisateur}", "[nombre_usuario]", "<identifiant>", "{nome_do_usuário}", "{用户}", "<用户名>",
+        "usuario_undefined", "benutzer-null", "utilisateur:null",
     ],
     "damaged": ["Ana \ud83d", "Ana \ufffd", "a\0b"],
 }  # fmt: skip
