@@ -13,14 +13,15 @@ from itertools import islice
 _MOST_MENTIONS = 32
 """Tags that are looked at in one text, so that the work is linear in its length: models open one thought, or a few."""
 
-_BLANK = r"[\s\ufeff]*"
-_CORE = "think|thinking|seed:think"
-_TAGS = f"{_CORE}|thoughts?|reasoning|analysis|scratchpad|reflection"
+_BLANK = r"[\s\ufeff\u200b]*"
+_CORE = "think|thinking|seed:think|mm:think|longcat_think|antthinking"
+_TAGS = f"{_CORE}|thoughts?|reasoning|analysis|scratchpad|reflection|inner_thoughts|thinking_process|chain_of_thought"
 """Names of tags; those that are not in `_CORE` are elements of the XML that some users ask for, too."""
 _TYPED = "thinking...\n"
 _MARKS = {
     "[think]": "[/THINK]",  # Mistral
     "<|channel|>analysis<|message|>": "<|channel|>final<|message|>",  # gpt-oss
+    "<|channel>thought\n": "<channel|>",  # Gemma
     "◁think▷": "◁/think▷",  # Kimi
     _TYPED: "\n...done thinking.\n",  # Ollama's command line
 }
@@ -31,13 +32,16 @@ _OPENS = (
 )
 _CLOSES = r"<(?:/\|?|\|/|\|end_(?:of_)?)"
 _CLOSING_MARKS = "|".join(re.escape(closing) for opening, closing in _MARKS.items() if opening != _TYPED)
-_OPENING = re.compile(f"{_BLANK}(?:{_OPENS})", re.IGNORECASE)
+_OPENING = re.compile(rf"{_BLANK}(?:<\|start\|>assistant)?(?:{_OPENS})", re.IGNORECASE)
 _ANY_OPENING = re.compile(_OPENS, re.IGNORECASE)
 _TAG_CLOSING = re.compile(rf"{_CLOSES}(?P<tag>{_TAGS})\s*\|?>", re.IGNORECASE)
 _UNOPENED_CLOSING = re.compile(rf"</(?:{_CORE})\s*>|{_CLOSES}(?:{_TAGS})\|>|{_CLOSING_MARKS}", re.IGNORECASE)
 _ELEMENT = re.compile(r"<(?P<end>[/!?]?)(?P<name>[^\W\d][\w:.-]*)(?:\s[^<>]*?)?(?P<empty>/?)>")
 _REST_OF_BLANK = re.compile(_BLANK)
+_BLANK_LINE = re.compile(r"[ \t]*\r?\n[ \t]*\r?\n")
 _SENTENCE_ENDS = ".!?…。！？؟।"
+_ENDED = re.compile(rf"[{_SENTENCE_ENDS}]\s*(?:{_CLOSES}(?:{_TAGS})\s*\|?>|{_CLOSING_MARKS})\Z", re.IGNORECASE)
+"""The end of a sentence, and a closing tag: what stands before is a thought, even if both go on in lower case."""
 _CLOSERS = "`'\"”»)]*_"
 """Characters that may stand between the end of a sentence and the tag."""
 _QUOTES = frozenset("`'\"“”«»")
@@ -69,7 +73,7 @@ def split_thought(text: str, *, cut: bool = True, calls: bool = False) -> tuple[
             if not is_text and (cut or not (is_element or _names_tag(text, opening.end()))):
                 return text, ""
             break
-        if _names_tag(text, opening.end()) and _goes_on(text, close):
+        if _names_tag(text, opening.end()) and _goes_on(text, close) and not _ENDED.search(text, opening.end(), close):
             break
         end = close
         certain = certain if is_element else end
@@ -160,14 +164,20 @@ def _ends_thought(text: str, closing: re.Match[str]) -> bool:
     if following and following in ".,;:!?)":
         return False
     line = before.rstrip()
+    is_apart = _BLANK_LINE.match(after) is not None
     if not line:
-        return not following.islower()
+        return is_apart or not following.islower()
     words = line.rstrip(_CLOSERS)
     ended = words[-1:] in ("", "\n") or words[-1] in _SENTENCE_ENDS
     if line == before:
-        return ended or (words[-1].isalnum() and (after[:1] in ("", "\r", "\n") or after[0].isalnum()))
-    indented = before[len(line) :].rpartition("\n")[2]
-    return "\n" in before[len(line) :] and ended and not following.islower() and not indented.startswith(("    ", "\t"))
+        return ended or is_apart or (words[-1].isalnum() and (after[:1] in ("", "\r", "\n") or after[0].isalnum()))
+    if following.islower():
+        return False
+    gap = before[len(line) :]
+    if "\n" not in gap:
+        return ended and is_apart
+    is_code = gap.rpartition("\n")[2].startswith(("    ", "\t"))
+    return not is_code and (ended or (is_apart and words[-1] not in ":："))
 
 
 def _is_in_code(before: str) -> bool:

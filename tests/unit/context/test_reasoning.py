@@ -81,6 +81,31 @@ LED = [
     ("Okay.\n\n```\nx\n```\n</think>\n\nHi", "Hi"),
     ('He said "no."\n</think>\n\nHi', "Hi"),
     ("okay.</think>\n\nhello", "hello"),
+    # All in lower case, on one line.
+    ("<think> okay so they ask for the capital. </think> sure, it's Paris.", "sure, it's Paris."),
+    ("[THINK] ok, they greet me! [/THINK] hello", "hello"),
+    ("<thinking> el usuario saluda… </thinking> ¡hola!", "¡hola!"),
+    # Without an opening tag: the answer begins after a blank line.
+    ("Let me answer:</think>\n\nParis.", "Paris."),
+    ("It is 50%</think>\n\n50%.", "50%."),
+    ("Sie sind froh 😊</think>\n\nHallo!", "Hallo!"),
+    ("用户问首都：</think>\n\n巴黎。", "巴黎。"),
+    ("Der Nutzer fragt; ich antworte\n</think>\n\nParis.", "Paris."),
+    ("Okay, so I\n- list\n- items\n</think>\n\nHere.", "Here."),
+    ("Okay, the user greets. </think>\n\nHello!", "Hello!"),
+    ("L'utilisateur salue. </think>\r\n\r\nBonjour !", "Bonjour !"),
+    ("</think>\n\nparis is nice.", "paris is nice."),
+    # Tags of other models.
+    ("<|channel>thought\nHm.\n<channel|>Hello!", "Hello!"),
+    ("<|channel>thought\n<channel|>Hello!", "Hello!"),
+    ("<|start|>assistant<|channel|>analysis<|message|>Hm.<|channel|>final<|message|>Hello!", "Hello!"),
+    ("<antThinking>Hm.</antThinking>Hello!", "Hello!"),
+    ("<mm:think>Hm.</mm:think>\nHello!", "Hello!"),
+    ("<longcat_think>Hm.</longcat_think>\nHello!", "Hello!"),
+    ("<inner_thoughts>Hm.</inner_thoughts>\nHello!", "Hello!"),
+    ("<thinking_process>Hm.</thinking_process>\nHello!", "Hello!"),
+    ("<chain_of_thought>Hm.</chain_of_thought>\nHello!", "Hello!"),
+    ("\u200b<think>Hm.</think>Hello!", "Hello!"),
 ]
 
 PLAIN = [
@@ -111,6 +136,13 @@ PLAIN = [
     "</think>\nis the tag.",
     "<think> opens and </think> closes a thought.",
     "Thinking...\nis what I do.",
+    "<think> is the tag that opens, </think> is the one that closes.",
+    "Am Ende steht </think>\n\nDann kommt die Antwort.",
+    "Para cerrar, escribe:\n</think>\n\nDespués va la respuesta.",
+    "To close it, type </think>\n\nThen the answer follows.",
+    "The regex is /<\\/think>/ and\n</think>\n\nis what it finds.",
+    "<|channel> is a token of Gemma.",
+    "<design_thinking>A workshop</design_thinking>\nThat is the element.",
     # XML that was asked for.
     "<thoughts>\n  <item>Buy milk</item>\n</thoughts>",
     "<reasoning>XML export of your field</reasoning>\n<answer>7</answer>",
