@@ -37,11 +37,20 @@ família filhos crianças
 """
 _MODIFIER_TEXT = """
 half semi quasi only mostly mainly almost nearly partly partially sometimes rarely occasionally
-part former ex future alone together
-nur halb halbe halben halber fast meist meistens teilweise manchmal selten allein zusammen
-solo sólo solamente medio media casi sola juntos principalmente
-seulement demi presque surtout parfois rarement seul seule ensemble
-só apenas somente meia quase raramente sozinho sozinha juntos
+part former ex future alone together little bit near assistant vice deputy junior trainee acting interim
+nur halb halbe halben halber fast meist meistens teilweise manchmal selten allein zusammen wenig wenige bisschen nahe
+solo sólo solamente medio media casi sola juntos principalmente poco poca pocos pocas cerca
+seulement demi presque surtout parfois rarement seul seule ensemble peu près
+só apenas somente meia quase raramente sozinho sozinha juntos pouco pouca perto
+"""
+_PAST_TEXT = """
+was were had war waren hatte hatten era fue estaba tenía était avait foi estava tinha
+"""
+_EXCLUDED_TEXT = """
+allergic allergy intolerant intolerance afraid fear scared
+allergisch allergie intoleranz angst
+alérgico alérgica alergia intolerante miedo medo
+allergique intolérant intolérante peur
 """
 _CONDITION_TEXT = """
 when if while during after before until since unless whenever
@@ -53,6 +62,9 @@ quando enquanto depois se
 _LIST_TEXT = "and or und oder y e et ou plus also"
 _CONDITIONS, _LISTS = frozenset(_CONDITION_TEXT.split()), frozenset(_LIST_TEXT.split())
 _MODIFIERS, _COMPANY = frozenset(_MODIFIER_TEXT.split()), frozenset(_COMPANY_TEXT.split())
+_PAST = frozenset(_PAST_TEXT.split())
+_EXCLUDED = frozenset(_EXCLUDED_TEXT.split())
+"""Words of statements that hold for everything they name: "allergic to goat's milk" does not say "allergic to milk"."""
 _MULTIPLES = frozenset(["hundred", "thousand", "million"])
 _NAMED_COMPANY = re.compile(r"\b(?:with|con|avec|com) [A-ZÀ-Þ]")
 _COMPANY_OF = re.compile(r"\b(?:with|mit|con|avec|com)((?: \w+){1,3})")
@@ -60,6 +72,20 @@ _SUBJECT = re.compile(r"(?:the )?user(?:'s)? ", re.IGNORECASE)
 _PASSIVE = re.compile(
     r"\b(?:is|was|were|are|been|being|gets?|got) (?:lent|loaned|given|owed|paid|sent|sold|taught)\b", re.IGNORECASE
 )
+_PLAN = re.compile(
+    r"\b(?:(?:wants?|plans?|hopes?|intends?|tr(?:y|ies)|planning|hoping|trying|going|about) to|looking for|getting|might"
+    r"|considering|thinking (?:of|about)|möchte|quiere \w+[aei]r|veut \w+(?:er|ir|re)|quer \w+[aei]r)\b",
+    re.IGNORECASE,
+)
+_PERFECT = re.compile(r"\b(?:a|ont|ha|han) \w+(?:é|ado|ido)\b", re.IGNORECASE)
+_OTHER_PLACE = re.compile(
+    r"\b(?:New|North|South|East|West|Neu|Nueva|Nuevo|San|Santa|Saint|Nouvelle|Nova|Novo) [A-ZÀ-Þ]\w+"
+)
+"""A name whose first word makes it another's ("New York", "York")."""
+_FORM_LETTERS = 3
+"""First letters that two forms of one verb share."""
+_MARKS = (_NAMED_COMPANY, _PASSIVE, _PLAN, _PERFECT)
+"""Patterns that both texts have, or neither."""
 _DIRECTIONS = frozenset(["to", "from", "by"])
 _HEAD_LAST = frozenset(["", "en", "de"])
 """Languages in which the head of a noun phrase stands last; texts of none that is known are read as English."""
@@ -71,13 +97,15 @@ def adds_another_fact(first: str, second: str) -> bool:
     """Tell whether one of two texts says a fact that the other lacks, or speaks of another subject."""
     first, second = (_SUBJECT.sub("", _RATE.sub(" ", normalise(text)), count=1) for text in (first, second))
     ours, theirs = _split_words(first), _split_words(second)
-    if any(group.intersection(ours) != group.intersection(theirs) for group in (_times(), _MODIFIERS)):
+    if any(group.intersection(ours) != group.intersection(theirs) for group in (_times(), _MODIFIERS, _PAST)):
+        return True
+    if _has_other_tense(second, ours, theirs) or _OTHER_PLACE.findall(first) != _OTHER_PLACE.findall(second):
         return True
     if _find_company(first) != _find_company(second):
         return True
     if _count_list_marks(ours) != _count_list_marks(theirs) or _has_other_subject(first, second):
         return True
-    if any((mark.search(first) is None) != (mark.search(second) is None) for mark in (_NAMED_COMPANY, _PASSIVE)):
+    if any((mark.search(first) is None) != (mark.search(second) is None) for mark in _MARKS):
         return True
     our_way, their_way = _DIRECTIONS.intersection(ours), _DIRECTIONS.intersection(theirs)
     if not (our_way <= their_way or their_way <= our_way):
@@ -86,11 +114,19 @@ def adds_another_fact(first: str, second: str) -> bool:
     if not gist(fewer)[1] < gist(more)[1]:
         return False
     added = set(_split_words(more)) - set(_split_words(fewer))
-    return not _CONDITIONS.isdisjoint(added) or _changes_head(fewer, more)
+    is_exclusion = gist(fewer)[0] or not _EXCLUDED.isdisjoint(_split_words(fewer))
+    return is_exclusion or not _CONDITIONS.isdisjoint(added) or _changes_head(fewer, more)
 
 
 def _split_words(text: str) -> list[str]:
     return [singular(word) for word in _WORD.findall(text.casefold().replace("’", "'").removesuffix("'s"))]
+
+
+def _has_other_tense(text: str, ours: list[str], theirs: list[str]) -> bool:
+    """Return whether two texts begin with two forms of one verb ("Trabaja", "Trabajaba"); `same_claim` knows English forms."""
+    if not ours or not theirs or ours[0] == theirs[0] or language_of(text) in ("", "en"):
+        return False
+    return ours[0][:_FORM_LETTERS] == theirs[0][:_FORM_LETTERS]
 
 
 def _find_company(text: str) -> frozenset[str]:
