@@ -549,7 +549,7 @@ class PhantomStream:
                 leg.theirs += 1
                 if leg.ours:
                     call.shift = sum(
-                        1 for phantom in leg.calls.values() if phantom.ours and phantom.key[0] < call.key[0]
+                        1 for phantom in leg.calls.values() if phantom.ours and phantom.key.index < call.key.index
                     )
             index = piece.get("index")
             if call.shift and isinstance(index, int):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from msgspec import Struct, field
@@ -378,10 +378,6 @@ def _join_values(values: list[Any]) -> Any:
     return values[-1]
 
 
-CallKey = tuple[int, int]
-"""The index of a tool call in its message (without one, its number), and its number in the order of arrival."""
-
-
 class IndexSlots:
     """Gives each item of a stream a place of its own, even if a server sends one index for several items."""
 
@@ -403,6 +399,14 @@ class IndexSlots:
         return self._newest[index] if index in self._newest else self.begin(index)
 
 
+class CallKey(NamedTuple):
+    """Identifies a tool call of a stream. Keys sort by `place`, the call's own place in its message; `index` is the place that
+    the server gave it, which several calls may share (without one, its number in the order of arrival)."""
+
+    place: int
+    index: int
+
+
 class _RoutedCall(Struct, eq=False):
     """A tool call that has begun, with what `CallRouter` needs to recognise its further pieces."""
 
@@ -420,10 +424,11 @@ class CallRouter:
     name in every piece, or send no id, or another in every piece.
     """
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_slots")
 
     def __init__(self) -> None:
         self._calls: list[_RoutedCall] = []
+        self._slots = IndexSlots()
 
     def route(self, pieces: Sequence[object]) -> list[tuple[CallKey, int, dict[str, Any]]]:
         """Return (call key, position in the delta, piece) for each piece of one delta."""
@@ -446,8 +451,8 @@ class CallRouter:
         arguments = arguments if isinstance(arguments, str) else ""
         call = self._find_call(index, position, call_id)
         if call is None or _begins_call(call, call_id, name, arguments, is_touched=call.key in touched):
-            number = len(self._calls)
-            call = _RoutedCall((number if index is None else index, number), index)
+            own_index = len(self._calls) if index is None else index
+            call = _RoutedCall(CallKey(self._slots.begin(own_index), own_index), index)
             self._calls.append(call)
         call.id = call.id or call_id
         if name != call.name:

@@ -320,6 +320,30 @@ def test_tool_calls_without_an_index() -> None:
     assert calls == [("a", "14"), ("b", "23")]
 
 
+@each_of(
+    ("indexes_and_ids", "order"),
+    [
+        ([(0, "a"), (1, "b"), (0, "c")], "abc"),
+        ([(0, "a"), (0, "b"), (1, "c")], "abc"),
+        ([(0, "a"), (0, "b"), (1, "c"), (1, "d")], "abcd"),
+        ([(0, "a"), (2, "b"), (1, "c"), (0, "d")], "acbd"),
+        ([(1, "b"), (0, "a")], "ab"),
+        ([(None, "a"), (0, "b"), (None, "c")], "abc"),
+        ([(3, "a"), (3, "b"), (3, "c")], "abc"),
+    ],
+)
+def test_calls_stand_by_their_indexes_and_those_with_one_index_as_they_came(
+    indexes_and_ids: list[tuple[int | None, str]], order: str
+) -> None:
+    calls = [
+        {"id": call_id, "function": {"name": "f", "arguments": "{}"}} | ({} if index is None else {"index": index})
+        for index, call_id in indexes_and_ids
+    ]
+    answer = fold([chunk({"tool_calls": [call]}) for call in calls])
+    assert "".join(call["id"] for call in answer.choices[0].tool_calls) == order
+    assert [call["function"]["arguments"] for call in answer.choices[0].tool_calls] == ["{}"] * len(order)
+
+
 def test_the_last_usage_counts_and_an_error_in_the_stream_is_kept() -> None:
     answer = fold(
         [
