@@ -32,6 +32,8 @@ TAGS = ("quetzalcoatl", "ragnarok")
 USERS = ("ana", "bob")
 SESSION = "our session"
 AT_ONCE = 8
+FACT_NUMBERS = itertools.count()
+"""Numbers of the facts, each for one fact of this module: a text that is stated again is "reinforced", not "created"."""
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +63,6 @@ class Tenant:
         self.ids: dict[str, list[str]] = defaultdict(list)
         self.rival: Tenant | None = None
         self._client = client
-        self._count = itertools.count()
 
     def send(self, method: str, path: str, who: str, **given: Any) -> httpx.Response:
         headers = {"authorization": f"Bearer {self.key}", "x-mneme-user": who, **given.pop("headers", {})}
@@ -72,7 +73,7 @@ class Tenant:
 
     def fact(self) -> str:
         """Alike for both but for the tenant's word, so that each finds the other's by word and by vector."""
-        n = next(self._count)
+        n = next(FACT_NUMBERS)
         return (
             f"My locker number {n} is in the {self.own} building, and my dog number {n} is called {self.own.title()}."
         )
