@@ -208,7 +208,7 @@ def is_placeholder(text: str) -> bool:
 
 @cache
 def _hash_missing_values() -> frozenset[str]:
-    """Return the digests of missing values: OpenAI asks for a hashed name in `safety_identifier`, and code hashes what it has."""
+    """Return the digests of missing values: OpenAI asks for hashed names in `safety_identifier`."""
     texts = ("", "undefined", "null", "None", "nil", "nan", "NaN")
     return frozenset(hashlib.new(name, text.encode()).hexdigest() for name in _DIGESTS for text in texts)
 

@@ -549,7 +549,7 @@ class PhantomStream:
                 leg.theirs += 1
                 if leg.ours:
                     call.shift = sum(
-                        1 for phantom in leg.calls.values() if phantom.ours and phantom.key.index < call.key.index
+                        1 for phantom in leg.calls.values() if phantom.ours and phantom.key[1] < call.key[1]
                     )
             index = piece.get("index")
             if call.shift and isinstance(index, int):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 from msgspec import Struct, field
@@ -399,12 +399,9 @@ class IndexSlots:
         return self._newest[index] if index in self._newest else self.begin(index)
 
 
-class CallKey(NamedTuple):
-    """Identifies a tool call of a stream. Keys sort by `place`, the call's own place in its message; `index` is the place that
-    the server gave it, which several calls may share (without one, its number in the order of arrival)."""
-
-    place: int
-    index: int
+CallKey = tuple[int, int]
+"""A tool call's own place in its message, and the index that the server gave it, which several calls may share (without one,
+its number in the order of arrival)."""
 
 
 class _RoutedCall(Struct, eq=False):
@@ -452,7 +449,7 @@ class CallRouter:
         call = self._find_call(index, position, call_id)
         if call is None or _begins_call(call, call_id, name, arguments, is_touched=call.key in touched):
             own_index = len(self._calls) if index is None else index
-            call = _RoutedCall(CallKey(self._slots.begin(own_index), own_index), index)
+            call = _RoutedCall((self._slots.begin(own_index), own_index), index)
             self._calls.append(call)
         call.id = call.id or call_id
         if name != call.name:
