@@ -162,9 +162,9 @@ class Augmenter:
         until = time.monotonic() + KNOWING_SHARE * self._deadline_s
         if self._database.admit(time.monotonic()):
             raise StoreUnavailable("The database did not answer the requests before this one.")
+        made.asked_at = time.monotonic()
         if self._keeper.behind(call.identity.user_id):
             await self._keeper.caught_up(call.identity.user_id)
-        made.asked_at = time.monotonic()
         made.replay = await self._preparer.replay(call.identity, chat)
         if made.replay is not None:
             made.identity = replace(call.identity, repeats=True)

@@ -14,6 +14,7 @@ from app.errors import (
     Unavailable,
 )
 from app.gateway.augment import SILENT_REQUESTS
+from app.gateway.call import Keeper
 from app.gateway.identify import EarlierAnswer
 from tests.support.journey import (
     Client,
@@ -177,6 +178,21 @@ async def ask_with_silent_database(stage: GatewayStage) -> str:
 async def test_a_database_that_stays_silent_is_asked_by_few() -> None:
     stage = GatewayStage(retrieval_deadline_ms=20)
     reasons = [await ask_with_silent_database(stage) for _ in range(SILENT_REQUESTS + 2)]
+    assert reasons == ["deadline"] * SILENT_REQUESTS + ["store"] * 2
+
+
+async def test_a_silent_database_is_asked_by_few_where_earlier_calls_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = GatewayStage(retrieval_deadline_ms=20)
+    stage.answering(lambda asked: completion("a"))
+
+    async def wait_for_ever(keeper: Keeper, user: UUID) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Keeper, "behind", lambda keeper, user: True)
+    monkeypatch.setattr(Keeper, "caught_up", wait_for_ever)
+    reasons = [(await stage.ask(HI)).headers["x-mneme-reason"] for _ in range(SILENT_REQUESTS + 2)]
     assert reasons == ["deadline"] * SILENT_REQUESTS + ["store"] * 2
 
 
