@@ -74,7 +74,7 @@ class Request(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What one request took, in milliseconds."""
+    """The time that one request took, in milliseconds."""
 
     wall_ms: float
     cpu_ms: float
@@ -139,7 +139,7 @@ def send(connection: http.client.HTTPConnection, pid: int, request: Request, use
 
 
 class Start(NamedTuple):
-    """What one start took: until it was ready, and for its first requests."""
+    """The cost of one start: until it was ready, and for its first requests."""
 
     ready: Cost
     memory_mb: float
