@@ -36,6 +36,7 @@ from app.server import collector
 from app.server.base_url import BaseUrlHelp
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
 from app.server.proxy import Proxy, UpstreamSide, open_outside, open_proxy, open_waiting
+from app.server.rehearsal import rehearse_languages
 from app.settings import Settings
 from app.store.pools import AGAIN_S
 from app.store.queue import Queue
@@ -138,6 +139,7 @@ class ServerApplication:
                 async with begin:
                     if self._started is not None:
                         self._started()
+                    core.tasks.spawn(rehearse_languages(self._clock.now()), "rehearsal of languages")
                     yield
                     stop.set()
 
