@@ -37,6 +37,7 @@ from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_dra
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.ingest import Ingest
+from app.memory.statements import begins_role_play
 from app.metrics import Metrics
 from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
 from app.store import ids
@@ -218,12 +219,14 @@ class Learner(Struct):
         if job.indexed and self.helper is None:
             return True  # it was to add to the rules, and is configured no more
         setting, messages = await self.store.read(
-            job.tenant, job.user, job.messages, job.since, job.until, job_key=job.key
+            job.tenant, job.user, job.messages, job.since, job.until, job_key=job.key, session=job.session
         )
         if setting.done:
             return True
         found = [] if self.embedder.local or job.indexed else await self._message_vectors(messages)
-        exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
+        exchanges = await self._told(
+            job, exchanges_of(messages, setting.instructions, in_role_play=setting.in_role_play)
+        )
         spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
         statements = await self._statements(job, exchanges, spoken)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
@@ -247,6 +250,8 @@ class Learner(Struct):
                     log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 await self._index(effect, found)
+                if not setting.in_role_play and begin_role_play(exchanges):
+                    await effect.note_role_play(job.session)
                 if statements:
                     await self._take_in(job, setting, effect, statements)
                 if self.taking_back is not None and exchanges and not job.indexed:
@@ -362,16 +367,28 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
     return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
 
 
-def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> list[Told]:
+def exchanges_of(
+    messages: Sequence[SourceMessage], instructions: str = "", *, in_role_play: bool = False
+) -> list[Told]:
     """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first. `instructions`: the tenant's."""
+    first. `instructions`: the tenant's. `in_role_play`: a role play began before them in the session."""
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":
             cut.append([message])
         elif cut:
             cut[-1].append(message)
-    return [(_exchange(own, instructions), own) for own in cut]
+    exchanges: list[Told] = []
+    for own in cut:
+        exchange = _exchange(own, instructions, in_role_play=in_role_play)
+        exchanges.append((exchange, own))
+        in_role_play = in_role_play or begins_role_play(exchange)
+    return exchanges
+
+
+def begin_role_play(exchanges: Sequence[Told]) -> bool:
+    """Return whether a role play began in one of the exchanges."""
+    return any(exchange.in_role_play or begins_role_play(exchange) for exchange, _ in exchanges)
 
 
 def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> SourceMessage:
@@ -383,11 +400,13 @@ def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> Sour
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage], instructions: str) -> SourceExchange:
+def _exchange(own: Sequence[SourceMessage], instructions: str, *, in_role_play: bool) -> SourceExchange:
     asked, *followed = own
     calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
     said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    return SourceExchange(asked.content, asked.created_at, calls, said, instructions)
+    return SourceExchange(
+        asked.content, asked.created_at, calls, said, instructions, asked.turn_index // 2, in_role_play
+    )
 
 
 # --- answers to what was asked -------------------------------------------------------------------------------------------

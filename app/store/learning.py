@@ -48,7 +48,8 @@ class SourceMessage(Struct, frozen=True):
 class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `trust`: as
     JSON, how far statements are believed. `instructions`: what
-    the tenant wants noted, or not noted, besides. `done`: the job had its effect before."""
+    the tenant wants noted, or not noted, besides. `done`: the job had its effect before. `in_role_play`: an earlier message of
+    the session began a role play."""
 
     epoch: int | None
     l1_ttl: timedelta
@@ -58,6 +59,7 @@ class Setting(NamedTuple):
     hmac_key: bytes | None
     instructions: str = ""
     done: bool = False
+    in_role_play: bool = False
 
 
 class KnownMemory(Struct, frozen=True):
@@ -232,11 +234,12 @@ class LearningStore:
         until: datetime,
         *,
         job_key: str | None = None,
+        session: UUID | None = None,
     ) -> tuple[Setting, list[SourceMessage]]:
         """What holds for the user, and the messages, oldest first; `since` and `until` bound the months to open. The
         epoch is read first: an erasure after it is seen by `effect`. No messages are read for a job that is done."""
         async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key)
+            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key, session)
             assert row is not None, "a query without FROM has one row"
             if row["done"]:
                 return Setting(row["epoch"], timedelta(), timedelta(), 1.0, "{}", None, done=True), []
@@ -252,6 +255,7 @@ class LearningStore:
             row["confidence"],
             bytes.fromhex(row["hmac_key"]) if row["hmac_key"] else None,
             row["instructions"],
+            in_role_play=row["in_role_play"],
         )
         return setting, [_message(each) for each in found]
 
@@ -379,6 +383,10 @@ class Effect(UserRows, frozen=True):
         if key is not None and hashes:
             marks = [content_hmac(key, each) for each in hashes]
             await self.rows("learning.lift", marks)
+
+    async def note_role_play(self, session: UUID) -> None:
+        """Keep with the session that a role play began in it."""
+        await self.run("learning.note_role_play", session)
 
     async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
         """Write new memories (with routes, vectors and words), what they replace and repeat, and what is told of it."""

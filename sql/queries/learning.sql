@@ -1,7 +1,8 @@
 -- name: setting
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the lives of a session
 -- memory and of an episodic one, how far statements are believed, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
--- user has something that must not be learned again; whether the job ($3) had its effect before.
+-- user has something that must not be learned again; whether the job ($3) had its effect before; whether a role play began in the
+-- session ($4).
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l2_ttl_days') AS l2_ttl_days,
@@ -12,7 +13,13 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
        OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac IS NOT NULL) AS buries,
        COALESCE((SELECT p.extraction_instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = $2), '')
            AS instructions,
-       EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done
+       EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done,
+       EXISTS (SELECT FROM agent_data.sessions s WHERE s.user_id = $1 AND s.session_id = $4 AND s.in_role_play) AS in_role_play
+
+-- name: note_role_play
+-- A role play began in the session.
+UPDATE agent_data.sessions SET in_role_play = true
+WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND NOT in_role_play
 
 -- name: bury
 -- Of these messages those that an erased user had said before, or that said what was forgotten: they stand in their session again,
