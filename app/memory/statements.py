@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -106,7 +107,7 @@ def _find_lines(message: TaggedMessage) -> Iterator[tuple[int, int]]:
     if not len(lines):
         return
     bounds = [0, *(np.flatnonzero(np.diff(lines)) + 1).tolist(), len(lines)]
-    yield from zip(bounds, bounds[1:], strict=False)
+    yield from pairwise(bounds)
 
 
 def begins_role_play(exchange: SourceExchange) -> bool:
