@@ -187,9 +187,7 @@ class LlmLearner(Struct):
     async def _gather(self, job: LlmJob, begun: Sequence[LlmJob]) -> list[ExchangeToRead]:
         """Return this job and those of the same user that wait, as far as they are not done and one call has room."""
         name = "session" if job.confined else "user"
-        waiting = await self.learner.store.read_waiting(
-            job.tenant, ENTRYPOINT, name, getattr(job, name), MAX_EXCHANGES - 1
-        )
+        waiting = await self.learner.store.read_waiting(job.tenant, ENTRYPOINT, name, getattr(job, name), MAX_EXCHANGES)
         jobs = {each.key: each for each in (job, *begun, *map(LlmJob.parse, waiting))}
         batch: list[ExchangeToRead] = []
         room = MAX_CHARS

@@ -19,7 +19,7 @@ _LINES = re.compile(
     r"^[ \t]*>[^\n]*$"  # quoted
     r"|^(?: {4}|\t)(?![ \t]*(?:[-*+•–]|\d{1,2}[.)])\s)[^\n]*[(){};=<>][^\n]*$"  # indented code, but no nested list
     r"|^[ \t]*(?:[{\[][^\n]*|\"[\w .-]{1,60}\"[ \t]*:[^\n]*)$"  # JSON
-    r"|^[ \t]*(?:import|from|def|class|return|const|let|var|function|#include|public|SELECT|INSERT)\b[^\n]*[(){};=<>][^\n]*$",
+    r"|^[ \t]*(?:import|from|def|class|return|const|let|var|function|#include|public|SELECT|INSERT)\b[^\n]*(?:[{};=<>]|\w\()[^\n]*$",
     re.MULTILINE,
 )
 _COMMENT = re.compile(r"<!--(?:[^-]|-(?!->))*(?:-->|$)")
@@ -85,7 +85,8 @@ _TEXTS = (
 )
 _TASK = re.compile(
     rf"\b(?:{_WORK})\w*\b[^.!?:\n]{{0,120}}:|\b(?:{_TEXTS})\b[^.!?:\n]{{0,60}}:"
-    rf"|\b(?:says?|said|wrote|writes|reads|told me|claims?)(?: that)?[ \t]*:|\b(?:e-?mail|message|letter|note) from [^\n:.]{{1,40}}[.:]"
+    rf"|\b(?:says?|said|wrote|writes|reads|told me|claims?)(?: that)?[ \t]*:"
+    r"|\b(?:e-?mail|message|letter|note) from [^\n:.]{1,40}[.:]"
     rf"|^(?:please )?(?:{_WORK})\w*\b[^.!?\n]{{0,60}}\s[–—-]{{1,2}}\s",
     re.IGNORECASE | re.MULTILINE,
 )

@@ -33,6 +33,8 @@ MAX_RELATED = 40
 """Memories that the LLM sees beside the messages, some 1,000 tokens: the profile of most users is whole within it."""
 LLM_TAG = "llm"
 """The tag of memories that the LLM stated."""
+ROUNDING = 0.001
+"""An importance is stored as a `real`, which holds no 0.9."""
 _STEM = 4
 """Letters by which "vegetarian" and "vegetarians", "lives" and "living" are one word."""
 _MIN_WORD = 3
@@ -133,7 +135,7 @@ def is_learned_here(memory: KnownMemory, read: Collection[UUID]) -> bool:
         memory.kind in LEARNED
         and memory.kind != "tool_outcome"
         and LLM_TAG not in memory.tags
-        and memory.importance < EXPLICIT_IMPORTANCE
+        and memory.importance < EXPLICIT_IMPORTANCE - ROUNDING
         and memory.reinforcement_count == 0
         and memory.validated_by != "domain"
         and bool(memory.source_message_ids)
