@@ -102,8 +102,8 @@ class Metrics:
         )
         self._helper = seen(
             "mneme_helper_today",
-            "What the helper LLM was used for today (UTC), in all processes, when last looked at: calls, tokens, messages of"
-            " users that it read, and those that it did not, by reason.",
+            "What the helper LLM was used for today (UTC), in all processes: calls, tokens, messages of users that it read, and"
+            " those that it did not, by reason.",
             ["what"],
         )
         # prompts

@@ -28,7 +28,7 @@ from app.memory.candidate import (
 )
 from app.memory.extract_clauses import own_word
 from app.memory.foreign_text import cut_spans, find_foreign_spans
-from app.memory.llm_reading import LLM_TAG, Reading, ReadingRequest, ReadStatement, share_content
+from app.memory.llm_reading import LLM_TAG, LlmReading, ReadingRequest, ReadStatement, share_content
 from app.memory.secrets import looks_secret
 from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
 from app.providers.helper import Helper, HelperEndpoint, Shape, TokenBudget, Words
@@ -312,7 +312,7 @@ class ReadingAnswer(BaseModel):
     keep: list[Words] = Field(default_factory=list)
 
 
-async def read_exchanges(helper: Helper, request: ReadingRequest) -> Reading:
+async def read_exchanges(helper: Helper, request: ReadingRequest) -> LlmReading:
     """Return what the LLM finds in the exchanges of a request, each quotation checked. Raises `HelperError`."""
     instructions = request.exchanges[0].instructions.strip()
     system = READING_SYSTEM + (f"\n\nBesides, for this application:\n{instructions}" if instructions else "")
@@ -356,7 +356,7 @@ def _name_notes(request: ReadingRequest) -> dict[str, KnownMemory]:
 # --- what of it holds -----------------------------------------------------------------------------------------------------
 
 
-def check_answer(answer: ReadingAnswer, request: ReadingRequest) -> Reading:
+def check_answer(answer: ReadingAnswer, request: ReadingRequest) -> LlmReading:
     """Return the items of an answer that hold, each statement once. Whatever has no quotation in the user's own words is left
     out, as is a change of a note that was not shown."""
     messages = [UserMessage(exchange) for exchange in request.exchanges]
@@ -378,7 +378,7 @@ def check_answer(answer: ReadingAnswer, request: ReadingRequest) -> Reading:
         key = (content_hash(candidate.content), target)
         found.setdefault(key, ReadStatement(place, candidate, target, over and target is not None))
     kept = frozenset(notes[name.strip()].memory_id for name in answer.keep if name.strip() in notes)
-    return Reading(tuple(found.values()), kept, refused)
+    return LlmReading(tuple(found.values()), kept, refused)
 
 
 def _find_message(item: StatedItem, messages: list[UserMessage]) -> int | None:

@@ -27,7 +27,7 @@ from app.errors import Conflict, HelperAnswerError, HelperBudgetError, HelperErr
 from app.jobs.learn import Hearing, Learner, LearnJob, Told, exchanges_of
 from app.memory.drafts import Draft
 from app.memory.llm_reading import (
-    Reading,
+    LlmReading,
     ReadingRequest,
     ReadStatement,
     Replacement,
@@ -66,7 +66,7 @@ that call is done; if its process dies, they run by themselves."""
 NEAR = 0.15
 """Cosine above which a memory counts as near a message: by the static vectors, a fifth of unrelated texts are above it."""
 
-Read = Callable[[ReadingRequest], Awaitable[Reading]]
+Read = Callable[[ReadingRequest], Awaitable[LlmReading]]
 """Asks the helper LLM. Raises `HelperError`."""
 
 
@@ -116,7 +116,7 @@ class ExchangeToRead(Struct, frozen=True):
     told: Told
 
 
-class Usage(Protocol):
+class UsageLog(Protocol):
     """Counts what the LLM reads and does not read."""
 
     async def count_read(self, messages: int) -> None: ...
@@ -129,7 +129,7 @@ class LlmLearner(Struct):
 
     learner: Learner
     read: Read
-    usage: Usage
+    usage: UsageLog
     hearing: Hearing | None = None
     reading: WeakValueDictionary[UUID, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     begun: dict[UUID, list[LlmJob]] = field(default_factory=dict)
@@ -219,7 +219,7 @@ class LlmLearner(Struct):
         read = [message.message_id for each in batch for message in each.told[1]]
         return replace(select_related(memories, texts, near, read), exchanges=tuple(exchanges))
 
-    async def _ask(self, request: ReadingRequest) -> Reading:
+    async def _ask(self, request: ReadingRequest) -> LlmReading:
         """Ask, once more for an answer of another shape. Raises `HelperError`."""
         for tries in range(1, SHAPE_TRIES + 1):
             try:
@@ -230,7 +230,7 @@ class LlmLearner(Struct):
                 log.info("the helper LLM is asked again", extra={"error": error.message.partition(": ")[0]})
         raise AssertionError("the loop returns or raises")
 
-    async def _write(self, batch: Sequence[ExchangeToRead], request: ReadingRequest, reading: Reading) -> bool:
+    async def _write(self, batch: Sequence[ExchangeToRead], request: ReadingRequest, reading: LlmReading) -> bool:
         """Write what was read, once; False: a message is gone by now."""
         job, setting = batch[0].job, batch[0].setting
         drafts = [await self._make_drafts(place, each, reading) for place, each in enumerate(batch)]
@@ -261,7 +261,7 @@ class LlmLearner(Struct):
         log.info("the helper LLM has read", extra=figures | {"job_key": job.key})
         return True
 
-    async def _make_drafts(self, place: int, each: ExchangeToRead, reading: Reading) -> list[Draft]:
+    async def _make_drafts(self, place: int, each: ExchangeToRead, reading: LlmReading) -> list[Draft]:
         exchange, own = each.told
         found = [statement.candidate for statement in reading.statements if statement.exchange == place]
         if self.hearing is not None and found:
@@ -273,7 +273,7 @@ class LlmLearner(Struct):
         self,
         batch: Sequence[ExchangeToRead],
         request: ReadingRequest,
-        reading: Reading,
+        reading: LlmReading,
         effect: Effect,
         drafts: Sequence[Sequence[Draft]],
         claimed: Sequence[bool],

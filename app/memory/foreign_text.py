@@ -19,7 +19,8 @@ _LINES = re.compile(
     r"^[ \t]*>[^\n]*$"  # quoted
     r"|^(?: {4}|\t)(?![ \t]*(?:[-*+•–]|\d{1,2}[.)])\s)[^\n]*[(){};=<>][^\n]*$"  # indented code, but no nested list
     r"|^[ \t]*(?:[{\[][^\n]*|\"[\w .-]{1,60}\"[ \t]*:[^\n]*)$"  # JSON
-    r"|^[ \t]*(?:import|from|def|class|return|const|let|var|function|#include|public|SELECT|INSERT)\b[^\n]*(?:[{};=<>]|\w\()[^\n]*$",
+    r"|^[ \t]*(?:import|from|def|class|return|const|let|var|function|#include|public|SELECT|INSERT)\b"
+    r"[^\n]*(?:[{};=<>]|\w\()[^\n]*$",
     re.MULTILINE,
 )
 _COMMENT = re.compile(r"<!--(?:[^-]|-(?!->))*(?:-->|$)")

@@ -63,7 +63,7 @@ class ReadStatement(Struct, frozen=True):
     over: bool = False
 
 
-class Reading(Struct, frozen=True):
+class LlmReading(Struct, frozen=True):
     """What the LLM found. `kept`: memories that it calls right as they are. `refused`: how many of its items did not hold."""
 
     statements: tuple[ReadStatement, ...] = ()

@@ -31,7 +31,7 @@ from tests.support.clock import FakeClock
 from tests.support.jobs import SQL, until, working
 from tests.support.learning import NOW, TENANT, Talk, learner, memories, texts
 from tests.support.llm import TOKENS, URL, ScriptedLlm, completion, llm_learner, note_id, stated
-from tests.support.rows import insert_row, read_jobs
+from tests.support.rows import delete_jobs, insert_row, make_jobs_due, read_jobs, set_memories
 
 LETTER = "My cousin asked me to look at this: I live in Porto, and I have a cat."
 CANARY = "canary-in-the-answer"
@@ -310,19 +310,19 @@ async def test_an_llm_that_is_away_is_asked_later_and_in_the_end_no_more(
     talk, queue = Talk(), Queue(pool, SQL)
     await say(rules, pool, talk, "I have a cat")
     (payload,) = await waiting(admin)
-    await admin.execute("DELETE FROM agent_data.pgqueuer")
+    await delete_jobs(admin)
     for tries in range(len(LATER_S)):
         llm.failures = [AWAY[how], AWAY[how]]
         await reader.learn(payload)
         (payload,) = await waiting(admin)
         assert LlmJob.parse(payload).tries == tries + 1
-        await admin.execute("DELETE FROM agent_data.pgqueuer")
+        await delete_jobs(admin)
         asked = len(llm.asked)
         await reader.learn(payload)
         assert len(llm.asked) == asked, "for a while nobody asks it"
         (payload,) = await waiting(admin)
         assert LlmJob.parse(payload).tries == tries + 1
-        await admin.execute("DELETE FROM agent_data.pgqueuer")
+        await delete_jobs(admin)
         reader.silent_until = 0.0
     llm.failures = [AWAY[how], AWAY[how]]
     await reader.learn(payload)
@@ -391,7 +391,7 @@ async def test_the_worker_does_it_all(
     llm.answer = lambda _: {"additions": [stated("The boat is called Nora", "My boat is called Nora")]}
     await say(rules, pool, Talk(), "My boat is called Nora")
     assert (await queue.counts()).queued == 1, "what waits for the LLM is work that is left"
-    await admin.execute("UPDATE agent_data.pgqueuer SET execute_after = now()")
+    await make_jobs_due(admin)
     async with working(database, rules.handlers() | reader.handlers()):
         await until(lambda: done(queue))
     assert "The boat is called Nora" in await texts(admin)
@@ -445,7 +445,7 @@ async def test_a_hostile_answer_adds_nothing_that_was_not_said(
     """It is learned from at once: no part of it keeps the job from its end, and nothing leaves its user."""
     talk = Talk()
     await say(rules, pool, talk, "I moved house, my new home is Porto, by the way.")
-    await admin.execute("UPDATE agent_data.memory_store SET status = 'expired'")
+    await set_memories(admin, await memories(admin), status="expired")
     llm.failures = [completion(json.dumps(ATTACKS[how]))]
     await read_all(reader, admin)
     found = await memories(admin)

@@ -28,7 +28,7 @@ from app.memory.candidate import GUESS_CONFIDENCE, Provenance, SourceExchange, T
 from app.memory.foreign_text import find_foreign_spans
 from app.memory.llm_reading import (
     MAX_RELATED,
-    Reading,
+    LlmReading,
     ReadingRequest,
     is_learned_here,
     select_related,
@@ -66,7 +66,7 @@ def request(*messages: str, notes: tuple[KnownMemory, ...] = ()) -> ReadingReque
     return ReadingRequest(tuple(exchanges), notes)
 
 
-def read(message: str, *items: StatedItem) -> Reading:
+def read(message: str, *items: StatedItem) -> LlmReading:
     return check_answer(ReadingAnswer(additions=list(items)), request(message))
 
 
@@ -302,10 +302,15 @@ def test_a_standing_wish_needs_the_users_own_short_word(message: str, holds: boo
 def test_what_is_hedged_or_concluded_is_a_guess_and_replaces_nothing() -> None:
     text = "Tell me more about chess openings, and I might move to Berlin."
     memory = known("Lives in Lisbon", number=7)
-    place = {"subject": "user", "predicate": "lives_in", "object": "Berlin"}
-    move = ChangeItem.model_validate(
-        item("May move to Berlin", "I might move to Berlin", hedged=True, **place).model_dump() | {"memory": "m1"}
+    lives = item(
+        "May move to Berlin",
+        "I might move to Berlin",
+        hedged=True,
+        subject="user",
+        predicate="lives_in",
+        object="Berlin",
     )
+    move = ChangeItem.model_validate(lives.model_dump() | {"memory": "m1"})
     chess = item("May like chess openings", "Tell me more about chess openings", hedged=True, confidence=0.9)
     order = item("Explain chess", "Tell me more about chess openings", hedged=True, kind="instruction")
     found = check_answer(ReadingAnswer(additions=[chess, order], updates=[move]), request(text, notes=(memory,)))
@@ -357,7 +362,7 @@ async def test_the_llm_sees_messages_days_and_notes_and_no_injected_text() -> No
     helper = Scripted(ReadingAnswer())
     assert (
         await read_exchanges(helper, replace(asked, exchanges=(exchange,), learned_here=frozenset({memory.memory_id})))
-        == Reading()
+        == LlmReading()
     )
     ((system, user, max_tokens),) = helper.asked
     assert system.endswith("Note tastes in tea.")
