@@ -284,7 +284,7 @@ class Metrics:
             self._queue.labels(state).set(count)
 
     def helper_day(self, figures: Mapping[str, int]) -> None:
-        """What the helper LLM was used for today."""
+        """Show what the helper LLM was used for today."""
         for what, value in figures.items():
             self._helper.labels(what).set(value)
 

@@ -15,7 +15,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -35,7 +34,7 @@ from app.memory.llm_reading import (
     select_related,
 )
 from app.store import ids
-from app.store.helper_usage import UnreadReason
+from app.store.helper_usage import HelperUsage, UnreadReason
 from app.store.learning import Effect, Setting
 from app.store.records import JobRecord
 
@@ -50,7 +49,7 @@ FIRST_READ_S, NEXT_READ_S = 10.0, 60.0
 what is said within a minute is read by one call."""
 
 MAX_EXCHANGES = 12
-"""Exchanges of one call: their answer, at 400 tokens each, is within what small models write without losing the thread."""
+"""Exchanges of one call: their answer, at 400 tokens entry, is within what small models write without losing the thread."""
 MAX_CHARS = 24_000
 """Characters of the messages of one call, some 6,000 tokens, unless a single one is longer."""
 
@@ -103,8 +102,8 @@ def plan_reading(job: LearnJob, exchanges: Sequence[Told]) -> list[JobRecord]:
     records = []
     for _, messages in exchanges:
         delay_s = FIRST_READ_S if messages[0].turn_index <= 1 else NEXT_READ_S
-        own = {name: value for name, value in asdict(job).items() if name != "messages"}
-        records.append(LlmJob(**own, messages=tuple(each.message_id for each in messages)).to_record(delay_s))
+        fields = {name: value for name, value in asdict(job).items() if name != "messages"}
+        records.append(LlmJob(**fields, messages=tuple(entry.message_id for entry in messages)).to_record(delay_s))
     return records
 
 
@@ -116,20 +115,12 @@ class ExchangeToRead(Struct, frozen=True):
     told: Told
 
 
-class UsageLog(Protocol):
-    """Counts what the LLM reads and does not read."""
-
-    async def count_read(self, messages: int) -> None: ...
-
-    async def count_unread(self, messages: int, reason: UnreadReason) -> None: ...
-
-
 class LlmLearner(Struct):
     """Does `learn_llm` jobs. `learner`: takes statements in, as those of the rules. `read`: asks the LLM."""
 
     learner: Learner
     read: Read
-    usage: UsageLog
+    usage: HelperUsage
     hearing: Hearing | None = None
     reading: WeakValueDictionary[UUID, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     begun: dict[UUID, list[LlmJob]] = field(default_factory=dict)
@@ -147,7 +138,7 @@ class LlmLearner(Struct):
         try:
             async with self.reading.setdefault(job.alone, asyncio.Lock()):
                 # What this process has begun meanwhile comes along: those jobs find themselves done.
-                while not await self._attempt(job, [other for other in begun if other.key != job.key]):
+                while not await self._attempt(job, [begun_job for begun_job in begun if begun_job.key != job.key]):
                     log.info("a message was deleted while it was read", extra={"job_key": job.key})
         finally:
             begun.remove(job)
@@ -162,7 +153,7 @@ class LlmLearner(Struct):
         if time.monotonic() < self.silent_until:
             await self._postpone([batch[0].job], SILENT_S, failed=False)
             return True
-        keys = [each.job.queue_key for each in batch[1:]]
+        keys = [entry.job.queue_key for entry in batch[1:]]
         store = self.learner.store
         await store.hold_back(job.tenant, keys, HELD_BACK_S)
         request = await self._build_request(batch)
@@ -175,9 +166,9 @@ class LlmLearner(Struct):
         except HelperError as error:
             self.silent_until = time.monotonic() + SILENT_S
             log.warning("the helper LLM is away", extra={"job_key": job.key, "error": error.message.partition(": ")[0]})
-            lost = [each for each in batch if each.job.tries >= len(LATER_S)]
-            await self._postpone([each.job for each in batch if each not in lost], None, failed=True)
-            return await self._give_up(lost, "away", error) if lost else True
+            hopeless = [entry for entry in batch if entry.job.tries >= len(LATER_S)]
+            await self._postpone([entry.job for entry in batch if entry not in hopeless], None, failed=True)
+            return await self._give_up(hopeless, "away", error) if hopeless else True
         if not await self._write(batch, request, reading):
             return False
         await store.drop_waiting(job.tenant, keys)
@@ -188,12 +179,12 @@ class LlmLearner(Struct):
         """Return this job and those of the same user that wait, as far as they are not done and one call has room."""
         name = "session" if job.confined else "user"
         waiting = await self.learner.store.read_waiting(job.tenant, ENTRYPOINT, name, getattr(job, name), MAX_EXCHANGES)
-        jobs = {each.key: each for each in (job, *begun, *map(LlmJob.parse, waiting))}
+        jobs = {entry.key: entry for entry in (job, *begun, *map(LlmJob.parse, waiting))}
         batch: list[ExchangeToRead] = []
         room = MAX_CHARS
-        for each in list(jobs.values())[:MAX_EXCHANGES]:
+        for entry in list(jobs.values())[:MAX_EXCHANGES]:
             setting, messages = await self.learner.store.read(
-                each.tenant, each.user, each.messages, each.since, each.until, job_key=each.key
+                entry.tenant, entry.user, entry.messages, entry.since, entry.until, job_key=entry.key
             )
             exchanges = [] if setting.done else exchanges_of(messages, setting.instructions)
             if setting.epoch is None or not exchanges:
@@ -202,12 +193,12 @@ class LlmLearner(Struct):
             room -= len(exchange.user_text) + len(exchange.assistant_text)
             if batch and room < 0:
                 break
-            batch.append(ExchangeToRead(each, setting, exchanges[0]))
+            batch.append(ExchangeToRead(entry, setting, exchanges[0]))
         return batch
 
     async def _build_request(self, batch: Sequence[ExchangeToRead]) -> ReadingRequest:
         """Return the exchanges, oldest first, with the memories that belong to them."""
-        exchanges = [each.told[0] for each in batch]
+        exchanges = [entry.told[0] for entry in batch]
         texts = [f"{exchange.user_text[:MAX_CHARS]}" for exchange in exchanges]
         learner, job = self.learner, batch[0].job
         vectors = []
@@ -216,7 +207,7 @@ class LlmLearner(Struct):
         memories, near = await learner.store.read_related(
             job.tenant, job.user, scope_of(job), learner.space, vectors, NEAR
         )
-        read = [message.message_id for each in batch for message in each.told[1]]
+        read = [message.message_id for entry in batch for message in entry.told[1]]
         return replace(select_related(memories, texts, near, read), exchanges=tuple(exchanges))
 
     async def _ask(self, request: ReadingRequest) -> LlmReading:
@@ -233,8 +224,8 @@ class LlmLearner(Struct):
     async def _write(self, batch: Sequence[ExchangeToRead], request: ReadingRequest, reading: LlmReading) -> bool:
         """Write what was read, once; False: a message is gone by now."""
         job, setting = batch[0].job, batch[0].setting
-        drafts = [await self._make_drafts(place, each, reading) for place, each in enumerate(batch)]
-        read = [message.message_id for each in batch for message in each.told[1]]
+        drafts = [await self._make_drafts(place, entry, reading) for place, entry in enumerate(batch)]
+        read = [message.message_id for entry in batch for message in entry.told[1]]
         learner = self.learner
         try:
             async with (
@@ -246,10 +237,10 @@ class LlmLearner(Struct):
             ):  # fmt: skip
                 if effect is None:
                     return True
-                claimed = [each is batch[0] or await effect.claim(each.job.key) for each in batch]
-                for each, own, mine in zip(batch, drafts, claimed, strict=True):
-                    if own and mine:
-                        await learner.take_in(each.job, each.setting, effect, own)
+                claimed = [entry is batch[0] or await effect.claim(entry.job.key) for entry in batch]
+                for entry, entry_drafts, is_mine in zip(batch, drafts, claimed, strict=True):
+                    if entry_drafts and is_mine:
+                        await learner.take_in(entry.job, entry.setting, effect, entry_drafts)
                 await self._change(batch, request, reading, effect, drafts, claimed)
         except Conflict:
             return False
@@ -261,13 +252,13 @@ class LlmLearner(Struct):
         log.info("the helper LLM has read", extra=figures | {"job_key": job.key})
         return True
 
-    async def _make_drafts(self, place: int, each: ExchangeToRead, reading: LlmReading) -> list[Draft]:
-        exchange, own = each.told
+    async def _make_drafts(self, place: int, entry: ExchangeToRead, reading: LlmReading) -> list[Draft]:
+        exchange, messages = entry.told
         found = [statement.candidate for statement in reading.statements if statement.exchange == place]
         if self.hearing is not None and found:
-            spoken = await self.hearing.hear(each.job, each.setting, [each.told])
-            found = list(spoken.about(exchange, own[0], found)) if spoken is not None else found
-        return await self.learner.make_drafts([(candidate, own[0]) for candidate in found])
+            spoken = await self.hearing.hear(entry.job, entry.setting, [entry.told])
+            found = list(spoken.about(exchange, messages[0], found)) if spoken is not None else found
+        return await self.learner.make_drafts([(candidate, messages[0]) for candidate in found])
 
     async def _change(
         self,
@@ -280,12 +271,14 @@ class LlmLearner(Struct):
     ) -> None:
         """Close, doubt and withdraw what the LLM says, after its statements were taken in."""
         scope, now = scope_of(batch[0].job), effect.now
-        members = await effect.members(scope, [draft.content_hash for own in drafts for draft in own], (), ())
+        members = await effect.members(
+            scope, [draft.content_hash for batch_drafts in drafts for draft in batch_drafts], (), ()
+        )
         roots = {member.content_hash: member.root for member in members}
         heirs = {
             (draft.message.message_id, draft.candidate.quote, draft.text): draft.content_hash
-            for own in drafts
-            for draft in own
+            for batch_drafts in drafts
+            for draft in batch_drafts
         }
 
         def heir_of(statement: ReadStatement) -> UUID | None:
@@ -307,7 +300,7 @@ class LlmLearner(Struct):
             and known[statement.replaces].content_text == shown[statement.replaces]
             and (heir := heir_of(statement)) is not None
         ]  # fmt: skip
-        concerned = {memory for each in replacements for memory in (each.memory.memory_id, each.heir)}
+        concerned = {memory for entry in replacements for memory in (entry.memory.memory_id, entry.heir)}
         logged = await effect.logged(concerned) if concerned else []
         await effect.change(scope, self.learner.space, plan_replacements(replacements, logged, lambda: ids.uuid7(now)))
         if not all(claimed):
@@ -344,7 +337,7 @@ class LlmLearner(Struct):
             "messages are left to the rules",
             extra={"reason": reason, "messages": len(batch), "error": error.message.partition(": ")[0]},
         )
-        await self.learner.store.drop_waiting(job.tenant, [each.job.queue_key for each in batch])
+        await self.learner.store.drop_waiting(job.tenant, [entry.job.queue_key for entry in batch])
         await self.usage.count_unread(len(batch), reason)
         return True
 

@@ -1,4 +1,4 @@
-"""Which parts of a user's message are not the user's own words: a guard for what a helper LLM quotes.
+"""A guard for what a helper LLM quotes: it finds the parts of a user's message that are not the user's own words.
 
 The LLM reads whole messages and judges what is own. This guard only holds it to what text alone can show: blocks of Mneme's,
 code, quotations, tagged documents, transcripts, letters, and what the user announces as material to be worked on. It is

@@ -1,4 +1,4 @@
-"""What the helper LLM is shown of a user's messages, what it answers, and what follows for the memories in force. Pure.
+"""The helper LLM's reading of a user's messages: the request, the answer, and the changes of memories in force. Pure.
 
 The LLM decides little by itself. A statement needs a quotation of the user's own words (`app/features/helper.py`). A memory is
 closed only where those words share a telling word with it; else it is in doubt until the user has spoken.
@@ -64,7 +64,7 @@ class ReadStatement(Struct, frozen=True):
 
 
 class LlmReading(Struct, frozen=True):
-    """What the LLM found. `kept`: memories that it calls right as they are. `refused`: how many of its items did not hold."""
+    """The items of an answer that hold. `kept`: memories that the LLM calls right. `refused`: how many items did not hold."""
 
     statements: tuple[ReadStatement, ...] = ()
     kept: frozenset[UUID] = frozenset()
@@ -169,16 +169,21 @@ def plan_replacements(
     conflicts: list[Contradiction] = []
     doubted: list[DoubtedMemory] = []
     ended: list[UUID] = []
-    done: set[UUID] = set()
+    closed_ids: set[UUID] = set()
     for replacement in replacements:
         old, heir, candidate = replacement.memory, replacement.heir, replacement.statement.candidate
         said_at = replacement.message.created_at
         pair = {old.memory_id, heir}
-        if old.memory_id in done or old.memory_id == heir or old.stated_at > said_at or old.validated_by == "domain":
+        if (
+            old.memory_id in closed_ids
+            or old.memory_id == heir
+            or old.stated_at > said_at
+            or old.validated_by == "domain"
+        ):
             continue
         if any(pair <= memories for memories in logged):
             continue
-        done.add(old.memory_id)
+        closed_ids.add(old.memory_id)
         certain = share_content(candidate.quote, old.content_text)
         conflict = _build_conflict(replacement, new_id(), certain=certain)
         conflicts.append(conflict)

@@ -39,7 +39,7 @@ class TokenBudget(Protocol):
 
 
 class HelperEndpoint(Struct, frozen=True):
-    """Where the helper LLM is. `api_key` None: none is sent. `upstream`: the name of the upstream that it is at, if it is."""
+    """The address of the helper LLM. `api_key` None: none is sent. `upstream`: the name of the upstream that it is at."""
 
     base_url: str
     model: str

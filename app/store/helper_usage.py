@@ -1,4 +1,4 @@
-"""What the helper LLM was used for, by day: calls, tokens, what it read, and what it did not. All processes count together."""
+"""The use of the helper LLM by day: calls, tokens, messages that it read, and that it did not. All processes count together."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class HelperUsage:
 
     async def count_unread(self, messages: int, reason: UnreadReason) -> None:
         """Count messages of users that were not read."""
-        counts = [messages * (reason == other) for other in get_args(UnreadReason)]
+        counts = [messages * (reason == name) for name in get_args(UnreadReason)]
         await self._run("count_messages", 0, *counts)
 
     async def read_day(self) -> HelperDay:
