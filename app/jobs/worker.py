@@ -326,10 +326,12 @@ class Worker:
         poll_s: float = POLL_S,
         probe_s: float = PROBE_S,
         first_retry_s: float = _FIRST_RETRY_S,
+        limits: Mapping[str, int] = {},
     ) -> None:
         """`connect` opens the worker's own connections, as mneme_app. `handlers`: by entrypoint. `lease_s`: seconds
         without a heartbeat until a job is given to another. `attempts`: tries before a job is held as a dead letter.
-        `grace_s`: seconds for running jobs to end once told to stop; what has not ended then goes back to the queue."""
+        `grace_s`: seconds for running jobs to end once told to stop; what has not ended then goes back to the queue.
+        `limits`: by entrypoint, how many of its jobs run at once in all workers."""
         self._sql = sql
         self._handlers = handlers
         self._schedule = schedule
@@ -339,6 +341,7 @@ class Worker:
         self._concurrency = concurrency
         self._poll = timedelta(seconds=poll_s)
         self._first_retry = first_retry_s
+        self._limits = limits
         # A statement that hangs must leave time to beat again before the lease is lost.
         self._driver = QueueDriver(connect, sql, timeout_s=lease_s / 4, probe_s=probe_s)
 
@@ -362,7 +365,9 @@ class Worker:
         """One life of pgqueuer's manager: until `stop`, or until Postgres refuses to begin."""
         manager = QueueManager(LeasedQueries(self._driver, self._sql), channel=types.Channel(CHANNEL))
         for name, handler in self._handlers.items():
-            manager.entrypoint(name, on_failure="hold")(self._boundary(handler))
+            manager.entrypoint(name, concurrency_limit=self._limits.get(name, 0), on_failure="hold")(
+                self._boundary(handler)
+            )
         try:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(self._manage(manager))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Router
@@ -336,6 +337,7 @@ def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
             metrics.index_bytes(indexes.bytes)
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.helper_day(asdict(await core.helper_usage.read_day()))
         metrics.storage(by_group(await storage.figures()))
         for ran in await storage.ticks():
             metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)

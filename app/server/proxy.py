@@ -149,7 +149,7 @@ async def open_proxy(
 
         hear_of_erasures(core, stack, erased, indexes.drop_all)
         hearing = features.only(lambda each: each.hearing(process))
-        learning = await learner(core, hearing, core.helper, features.only(lambda each: each.noting(process)))
+        learning = await learner(core, hearing, features.only(lambda each: each.noting(process)))
         commit = GroupCommit(
             core.turns,
             core.tasks,

@@ -29,12 +29,28 @@ SELECT obj_description(to_regclass('agent_data.pgqueuer'), 'pg_class')
 SELECT agent_data.enqueue($1::agent_data.job_record[])
 
 -- name: counts
--- The work there is: due now or waiting for its next try, running, held as dead letters; of one tenant, or of all.
-SELECT count(*) FILTER (WHERE q.status = 'queued' AND (q.execute_after <= now() OR q.attempts > 0)) AS queued,
+-- The work there is: due now, waiting for its next try, or for the helper LLM; running; held as dead letters; of one tenant, or of all.
+SELECT count(*) FILTER (WHERE q.status = 'queued' AND (q.execute_after <= now() OR q.attempts > 0 OR q.entrypoint = 'learn_llm'))
+           AS queued,
        count(*) FILTER (WHERE q.status = 'picked') AS running,
        count(*) FILTER (WHERE q.status = 'failed') AS dead
 FROM agent_data.pgqueuer q
 WHERE $1::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $1::text
+
+-- name: waiting
+-- Payloads of jobs of an entrypoint ($1) that wait and whose payload has a value ($3) in a field ($2), oldest first; at most $4.
+SELECT q.payload FROM agent_data.pgqueuer q
+WHERE q.entrypoint = $1 AND q.status = 'queued' AND agent_data.job_payload(q.payload) ->> $2::text = $3::text
+ORDER BY q.id LIMIT $4
+
+-- name: hold_back
+-- Jobs of these keys that wait are not begun for a while ($2).
+UPDATE agent_data.pgqueuer q SET execute_after = GREATEST(q.execute_after, now() + $2::interval)
+WHERE q.dedupe_key = ANY ($1::text[]) AND q.status = 'queued'
+
+-- name: drop_waiting
+-- Takes jobs of these keys away that wait.
+DELETE FROM agent_data.pgqueuer q WHERE q.dedupe_key = ANY ($1::text[]) AND q.status = 'queued'
 
 -- name: dead_letters
 -- Jobs that failed for good, newest first, each with its last error.

@@ -160,6 +160,15 @@ async def delete_job(admin: Admin, job: int) -> None:
     await admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job)
 
 
+async def delete_jobs(admin: Admin) -> None:
+    await admin.execute("DELETE FROM agent_data.pgqueuer")
+
+
+async def make_jobs_due(admin: Admin) -> None:
+    """Let every job begin now that is scheduled for later."""
+    await admin.execute("UPDATE agent_data.pgqueuer SET execute_after = now()")
+
+
 async def abandon_jobs(admin: Admin, tries: int) -> None:
     """Leave every job as a worker leaves it that died with it `tries` times, the last time an hour ago."""
     await admin.execute(
