@@ -175,7 +175,15 @@ def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
 @of_texts(AT_ONCE)
 def _masked(message: str) -> str:
     """Asked for by each that looks at a message: its language, its statements, its commands."""
-    text = mask_blocks(message)
+    text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)
+    spans = injected_spans(text)
+    text = _mask(text, spans)
+    text = _mask(text, _fenced(text))
+    text = _mask(text, [m.span() for m in _COMMENT.finditer(text)])
+    text = _mask(text, [m.span() for m in _BLOCKS.finditer(text)])
+    text = _mask(text, _tagged(text))
+    quotes = [m.span() for m in _QUOTED.finditer(text) if len(m[0]) > _LONG_QUOTE or _says(m[0])]
+    text = _mask(text, [span for span in quotes if not _is_contraction_span(text, span)])
     speakers = list(_SPEAKER.finditer(text))
     if len(speakers) >= 2:
         text = _mask(text, [(speakers[0].start(), len(text))])
@@ -186,20 +194,6 @@ def _masked(message: str) -> str:
         if opening := pattern.search(text):
             text = _mask(text, [(opening.start() if itself else opening.end(), len(text))])
     return text
-
-
-@of_texts(AT_ONCE)
-def mask_blocks(message: str) -> str:
-    """Return the message with what its marks set apart turned into line ends: Mneme's own blocks, code, tables, tagged text and
-    quotations. Apostrophes become straight, and every place stays the same place."""
-    text = message.replace("’", "'").replace("ʼ", "'").replace("\r", MASK)
-    text = _mask(text, injected_spans(text))
-    text = _mask(text, _fenced(text))
-    text = _mask(text, [m.span() for m in _COMMENT.finditer(text)])
-    text = _mask(text, [m.span() for m in _BLOCKS.finditer(text)])
-    text = _mask(text, _tagged(text))
-    quotes = [m.span() for m in _QUOTED.finditer(text) if len(m[0]) > _LONG_QUOTE or _says(m[0])]
-    return _mask(text, [span for span in quotes if not _is_contraction_span(text, span)])
 
 
 def _says(quote: str) -> bool:
