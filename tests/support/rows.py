@@ -50,7 +50,6 @@ read_entities = _build_reader("canonical_entities")
 read_episodes = _build_reader("episodes", "at")
 read_facts = _build_reader("user_facts")
 read_index_items = _build_reader("index_items")
-read_job_log = _build_reader("pgqueuer_log", "id")
 read_jobs = _build_reader("pgqueuer", "id")
 read_memories = _build_reader("memory_store", "created_at, content_text")
 read_memory_events = _build_reader("memory_events", "at")
@@ -158,19 +157,6 @@ async def take_jobs(admin: Admin, entrypoint: str | None = None) -> list[Row]:
 
 async def delete_job(admin: Admin, job: int) -> None:
     await admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job)
-
-
-async def abandon_jobs(admin: Admin, tries: int) -> None:
-    """Leave every job as a worker leaves it that died with it `tries` times, the last time an hour ago."""
-    await admin.execute(
-        "UPDATE agent_data.pgqueuer SET status = 'picked', heartbeat = now() - interval '1 hour',"
-        " queue_manager_id = gen_random_uuid()"
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.pgqueuer_log (job_id, status, priority, entrypoint)"
-        " SELECT id, 'picked', 0, 'test' FROM agent_data.pgqueuer, generate_series(1, $1)",
-        tries,
-    )
 
 
 async def delete_effects(admin: Admin, prefix: str = "") -> None:
