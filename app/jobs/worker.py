@@ -250,8 +250,8 @@ class LeasedQueries(pgqueuer_queries.Queries):
         global_concurrency_limit: int | None,
         heartbeat_timeout: timedelta,
     ) -> list[models.Job]:
-        """Return jobs to do, or none while Postgres is away: an error would end pgqueuer's manager, which then drops the results
-        of the jobs that run."""
+        """Return jobs to do, or none while Postgres is away: an error would end pgqueuer's manager, and the results of the jobs
+        that run would be dropped."""
         self.holder = queue_manager_id
         try:
             return await super().dequeue(
