@@ -29,6 +29,7 @@ from app.optional import needed
 from app.patience import Patience, patience_now
 from app.settings import Settings
 from app.store.queries import Queries
+from app.tasks import Supervisor
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -116,6 +117,15 @@ CONNECT_TIMEOUT_S = 10.0
 """Seconds to open one connection when the pool is made; later the pool's own timeout is shorter."""
 RELEASE_TIMEOUT_S = 0.25
 """Seconds for a backend to confirm a cancellation or a rollback, before its connection is dropped."""
+SUSPECT_S = 1.0
+"""Seconds of use after which a connection may be one whose backend is frozen, so that its pools are probed: longer than nearly
+all statements of a request take, and half of the two seconds within which pools recover."""
+PROBE_S = 0.5
+"""Seconds for an idle backend to answer a probe, before its connection is dropped: a busy server takes some milliseconds, or
+tens of them."""
+REOPEN_S = 2.0
+"""Seconds for a probe to open a connection in a pool that has none: longer than a request waits for memory, so that a server
+which is slow to connect does not leave the pool empty."""
 _CLOSE_TIMEOUT_S = 5.0
 """Seconds for connections in use to come back when the pool closes."""
 COMMAND_GRACE_S = 0.5
@@ -169,6 +179,36 @@ _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
 
 
+class LivenessProbe:
+    """Finds the backends of a group of pools that no longer answer, and has their connections replaced.
+
+    A frozen backend leaves its connection open, so each one would be found only by the request that waits for it in vain.
+    """
+
+    def __init__(self) -> None:
+        self.pools: Sequence[Pool] = ()
+        self._tasks = Supervisor()
+        self._closed = False
+
+    def start(self) -> None:
+        """Probe all pools of the group in the background, unless a probe runs already."""
+        if not len(self._tasks) and not self._closed:
+            self._tasks.spawn(self._run(), "probe of the connections to Postgres")
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._tasks.close(0)
+
+    async def _run(self) -> None:
+        answers = await asyncio.gather(*(pool.probe_idle() for pool in self.pools))
+        all_answers = [answer for pool_answers in answers for answer in pool_answers]
+        for pool, pool_answers in zip(self.pools, answers, strict=True):
+            evidence = pool_answers or all_answers
+            if evidence and not any(evidence):
+                pool.drop_stuck()
+        await asyncio.gather(*(pool.reopen() for pool in self.pools))
+
+
 class Pool:
     """Connections that are alike: same server, same role. Made by `open_pool`."""
 
@@ -176,6 +216,11 @@ class Pool:
         self._pool = pool
         self._set_tenant = queries["pool.set_tenant"]
         self._timeout_s = timeout_s
+        self._probe_statement = queries["pool.probe"]
+        self._in_use: dict[PoolConnectionProxy[Any], float] = {}
+        """Connections that are in use, each with the loop's time at which it was taken."""
+        self.liveness = LivenessProbe()
+        self.liveness.pools = [self]
         self.failed_over: Callable[[], Awaitable[None]] = self.expire
         """Called when the server has turned out to be read-only."""
 
@@ -202,11 +247,10 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _acquired(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
-        try:
-            # `release` takes this limit, too, where it has none of its own: else it hangs on a frozen backend.
-            connection = await self._pool.acquire(timeout=self._timeout_s)
-        except _BROKEN as error:
-            raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
+        connection = await self._take()
+        loop = asyncio.get_running_loop()
+        self._in_use[connection] = loop.time()
+        suspicion = loop.call_later(SUSPECT_S, self.liveness.start)
         try:
             yield connection
         except asyncpg.ReadOnlySQLTransactionError as error:
@@ -228,7 +272,21 @@ class Pool:
             _terminate(connection)
             raise StoreUnavailable("The connection to the database was lost; try again.") from error
         finally:
+            suspicion.cancel()
+            del self._in_use[connection]
             await self._release(connection)
+
+    async def _take(self) -> PoolConnectionProxy[Any]:
+        """Take a connection from asyncpg's pool. Raises StoreUnavailable."""
+        try:
+            # `release` takes this limit, too, where it has none of its own: else it hangs on a frozen backend.
+            return await self._pool.acquire(timeout=self._timeout_s)
+        except _BROKEN as error:
+            raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
+        except asyncio.CancelledError:
+            if not self.size:  # a request's deadline may be shorter than it takes to connect
+                self.liveness.start()
+            raise
 
     @contextlib.asynccontextmanager
     async def transaction(self, tenant: UUID | None) -> AsyncIterator[PoolConnectionProxy[Any]]:
@@ -237,7 +295,7 @@ class Pool:
             transaction = connection.transaction()
             await transaction.start()
             async with contextlib.AsyncExitStack() as undo:
-                undo.push_async_callback(_roll_back, connection, transaction)
+                undo.push_async_callback(self._roll_back, connection, transaction)
                 if tenant is not None:
                     await connection.execute(self.naming(tenant))
                 if (patience := patience_now()) is not None:
@@ -245,6 +303,20 @@ class Pool:
                 yield connection
                 undo.pop_all()
             await transaction.commit()
+
+    async def _roll_back(self, connection: PoolConnectionProxy[Any], transaction: Transaction) -> None:
+        """Roll back within a limit, where `connection.transaction()` waits for a frozen backend as long as for a statement."""
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                await transaction.rollback()
+        except _BROKEN as error:
+            _terminate(connection)
+            self._suspect(error)
+
+    def _suspect(self, error: BaseException) -> None:
+        """Have the connections probed where a backend has confirmed neither a cancellation nor a rollback."""
+        if isinstance(error, TimeoutError):
+            self.liveness.start()
 
     def naming(self, tenant: UUID) -> str:
         """The statement by which a transaction says whose rows it may see."""
@@ -254,8 +326,46 @@ class Pool:
         """Replace every connection when it is next asked for."""
         await self._pool.expire_connections()
 
+    async def probe_idle(self) -> list[bool]:
+        """Ask the backends of all idle connections for an answer, side by side, and drop the connections of those that give
+        none. Return for each whether it answered."""
+        return await asyncio.gather(*(self._probe_connection() for _ in range(self.idle)))
+
+    async def _probe_connection(self) -> bool:
+        try:
+            connection = await self._pool.acquire(timeout=PROBE_S)
+        except (*_BROKEN, NotReady):
+            return False
+        try:
+            # asyncpg's own limit: an answer that has come counts, even where this process is late to read it.
+            await connection.execute(self._probe_statement, timeout=PROBE_S)
+        except _BROKEN as error:
+            logger.info("a connection was dropped, for its backend does not answer: %r", error)
+            _terminate(connection)
+            return False
+        finally:
+            await self._release(connection)
+        return True
+
+    def drop_stuck(self) -> None:
+        """Drop the connections that have been in use for SUSPECT_S: their statements fail as on a lost connection."""
+        taken_before = asyncio.get_running_loop().time() - SUSPECT_S
+        for connection in [connection for connection, taken_at in self._in_use.items() if taken_at <= taken_before]:
+            logger.info("a connection was dropped in use, for no backend of its pool answers")
+            _terminate(connection)
+
+    async def reopen(self) -> None:
+        """Open a connection where the pool has none."""
+        if self.size:
+            return
+        try:
+            await self._release(await self._pool.acquire(timeout=REOPEN_S))
+        except (*_BROKEN, NotReady) as error:
+            logger.info("no connection could be opened: %r", error)
+
     async def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Close every connection; those still in use after `timeout_s` seconds are cut."""
+        await self.liveness.close()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._pool.close()
@@ -269,6 +379,7 @@ class Pool:
         except _BROKEN as error:
             # What was asked for is done or has failed already; asyncpg has dropped the connection.
             logger.info("a connection was dropped: %r", error)
+            self._suspect(error)
 
 
 class UserRows(Struct, frozen=True):
@@ -460,15 +571,6 @@ async def _prepare(
 
 async def _keep_session(_: asyncpg.Connection[asyncpg.Record]) -> None:
     """Instead of asyncpg's `RESET ALL`; an open transaction is rolled back before this is called."""
-
-
-async def _roll_back(connection: PoolConnectionProxy[Any], transaction: Transaction) -> None:
-    """Within a limit: `async with connection.transaction()` would wait for a frozen backend as for a statement."""
-    try:
-        async with asyncio.timeout(RELEASE_TIMEOUT_S):
-            await transaction.rollback()
-    except _BROKEN:
-        _terminate(connection)
 
 
 def _terminate(connection: PoolConnectionProxy[Any]) -> None:
@@ -674,6 +776,9 @@ async def open_pools(
         undo.pop_all()
     by_name = {name: opened.get(name, opened["background"]) for name in POOL_NAMES}
     pools = Pools(**by_name, replicas=replicas)
+    liveness = LivenessProbe()
+    liveness.pools = list(opened.values())
     for pool in opened.values():
         pool.failed_over = pools.expire
+        pool.liveness = liveness
     return pools

@@ -7,7 +7,7 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -19,7 +19,7 @@ import pytest
 
 from app.errors import NotReady, StoreUnavailable
 from app.store import pools
-from app.store.pools import Pool, halfvec, open_pool
+from app.store.pools import POOL_NAMES, Pool, PoolLimits, halfvec, open_pool, open_pools
 from tests.support.database import connected
 from tests.support.sockets import eventually
 
@@ -333,6 +333,98 @@ async def test_a_deadline_over_a_frozen_backend_stays_a_deadline(empty_database:
     finally:
         os.kill(frozen, signal.SIGCONT)
         await pool.close()
+
+
+# Long limits: only a probe can end what waits for a frozen backend.
+PATIENT = {"timeout_ms": 600_000, "statement_timeout_ms": 600_000}
+
+
+async def open_connections(pool: Pool, count: int) -> list[int]:
+    """Open `count` connections at once, and return the processes of their backends."""
+    async with contextlib.AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(pool.acquire()) for _ in range(count)]
+        return [await connection.fetchval("SELECT pg_backend_pid()") for connection in connections]
+
+
+@contextlib.contextmanager
+def stopped(backends: list[int]) -> Iterator[None]:
+    """Stop these processes for the block."""
+    try:
+        for backend in backends:
+            os.kill(backend, signal.SIGSTOP)
+        yield
+    finally:
+        for backend in backends:
+            os.kill(backend, signal.SIGCONT)
+
+
+async def test_one_frozen_backend_has_all_others_of_its_pools_replaced(empty_database: str) -> None:
+    limits = dict.fromkeys(POOL_NAMES, PoolLimits(3, PATIENT["timeout_ms"], PATIENT["statement_timeout_ms"]))
+    group = await open_pools(empty_database, limits, statement_cache_size=100, role=None)
+    try:
+        backends = [backend for pool in group.by_name.values() for backend in await open_connections(pool, 3)]
+        with stopped(backends):
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(pid(group.history), 0.05)
+                for pool in group.by_name.values():
+                    await eventually(lambda pool=pool: pool.size == 1, "the frozen ones to be dropped, and one opened")
+                    assert not set(await open_connections(pool, 3)) & set(backends)
+    finally:
+        await group.close()
+
+
+async def test_a_statement_on_a_frozen_backend_is_given_up_where_no_other_of_its_pool_answers(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "SUSPECT_S", 0.05)
+    pool = await opened(empty_database, size=2, **PATIENT)
+    try:
+        backends = await open_connections(pool, 2)
+        with stopped(backends):
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(StoreUnavailable):
+                    await pid(pool)
+                assert await pid(pool) not in backends
+    finally:
+        await pool.close()
+
+
+async def test_a_slow_statement_goes_on_where_another_backend_answers(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "SUSPECT_S", 0.05)
+    monkeypatch.setattr(pools, "PROBE_S", DEADLINE_S)
+    pool = await opened(empty_database, size=2)
+    try:
+        await open_connections(pool, 2)
+        async with pool.acquire() as connection:
+            assert await connection.fetchval("SELECT pg_backend_pid() FROM pg_sleep(0.5)")
+        assert (pool.size, pool.idle) == (2, 2)
+    finally:
+        await pool.close()
+
+
+async def test_a_pool_is_filled_although_no_request_can_wait_for_a_connection(
+    one: Pool, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, prepare, may_connect = await pid(one), pools._prepare, asyncio.Event()
+
+    async def prepare_late(*arguments: Any, **options: Any) -> None:
+        await may_connect.wait()
+        await prepare(*arguments, **options)
+
+    monkeypatch.setattr(pools, "REOPEN_S", DEADLINE_S)
+    monkeypatch.setattr(pools, "_prepare", prepare_late)
+    async with connected(empty_database) as admin:
+        await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
+    await eventually(lambda: one.size == 0, "the loss to be noticed")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), one.acquire():
+            pytest.fail("there is none yet")
+    may_connect.set()
+    await eventually(lambda: one.idle == 1, "a connection that no request waits for")
+    assert await pid(one) != before
 
 
 async def test_a_backend_that_freezes_while_it_is_set_up_holds_nobody_up(
