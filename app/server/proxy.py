@@ -327,19 +327,22 @@ async def _profiles(core: Core, values: Mapping[str, Any]) -> Mapping[str, Profi
 
 
 async def _warm(core: Core, in_prompts: Knows | None) -> None:
-    """So that the first request is answered with memory, too."""
+    """Run what every request asks on OPEN_AT_ONCE connections of each pool, so that the first request, too, has its memory."""
     space, vector = await core.turns.space_of(core.embedder.space), None
     if core.embedder.local and core.embedder.dimensions:
         (vector,) = await core.embedder.embed(["warm"])
     pools, sql = core.pools, core.queries
     primary = TurnStore(pools.write, sql, history=pools.reads("history").direct, memory=pools.reads("memory").direct)
-    with pools.warming():
+
+    async def warm_connections() -> None:
         await primary.warm(vector, space)
         if pools.replicas:
             await core.turns.warm(vector, space)
         if in_prompts is not None:
             await in_prompts.warm()
-    await asyncio.gather(*(pool.open(OPEN_AT_ONCE) for pool in (pools.write, pools.history, pools.memory)))
+
+    # Statements that run at the same time are on different connections.
+    await asyncio.gather(*(warm_connections() for _ in range(OPEN_AT_ONCE)))
 
 
 async def _rehearse(core: Core, compiler: Compiler, commander: Obeys | None) -> None:

@@ -66,42 +66,20 @@ ORDER BY q.id DESC LIMIT $3
 
 -- name: retry
 -- Gives a dead letter all its tries again, and wakes the workers.
-WITH again AS (
-    UPDATE agent_data.pgqueuer q
-    SET status = 'queued', attempts = 0, execute_after = now(), updated = now(), queue_manager_id = NULL
-    WHERE q.id = $1 AND q.status = 'failed'
-      AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
-    RETURNING q.id
-), forgotten AS (
-    DELETE FROM agent_data.pgqueuer_log l USING again a WHERE l.job_id = a.id AND l.status = 'picked'
-)
-SELECT id FROM again
-
--- name: discard
--- Throws a dead letter away, with its log.
-WITH gone AS (
-    DELETE FROM agent_data.pgqueuer q
-    WHERE q.id = $1 AND q.status = 'failed'
-      AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
-    RETURNING q.id
-), forgotten AS (
-    DELETE FROM agent_data.pgqueuer_log l USING gone g WHERE l.job_id = g.id
-)
-SELECT id FROM gone
-
--- name: picks
--- How often each of these jobs was begun. A job that ends its worker is never counted as tried, but it was begun.
-SELECT l.job_id, count(*) AS picks FROM agent_data.pgqueuer_log l
-WHERE l.job_id = ANY ($1::bigint[]) AND l.status = 'picked' GROUP BY l.job_id
+UPDATE agent_data.pgqueuer q
+SET status = 'queued', attempts = 0, execute_after = now(), updated = now(), queue_manager_id = NULL
+WHERE q.id = $1 AND q.status = 'failed'
+  AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
+RETURNING q.id
 
 -- name: finish
--- Ends jobs: done ones go, failed ones are held, cancelled ones wait for another worker as if never begun. Only whoever holds
--- a job may end it: a worker that slept past its lease is refused.
+-- Ends jobs that $2 holds: done ones go, failed ones are held, cancelled ones wait for another worker. A worker that slept past
+-- its lease holds them no more and ends nothing.
 WITH ended AS (
-    SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[]) AS e (id, holder, status, traceback)
+    SELECT * FROM unnest($1::bigint[], $3::text[], $4::text[]) AS e (id, status, traceback)
 ), done AS (
     DELETE FROM agent_data.pgqueuer q USING ended e
-    WHERE q.id = e.id AND q.queue_manager_id = e.holder AND q.status = 'picked' AND e.status = 'successful'
+    WHERE q.id = e.id AND q.queue_manager_id = $2 AND q.status = 'picked' AND e.status = 'successful'
     RETURNING q.id, q.entrypoint, q.priority
 ), kept AS (
     UPDATE agent_data.pgqueuer q
@@ -109,13 +87,8 @@ WITH ended AS (
         attempts = q.attempts + CASE e.status WHEN 'canceled' THEN 0 ELSE 1 END,
         updated = now(), queue_manager_id = NULL
     FROM ended e
-    WHERE q.id = e.id AND q.queue_manager_id = e.holder AND q.status = 'picked' AND e.status <> 'successful'
+    WHERE q.id = e.id AND q.queue_manager_id = $2 AND q.status = 'picked' AND e.status <> 'successful'
     RETURNING q.id, q.entrypoint, q.priority
-), unbegun AS (
-    DELETE FROM agent_data.pgqueuer_log l
-    USING ended e JOIN kept k ON k.id = e.id
-    WHERE e.status = 'canceled' AND l.id = (
-        SELECT max(p.id) FROM agent_data.pgqueuer_log p WHERE p.job_id = e.id AND p.status = 'picked')
 )
 INSERT INTO agent_data.pgqueuer_log (job_id, status, entrypoint, priority, traceback)
 SELECT e.id, e.status::agent_data.pgqueuer_status, r.entrypoint, r.priority, e.traceback::jsonb
