@@ -49,7 +49,7 @@ from app.memory.extract_grammar import (
     words,
 )
 from app.memory.secrets import looks_secret
-from app.memory.statements import find_statements, make_candidates, read_own_probability, tag_message
+from app.memory.statements import Statement, find_statements, make_candidates, read_own_probability, tag_message
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, same_claim
 from app.optional import imported
@@ -81,10 +81,12 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     ruled = [candidate for candidate in ruled if _is_own(candidate, tagged, exchange, code)]
     taken = [candidate.span for candidate in ruled] + [command.span for command in commands(message)]
     own = masked(message)
+    stated = clauses(message) if english else None
     statements = [
         statement
         for statement in find_statements(tagged)
         if MASK not in own[statement.start : statement.end]
+        and _is_stated(statement, message, stated, code)
         and not any(start < statement.end and statement.start < end for start, end in taken)
     ]
     ruled += make_candidates(statements, message, exchange.now, english=english)
@@ -93,6 +95,26 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     for candidate in [*map(with_doubts, ruled), *tool_candidates(exchange)]:
         found.setdefault(content_hash(candidate.content), candidate)
     return list(found.values())[:MAX_CANDIDATES]
+
+
+_SENTENCE_END = re.compile(r"[.!?…。！？\n]")
+_NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
+"""Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
+_LEAST_STATED = 0.5
+"""The least share of a statement's characters that lie in a clause which the user states as so."""
+
+
+def _is_stated(statement: Statement, message: str, stated: Sequence[Clause] | None, code: str) -> bool:
+    """Return whether the user states it as so, rather than reports, supposes, asks or makes it up. `stated`: the clauses of an
+    English message that are stated; None for other languages, whose patterns are searched in the sentence around it."""
+    start, end = statement.start, statement.end
+    if stated is not None:
+        covered = max((min(clause.end, end) - max(clause.start, start) for clause in stated), default=0)
+        return covered >= _LEAST_STATED * (end - start)
+    before = [match.end() for match in _SENTENCE_END.finditer(message, 0, start)]
+    after = _SENTENCE_END.search(message, end)
+    sentence = message[before[-1] if before else 0 : after.end() if after else len(message)]
+    return not any(language(code).pattern(name).search(sentence) for name in _NOT_STATED)
 
 
 def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceExchange, code: str) -> bool:

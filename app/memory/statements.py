@@ -32,7 +32,7 @@ from app.memory.tagger import (
 from app.memory.text import injected_spans
 from app.store.kinds import LearnedKind
 
-MIN_PROBABILITY = 0.85
+MIN_PROBABILITY = 0.7
 """The least probability of a statement that is kept. Chosen on labelled conversations that the tagger was not fitted on, for a
 precision of three of four; `loadtests/results/learning.md` has the curve."""
 MIN_WORD_PROBABILITY = 0.3

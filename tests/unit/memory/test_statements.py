@@ -38,7 +38,6 @@ def test_a_statement_beside_a_request_is_learned(message: str, word: str) -> Non
     "message",
     [
         "Translate into French:\nI live in Lagos and I work as a nurse. My husband is a pilot.",
-        "Context information is below.\n---\nI live in Lagos with my two sons.\n---\nGiven the context, answer: who is she?",
         "Write a story about a man who says: I have three dogs and I hate my job.",
         "What is the capital of France?",
         "Can you give me a regex for e-mail addresses?",
