@@ -49,7 +49,7 @@ from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.optional import imported, needed
 from app.providers.tokens import STORED_COUNTS
-from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, learner, process_of
+from app.server.core import WARM_CONNECTIONS, Core, hear_of_erasures, learner, process_of
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool, Pools
@@ -327,7 +327,7 @@ async def _profiles(core: Core, values: Mapping[str, Any]) -> Mapping[str, Profi
 
 
 async def _warm(core: Core, in_prompts: Knows | None) -> None:
-    """Run what every request asks on OPEN_AT_ONCE connections of each pool, so that the first request, too, has its memory."""
+    """Run what every request asks on WARM_CONNECTIONS connections of each pool, so that the first requests have memory, too."""
     space, vector = await core.turns.space_of(core.embedder.space), None
     if core.embedder.local and core.embedder.dimensions:
         (vector,) = await core.embedder.embed(["warm"])
@@ -342,7 +342,7 @@ async def _warm(core: Core, in_prompts: Knows | None) -> None:
             await in_prompts.warm()
 
     # Statements that run at the same time are on different connections.
-    await asyncio.gather(*(warm_connections() for _ in range(OPEN_AT_ONCE)))
+    await asyncio.gather(*(warm_connections() for _ in range(WARM_CONNECTIONS)))
 
 
 async def _rehearse(core: Core, compiler: Compiler, commander: Obeys | None) -> None:

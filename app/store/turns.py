@@ -300,11 +300,11 @@ class TurnStore:
                 return False
             for call, part in more:
                 await part.write(connection, self._sql, call)
-            for each in asking:
-                call = each.call
+            for turn in asking:
+                call = turn.call
                 await connection.execute(
                     self._sql["lifecycle.asked_in_turn"],
-                    call.tenant_id, call.user_id, call.session_id, list(each.asked), call.created_at,
+                    call.tenant_id, call.user_id, call.session_id, list(turn.asked), call.created_at,
                 )  # fmt: skip
         return True
 

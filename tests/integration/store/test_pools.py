@@ -8,6 +8,7 @@ import secrets
 import signal
 import socket
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -339,6 +340,10 @@ async def test_a_deadline_over_a_frozen_backend_stays_a_deadline(empty_database:
 PATIENT = {"timeout_ms": 600_000, "statement_timeout_ms": 600_000}
 
 
+def has_size(pool: Pool, size: int) -> bool:
+    return pool.size == size
+
+
 async def open_connections(pool: Pool, count: int) -> list[int]:
     """Open `count` connections at once, and return the processes of their backends."""
     async with contextlib.AsyncExitStack() as stack:
@@ -347,7 +352,7 @@ async def open_connections(pool: Pool, count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def stopped(backends: list[int]) -> Iterator[None]:
+def freeze_processes(backends: list[int]) -> Iterator[None]:
     """Stop these processes for the block."""
     try:
         for backend in backends:
@@ -363,12 +368,12 @@ async def test_one_frozen_backend_has_all_others_of_its_pools_replaced(empty_dat
     group = await open_pools(empty_database, limits, statement_cache_size=100, role=None)
     try:
         backends = [backend for pool in group.by_name.values() for backend in await open_connections(pool, 3)]
-        with stopped(backends):
+        with freeze_processes(backends):
             async with asyncio.timeout(DEADLINE_S):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(pid(group.history), 0.05)
                 for pool in group.by_name.values():
-                    await eventually(lambda pool=pool: pool.size == 1, "the frozen ones to be dropped, and one opened")
+                    await eventually(partial(has_size, pool, 1), "the frozen ones to be dropped, and one opened")
                     assert not set(await open_connections(pool, 3)) & set(backends)
     finally:
         await group.close()
@@ -381,7 +386,7 @@ async def test_a_statement_on_a_frozen_backend_is_given_up_where_no_other_of_its
     pool = await opened(empty_database, size=2, **PATIENT)
     try:
         backends = await open_connections(pool, 2)
-        with stopped(backends):
+        with freeze_processes(backends):
             async with asyncio.timeout(DEADLINE_S):
                 with pytest.raises(StoreUnavailable):
                     await pid(pool)
