@@ -16,7 +16,7 @@ from typing import NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages import DEFINITION, expand, language, language_of
+from app.languages import DEFINITION, expand, heard, language, language_of
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
@@ -49,7 +49,7 @@ from app.memory.extract_grammar import (
     words,
 )
 from app.memory.secrets import looks_secret
-from app.memory.statements import Statement, find_statements, make_candidates, read_own_probability, tag_message
+from app.memory.statements import UserStatement, find_statements, make_candidates, read_own_probability, tag_message
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, same_claim
 from app.optional import imported
@@ -97,6 +97,7 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     return list(found.values())[:MAX_CANDIDATES]
 
 
+_PLEASE = re.compile(r"please\b", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…。！？\n]")
 _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
@@ -104,10 +105,12 @@ _LEAST_STATED = 0.5
 """The least share of a statement's characters that lie in a clause which the user states as so."""
 
 
-def _is_stated(statement: Statement, message: str, stated: Sequence[Clause] | None, code: str) -> bool:
+def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] | None, code: str) -> bool:
     """Return whether the user states it as so, rather than reports, supposes, asks or makes it up. `stated`: the clauses of an
     English message that are stated; None for other languages, whose patterns are searched in the sentence around it."""
     start, end = statement.start, statement.end
+    if heard(message[start:end]).task or _PLEASE.match(message, start):
+        return False
     if stated is not None:
         covered = max((min(clause.end, end) - max(clause.start, start) for clause in stated), default=0)
         return covered >= _LEAST_STATED * (end - start)

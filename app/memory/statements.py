@@ -70,7 +70,7 @@ class Segment(NamedTuple):
     frame: Frame
 
 
-class Statement(Struct, frozen=True):
+class UserStatement(Struct, frozen=True):
     """A stretch of the user's own words that says something lasting. `probability` in 0..1 that a reader would keep it."""
 
     start: int
@@ -116,9 +116,9 @@ def begins_role_play(exchange: SourceExchange) -> bool:
     return any(segment.frame == "role" for segment in find_segments(tagged))
 
 
-def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROBABILITY) -> list[Statement]:
+def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROBABILITY) -> list[UserStatement]:
     """Return the statements of a message in order, each on one line and at most `MAX_STATEMENT_WORDS` words long."""
-    statements: list[Statement] = []
+    statements: list[UserStatement] = []
     for first, last in _find_runs(message):
         keep = np.sort(message.keep[first:last])[::-1]
         probability = float(keep[: (last - first + 1) // 2].mean())
@@ -127,7 +127,7 @@ def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROB
         if float(message.frames[first:last].mean(axis=0)[:_OWN_FRAMES].sum()) < MIN_OWN_PROBABILITY:
             continue
         statements.append(
-            Statement(
+            UserStatement(
                 message.words.starts[first],
                 message.words.ends[last - 1],
                 KINDS[int(message.kinds[first:last].mean(axis=0).argmax())],
@@ -178,7 +178,7 @@ def read_own_probability(message: TaggedMessage, start: int, end: int) -> float:
 
 
 def make_candidates(
-    statements: Sequence[Statement], text: str, now: datetime, *, english: bool
+    statements: Sequence[UserStatement], text: str, now: datetime, *, english: bool
 ) -> list[MemoryCandidate]:
     """Return a candidate for each statement, in the user's own words with pronouns and days resolved.
 

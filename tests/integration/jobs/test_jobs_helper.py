@@ -101,8 +101,8 @@ async def test_exchanges_that_wait_are_read_by_one_call(
 ) -> None:
     """Each job is done once, whichever comes first; twelve exchanges at most in a call, of one user."""
     talk, other = Talk(), Talk(user_name="eve")
-    await say(rules, pool, talk, *(f"The {n}th boat is called Nora{n}" for n in range(MAX_EXCHANGES + 3)))
-    await say(rules, pool, other, "My boat is called Ruth")
+    await say(rules, pool, talk, *(f"Ahoy, boat Nora{n}" for n in range(MAX_EXCHANGES + 3)))
+    await say(rules, pool, other, "Ahoy, boat Ruth")
     llm.answer = lambda conversation: {
         "additions": [
             stated(f"A boat is called {m['user'].split()[-1]}", m["user"], m["message"])
@@ -381,7 +381,7 @@ async def test_a_worker_that_ends_in_the_middle_leaves_the_rest_to_the_next(
     for payload in (first, second, first):
         await after.learn(payload)
     assert [len(each["messages"]) for each in llm.asked] == [2, 2], "read once, by the next"
-    assert "The boat is called Nora" in await texts(admin)
+    assert any("oat is called Nora" in text for text in await texts(admin))
 
 
 async def test_the_worker_does_it_all(
@@ -394,7 +394,7 @@ async def test_the_worker_does_it_all(
     await make_jobs_due(admin)
     async with working(database, rules.handlers() | reader.handlers()):
         await until(lambda: done(queue))
-    assert "The boat is called Nora" in await texts(admin)
+    assert any("oat is called Nora" in text for text in await texts(admin))
 
 
 async def done(queue: Queue) -> bool:

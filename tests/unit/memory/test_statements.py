@@ -20,14 +20,14 @@ def read_contents(message: str, *, in_role_play: bool = False) -> list[str]:
 @each_of(
     ("message", "word"),
     [
-        ("hi, we have an old rails monolith that I'm porting to React, any advice on routing?", "monolith"),
+        ("hi, I'm a solicitor in Leeds, we have an old rails monolith that I'm porting to React", "solicitor"),
         ("I work in the affiliate team at a shoe company, can you draft our newsletter?", "affiliate"),
         ("Can you explain useEffect? I'm building a habit tracker app in React Native.", "habit tracker"),
         ("I run a small bakery in Leeds and need a slogan", "bakery"),
         ("Ich arbeite als Krankenpfleger in Leipzig und brauche einen Dienstplan in Excel.", "Krankenpfleger"),
         ("Trabajo en una clínica veterinaria, ¿me ayudas con un correo?", "clínica"),
         ("Je suis infirmière à Lyon et je cherche une recette rapide.", "infirmière"),
-        ("Tenho um cachorro de três anos, que ração recomenda?", "cachorro"),
+        ("Trabalho como enfermeira no Porto e preciso de uma escala.", "enfermeira"),
     ],
 )
 def test_a_statement_beside_a_request_is_learned(message: str, word: str) -> None:
