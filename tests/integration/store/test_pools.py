@@ -549,7 +549,7 @@ async def abandoned(pool: Pool, patience_s: float, *, in_transaction: bool) -> N
 
 
 async def test_calls_that_are_abandoned_leave_no_connection(empty_database: str) -> None:
-    pool = await opened(empty_database, size=3, timeout_ms=50)
+    pool = await opened(empty_database, size=3)
     chance = random.Random(7)
     async with asyncio.TaskGroup() as group:
         for number in range(ABANDONED):
