@@ -285,8 +285,8 @@ class Metrics:
 
     def helper_day(self, figures: Mapping[str, int]) -> None:
         """Show what the helper LLM was used for today."""
-        for what, value in figures.items():
-            self._helper.labels(what).set(value)
+        for name, value in figures.items():
+            self._helper.labels(name).set(value)
 
     def commit_batch(self, turns: int) -> None:
         """A transaction has written this many turns."""

@@ -100,7 +100,7 @@ def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[StoredTables
 
 
 class HelperOut(BaseModel):
-    """What the helper LLM was used for today (UTC), for all tenants together. `messages`: those of users that it read;
+    """The use of the helper LLM today (UTC), for all tenants together. `messages`: those of users that it read;
     `unread_…`: those that it did not, by reason; `tokens_per_day`: its budget, 0 for none."""
 
     calls: int

@@ -114,10 +114,10 @@ def _helper(settings: Settings) -> Iterator[Finding]:
         yield Finding("error", "The helper LLM cannot be asked.", error.message)
         return
     if endpoint is None:
-        what = "Rules learn alone: from real conversations they take a small part of what users say of themselves."
+        advice = "Rules and the tagger learn alone: from real conversations they take a third of what users say of themselves."
         yield Finding(
             "ok",
-            what,
+            advice,
             "MNEME_HELPER_MODEL names a model of the upstream that learns as well (docs/how-to/helper-llm.md).",
         )
         return
@@ -126,8 +126,8 @@ def _helper(settings: Settings) -> Iterator[Finding]:
     )
     yield Finding("ok", f"{endpoint.model} at {endpoint.base_url} learns, with {budget}.")
     if endpoint.api_key is None and endpoint.upstream is not None:
-        what = "The helper LLM is asked without a key: clients bring the upstream's, and Mneme has none."
-        yield Finding("warning", what, "If the upstream asks for one, set MNEME_HELPER_API_KEY.")
+        problem = "The helper LLM is asked without a key: clients bring the upstream's, and Mneme has none."
+        yield Finding("warning", problem, "If the upstream asks for one, set MNEME_HELPER_API_KEY.")
 
 
 async def _upstreams(settings: Settings) -> list[Finding]:

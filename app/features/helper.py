@@ -304,7 +304,7 @@ class ChangeItem(StatedItem):
 
 
 class ReadingAnswer(BaseModel):
-    """What the LLM answers."""
+    """The answer of the LLM."""
 
     additions: list[StatedItem] = Field(default_factory=list)
     updates: list[ChangeItem] = Field(default_factory=list)
@@ -377,8 +377,8 @@ def check_answer(answer: ReadingAnswer, request: ReadingRequest) -> LlmReading:
         target = replaced.memory_id if replaced is not None and not item.hedged else None
         key = (content_hash(candidate.content), target)
         found.setdefault(key, ReadStatement(place, candidate, target, over and target is not None))
-    kept = frozenset(notes[name.strip()].memory_id for name in answer.keep if name.strip() in notes)
-    return LlmReading(tuple(found.values()), kept, refused)
+    kept_ids = frozenset(notes[name.strip()].memory_id for name in answer.keep if name.strip() in notes)
+    return LlmReading(tuple(found.values()), kept_ids, refused)
 
 
 def _find_message(item: StatedItem, messages: list[UserMessage]) -> int | None:
@@ -388,7 +388,7 @@ def _find_message(item: StatedItem, messages: list[UserMessage]) -> int | None:
 
 
 class Quotation(NamedTuple):
-    """Where a quotation stands in a message, and what of it is the user's own."""
+    """A quotation's place in a message, and the part of it that is the user's own."""
 
     start: int
     end: int
@@ -404,11 +404,11 @@ class UserMessage:
         self._found: dict[str, Quotation | None] = {}
 
     @cached_property
-    def _foreign(self) -> list[tuple[int, int]]:
+    def _foreign_spans(self) -> list[tuple[int, int]]:
         return find_foreign_spans(self._message)
 
     @cached_property
-    def _plain(self) -> tuple[str, list[int]]:
+    def _flat_text(self) -> tuple[str, list[int]]:
         return _flatten(self._message)
 
     @cached_property
@@ -426,21 +426,21 @@ class UserMessage:
         parts = [part for part in parts if part]
         if not parts:
             return None
-        text, places = self._plain
+        text, places = self._flat_text
         at = text.find(parts[0])
         while at >= 0:
             spans = _follow(text, parts, at)
             if spans is not None:
                 pieces = [(places[low], places[high - 1] + 1) for low, high in spans]
-                own = " ".join(cut_spans(self._message, self._foreign, *piece) for piece in pieces)
-                if own.strip() and self._is_long_enough(parts, pieces):
-                    return Quotation(pieces[0][0], pieces[-1][1], own)
+                own_part = " ".join(cut_spans(self._message, self._foreign_spans, *piece) for piece in pieces)
+                if own_part.strip() and self._is_long_enough(parts, pieces):
+                    return Quotation(pieces[0][0], pieces[-1][1], own_part)
             at = text.find(parts[0], at + 1)
         return None
 
     def _is_long_enough(self, parts: list[str], pieces: list[tuple[int, int]]) -> bool:
-        said = " ".join(parts)
-        if len(re.findall(r"\w+", said)) >= MIN_QUOTE_WORDS or len(_HAN.findall(said)) >= MIN_QUOTE_HAN:
+        quotation = " ".join(parts)
+        if len(re.findall(r"\w+", quotation)) >= MIN_QUOTE_WORDS or len(_HAN.findall(quotation)) >= MIN_QUOTE_HAN:
             return True
         (start, end), *_ = pieces
         line_end = self._message.find("\n", end)
@@ -477,11 +477,11 @@ class UserMessage:
         return as_guess(candidate) if item.hedged else candidate
 
 
-def _read_triple(item: StatedItem, own: str) -> Triple | None:
+def _read_triple(item: StatedItem, own_part: str) -> Triple | None:
     """Return subject, predicate and value, if the value is in the user's words."""
     whole = all(0 < len(part.strip()) <= MAX_PART_CHARS for part in (item.subject, item.predicate, item.object))
     predicate = re.sub(r"\W+", "_", item.predicate.strip().lower()).strip("_")
-    if not whole or not predicate or not share_content(item.object, own):
+    if not whole or not predicate or not share_content(item.object, own_part):
         return None
     return Triple(item.subject.strip().lower(), predicate, item.object.strip())
 

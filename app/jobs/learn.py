@@ -200,11 +200,9 @@ class Learner(Struct):
         if setting.done:
             return True
         found = [] if self.embedder.local else await self._message_vectors(messages)
-        exchanges = await self._told(
-            job, exchanges_of(messages, setting.instructions, in_role_play=setting.in_role_play)
-        )
+        exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
         spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
-        statements = await self._statements(job, exchanges, spoken)
+        statements, in_role_play = await self._statements(job, exchanges, spoken, setting.in_role_play)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
         if self.answers is not None and exchanges:
             verdicts = await self.answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
@@ -226,7 +224,7 @@ class Learner(Struct):
                     log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 await self._index(effect, found)
-                if not setting.in_role_play and begin_role_play(exchanges):
+                if in_role_play and not setting.in_role_play:
                     await effect.note_role_play(job.session)
                 if statements:
                     await self.take_in(job, setting, effect, statements)
@@ -269,11 +267,16 @@ class Learner(Struct):
             rows = [(each.message_id, each.created_at, vector) for each, vector in found]
             await effect.add_vectors(self.space, MESSAGE_KIND, *zip(*rows, strict=True))
 
-    async def _statements(self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None) -> list[Draft]:
-        """What the exchanges say that is worth keeping, with vectors."""
+    async def _statements(
+        self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None, in_role_play: bool
+    ) -> tuple[list[Draft], bool]:
+        """Return what the exchanges say that is worth keeping, with vectors, and whether a role play began in the session
+        up to their end. `in_role_play`: whether one began before them."""
         found: list[tuple[MemoryCandidate, SourceMessage]] = []
         for exchange, own in exchanges:
+            exchange = replace(exchange, in_role_play=in_role_play)
             said = await self.extract(exchange)
+            in_role_play = in_role_play or begins_role_play(exchange)
             for each in said if spoken is None else spoken.about(exchange, own[0], said):
                 meant: MemoryCandidate | None = each
                 if amends(each):  # "no, I meant …": one of this job's statements, else of the session's last ones
@@ -283,7 +286,7 @@ class Learner(Struct):
                     meant = amended(each, exchange, earlier)
                 if meant is not None:
                     found.append((meant, _source_of(meant, own)))
-        return await self.make_drafts(found)
+        return await self.make_drafts(found), in_role_play
 
     async def make_drafts(self, found: Sequence[tuple[MemoryCandidate, SourceMessage]]) -> list[Draft]:
         """Return candidates in their stored form, with vectors; without those that may not be kept."""
@@ -346,28 +349,16 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
     return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
 
 
-def exchanges_of(
-    messages: Sequence[SourceMessage], instructions: str = "", *, in_role_play: bool = False
-) -> list[Told]:
-    """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first. `instructions`: the tenant's. `in_role_play`: a role play began before them in the session."""
+def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> list[Told]:
+    """Return each message of the user with what followed it up to the next one, and the messages that this is, the user's own
+    first. `instructions`: the tenant's."""
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":
             cut.append([message])
         elif cut:
             cut[-1].append(message)
-    exchanges: list[Told] = []
-    for own in cut:
-        exchange = _exchange(own, instructions, in_role_play=in_role_play)
-        exchanges.append((exchange, own))
-        in_role_play = in_role_play or begins_role_play(exchange)
-    return exchanges
-
-
-def begin_role_play(exchanges: Sequence[Told]) -> bool:
-    """Return whether a role play began in one of the exchanges."""
-    return any(exchange.in_role_play or begins_role_play(exchange) for exchange, _ in exchanges)
+    return [(_exchange(own, instructions), own) for own in cut]
 
 
 def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> SourceMessage:
@@ -379,13 +370,11 @@ def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> Sour
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage], instructions: str, *, in_role_play: bool) -> SourceExchange:
+def _exchange(own: Sequence[SourceMessage], instructions: str) -> SourceExchange:
     asked, *followed = own
     calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
     said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    return SourceExchange(
-        asked.content, asked.created_at, calls, said, instructions, asked.turn_index // 2, in_role_play
-    )
+    return SourceExchange(asked.content, asked.created_at, calls, said, instructions, asked.turn_index // 2)
 
 
 # --- answers to what was asked -------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class LlmLearner(Struct):
     silent_until: float = 0.0
 
     def handlers(self) -> dict[str, Callable[[bytes], Awaitable[None]]]:
-        """By entrypoint, for the worker."""
+        """Return the handler by its entrypoint, for the worker."""
         return {ENTRYPOINT: self.learn}
 
     async def learn(self, payload: bytes) -> None:
@@ -256,8 +256,8 @@ class LlmLearner(Struct):
         exchange, messages = entry.told
         found = [statement.candidate for statement in reading.statements if statement.exchange == place]
         if self.hearing is not None and found:
-            spoken = await self.hearing.hear(entry.job, entry.setting, [entry.told])
-            found = list(spoken.about(exchange, messages[0], found)) if spoken is not None else found
+            things = await self.hearing.hear(entry.job, entry.setting, [entry.told])
+            found = list(things.about(exchange, messages[0], found)) if things is not None else found
         return await self.learner.make_drafts([(candidate, messages[0]) for candidate in found])
 
     async def _change(
@@ -287,17 +287,17 @@ class LlmLearner(Struct):
             return roots.get(heirs.get((message, candidate.quote, candidate.content), b""))
 
         targets = {statement.replaces for statement in reading.statements if statement.replaces is not None}
-        held = await effect.known(scope, targets | request.learned_here)
-        known = {memory.memory_id: memory for memory in held}
-        shown = {memory.memory_id: memory.content_text for memory in request.related}
+        in_force = await effect.known(scope, targets | request.learned_here)
+        memory_by_id = {memory.memory_id: memory for memory in in_force}
+        text_by_id = {memory.memory_id: memory.content_text for memory in request.related}
         replacements = [
             Replacement(
-                known[statement.replaces], heir, statement, batch[statement.exchange].told[1][0],
+                memory_by_id[statement.replaces], heir, statement, batch[statement.exchange].told[1][0],
                 batch[statement.exchange].job.session,
             )
             for statement in reading.statements
-            if claimed[statement.exchange] and statement.replaces in known
-            and known[statement.replaces].content_text == shown[statement.replaces]
+            if claimed[statement.exchange] and statement.replaces in memory_by_id
+            and memory_by_id[statement.replaces].content_text == text_by_id[statement.replaces]
             and (heir := heir_of(statement)) is not None
         ]  # fmt: skip
         concerned = {memory for entry in replacements for memory in (entry.memory.memory_id, entry.heir)}
@@ -308,7 +308,7 @@ class LlmLearner(Struct):
         answered = {*roots.values(), *reading.kept, *targets}
         withdrawn = [
             memory.memory_id
-            for memory in held
+            for memory in in_force
             if memory.memory_id in request.learned_here - answered and memory.reinforcement_count == 0
         ]
         await effect.withdraw(withdrawn)

@@ -94,10 +94,10 @@ def share_content(first: str, second: str) -> bool:
     if ours & theirs:
         return True
     return any(
-        one.startswith(other) or other.startswith(one)
-        for one in ours
-        for other in theirs
-        if min(len(one), len(other)) == _MIN_WORD and one.isalpha() and other.isalpha()
+        first.startswith(second) or second.startswith(first)
+        for first in ours
+        for second in theirs
+        if min(len(first), len(second)) == _MIN_WORD and first.isalpha() and second.isalpha()
     )
 
 
@@ -117,11 +117,11 @@ def select_related(
     """
     here = {memory.memory_id for memory in memories if is_learned_here(memory, read)}
     words = {memory.memory_id: telling_words(memory.content_text) for memory in memories}
-    spread = Counter(word for own in words.values() for word in own)
-    said = set[str]().union(*(telling_words(text) for text in texts))
+    spread = Counter(word for telling in words.values() for word in telling)
+    message_words = set[str]().union(*(telling_words(text) for text in texts))
 
     def rank(memory: KnownMemory) -> tuple[bool, float, float]:
-        shared = sum(1 / spread[word] for word in words[memory.memory_id] & said)  # a rare word tells more
+        shared = sum(1 / spread[word] for word in words[memory.memory_id] & message_words)  # a rare word tells more
         return memory.memory_id in here, shared + near.get(memory.memory_id, 0.0), memory.stated_at.timestamp()
 
     chosen = sorted(memories, key=rank, reverse=True)[:MAX_RELATED]

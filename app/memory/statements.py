@@ -1,4 +1,4 @@
-"""What a message of the user states about its user: its segments with their frames, and the statements in the user's own words.
+"""The segments of a user's message with their frames, and what it states about the user, in the user's own words.
 
 The tagger marks each word; a statement is a run of words worth keeping on one line, in a segment that is the user's own.
 """
@@ -26,15 +26,15 @@ from app.memory.tagger import (
     StatementKind,
     Subject,
     TaggedMessage,
-    shipped_tagger,
+    load_shipped_tagger,
     split_words,
 )
 from app.memory.text import injected_spans
 from app.store.kinds import LearnedKind
 
 MIN_PROBABILITY = 0.7
-"""The least probability of a statement that is kept. Chosen on labelled conversations that the tagger was not fitted on, for a
-precision of three of four; `loadtests/results/learning.md` has the curve."""
+"""The least probability of a statement that is kept. Chosen on 500 labelled conversations that the tagger was not fitted on: a
+lower one loses more precision than it gains recall (`loadtests/results/learning.md` has the curve)."""
 MIN_WORD_PROBABILITY = 0.3
 """The least probability of a word that belongs to a statement."""
 MIN_BEGIN_PROBABILITY = 0.5
@@ -86,7 +86,7 @@ def tag_message(text: str, *, number: int = 0, in_role_play: bool = False) -> Ta
 
     The last messages are kept: statements, segments and role play are asked for one after the other.
     """
-    return shipped_tagger().tag(split_words(text, number=number, in_role_play=in_role_play))
+    return load_shipped_tagger().tag(split_words(text, number=number, in_role_play=in_role_play))
 
 
 def find_segments(message: TaggedMessage) -> list[Segment]:
@@ -198,6 +198,8 @@ def make_candidates(
         when = find_date(quote, now, past=False) if english else None
         resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
         content = (depersonalise(resolved) if english else None) or capital(resolved)
+        if " " not in content and content.isascii():
+            continue  # "my brother" alone says nothing
         draft = make_candidate(
             content,
             kind,

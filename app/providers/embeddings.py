@@ -113,7 +113,10 @@ class WordVectors:
 
     def find(self, word: str) -> NDArray[np.float32]:
         """Return the vector (256,) of a word in lower case."""
-        ids = self._tokenizer.encode(word[:_WORD_CHARS], add_special_tokens=False).ids
+        encodable = (
+            word[:_WORD_CHARS].encode("utf-8", "replace").decode()
+        )  # a lone surrogate is no text to the tokenizer
+        ids = self._tokenizer.encode(encodable, add_special_tokens=False).ids
         vector = self._tokens[ids].astype(np.float32).mean(axis=0)
         return cast(NDArray[np.float32], vector / max(float(np.linalg.norm(vector)), _TINY))
 

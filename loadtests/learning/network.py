@@ -1,137 +1,200 @@
-"""The tagger's network in PyTorch, for fitting. Its layers are those of app/memory/tagger.py, which runs it in numpy."""
+"""The network of app/memory/tagger.py in PyTorch, its loss and its fit. PyTorch is installed by hand (`pip install torch`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import random
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from app.memory.tagger import FRAMES, HEAD_WORDS, KINDS, MARKS, SUBJECTS, TRIGRAM_BUCKETS, WORD_BUCKETS
+from loadtests.learning.examples import NO_LABEL, UNSURE, Example, Vocabulary
 
-WIDTH, VECTOR_WIDTH, HASH_WIDTH = 128, 64, 32
+WIDTH = 128
+VECTOR_WIDTH, VECTOR_INPUTS, HASHED_WIDTH = 256, 64, 32
+"""Numbers of a word's static vector, of what the network makes of it, and of a hashed vector."""
+CONVOLUTIONS = (("near", 1), ("middle", 2), ("far", 4), ("wide", 8))
+"""Names of the weights, and dilations. The last one comes after the means of line and message."""
+WORD_SPREAD, TRIGRAM_SPREAD = 0.05, 0.1
+"""Standard deviations of the hashed vectors before the fit."""
 DROPOUT, WORD_DROPOUT = 0.25, 0.04
-"""Shares of hidden values, and of whole words, that are set to zero in fitting."""
-DILATIONS = (1, 2, 4, 8)
-LAYERS = ("near", "middle", "far", "wide")
-KIND_PART = slice(2, 2 + len(KINDS))
-SUBJECT_PART = slice(KIND_PART.stop, KIND_PART.stop + len(SUBJECTS))
-FRAME_PART = slice(SUBJECT_PART.stop, SUBJECT_PART.stop + len(FRAMES))
-"""Columns of the output; the first two are `keep` and `begins`."""
-UNSURE_WEIGHT = 0.5
-"""What a word of a fact that is not sure counts."""
-LOSS_WEIGHTS = {"begins": 0.5, "kind": 0.15, "subject": 0.1, "frame": 0.3}
+"""Shares of numbers, and of whole words, that are left out at random while fitting."""
+RATE, WEIGHT_DECAY, MAX_GRADIENT = 2e-3, 0.02, 1.0
+"""AdamW's greatest learning rate (one cycle) and weight decay; the greatest norm of a gradient."""
+BEGINS_WEIGHT, KINDS_WEIGHT, SUBJECTS_WEIGHT, FRAMES_WEIGHT = 0.5, 0.15, 0.1, 0.3
+"""What the other outputs count in the loss, where `keep` counts 1."""
+BATCH_WORDS, LENGTH_JITTER = 8_000, 20
+"""Words of a batch with padding. Messages of nearly one length stand together, mixed within `LENGTH_JITTER` words."""
+SEED = 0
 
-Batch = dict[str, torch.Tensor]
+_KINDS_END = 2 + len(KINDS)
+_SUBJECTS_END = _KINDS_END + len(SUBJECTS)
+_OUTPUTS = _SUBJECTS_END + len(FRAMES)
 
-
-class Vocabulary:
-    """The words of the fitted messages: static vectors (n, 256), buckets (n,) and trigram buckets (n, 12), -1 for none."""
-
-    def __init__(self, vectors: Sequence[Any], buckets: Sequence[int], trigrams: Sequence[Sequence[int]]) -> None:
-        self.vectors = torch.tensor(np.stack(vectors))
-        self.buckets = torch.tensor(buckets)
-        self.trigrams = torch.tensor([[*places, *[-1] * 12][:12] for places in trigrams])
+Tensors = dict[str, Any]
+Weights = dict[str, NDArray[np.float16]]
 
 
-class TaggerNetwork(nn.Module):  # type: ignore[misc]  # PyTorch is not installed where this is checked
-    """Returns (messages, words, 19) logits."""
+class Network:
+    """The network with its weights, and the table of words that it reads."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        super().__init__()
-        self.vocabulary = vocabulary
-        self.word = nn.Embedding(WORD_BUCKETS, HASH_WIDTH)
-        self.trigram = nn.Embedding(TRIGRAM_BUCKETS, HASH_WIDTH)
-        nn.init.normal_(self.word.weight, std=0.05)
-        nn.init.normal_(self.trigram.weight, std=0.1)
-        self.vector = nn.Linear(256, VECTOR_WIDTH, bias=False)
-        self.input = nn.Linear(VECTOR_WIDTH + 2 * HASH_WIDTH + MARKS, WIDTH)
-        self.layers = nn.ModuleList(nn.Conv1d(WIDTH, WIDTH, 3, padding=step, dilation=step) for step in DILATIONS)
-        self.pool = nn.Linear(3 * WIDTH, WIDTH)
-        self.heads = nn.Linear(WIDTH, FRAME_PART.stop)
-        self.dropout = nn.Dropout(DROPOUT)
+        self._vectors = torch.tensor(np.stack(vocabulary.vectors))
+        self._buckets = torch.tensor(vocabulary.buckets)
+        self._trigrams = torch.tensor(vocabulary.trigrams)
+        self.layers = nn.ModuleDict(
+            {
+                "word": nn.Embedding(WORD_BUCKETS, HASHED_WIDTH),
+                "trigram": nn.Embedding(TRIGRAM_BUCKETS, HASHED_WIDTH),
+                "vector": nn.Linear(VECTOR_WIDTH, VECTOR_INPUTS, bias=False),
+                "input": nn.Linear(VECTOR_INPUTS + 2 * HASHED_WIDTH + MARKS, WIDTH),
+                **{name: nn.Conv1d(WIDTH, WIDTH, 3, padding=step, dilation=step) for name, step in CONVOLUTIONS},
+                "pool": nn.Linear(3 * WIDTH, WIDTH),
+                "heads": nn.Linear(WIDTH, _OUTPUTS),
+                "drop": nn.Dropout(DROPOUT),
+            }
+        )
+        nn.init.normal_(self.layers["word"].weight, std=WORD_SPREAD)
+        nn.init.normal_(self.layers["trigram"].weight, std=TRIGRAM_SPREAD)
 
-    def forward(self, batch: Batch) -> torch.Tensor:
-        unique, places = torch.unique(batch["words"], return_inverse=True)
-        trigrams = self.vocabulary.trigrams[unique]
-        present = (trigrams >= 0).float()[..., None]
-        spelling = (self.trigram(trigrams.clamp(min=0)) * present).sum(1) / present.sum(1)
-        vectors = self.vector(self.dropout(self.vocabulary.vectors[unique].float()))
-        hashed = self.dropout(self.word(self.vocabulary.buckets[unique]))
-        words = torch.cat([vectors, hashed, spelling], -1)[places]
-        if self.training:
-            words = words * (torch.rand(words.shape[:2]) > WORD_DROPOUT).float()[..., None]
-        mask = batch["mask"][:, :, None]
-        hidden = functional.relu(self.input(torch.cat([words, batch["marks"]], -1)))
-        hidden = self.dropout(hidden) * mask
-        for layer in list(self.layers)[:3]:
-            hidden = hidden + self._convolve(layer, hidden, mask)
-        hidden = hidden + functional.relu(self.pool(self._pool(hidden, batch["lines"], mask)))
-        hidden = hidden * mask
-        hidden = hidden + self._convolve(self.layers[3], hidden, mask)
-        logits: torch.Tensor = self.heads(self.dropout(hidden))
-        return logits
+    def compute(self, batch: Tensors) -> Any:
+        """Return the outputs (messages, words, 19) before sigmoid and softmax, in the order of `MessageTagger.tag`."""
+        layers, drop = self.layers, self.layers["drop"]
+        by_word, by_place = batch["mask"][:, :, None], batch["mask"][:, None, :]
+        inputs = self._embed(batch["words"])
+        if layers.training:
+            inputs = inputs * (torch.rand(inputs.shape[:2]) > WORD_DROPOUT).float()[..., None]
+        hidden = functional.relu(layers["input"](torch.cat([inputs, batch["marks"]], -1)))
+        hidden = drop(hidden).transpose(1, 2) * by_place
+        for place, (name, _) in enumerate(CONVOLUTIONS[:-1]):
+            hidden = hidden + functional.relu(layers[name](drop(hidden) if place else hidden)) * by_place
+        hidden = hidden.transpose(1, 2)
+        whole = (hidden * by_word).sum(1) / by_word.sum(1)
+        head_mask = by_word.clone()
+        head_mask[:, HEAD_WORDS:] = 0
+        head = (hidden * head_mask).sum(1) / head_mask.sum(1)
+        means = [_average_lines(hidden, batch["lines"], by_word), _repeat(whole, hidden), _repeat(head, hidden)]
+        hidden = (hidden + functional.relu(layers["pool"](torch.cat(means, -1)))).transpose(1, 2) * by_place
+        hidden = hidden + functional.relu(layers[CONVOLUTIONS[-1][0]](drop(hidden))) * by_place
+        return layers["heads"](drop(hidden.transpose(1, 2)))
 
-    def _convolve(self, layer: nn.Module, hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        return functional.relu(layer(self.dropout(hidden).transpose(1, 2))).transpose(1, 2) * mask
+    def _embed(self, words: Any) -> Any:
+        distinct, places = torch.unique(words, return_inverse=True)
+        trigrams = self._trigrams[distinct]
+        there = (trigrams >= 0).float()[..., None]
+        spelling = (self.layers["trigram"](trigrams.clamp(min=0)) * there).sum(1) / there.sum(1)
+        drop = self.layers["drop"]
+        vectors = self.layers["vector"](drop(self._vectors[distinct].float()))
+        return torch.cat([vectors, drop(self.layers["word"](self._buckets[distinct])), spelling], -1)[places]
 
-    def _pool(self, hidden: torch.Tensor, lines: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return the means of each word's line, of its message, and of the message's head."""
-        messages, _, width = hidden.shape
-        count = int(lines.max()) + 1
-        index = lines[:, :, None].expand_as(hidden)
-        sums = torch.zeros(messages, count, width).scatter_add(1, index, hidden * mask)
-        sizes = torch.zeros(messages, count, 1).scatter_add(1, lines[:, :, None], mask).clamp(min=1)
-        of_lines = (sums / sizes).gather(1, index)
-        of_message = (hidden * mask).sum(1) / mask.sum(1)
-        head = mask.clone()
-        head[:, HEAD_WORDS:] = 0
-        of_head = (hidden * head).sum(1) / head.sum(1)
-        parts = (of_lines, of_message[:, None].expand_as(hidden), of_head[:, None].expand_as(hidden))
-        return torch.cat(parts, -1)
+    def export(self) -> Weights:
+        """Return the weights in half precision, as `MessageTagger` reads them: the two layers below a vector are one."""
+        state = {name: tensor.detach().numpy() for name, tensor in self.layers.state_dict().items()}
+        joined = state["input.weight"]
+        word, trigram, marks = (VECTOR_INPUTS + part * HASHED_WIDTH for part in range(3))
+        weights = {
+            "input_vector": (joined[:, :word] @ state["vector.weight"]).T,
+            "input_word": joined[:, word:trigram].T,
+            "input_trigram": joined[:, trigram:marks].T,
+            "input_marks": joined[:, marks:].T,
+            "input_bias": state["input.bias"],
+            "word": state["word.weight"],
+            "trigram": state["trigram.weight"],
+        }
+        for name, _ in CONVOLUTIONS:
+            weights[name] = state[f"{name}.weight"].transpose(2, 1, 0)
+            weights[f"{name}_bias"] = state[f"{name}.bias"]
+        for name in ("pool", "heads"):
+            weights[name] = state[f"{name}.weight"].T
+            weights[f"{name}_bias"] = state[f"{name}.bias"]
+        return {name: np.ascontiguousarray(array).astype(np.float16) for name, array in weights.items()}
 
 
-def compute_loss(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Return the loss of a batch: cross-entropy of `keep` and `begins` for each word that was read, and of kind, subject and
-    frame where they are labelled (-1: not)."""
+def _average_lines(hidden: Any, lines: Any, mask: Any) -> Any:
+    count, width = int(lines.max()) + 1, hidden.shape[2]
+    places = lines[:, :, None].expand_as(hidden)
+    sums = torch.zeros(hidden.shape[0], count, width).scatter_add(1, places, hidden * mask)
+    counts = torch.zeros(hidden.shape[0], count, 1).scatter_add(1, lines[:, :, None], mask).clamp(min=1)
+    return (sums / counts).gather(1, places)
+
+
+def _repeat(mean: Any, hidden: Any) -> Any:
+    return mean[:, None].expand_as(hidden)
+
+
+def compute_loss(outputs: Any, batch: Tensors) -> Any:
+    """Return the loss of a batch: cross entropy of all five outputs, each with its weight."""
+    binary, classes = functional.binary_cross_entropy_with_logits, functional.cross_entropy
     weights, keep = batch["weights"], batch["keep"]
-    size = weights.sum()
-    sure = torch.where(keep == UNSURE_WEIGHT, UNSURE_WEIGHT, 1.0)
-    binary = functional.binary_cross_entropy_with_logits
-    loss = (binary(logits[..., 0], (keep > 0).float(), reduction="none") * weights * sure).sum() / size
-    begins = (binary(logits[..., 1], batch["begins"], reduction="none") * weights).sum() / size
-    loss = loss + LOSS_WEIGHTS["begins"] * begins
-    for name, part in (("kind", KIND_PART), ("subject", SUBJECT_PART), ("frame", FRAME_PART)):
+    total = weights.sum()
+    sureness = torch.where(keep == UNSURE, UNSURE, 1.0)
+    loss = (binary(outputs[..., 0], (keep > 0).float(), reduction="none") * weights * sureness).sum() / total
+    loss = loss + BEGINS_WEIGHT * (binary(outputs[..., 1], batch["begins"], reduction="none") * weights).sum() / total
+    for name, first, last, weight in (
+        ("kinds", 2, _KINDS_END, KINDS_WEIGHT),
+        ("subjects", _KINDS_END, _SUBJECTS_END, SUBJECTS_WEIGHT),
+        ("frames", _SUBJECTS_END, _OUTPUTS, FRAMES_WEIGHT),
+    ):
         labels = batch[name].reshape(-1)
-        if (labels >= 0).any():
-            columns = logits[..., part].reshape(len(labels), -1)
-            loss = loss + LOSS_WEIGHTS[name] * functional.cross_entropy(columns, labels, ignore_index=-1)
+        if (labels != NO_LABEL).any():
+            guesses = outputs[..., first:last].reshape(-1, last - first)
+            loss = loss + weight * classes(guesses, labels, ignore_index=NO_LABEL)
     return loss
 
 
-def write_weights(network: TaggerNetwork, file: Path) -> None:
-    """Write the weights in the form that app/memory/tagger.py reads, in half precision."""
-    state = {name: values.detach().numpy() for name, values in network.state_dict().items()}
-    into, hashes_end = state["input.weight"], VECTOR_WIDTH + 2 * HASH_WIDTH
-    arrays = {
-        "input_vector": (into[:, :VECTOR_WIDTH] @ state["vector.weight"]).T,
-        "input_word": into[:, VECTOR_WIDTH : VECTOR_WIDTH + HASH_WIDTH].T,
-        "input_trigram": into[:, VECTOR_WIDTH + HASH_WIDTH : hashes_end].T,
-        "input_marks": into[:, hashes_end:].T,
-        "input_bias": state["input.bias"],
-        "word": state["word.weight"],
-        "trigram": state["trigram.weight"],
-        "pool": state["pool.weight"].T,
-        "pool_bias": state["pool.bias"],
-        "heads": state["heads.weight"].T,
-        "heads_bias": state["heads.bias"],
-    }
-    for number, name in enumerate(LAYERS):
-        arrays[name] = state[f"layers.{number}.weight"].transpose(2, 1, 0)
-        arrays[f"{name}_bias"] = state[f"layers.{number}.bias"]
-    halves = {name: np.ascontiguousarray(values).astype(np.float16) for name, values in arrays.items()}
-    np.savez_compressed(file, **halves)  # type: ignore[arg-type]  # its stub takes no mapping of arrays
+def make_batches(examples: Sequence[Example], rng: random.Random) -> list[Tensors]:
+    """Return the examples in batches of at most `BATCH_WORDS` words, messages of nearly one length together."""
+    ordered = sorted(examples, key=lambda example: len(example.words) + rng.random() * LENGTH_JITTER)
+    batches: list[Tensors] = []
+    current: list[Example] = []
+    for example in ordered:
+        if current and len(example.words) * (len(current) + 1) > BATCH_WORDS:
+            batches.append(_pad(current))
+            current = []
+        current.append(example)
+    return [*batches, _pad(current)]
+
+
+def _pad(examples: Sequence[Example]) -> Tensors:
+    shape = len(examples), max(len(example.words) for example in examples)
+    batch: Tensors = {"mask": torch.zeros(*shape), "marks": torch.zeros(*shape, MARKS)}
+    batch |= {name: torch.zeros(*shape) for name in ("keep", "begins", "weights")}
+    batch |= {name: torch.zeros(*shape, dtype=torch.long) for name in ("words", "lines")}
+    batch |= {name: torch.full(shape, NO_LABEL) for name in ("kinds", "subjects", "frames")}
+    for row, example in enumerate(examples):
+        count = len(example.words)
+        batch["mask"][row, :count] = 1
+        for name in batch.keys() - {"mask"}:
+            batch[name][row, :count] = torch.from_numpy(getattr(example, name))
+    return batch
+
+
+def fit_network(
+    examples: Sequence[Example], vocabulary: Vocabulary, epochs: int, report: Callable[[str], None]
+) -> Weights:
+    """Fit the network and return its weights."""
+    torch.manual_seed(SEED)
+    rng = random.Random(SEED)
+    network = Network(vocabulary)
+    batches = make_batches(examples, rng)
+    optimizer = torch.optim.AdamW(network.layers.parameters(), lr=RATE, weight_decay=WEIGHT_DECAY)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * len(batches))
+    network.layers.train()
+    for epoch in range(epochs):
+        rng.shuffle(batches)
+        losses = 0.0
+        for batch in batches:
+            optimizer.zero_grad()
+            loss = compute_loss(network.compute(batch), batch)
+            loss.backward()
+            nn.utils.clip_grad_norm_(network.layers.parameters(), MAX_GRADIENT)
+            optimizer.step()
+            schedule.step()
+            losses += float(loss.detach())
+        report(f"epoch {epoch + 1} of {epochs}: loss {losses / len(batches):.4f}")
+    return network.export()

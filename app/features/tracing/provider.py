@@ -161,7 +161,7 @@ class Trace:
         call = self.call
         facts = call.facts if isinstance(call, Recorded) else None
         if call is not None:
-            self._span.set_attributes(_told(call))
+            self._span.set_attributes(_read_attributes(call))
         if self._attempts and (head := self._attempts[-1].head) is not None:
             stored = [each.begin for each in self._stages if each.name == "record" and each.begin >= head]
             self._stages.append(Stage(head, max(stored, default=end), "relay"))
@@ -335,31 +335,35 @@ class TracedTransport:
 # --- what is told --------------------------------------------------------------------------------------------------------
 
 
-def _told(call: Incoming) -> dict[str, AttributeValue]:
+def _read_attributes(call: Incoming) -> dict[str, AttributeValue]:
     """Return the attributes of the root span; the user's id is never among them."""
-    told: dict[str, AttributeValue] = {
+    attributes: dict[str, AttributeValue] = {
         "mneme.call_id": str(call.id),
         "mneme.tenant_id": str(call.principal.tenant_id),
         "mneme.memory": "bypass",
     }
     if isinstance(call, Parsed):
-        told["mneme.upstream"] = call.target.name
+        attributes["mneme.upstream"] = call.target.name
     if not isinstance(call, Remembered):
-        return told
-    told |= {"mneme.memory": call.status, "mneme.overhead_ms": call.overhead_ns / 1e6, "mneme.attempts": call.attempts}
+        return attributes
+    attributes |= {
+        "mneme.memory": call.status,
+        "mneme.overhead_ms": call.overhead_ns / 1e6,
+        "mneme.attempts": call.attempts,
+    }
     if call.reason is not None:
-        told["mneme.reason"] = call.reason
+        attributes["mneme.reason"] = call.reason
     if call.session_id is not None:
-        told["mneme.session_id"] = str(call.session_id)
+        attributes["mneme.session_id"] = str(call.session_id)
     if call.prepared is not None:
         compiled = call.prepared.compilation
-        told |= {"mneme.context.memories": compiled.memories, "mneme.context.tokens": compiled.tokens}
-        told["mneme.context.budget"] = compiled.budget
+        attributes |= {"mneme.context.memories": compiled.memories, "mneme.context.tokens": compiled.tokens}
+        attributes["mneme.context.budget"] = compiled.budget
     if isinstance(call, Recorded):
-        told["mneme.outcome"] = call.facts.outcome.name.lower()
+        attributes["mneme.outcome"] = call.facts.outcome.name.lower()
         if call.legs:
-            told |= {"mneme.legs": len(call.legs)} | _usage(call.facts)
-    return told
+            attributes |= {"mneme.legs": len(call.legs)} | _usage(call.facts)
+    return attributes
 
 
 def _asked(call: Remembered) -> dict[str, AttributeValue]:

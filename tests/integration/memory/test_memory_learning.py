@@ -26,6 +26,7 @@ from tests.support.rows import (
     read_embeddings,
     read_memory_events,
     read_routes,
+    read_sessions,
     set_config,
 )
 
@@ -305,3 +306,25 @@ async def test_a_batch_meets_its_own_statements(learn: Learner, pool: Pool, admi
     assert set(await texts(admin)) == {"Likes tea", "Lives in Porto"}
     (tea,) = await memories(admin, content_text="Likes tea")
     assert (tea["reinforcement_count"], len(tea["sources"])) == (1, 2)
+
+
+# --- what a role play says -------------------------------------------------------------------------------------------
+
+
+async def test_what_is_said_in_a_role_play_is_not_learned_in_later_turns_either(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "Let's role-play: you are a waiter and I am a guest called Bruno.", "Welcome!")
+    assert [row["in_role_play"] for row in await read_sessions(admin)] == [True]
+    await taught(learn, pool, talk, "Waiter, my character hates soup and I am the king of Spain", "Of course, sire.")
+    assert await texts(admin) == []
+
+
+async def test_a_session_without_a_role_play_is_not_marked(
+    learn: Learner, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    await taught(learn, pool, talk, "I live in Leeds. What is a good pie?", "Steak and ale.")
+    assert [row["in_role_play"] for row in await read_sessions(admin)] == [False]
+    assert await texts(admin) == ["Lives in Leeds"]

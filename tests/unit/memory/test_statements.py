@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+
+import numpy as np
 
 from app.memory.candidate import SourceExchange
 from app.memory.extract import extract
 from app.memory.statements import begins_role_play, find_statements, tag_message
-from app.memory.tagger import MAX_CHARS, MAX_TAIL_CHARS, MAX_WORDS, split_words
+from app.memory.tagger import MAX_CHARS, MAX_TAIL_CHARS, MAX_WORDS, MessageTagger, split_words
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -76,3 +79,25 @@ def test_a_huge_message_is_read_at_both_ends_alone() -> None:
 def test_an_empty_message_has_no_statements() -> None:
     assert find_statements(tag_message("")) == []
     assert find_statements(tag_message(" \n\t\n")) == []
+
+
+def test_a_rule_takes_only_its_own_clause() -> None:
+    message = "hi, I'm a solicitor in Leeds, we have an old rails monolith that I'm porting to React"
+    assert read_contents(message) == ["Is a solicitor in Leeds", "Has an old rails monolith"]
+
+
+def test_a_relative_alone_is_no_statement() -> None:
+    assert "Brother" not in read_contents("Gave the Golf to my brother, I take the tram now.")
+
+
+def test_a_lone_surrogate_is_read() -> None:
+    assert len(tag_message("I live in \ud83d Leeds").words.words) == 5
+
+
+def test_threads_that_tag_at_once_agree() -> None:
+    texts = [f"I work as a nurse in town {number} with my {number} cats named Zq{number}x" for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        tagged = list(pool.map(MessageTagger().tag, [split_words(text) for text in texts]))
+    alone = MessageTagger()
+    for text, message in zip(texts, tagged, strict=True):
+        assert np.allclose(message.keep, alone.tag(split_words(text)).keep, atol=1e-5)
