@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from app.memory.tagger import (
 )
 from app.memory.text import injected_spans
 from app.store.kinds import LearnedKind
+from app.text_cache import of_texts
 
 MIN_PROBABILITY = 0.7
 """The least probability of a statement that is kept. Chosen on 500 labelled conversations that the tagger was not fitted on: a
@@ -80,7 +80,7 @@ class UserStatement(Struct, frozen=True):
     probability: float
 
 
-@lru_cache(maxsize=AT_ONCE)
+@of_texts(AT_ONCE)
 def tag_message(text: str, *, number: int = 0, in_role_play: bool = False) -> TaggedMessage:
     """Tag a message with the shipped tagger. `number`: how many messages the user sent before it in the session.
 

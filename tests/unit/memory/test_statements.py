@@ -11,6 +11,7 @@ from app.memory.candidate import SourceExchange
 from app.memory.extract import extract
 from app.memory.statements import begins_role_play, find_statements, tag_message
 from app.memory.tagger import MAX_CHARS, MAX_TAIL_CHARS, MAX_WORDS, MessageTagger, split_words
+from app.text_cache import forget
 from tests.support.tables import each_of
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -101,3 +102,10 @@ def test_threads_that_tag_at_once_agree() -> None:
     alone = MessageTagger()
     for text, message in zip(texts, tagged, strict=True):
         assert np.allclose(message.keep, alone.tag(split_words(text)).keep, atol=1e-5)
+
+
+def test_nothing_of_a_message_is_kept_when_users_are_erased() -> None:
+    first = tag_message("I live in Leeds.")
+    assert tag_message("I live in Leeds.") is first
+    forget()
+    assert tag_message("I live in Leeds.") is not first
