@@ -20,7 +20,7 @@ import pytest
 
 from app.features.webhooks.delivery import signature
 from app.sources import WebhookTarget
-from tests.support.clients import Api, ask, user
+from tests.support.clients import ask, user
 from tests.support.ports import free_port
 from tests.support.replies import reply_json
 from tests.support.scripted import ScriptedUpstream
@@ -101,10 +101,17 @@ def settings(receiver: Documented, broken: ScriptedUpstream) -> dict[str, str]:
     return {"WEBHOOKS": json.dumps(targets)}
 
 
-def test_what_is_learned_and_forgotten_is_told(mneme: MnemeServer, api: Api, receiver: Documented) -> None:
+@pytest.fixture(scope="module")
+def created(mneme: MnemeServer, receiver: Documented) -> dict[str, Any]:
+    """Return what the receiver is told of a memory of ana's, so that each test runs without the others."""
     wait_until(lambda: 'target="crm"' in mneme.http.get("/metrics").text, "the worker to name the targets")
     ask(mneme, [user("My sister's name is Ottilie.")], headers={"x-mneme-user": "ana"})
-    created = receiver.wait_for("memory.created")
+    return receiver.wait_for("memory.created")
+
+
+def test_what_is_learned_and_forgotten_is_told(
+    mneme: MnemeServer, receiver: Documented, created: dict[str, Any]
+) -> None:
     assert created["user"] == "ana"
     assert created["tenant"] == "local"
     assert "Ottilie" in created["text"]
@@ -115,7 +122,7 @@ def test_what_is_learned_and_forgotten_is_told(mneme: MnemeServer, api: Api, rec
 
 
 def test_a_target_that_fails_ends_in_the_queues_dead_letters_and_is_tried_again(
-    mneme: MnemeServer, broken: ScriptedUpstream
+    mneme: MnemeServer, broken: ScriptedUpstream, created: dict[str, Any]
 ) -> None:
     def dead() -> list[dict[str, Any]]:
         return [each for each in mneme.http.get("/api/v1/queue/dead").json()["dead"] if each["entrypoint"] == "webhook"]
@@ -138,11 +145,11 @@ def test_a_target_that_fails_ends_in_the_queues_dead_letters_and_is_tried_again(
     assert b"Ottilie" not in first.body + again.body
 
 
-def test_an_erased_user_is_told_by_id(mneme: MnemeServer, receiver: Documented) -> None:
+def test_an_erased_user_is_told_by_id(mneme: MnemeServer, receiver: Documented, created: dict[str, Any]) -> None:
     done = mneme.command("erase", "--tenant", "local", "--user", "ana")
     assert done.returncode == 0, done.stderr
     told = receiver.wait_for("user.erased")
-    assert told["user_id"] == receiver.wait_for("memory.created")["user_id"]
+    assert told["user_id"] == created["user_id"]
     assert "user" not in told
     # As docs/how-to/webhooks.md finds whom it is about.
     assert str(uuid.uuid5(uuid.UUID(told["tenant_id"]), "user\0ana")) == told["user_id"]
