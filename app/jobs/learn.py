@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.context.working import asks_to_go_on, working_of
 from app.errors import BadBody, Conflict
+from app.jobs.changes import MemoryReviser, has_revision, strip_taken_back
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
 from app.memory.claims import AskedMemory, Reply, Trust, may_answer, opposite, puts, reply_to
 from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
@@ -193,6 +194,7 @@ class Learner(Struct):
     answers: ValidationAnswers | None = None
     hearing: Hearing | None = None
     taking_back: WishWithdrawal | None = None
+    reviser: MemoryReviser | None = None
     turns: WeakValueDictionary[UUID, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
@@ -249,6 +251,8 @@ class Learner(Struct):
                 await self._index(effect, found)
                 if statements:
                     await self._take_in(job, setting, effect, statements)
+                if exchanges and not job.indexed:
+                    await self._revise(job, setting, effect, exchanges)
                 if self.taking_back is not None and exchanges and not job.indexed:
                     await self.taking_back(job, effect, exchanges, statements)
                 if self.answers is not None and verdicts:
@@ -293,7 +297,7 @@ class Learner(Struct):
         found: list[tuple[MemoryCandidate, SourceMessage]] = []
         finds = self.helper if job.indexed and self.helper is not None else self.extract
         for exchange, own in exchanges:
-            said = await finds(exchange)
+            said = await finds(exchange if job.indexed else strip_taken_back(exchange))
             for each in said if spoken is None else spoken.about(exchange, own[0], said):
                 meant: MemoryCandidate | None = each
                 if amends(each):  # "no, I meant …": one of this job's statements, else of the session's last ones
@@ -310,6 +314,23 @@ class Learner(Struct):
         return [
             replace(each, vector=vector) if vector.any() else each for each, vector in zip(made, vectors, strict=True)
         ]
+
+    async def _revise(self, job: LearnJob, setting: Setting, effect: Effect, exchanges: Sequence[Told]) -> None:
+        """Apply what the exchanges end or take back, and take in what they state anew."""
+        if self.reviser is None or not any(has_revision(exchange.user_text) for exchange, _ in exchanges):
+            return
+        scope = job.session if job.confined else ids.NIL
+        own = [(exchange, messages[0]) for exchange, messages in exchanges]
+        stated = await self.reviser.revise(effect, scope, job.session, own)
+        drafts = make_drafts(stated, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
+        if drafts and self.space is not None and self.embedder.local:  # another embedder is not waited for here
+            vectors = await self.embedder.embed([draft.text for draft in drafts])
+            drafts = [
+                replace(draft, vector=vector) if vector.any() else draft
+                for draft, vector in zip(drafts, vectors, strict=True)
+            ]
+        if drafts:
+            await self._take_in(job, setting, effect, drafts)
 
     async def _take_in(self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]) -> None:
         """Ingest statements."""
@@ -606,8 +627,10 @@ class Inline:
         self._metrics = metrics
 
     def finds(self, text: str) -> bool:
-        """Whether the rules find something in a message of the user's."""
-        return len(text) <= _INLINE_CHARS and bool(extract(SourceExchange(text, self._clock.now())))
+        """Return whether the rules find something in a message of the user's, or it ends or takes back something."""
+        if len(text) > _INLINE_CHARS:
+            return False
+        return bool(extract(SourceExchange(text, self._clock.now()))) or has_revision(text)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `_INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""

@@ -16,6 +16,7 @@ from msgspec import Struct
 from app.clock import Clock
 from app.errors import NotReady
 from app.features import CallPath, Process
+from app.jobs.changes import MemoryReviser
 from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.compare import Pair, PairVerdict, judged
@@ -304,6 +305,7 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
         refuses=refuses,
         note=Notes(core.clock, noting),
         hearing=hearing,
+        reviser=MemoryReviser(by_rules),
         taking_back=partial(commands.withdraw, core.queries, core.clock) if commands is not None else None,
         answers=ValidationAnswers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),

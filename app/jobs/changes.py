@@ -1,0 +1,202 @@
+"""Applies what the user's later words end or take back to the memories in force, within a learning job's effect.
+
+what an exchange states is taken in ─> its signs of change (`app/memory/changes.py`)
+    ├── ends:       memories that it names are closed, unclear ones are doubted; a new value is stated in the old words
+    └── takes back: what the session's last own messages taught is withdrawn; what is right is stated in the old words
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.languages import sentences
+from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange
+from app.memory.changes import (
+    Change,
+    StoredStatement,
+    TakenBack,
+    blank,
+    find_changes,
+    find_taken_back,
+    judge_change,
+    list_search_patterns,
+    restate,
+    shares_words,
+)
+from app.memory.text import normalise
+from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
+
+Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
+
+
+class Restatement(NamedTuple):
+    """What is right instead, and the message that says so."""
+
+    candidate: MemoryCandidate
+    message: SourceMessage
+
+
+def has_revision(text: str) -> bool:
+    """Tell whether a message may end or take back something that was learned."""
+    return bool(find_changes(text)) or find_taken_back(text) is not None
+
+
+def strip_taken_back(exchange: SourceExchange) -> SourceExchange:
+    """Return the exchange without the words that take something back, and without the statement before them in the message."""
+    back = find_taken_back(exchange.user_text)
+    if back is None or back.kind == "fix":  # "no, I meant …" is read with the words before it
+        return exchange
+    start, _ = _find_own_statement(exchange.user_text, back)
+    return replace(exchange, user_text=blank(exchange.user_text, (start, back.span[1])))
+
+
+class MemoryReviser(Struct, frozen=True):
+    """Revises memories. `extract`: the rules, which read what is stated anew in the old words."""
+
+    extract: Extract
+
+    async def revise(
+        self, effect: Effect, scope: UUID, session: UUID, exchanges: Sequence[tuple[SourceExchange, SourceMessage]]
+    ) -> list[Restatement]:
+        """Close, doubt and withdraw what these exchanges say so of; return what they state anew.
+
+        Args:
+            effect: The transaction of the job's effect.
+            scope: The session of nobody's, or the nil id.
+            session: The exchanges' session.
+            exchanges: Each with the user's own message, in order.
+        """
+        found: list[Restatement] = []
+        for exchange, message in exchanges:
+            if (back := find_taken_back(exchange.user_text)) is not None:
+                found += await self._take_back(effect, session, exchange, message, back)
+            for change in find_changes(exchange.user_text):
+                found += await self._end(effect, scope, exchange, message, change)
+        return found
+
+    async def _end(
+        self, effect: Effect, scope: UUID, exchange: SourceExchange, message: SourceMessage, change: Change
+    ) -> list[Restatement]:
+        patterns = list_search_patterns(change)
+        if not patterns and not change.predicates:
+            return []
+        asked = (scope, message.created_at, message.message_id, patterns, list(change.predicates))
+        rows = await effect.rows("changes.in_force", *asked)
+        verdicts = {row["memory_id"]: judge_change(change, _read_statement(row)) for row in rows}
+        closed = [row for row in rows if verdicts[row["memory_id"]] == "closes"]
+        doubted = [memory for memory, verdict in verdicts.items() if verdict == "doubts"]
+        await _close(effect, [row["memory_id"] for row in closed], message)
+        await _doubt(effect, doubted, message)
+        if not change.new or not change.old:
+            return []
+        said = [quote for row in closed for quote in row["quotes"]]
+        texts = [text for quote in said if (text := restate(quote, change.old, change.new)) is not None]
+        return await self._state_again(texts[:1], said, exchange, message)
+
+    async def _take_back(
+        self, effect: Effect, session: UUID, exchange: SourceExchange, message: SourceMessage, back: TakenBack
+    ) -> list[Restatement]:
+        start, before = _find_own_statement(exchange.user_text, back)
+        if before:  # it takes back what the same message says, which nobody has learned
+            right = restate(before, back.old, back.right, typo=back.typo)
+            return await self._state_again([right] if right else [], [before], exchange, message)
+        turns = (message.turn_index - RECENT_TURNS, message.turn_index - 1)
+        for row in await effect.rows("changes.said_before", session, *turns):
+            said, texts = row["content"], await effect.rows("changes.texts", list(row["memories"]))
+            right = restate(said, back.old, back.right, typo=back.typo)
+            if back.old and not shares_words(back.old, [said]):
+                continue
+            if right is None and back.kind == "fix":
+                continue
+            if right is None and not texts:
+                continue
+            stated = await self._state_again([right] if right else [], [said], exchange, message)
+            if right is not None:
+                kept = {normalise(each.content).casefold() for each in await self._read(right, exchange)}
+                gone = [each for each in texts if normalise(each["content_text"]).casefold() not in kept]
+            else:
+                gone = _select_named(texts, back)
+            await _withdraw(effect, [each["memory_id"] for each in gone], message)
+            return stated
+        return []
+
+    async def _state_again(
+        self, texts: Sequence[str], said: Sequence[str], exchange: SourceExchange, message: SourceMessage
+    ) -> list[Restatement]:
+        """Read the old words with the new value in them; what the old words say, too, is no news."""
+        known = {each.content for text in said for each in await self._read(text, exchange)}
+        stated = [each for text in texts for each in await self._read(text, exchange) if each.content not in known]
+        quote = exchange.user_text
+        return [
+            Restatement(
+                replace(
+                    each,
+                    kind=each.kind if each.triple is None else "correction",
+                    provenance_type=Provenance.CORRECTION,
+                    quote=quote,
+                    span=(0, len(quote)),
+                ),
+                message,
+            )
+            for each in stated
+        ]
+
+    async def _read(self, text: str, exchange: SourceExchange) -> Sequence[MemoryCandidate]:
+        return await self.extract(SourceExchange(text, exchange.now))
+
+
+def _read_statement(row: Any) -> StoredStatement:
+    return StoredStatement(
+        row["kind"], row["content_text"], row["subject"], row["predicate"], row["value"], tuple(row["quotes"])
+    )
+
+
+def _select_named(rows: Sequence[Any], back: TakenBack) -> Sequence[Any]:
+    """The memories that the words behind a joke name, or all where they name none: "I lied, I'm not a pilot"."""
+    named = " ".join((back.old, back.right)).strip()
+    chosen = [row for row in rows if named and shares_words(named, [row["content_text"], *row["quotes"]])]
+    return chosen or rows
+
+
+def _find_own_statement(text: str, back: TakenBack) -> tuple[int, str]:
+    """Where the last statement before a reversal begins in the same message, and its words; none: ("", the reversal's place)."""
+    start = back.span[0]
+    before = [sentence for sentence in sentences(text[:start]) if not sentence.asked]
+    if back.typo or not before or not text[: start].strip():
+        return start, ""
+    last = before[-1]
+    words = text[last.start : last.end]
+    return (last.start, words) if any(char.isalnum() for char in words) else (start, "")
+
+
+async def _close(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
+    if memories:
+        rows = await effect.rows("changes.close", list(memories), message.created_at, effect.now)
+        await _tell(effect, [row["memory_id"] for row in rows], "invalidated", {"reason": "ended"}, message, effect.now)
+
+
+async def _withdraw(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
+    for memory in memories:
+        await effect.run("lifecycle.deny", memory, effect.now)
+    await _tell(effect, memories, "invalidated", {"reason": "taken_back"}, message, effect.now)
+
+
+async def _doubt(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
+    if memories:
+        rows = await effect.rows("changes.doubt", list(memories), message.message_id, effect.now)
+        await _tell(effect, [row["memory_id"] for row in rows], "aging", {"status": "aging"}, message, effect.now)
+
+
+async def _tell(
+    effect: Effect, memories: Sequence[UUID], event: str, after: dict[str, str], message: SourceMessage, now: datetime
+) -> None:
+    told: dict[str, Any] = {"status": "invalidated", "message_id": message.message_id} | after
+    events = [HistoryEvent(memory, event, {"status": "active"}, told) for memory in memories]
+    if events:
+        await effect.run("learning.tell", [each._asdict() for each in events], now)
