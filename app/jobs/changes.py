@@ -8,7 +8,7 @@ what an exchange states is taken in ─> its signs of change (`app/memory/change
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -18,10 +18,12 @@ from msgspec.structs import replace
 from app.languages import sentences
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange
 from app.memory.changes import (
+    MAX_CHARS,
     Change,
     StoredStatement,
     TakenBack,
     blank,
+    ended_slots,
     find_changes,
     find_taken_back,
     judge_change,
@@ -29,10 +31,17 @@ from app.memory.changes import (
     restate,
     shares_words,
 )
+from app.memory.drafts import Draft
 from app.memory.text import normalise
 from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
 
 Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
+
+
+_LATE = timedelta(minutes=1)
+"""How long after its last message a job runs that learns late: a turn's own job runs within seconds."""
+_MOST_LATER = 200
+"""Later messages that are read for what they end: more than one session has."""
 
 
 class Restatement(NamedTuple):
@@ -76,9 +85,47 @@ class MemoryReviser(Struct, frozen=True):
         for exchange, message in exchanges:
             if (back := find_taken_back(exchange.user_text)) is not None:
                 found += await self._take_back(effect, session, exchange, message, back)
-            for change in find_changes(exchange.user_text):
-                found += await self._end(effect, scope, exchange, message, change)
+            found += await self.end(effect, scope, [(exchange, message)])
         return found
+
+    async def end(
+        self, effect: Effect, scope: UUID, exchanges: Sequence[tuple[SourceExchange, SourceMessage]]
+    ) -> list[Restatement]:
+        """Close and doubt what these exchanges end; return what they state anew."""
+        return [
+            restatement
+            for exchange, message in exchanges
+            for change in find_changes(exchange.user_text)
+            for restatement in await self._end(effect, scope, exchange, message, change)
+        ]
+
+    async def read_later(
+        self, effect: Effect, confined: UUID | None, statements: Sequence[Draft], until: datetime
+    ) -> list[tuple[SourceExchange, SourceMessage]]:
+        """Return what the user said after these statements that may end one of them, where they are learned late.
+
+        Imported conversations are learned in any order, so that what ends a statement may have been learned before it.
+
+        Args:
+            effect: The transaction of the job's effect.
+            confined: The session of nobody's, or None.
+            statements: What was just taken in.
+            until: When the job's last message was said.
+        """
+        if effect.now - until < _LATE or not statements:
+            return []
+        patterns = {pattern for draft in statements for pattern in list_search_patterns(_name_whole(draft))}
+        if any(draft.candidate.triple and draft.candidate.triple.predicate in ended_slots() for draft in statements):
+            patterns.add("%")
+        rows = await effect.rows("changes.said_later", confined, until, sorted(patterns), MAX_CHARS, _MOST_LATER)
+        return [
+            (
+                SourceExchange(row["content"], row["created_at"]),
+                SourceMessage(row["message_id"], row["turn_index"], "user", row["content"], [], row["created_at"], {}),
+            )
+            for row in rows
+            if find_changes(row["content"])
+        ]
 
     async def _end(
         self, effect: Effect, scope: UUID, exchange: SourceExchange, message: SourceMessage, change: Change
@@ -149,6 +196,12 @@ class MemoryReviser(Struct, frozen=True):
 
     async def _read(self, text: str, exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return await self.extract(SourceExchange(text, exchange.now))
+
+
+def _name_whole(draft: Draft) -> Change:
+    """All words of a statement, to look for messages that name it."""
+    triple = draft.candidate.triple
+    return Change(triple.value if triple is not None else draft.text, (), "")
 
 
 def _read_statement(row: Any) -> StoredStatement:

@@ -252,7 +252,7 @@ class Learner(Struct):
                 if statements:
                     await self._take_in(job, setting, effect, statements)
                 if exchanges and not job.indexed:
-                    await self._revise(job, setting, effect, exchanges)
+                    await self._revise(job, setting, effect, exchanges, statements)
                 if self.taking_back is not None and exchanges and not job.indexed:
                     await self.taking_back(job, effect, exchanges, statements)
                 if self.answers is not None and verdicts:
@@ -315,13 +315,18 @@ class Learner(Struct):
             replace(each, vector=vector) if vector.any() else each for each, vector in zip(made, vectors, strict=True)
         ]
 
-    async def _revise(self, job: LearnJob, setting: Setting, effect: Effect, exchanges: Sequence[Told]) -> None:
-        """Apply what the exchanges end or take back, and take in what they state anew."""
-        if self.reviser is None or not any(has_revision(exchange.user_text) for exchange, _ in exchanges):
+    async def _revise(
+        self, job: LearnJob, setting: Setting, effect: Effect, exchanges: Sequence[Told], statements: Sequence[Draft]
+    ) -> None:
+        """Apply what the exchanges, and what was said after them, end or take back; take in what they state anew."""
+        if self.reviser is None:
             return
         scope = job.session if job.confined else ids.NIL
-        own = [(exchange, messages[0]) for exchange, messages in exchanges]
+        own = [(exchange, messages[0]) for exchange, messages in exchanges if has_revision(exchange.user_text)]
         stated = await self.reviser.revise(effect, scope, job.session, own)
+        confined = job.session if job.confined else None
+        later = await self.reviser.read_later(effect, confined, statements, job.until)
+        stated += await self.reviser.end(effect, scope, later)
         drafts = make_drafts(stated, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
         if drafts and self.space is not None and self.embedder.local:  # another embedder is not waited for here
             vectors = await self.embedder.embed([draft.text for draft in drafts])

@@ -87,6 +87,13 @@ def find_changes(message: str) -> list[Change]:
     return changes
 
 
+@cache
+def ended_slots() -> frozenset[str]:
+    """Return the predicates that some sign ends without naming their value."""
+    gives = (line for code in LANGUAGES for _, line in language(code).changes if "=" in line)
+    return frozenset(predicate for line in gives for predicate in line.partition("=")[2].split(","))
+
+
 def find_taken_back(message: str) -> TakenBack | None:
     """Return what a message takes back of the words before it, or None."""
     if len(message) > MAX_CHARS:

@@ -50,3 +50,14 @@ UPDATE agent_data.memory_store m SET
               || jsonb_build_object('in_conflict', $4::uuid, 'doubted_by', $4::uuid, 'doubted_at', $5::timestamptz)
 WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.status = 'active'
 RETURNING m.memory_id
+
+-- name: said_later
+-- The next messages of the user's own after $4 (of the session $3, or NULL: of all) that fit one of these patterns ($5), at most
+-- $7 of at most $6 characters.
+SELECT h.message_id, h.turn_index, h.content, h.created_at, h.session_id
+FROM agent_data.conversation_history h
+WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id = $3) AND h.created_at > $4 AND h.role = 1
+  AND NOT h.is_pruned AND NOT h.hidden AND length(h.content) <= $6 AND h.content ILIKE ANY ($5::text[])
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
+ORDER BY h.created_at
+LIMIT $7
