@@ -255,13 +255,15 @@ def say(
     count: Count,
     questions: int,
     outranked: Collection[UUID] = frozenset(),
+    later: Mapping[UUID, str] = MappingProxyType({}),
 ) -> NoteLines:
     """The lines that fit their sections. A fact is left out where the memory behind it is `outranked`. `due`:
-    memories in doubt; `questions`: how many of those in the block may be asked about."""
+    memories in doubt; `questions`: how many of those in the block may be asked about; `later`: by note, what stands behind a
+    fact."""
     said = NoteLines()
     _say_wishes(said, opened, shares.wishes, count)
     _say_profile(said, opened, shares.profile, count)
-    _say_facts(said, opened, shares.facts, count, outranked)
+    _say_facts(said, opened, shares.facts, count, outranked, later)
     if due and questions:
         _ask(said, packed, due, shares.question, count, questions)
     return said
@@ -310,7 +312,14 @@ def _say_profile(said: NoteLines, opened: NotesDue, budget: int, count: Count) -
     )
 
 
-def _say_facts(said: NoteLines, opened: NotesDue, budget: int, count: Count, outranked: Collection[UUID]) -> None:
+def _say_facts(
+    said: NoteLines,
+    opened: NotesDue,
+    budget: int,
+    count: Count,
+    outranked: Collection[UUID],
+    later: Mapping[UUID, str],
+) -> None:
     if not opened.facts and not opened.seen and not opened.aside:
         return
     chosen: list[StandingFact] = []
@@ -326,7 +335,7 @@ def _say_facts(said: NoteLines, opened: NotesDue, budget: int, count: Count, out
             chosen.append(each)
             used += cost
     if chosen:
-        said.about += fact_lines(chosen)
+        said.about += fact_lines(chosen, later)
         said.ids += [each.note for each in chosen]
         said.tokens += used
     said.account["facts"] = {
@@ -367,12 +376,12 @@ def _ask(
         }
 
 
-def fact_lines(facts: Sequence[StandingFact]) -> list[str]:
-    """ "- lives in: Berlin (since 2026-10)", "- likes: tea, coffee": a line a key."""
+def fact_lines(facts: Sequence[StandingFact], later: Mapping[UUID, str] = MappingProxyType({})) -> list[str]:
+    """Return a line for each key: "- lives in: Berlin (since 2026-10)", "- likes: tea, coffee". `later`: as in `say`."""
     by_key: dict[str, list[str]] = {}
     for each in facts:
         key, value = _told(each)
-        by_key.setdefault(key, []).append(value)
+        by_key.setdefault(key, []).append(value + later.get(each.note, ""))
     return [f"- {key}: {', '.join(values)}" for key, values in by_key.items()]
 
 

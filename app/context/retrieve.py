@@ -40,7 +40,7 @@ from app.index.indexes import CurrentIndex, Indexes, IndexScope
 from app.index.user_index import NEVER, FurtherItems, SharedPart
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder
-from app.store.item_columns import EPOCH, MEMORY_KIND, Places, Scan, ids_of
+from app.store.item_columns import EPOCH, MEMORY_KIND, NO_LATER_WORDS, LaterWords, Places, Scan, ids_of
 from app.store.kinds import SUMMARIES
 from app.store.records import ROLE_NAMES, Vector
 from app.store.turns import RetrievedRow, TurnStore
@@ -164,6 +164,8 @@ ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
 TIED, TIED_LOOKED_AT = 30, 600
 """Memories that are about what the question names, at most (seed 004), the nearest of so many of the latest."""
+MOST_REVIEWED = 32
+"""Likeliest items for which later words of the user are looked up: more than most prompts have."""
 BEYOND = 100
 """Of what was not fetched so many are told one by one: more than a block holds."""
 RAW_KINDS = frozenset({"turn", "message", "passage"})
@@ -215,6 +217,9 @@ class Wanted(NamedTuple):
     """Something that is known of the user bears on the question (`bearing`)."""
     wait_s: float | None = None
     """Most seconds that the question's vector may take; None: any time; 0: words are enough."""
+    told: Sequence[UUID] | None = None
+    """Memories that a prompt tells whatever is found: with them, and with what is found, comes what the user said later with
+    their words. None: nothing of the kind is wanted."""
 
 
 class Retrieved(NamedTuple):
@@ -232,6 +237,8 @@ class Retrieved(NamedTuple):
     beyond: Sequence[tuple[float, int]] = ()
     """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
+    later: Mapping[UUID, Sequence[Candidate]] = MappingProxyType({})
+    """By item, messages of the user's own that were said later and share its telling words, the latest last."""
 
 
 class NoVector(Unavailable):
@@ -291,18 +298,30 @@ class Retriever:
         if wanted.price is not None and profile.priced and scores is not None:
             judgement = judge(ranking, asked, scores, bears=wanted.bears)
         if judgement is not None and not judgement.passes:
-            return Retrieved([], {}, False, in_prompt=in_prompt)
+            later = await self.find_later(scope, wanted.told or ())
+            return Retrieved([], {}, False, in_prompt=in_prompt, later=later)
+        words = NO_LATER_WORDS
         cutter = PassageCutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
         names = {each.space_id: each.name for each in scope.shared}
         tokens = 0
         fetched: list[NDArray[np.intp]] = []
+        messages: dict[int, Candidate] = {}
         for part in islice(_parts(ranking, profile, wanted, bool(asked.things or boosts), scores, judgement), ROUNDS):
+            places = ranking.places(part)
+            if not fetched and wanted.told is not None and scan.find_later is not None:
+                # What was said later comes with the first part, in the same round trip.
+                told = [memory.hex for memory in wanted.told]
+                words = scan.find_later(told + ids_of(places[:MOST_REVIEWED]))
+                places = np.concatenate([places, words.places], dtype=places.dtype)
             fetched.append(part)
-            rows = await self._fetch(ranking.places(part), scope)
+            rows = await self._fetch(places, scope)
             numbers = _numbers(ranking, part, judgement)
             for row in rows:
+                if row.n > len(part):
+                    messages[row.n - 1 - len(part)] = _candidate(row, _UNRANKED, cutter, asked.about)
+                    continue
                 each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
                 if row.owner is not None:
                     each = each._replace(space=names[row.owner], space_id=row.owner)
@@ -316,10 +335,25 @@ class Retriever:
                     statuses[row.item_id] = row.status
             if tokens >= wanted.tokens or (wanted.items is not None and len(found) >= wanted.items):
                 break
+        later = _collect_later(words, messages)
         if judgement is None:
-            return Retrieved(found, statuses)
+            return Retrieved(found, statuses, later=later)
         worths, beyond = _worths(ranking, judgement), _beyond(ranking, judgement, fetched)
-        return Retrieved(found, statuses, True, worths, in_prompt, beyond)
+        return Retrieved(found, statuses, True, worths, in_prompt, beyond, later)
+
+    async def find_later(self, scope: Scope, memories: Sequence[UUID]) -> Mapping[UUID, Sequence[Candidate]]:
+        """Return what the user said later with the telling words of memories, where nothing is searched; the database is asked
+        only where there is something. Raises StoreUnavailable."""
+        if not memories or scope.confine is not None:
+            return {}
+        where = IndexScope(scope.session, scope.visible_from, scope.ancestors)
+        items = [memory.hex for memory in memories]
+        words = await self._indexes.find_later(scope.tenant_id, scope.user_id, items, where, scope.fresh)
+        if not words.of:
+            return {}
+        rows = await self._fetch(words.places, scope)
+        cutter = PassageCutter((), (), self._count)
+        return _collect_later(words, {row.n - 1: _candidate(row, _UNRANKED, cutter, frozenset()) for row in rows})
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
@@ -505,6 +539,19 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | No
     columns = (ranking.channels, ranking.similarity, ranking.text, ranking.vector, ranking.speaker, ranking.timely)
     odds = judgement.odds[part].tolist() if judgement is not None else [None] * len(part)
     return list(zip(*(each[part].tolist() for each in columns), odds, strict=True))
+
+
+_UNRANKED: _Numbers = (0, float("nan"), 0.0, 0.0, 0.0, 0.0, None)
+"""Of a message that is shown for an item's sake."""
+
+
+def _collect_later(words: LaterWords, messages: Mapping[int, Candidate]) -> Mapping[UUID, Sequence[Candidate]]:
+    """By item, the messages that were fetched for it."""
+    return {
+        UUID(item): own
+        for item, numbers in words.of.items()
+        if (own := [messages[number] for number in numbers if number in messages])
+    }
 
 
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}

@@ -51,11 +51,6 @@ class Restatement(NamedTuple):
     message: SourceMessage
 
 
-def has_revision(text: str) -> bool:
-    """Tell whether a message may end or take back something that was learned."""
-    return bool(find_changes(text)) or find_taken_back(text) is not None
-
-
 def strip_taken_back(exchange: SourceExchange) -> SourceExchange:
     """Return the exchange without the words that take something back, and without the statement before them in the message."""
     back = find_taken_back(exchange.user_text)

@@ -30,8 +30,9 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.context.working import asks_to_go_on, working_of
 from app.errors import BadBody, Conflict
-from app.jobs.changes import MemoryReviser, has_revision, strip_taken_back
+from app.jobs.changes import MemoryReviser, strip_taken_back
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
+from app.memory.changes import has_sign
 from app.memory.claims import AskedMemory, Reply, Trust, may_answer, opposite, puts, reply_to
 from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
@@ -322,7 +323,7 @@ class Learner(Struct):
         if self.reviser is None:
             return
         scope = job.session if job.confined else ids.NIL
-        own = [(exchange, messages[0]) for exchange, messages in exchanges if has_revision(exchange.user_text)]
+        own = [(exchange, messages[0]) for exchange, messages in exchanges if has_sign(exchange.user_text)]
         stated = await self.reviser.revise(effect, scope, job.session, own)
         confined = job.session if job.confined else None
         later = await self.reviser.read_later(effect, confined, statements, job.until)
@@ -635,7 +636,7 @@ class Inline:
         """Return whether the rules find something in a message of the user's, or it ends or takes back something."""
         if len(text) > _INLINE_CHARS:
             return False
-        return bool(extract(SourceExchange(text, self._clock.now()))) or has_revision(text)
+        return bool(extract(SourceExchange(text, self._clock.now()))) or has_sign(text)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `_INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""

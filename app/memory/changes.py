@@ -87,6 +87,11 @@ def find_changes(message: str) -> list[Change]:
     return changes
 
 
+def has_sign(message: str) -> bool:
+    """Tell whether a message ends something, or takes something back."""
+    return bool(find_changes(message)) or find_taken_back(message) is not None
+
+
 @cache
 def ended_slots() -> frozenset[str]:
     """Return the predicates that some sign ends without naming their value."""
