@@ -275,7 +275,8 @@ class Compiler:
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
         if opened.memories or opened.messages:  # a fact and its message are one
-            visible.update([each.id for each in items if opened.said_by(each)])
+            fuller = opened.find_fuller(items)
+            visible.update([each.id for each in items if opened.said_by(each) and each.id not in fuller])
         packed = pack(
             scored,
             int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
@@ -309,7 +310,12 @@ class Compiler:
         scale, visible = reading.figures.scale, shown(layout.live.blocks)
         room = layout.shares.memories - ceil(chosen.packed.tokens * scale) - chosen.since.tokens
         packed, words = attach_later_words(
-            chosen.packed, layout.opened.facts, later, {*visible, *reading.request.gone}, room, self._layouts.counted(scale)
+            chosen.packed,
+            layout.opened.facts,
+            later,
+            {*visible, *reading.request.gone},
+            room,
+            self._layouts.counted(scale),
         )
         return chosen._replace(packed=packed, later=words)
 
@@ -402,7 +408,11 @@ def _report_later(later: LaterWordsShown) -> dict[str, Any]:
     """Return the account's entry for the user's later words; empty where there are none."""
     if later is NONE_SHOWN:
         return {}
-    told = {"messages": list(map(str, later.messages)), "left_out": list(map(str, later.left_out)), "tokens": later.tokens}
+    told = {
+        "messages": list(map(str, later.messages)),
+        "left_out": list(map(str, later.left_out)),
+        "tokens": later.tokens,
+    }
     return {"later": told}
 
 

@@ -58,7 +58,9 @@ def attach_later_words(
     messages: list[UUID] = []
     left_out: set[UUID] = set()
     tokens = 0
-    lines = [(fact.note, fact.memory, fact.messages) for fact in facts if fact.memory is not None]
+    lines: list[tuple[UUID, UUID, Collection[UUID]]] = [
+        (fact.note, fact.memory, fact.messages) for fact in facts if fact.memory is not None
+    ]
     lines += [(item.id, item.id, _list_sources(item)) for item in packed.candidates if _may_have_ended(item)]
     for line, memory, sources in lines:
         own = [message for message in later.get(memory, ()) if message.id not in sources]

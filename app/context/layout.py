@@ -27,6 +27,7 @@ from app.context.budget import (
     wanted,
 )
 from app.context.facts_section import NOTHING_TO_TELL, FactLines, FactsFound, shown, stale, tell, tellings
+from app.context.later_words import NONE_SHOWN, LaterWordsShown
 from app.context.notes import (
     NO_OPENINGS,
     Count,
@@ -38,7 +39,6 @@ from app.context.notes import (
     openings,
     say,
 )
-from app.context.later_words import NONE_SHOWN, LaterWordsShown
 from app.context.pack import Packed, history_suffix
 from app.context.question import Asked
 from app.context.reasoning import estimate_tokens

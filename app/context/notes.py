@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise, since_of
-from app.context.bearing import MessageTopics, Why, answers, bears_on, naming
+from app.context.bearing import MessageTopics, Why, answers, bears_on, naming, says_more
 from app.context.budget import SectionNeeds, Shares
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
@@ -94,6 +94,27 @@ class NotesDue(Struct, frozen=True):
         if item.source == "memory":
             return item.id in self.memories
         return item.id in self.messages and item.span is None and len(item.text) <= BRIEF_CHARS
+
+    def find_fuller(self, items: Sequence[Candidate]) -> set[UUID]:
+        """Return the messages among these items that say more than the facts that were learned from them.
+
+        A fact that the message asks for by its name is left out. "My daughter Lea does fencing" says more than
+        "daughter's name: Lea".
+        """
+        origins = {
+            message: fact.value
+            for fact in self.facts
+            if self.why.get(fact.note) != "asked"
+            for message in fact.messages
+        }
+        if not origins:
+            return set()
+        told: dict[UUID, list[str]] = {message: [value] for message, value in origins.items()}
+        for item in items:
+            for source in item.provenance if item.source == "memory" else ():
+                if source.message_id in told:
+                    told[source.message_id].append(item.text)
+        return {item.id for item in items if item.id in told and says_more(item.text, told[item.id])}
 
 
 NO_OPENINGS = NotesDue()

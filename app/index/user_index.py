@@ -23,7 +23,18 @@ from numpy.typing import NDArray
 
 from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, VERSION, Term
 from app.index.later_mentions import Postings, find_later_mentions
-from app.store.item_columns import MEMORY_KIND, PLACE, Columns, LaterWords, Ordered, Places, Scan, columns_of, ids_of, order_of
+from app.store.item_columns import (
+    MEMORY_KIND,
+    PLACE,
+    Columns,
+    LaterWords,
+    Ordered,
+    Places,
+    Scan,
+    columns_of,
+    ids_of,
+    order_of,
+)
 
 N = TypeVar("N", bound=np.generic)
 

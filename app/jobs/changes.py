@@ -31,6 +31,7 @@ from app.memory.changes import (
     restate,
     shares_words,
 )
+from app.memory.claims import single_valued
 from app.memory.drafts import Draft
 from app.memory.text import normalise
 from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
@@ -138,13 +139,26 @@ class MemoryReviser(Struct, frozen=True):
         if not change.new or not change.old:
             return []
         said = [quote for row in closed for quote in row["quotes"]]
-        texts = [text for quote in said if (text := restate(quote, change.old, change.new)) is not None]
+        if change.follows:
+            said = said or [change.lead + change.old]
+            texts = [text for quote in said for text in await self._replace_value(quote, change.new, exchange)]
+        else:
+            texts = [text for quote in said if (text := restate(quote, change.old, change.new)) is not None]
         return await self._state_again(texts[:1], said, exchange, message)
+
+    async def _replace_value(self, quote: str, value: str, exchange: SourceExchange) -> list[str]:
+        """Return the old words with another value, where they state one of something that has one value."""
+        triples = [candidate.triple for candidate in await self._read(quote, exchange)]
+        return [
+            quote.replace(triple.value, value)
+            for triple in triples
+            if triple is not None and triple.value in quote and single_valued(triple.predicate)
+        ]
 
     async def _take_back(
         self, effect: Effect, session: UUID, exchange: SourceExchange, message: SourceMessage, back: TakenBack
     ) -> list[Restatement]:
-        start, before = _find_own_statement(exchange.user_text, back)
+        _, before = _find_own_statement(exchange.user_text, back)
         if before:  # it takes back what the same message says, which nobody has learned
             right = restate(before, back.old, back.right, typo=back.typo)
             return await self._state_again([right] if right else [], [before], exchange, message)
@@ -161,10 +175,10 @@ class MemoryReviser(Struct, frozen=True):
             stated = await self._state_again([right] if right else [], [said], exchange, message)
             if right is not None:
                 kept = {normalise(each.content).casefold() for each in await self._read(right, exchange)}
-                gone = [each for each in texts if normalise(each["content_text"]).casefold() not in kept]
+                gone = [row for row in texts if normalise(row["content_text"]).casefold() not in kept]
             else:
-                gone = _select_named(texts, back)
-            await _withdraw(effect, [each["memory_id"] for each in gone], message)
+                gone = list(_select_named(texts, back))
+            await _withdraw(effect, [row["memory_id"] for row in gone], message)
             return stated
         return []
 
@@ -194,7 +208,7 @@ class MemoryReviser(Struct, frozen=True):
 
 
 def _name_whole(draft: Draft) -> Change:
-    """All words of a statement, to look for messages that name it."""
+    """Return all words of a statement, to look for messages that name it."""
     triple = draft.candidate.triple
     return Change(triple.value if triple is not None else draft.text, (), "")
 
@@ -206,17 +220,18 @@ def _read_statement(row: Any) -> StoredStatement:
 
 
 def _select_named(rows: Sequence[Any], back: TakenBack) -> Sequence[Any]:
-    """The memories that the words behind a joke name, or all where they name none: "I lied, I'm not a pilot"."""
-    named = " ".join((back.old, back.right)).strip()
+    """Return the memories that the words behind a joke name, or all where they name none: "I lied, I'm not a pilot"."""
+    named = f"{back.old} {back.right}".strip()
     chosen = [row for row in rows if named and shares_words(named, [row["content_text"], *row["quotes"]])]
     return chosen or rows
 
 
 def _find_own_statement(text: str, back: TakenBack) -> tuple[int, str]:
-    """Where the last statement before a reversal begins in the same message, and its words; none: ("", the reversal's place)."""
+    """Return where the last statement before a reversal in the same message begins, and its words; else the reversal's place and no
+    words."""
     start = back.span[0]
     before = [sentence for sentence in sentences(text[:start]) if not sentence.asked]
-    if back.typo or not before or not text[: start].strip():
+    if back.typo or not before or not text[:start].strip():
         return start, ""
     last = before[-1]
     words = text[last.start : last.end]

@@ -3,6 +3,7 @@
 A message is read clause by clause. The signs are data: `[changes]` and `[taken_back]` of app/languages/<code>.txt.
 
     [changes]      pattern => ends              the words `old` name what is so no more
+                   pattern => now               `new` is the value instead of what the clause before ended
                    pattern => parts             the same of somebody who died or left: it is said of the user's people, too
                    pattern => ends=diet,age     memories with one of these predicates, said of the user, are so no more
     [taken_back]   pattern => joke              the last statements were not meant; with `old`, those that name it
@@ -24,6 +25,7 @@ from typing import Literal, NamedTuple
 from app.index.analyse import STEMMERS, asked
 from app.languages import LANGUAGES, Sentence, function_word, language, language_of, sentences
 from app.memory.extract_clauses import masked
+from app.text_cache import of_texts
 
 MAX_CHARS = 600
 """Characters of a message that is read: what a turn's own learning reads, too. A longer message is a text."""
@@ -33,6 +35,9 @@ DOUBTS = 0.6
 """Least share from which a memory is doubted, more than half."""
 SIMILAR = 0.6
 """Least likeness (0 to 1, `difflib`) of a misspelt word and its correction: "Jonh" and "John" have .75."""
+
+KEPT = 256
+"""Messages of which the changes are kept: each is asked for by learning and by the prompts that quote it."""
 
 Reversal = Literal["joke", "fix", "other"]
 
@@ -45,6 +50,10 @@ class Change(NamedTuple):
     predicates: tuple[str, ...]
     new: str
     parts: bool = False
+    follows: bool = False
+    """`new` is told in a clause of its own: "I no longer work at Acme, now I'm at Globex"."""
+    lead: str = ""
+    """What makes a whole clause of `old`, in the message's language: "I "."""
 
 
 class StoredStatement(NamedTuple):
@@ -73,6 +82,11 @@ def find_changes(message: str) -> list[Change]:
     """Return what the user's own statements in a message end; most messages end nothing."""
     if len(message) > MAX_CHARS:
         return []
+    return list(_find_changes(message))
+
+
+@of_texts(KEPT)
+def _find_changes(message: str) -> tuple[Change, ...]:
     changes: list[Change] = []
     text = masked(message)
     for clause, code in _split_clauses(text):
@@ -80,11 +94,23 @@ def find_changes(message: str) -> list[Change]:
             if (match := pattern.fullmatch(clause)) is None:
                 continue
             groups = match.groupdict()
+            if gives == "now":
+                if changes and not changes[-1].new:
+                    changes[-1] = changes[-1]._replace(new=groups["new"].strip(), follows=True)
+                break
             predicates = tuple(gives.partition("=")[2].split(",")) if "=" in gives else ()
             old = " ".join(part for part in (groups.get("old"), groups.get("rest")) if part)
-            changes.append(Change(old.strip(), predicates, (groups.get("new") or "").strip(), gives == "parts"))
+            changes.append(
+                Change(
+                    old.strip(),
+                    predicates,
+                    (groups.get("new") or "").strip(),
+                    gives == "parts",
+                    lead=language(code).texts.get("ellipsis", ""),
+                )
+            )
             break
-    return changes
+    return tuple(changes)
 
 
 def has_sign(message: str) -> bool:
@@ -103,6 +129,11 @@ def find_taken_back(message: str) -> TakenBack | None:
     """Return what a message takes back of the words before it, or None."""
     if len(message) > MAX_CHARS:
         return None
+    return _find_taken_back(message)
+
+
+@of_texts(KEPT)
+def _find_taken_back(message: str) -> TakenBack | None:
     text = masked(message)
     if typo := _TYPO.fullmatch(message.strip()):
         return TakenBack("fix", (0, len(message)), "", typo["right"] or typo["left"], typo=True)
@@ -114,7 +145,7 @@ def find_taken_back(message: str) -> TakenBack | None:
             for code in _languages_of(text):
                 for pattern, gives in _rules(code, "taken_back"):
                     match = pattern.match(clause)
-                    if match is None or (rest := clause[match.end() :]) and rest[0].isalnum() and _is_spaced(code):
+                    if match is None or ((rest := clause[match.end() :]) and rest[0].isalnum() and _is_spaced(code)):
                         continue
                     if gives.endswith("?") and rest.strip():
                         continue
@@ -217,8 +248,8 @@ _NUMBER = re.compile(r"\d[\d.,]*\d|\d|[一二三四五六七八九十百千万�
 _NAME = re.compile(r"(?<=[^\s.!?…] )([A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*)")
 _PROPER = re.compile(r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*")
 _IT_IS = re.compile(
-    r"^(?:(?:it|that|he|she)(?:'s| is| was)|it's|es (?:ist|sind|waren)|(?:es|era|son)(?= )|c'(?:est|était)|é|era|是|应该是|it should be|"
-    r"in|at|à|en|em|auf) ?",
+    r"^(?:(?:it|that|he|she)(?:'s| is| was)|it's|es (?:ist|sind|waren)|(?:es|era|son)(?= )|c'(?:est|était)|é|era|是|应该是|"
+    r"it should be|in|at|à|en|em|auf) ?",
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(r", | (?:and|und|y|et|e) |和|、")
@@ -234,6 +265,8 @@ _SEARCHED = re.compile(r"[\u3400-\u9fff]{2,}|[^\W_\u3400-\u9fff]{3,}")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _STEM_CHARS = 4
 """Letters of a word that a search keeps at least, without its ending."""
+_SURE_WORDS = 9
+"""Words of a message from which its language is hardly misjudged."""
 _VALUE_WORDS = 5
 """Words of a value: a place, a sum, a name."""
 
@@ -247,8 +280,10 @@ def _is_spaced(code: str) -> bool:
 
 
 def _languages_of(text: str) -> tuple[str, ...]:
-    """The language of a text; all where nothing tells it, for these statements are short."""
+    """Return the language of a text; first that one and then all others where the text is too short to be sure."""
     code = language_of(text)
+    if code and len(text.split()) >= _SURE_WORDS:
+        return (code,)
     return (code, *(other for other in LANGUAGES if other != code)) if code else LANGUAGES
 
 

@@ -33,8 +33,8 @@ MESSAGE_KIND, MEMORY_KIND = 0, 1
 
 
 class LaterWords(NamedTuple):
-    """Places of the user's own messages, and for each item (its id as `ids_of` has it) the numbers of those that share its telling
-    words, the latest last."""
+    """Places of the user's own messages; and for each item, its id as `ids_of` has it, the numbers of those that share its
+    telling words, the latest last."""
 
     places: Places
     of: Mapping[str, Sequence[int]]
