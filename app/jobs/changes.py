@@ -227,8 +227,10 @@ def _select_named(rows: Sequence[Any], back: TakenBack) -> Sequence[Any]:
 
 
 def _find_own_statement(text: str, back: TakenBack) -> tuple[int, str]:
-    """Return where the last statement before a reversal in the same message begins, and its words; else the reversal's place and no
-    words."""
+    """Return where the last statement before a reversal in the same message begins, and its words.
+
+    Where there is none, it is the reversal's place, and no words.
+    """
     start = back.span[0]
     before = [sentence for sentence in sentences(text[:start]) if not sentence.asked]
     if back.typo or not before or not text[:start].strip():
