@@ -14,12 +14,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 from app.context.assemble import neutralise
-from app.context.candidates import Candidate
 from app.context.notes import Count
 from app.context.pack import Packed, Reason, Verdict
+from app.context.retrieve import LaterMessages
 from app.memory.changes import has_sign
 from app.store.kinds import DOUBTABLE
+from app.store.turns import RetrievedRow
 from app.store.user_profile import StandingFact
+
+QUOTE_CHARS = 240
+"""Characters of a later message that are quoted: two sentences, as `BRIEF_CHARS` has it."""
 
 
 class LaterWordsShown(NamedTuple):
@@ -38,7 +42,7 @@ NONE_SHOWN = LaterWordsShown()
 def attach_later_words(
     packed: Packed,
     facts: Sequence[StandingFact],
-    later: Mapping[UUID, Sequence[Candidate]],
+    later: LaterMessages,
     visible: Collection[UUID],
     room: int,
     count: Count,
@@ -53,40 +57,50 @@ def attach_later_words(
         room: Tokens that are left.
         count: Tokens of a text.
     """
-    standing = {*visible, *(item.id for item in packed.candidates)}
-    words: dict[UUID, str] = {}
-    messages: list[UUID] = []
-    left_out: set[UUID] = set()
-    tokens = 0
-    lines: list[tuple[UUID, UUID, Collection[UUID]]] = [
-        (fact.note, fact.memory, fact.messages) for fact in facts if fact.memory is not None
-    ]
-    lines += [(item.id, item.id, _list_sources(item)) for item in packed.candidates if _may_have_ended(item)]
-    for line, memory, sources in lines:
-        own = [message for message in later.get(memory, ()) if message.id not in sources]
-        new = [message for message in own if message.id not in standing]
-        told = "".join(map(_quote, new))
-        cost = count(told) + 1 if told else 0
-        if tokens + cost > room:
-            left_out.add(memory)
-        elif told:
-            words[line] = told
-            tokens += cost
-            standing.update(message.id for message in new)
-            messages += [message.id for message in new]
+    chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
+    for fact in facts:
+        if fact.memory is not None and (own := later.get(fact.memory.hex)):
+            chosen.add(fact.note, fact.memory, [row for row in own if row.item_id not in fact.messages])
     for item in packed.candidates:
-        if item.source == "message" and item.role == "user" and item.span is None:
-            new = [each for each in later.get(item.id, ()) if each.id not in standing and has_sign(each.text)]
-            told = "".join(map(_quote, new))
-            cost = count(told) + 1 if told else 0
-            if told and tokens + cost <= room:
-                words[item.id] = told
-                tokens += cost
-                standing.update(message.id for message in new)
-                messages += [message.id for message in new]
-    if not words and not left_out:
+        if (own := later.get(item.id.hex)) is None or item.space is not None:
+            continue
+        if item.source == "message":
+            chosen.add(item.id, None, [row for row in own if has_sign(row.content)])
+        elif item.kind in DOUBTABLE:
+            sources = [source.message_id for source in item.provenance]
+            chosen.add(item.id, item.id, [row for row in own if row.item_id not in sources])
+    if not chosen.words and not chosen.left_out:
         return packed, NONE_SHOWN
-    return _leave_out(packed, left_out), LaterWordsShown(words, messages, left_out, tokens)
+    shown = LaterWordsShown(chosen.words, chosen.messages, chosen.left_out, chosen.tokens)
+    return _leave_out(packed, chosen.left_out), shown
+
+
+class _Choice:
+    """The later words that are shown so far. `visible`: what the prompt shows, and what they quote."""
+
+    def __init__(self, visible: set[UUID], room: int, count: Count) -> None:
+        self.words: dict[UUID, str] = {}
+        self.messages: list[UUID] = []
+        self.left_out: set[UUID] = set()
+        self.tokens = 0
+        self._visible = visible
+        self._room = room
+        self._count = count
+
+    def add(self, line: UUID, memory: UUID | None, messages: Sequence[RetrievedRow]) -> None:
+        """Quote messages behind a line, each only once in a block; without room its memory, if it is one, is left out."""
+        new = [message for message in messages if message.item_id not in self._visible]
+        if not new:
+            return
+        text = "".join([_quote(message) for message in new])
+        cost = self._count(text) + 1
+        if self.tokens + cost <= self._room:
+            self.words[line] = text
+            self.tokens += cost
+            self.messages += [message.item_id for message in new]
+            self._visible.update([message.item_id for message in new])
+        elif memory is not None:
+            self.left_out.add(memory)
 
 
 def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:
@@ -98,14 +112,9 @@ def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:
     return Packed(left, dropped, packed.tokens if left else 0)
 
 
-def _may_have_ended(item: Candidate) -> bool:
-    return item.source == "memory" and item.kind in DOUBTABLE and item.space is None
-
-
-def _list_sources(item: Candidate) -> Collection[UUID]:
-    return [source.message_id for source in item.provenance]
-
-
-def _quote(message: Candidate) -> str:
+def _quote(message: RetrievedRow) -> str:
     day = message.created_at.astimezone(UTC).date().isoformat()
-    return f" (later said, {day}: “{neutralise(message.text)}”)"
+    text = neutralise(message.content)
+    if len(text) > QUOTE_CHARS:
+        text = text[:QUOTE_CHARS].rpartition(" ")[0] + " …"
+    return f" (later said, {day}: “{text}”)"

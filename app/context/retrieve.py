@@ -164,8 +164,9 @@ ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
 TIED, TIED_LOOKED_AT = 30, 600
 """Memories that are about what the question names, at most (seed 004), the nearest of so many of the latest."""
-MOST_REVIEWED = 32
-"""Likeliest items for which later words of the user are looked up: more than most prompts have."""
+MOST_REVIEWED, MESSAGES_REVIEWED = 24, 4
+"""Likeliest items of which the memories are reviewed by the user's later words; of the first few, the messages, too. A message
+is quoted with its day, so that only the likeliest need it."""
 BEYOND = 100
 """Of what was not fetched so many are told one by one: more than a block holds."""
 RAW_KINDS = frozenset({"turn", "message", "passage"})
@@ -222,6 +223,11 @@ class Wanted(NamedTuple):
     their words. None: nothing of the kind is wanted."""
 
 
+LaterMessages = Mapping[str, Sequence[RetrievedRow]]
+"""By item (its id as `ids_of` has it), messages of the user's own that were said later and share its telling words, the latest
+last."""
+
+
 class Retrieved(NamedTuple):
     """`candidates`: not yet scored by what only their rows tell; `statuses`: of those that are not in force (only with
     `history`). `asked`: whether memory is asked; None: that was not looked at, for there is no price. `worths`: the
@@ -237,8 +243,8 @@ class Retrieved(NamedTuple):
     beyond: Sequence[tuple[float, int]] = ()
     """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
-    later: Mapping[UUID, Sequence[Candidate]] = MappingProxyType({})
-    """By item, messages of the user's own that were said later and share its telling words, the latest last."""
+    later: LaterMessages = MappingProxyType({})
+    """What the user said later with the words of an item."""
 
 
 class NoVector(Unavailable):
@@ -307,20 +313,21 @@ class Retriever:
         names = {each.space_id: each.name for each in scope.shared}
         tokens = 0
         fetched: list[NDArray[np.intp]] = []
-        messages: dict[int, Candidate] = {}
+        messages: dict[str, RetrievedRow] = {}
         for part in islice(_parts(ranking, profile, wanted, bool(asked.things or boosts), scores, judgement), ROUNDS):
             places = ranking.places(part)
             if not fetched and wanted.told is not None and scan.find_later is not None:
                 # What was said later comes with the first part, in the same round trip.
-                told = [memory.hex for memory in wanted.told]
-                words = scan.find_later(told + ids_of(places[:MOST_REVIEWED]))
-                places = np.concatenate([places, words.places], dtype=places.dtype)
+                words = scan.find_later([memory.hex for memory in wanted.told] + _list_reviewed(ranking, part, places))
+                if words.of:
+                    places = np.concatenate([places, _select_new(words, ids_of(places))], dtype=places.dtype)
             fetched.append(part)
             rows = await self._fetch(places, scope)
             numbers = _numbers(ranking, part, judgement)
             for row in rows:
+                if words.of:
+                    messages[row.item_id.hex] = row
                 if row.n > len(part):
-                    messages[row.n - 1 - len(part)] = _candidate(row, _UNRANKED, cutter, asked.about)
                     continue
                 each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
                 if row.owner is not None:
@@ -341,7 +348,7 @@ class Retriever:
         worths, beyond = _worths(ranking, judgement), _beyond(ranking, judgement, fetched)
         return Retrieved(found, statuses, True, worths, in_prompt, beyond, later)
 
-    async def find_later(self, scope: Scope, memories: Sequence[UUID]) -> Mapping[UUID, Sequence[Candidate]]:
+    async def find_later(self, scope: Scope, memories: Sequence[UUID]) -> LaterMessages:
         """Return what the user said later with the telling words of memories, where nothing is searched; the database is asked
         only where there is something. Raises StoreUnavailable."""
         if not memories or scope.confine is not None:
@@ -351,9 +358,8 @@ class Retriever:
         words = await self._indexes.find_later(scope.tenant_id, scope.user_id, items, where, scope.fresh)
         if not words.of:
             return {}
-        rows = await self._fetch(words.places, scope)
-        cutter = PassageCutter((), (), self._count)
-        return _collect_later(words, {row.n - 1: _candidate(row, _UNRANKED, cutter, frozenset()) for row in rows})
+        rows = await self._fetch(_select_new(words, ()), scope)
+        return _collect_later(words, {row.item_id.hex: row for row in rows})
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
@@ -541,17 +547,26 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | No
     return list(zip(*(each[part].tolist() for each in columns), odds, strict=True))
 
 
-_UNRANKED: _Numbers = (0, float("nan"), 0.0, 0.0, 0.0, 0.0, None)
-"""Of a message that is shown for an item's sake."""
+def _list_reviewed(ranking: Ranking, part: NDArray[np.intp], places: Places) -> list[str]:
+    """Return the ids of the likeliest memories, and of a few of the likeliest messages."""
+    memory = ranking.memory[part[:MOST_REVIEWED]] > 0
+    memory[:MESSAGES_REVIEWED] = True
+    return ids_of(places[:MOST_REVIEWED][memory])
 
 
-def _collect_later(words: LaterWords, messages: Mapping[int, Candidate]) -> Mapping[UUID, Sequence[Candidate]]:
-    """By item, the messages that were fetched for it."""
-    return {
-        UUID(item): own
-        for item, numbers in words.of.items()
-        if (own := [messages[number] for number in numbers if number in messages])
-    }
+def _select_new(words: LaterWords, known: Sequence[str]) -> Places:
+    """Return the places of the messages that are not known, each once."""
+    seen = set(known)
+    numbers = [n for n, item in enumerate(words.ids) if not (item in seen or seen.add(item))]  # type: ignore[func-returns-value]
+    chosen: Places = words.places[numbers]
+    return chosen
+
+
+def _collect_later(words: LaterWords, messages: Mapping[str, RetrievedRow]) -> LaterMessages:
+    """Return the messages that were fetched for each item."""
+    if not words.of:
+        return {}
+    return {item: [messages[each] for each in told if each in messages] for item, told in words.of.items()}
 
 
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}

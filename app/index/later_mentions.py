@@ -9,7 +9,7 @@ The figures below are fitted on the pairs of `tests/fixtures/changes.txt`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,16 +44,21 @@ class Postings(NamedTuple):
     starts: NDArray[np.int64] | None
     owners: NDArray[np.integer]
 
-    def find_terms(self, wanted: NDArray[np.bool_]) -> tuple[NDArray[np.integer], NDArray[np.uint64]]:
+    def find_terms(self, wanted: NDArray[np.bool_]) -> tuple[NDArray[np.intp], NDArray[np.uint64]]:
         """Return owner and hash of each posting of the wanted rows."""
-        hits = np.flatnonzero(wanted[self.owners])
-        words = hits if self.starts is None else np.searchsorted(self.starts, hits, "right") - 1
-        return self.owners[hits], self.hashes[words]
+        hits = wanted[self.owners].nonzero()[0]
+        words = hits if self.starts is None else self.starts.searchsorted(hits, "right") - 1
+        return self.owners[hits].astype(np.intp), self.hashes[words]
 
-    def find_spans(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where the postings of each hash begin and end."""
-        low, high = np.searchsorted(self.hashes, hashes), np.searchsorted(self.hashes, hashes, "right")
-        return (low, high) if self.starts is None else (self.starts[low], self.starts[high])
+    def find_spans(self, hashes: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return where the postings of each hash begin, and how many there are."""
+        low, high = self.hashes.searchsorted(hashes), self.hashes.searchsorted(hashes, "right")
+        if self.starts is not None:
+            low, high = self.starts[low], self.starts[high]
+        return low, high - low
+
+
+# A compile may cost a few dozen calls more for this. Arrays' own methods are one call each, numpy's functions several.
 
 
 def find_later_mentions(
@@ -74,47 +79,49 @@ def find_later_mentions(
     """
     wanted = np.zeros(len(may_tell), np.bool_)
     wanted[items] = True
-    found = [part.find_terms(wanted) for part in postings]
-    owners = np.concatenate([owner for owner, _ in found]).astype(np.intp)
-    if not len(owners):
-        return NO_MENTIONS
-    hashes, term = np.unique(np.concatenate([own for _, own in found]), return_inverse=True)
+    owners, hashes = _join([part.find_terms(wanted) for part in postings])
     spans = [part.find_spans(hashes) for part in postings]
-    holding = np.sum([high - low for low, high in spans], axis=0)
+    holding = spans[0][1] if len(spans) == 1 else spans[0][1] + spans[1][1]
     weights = np.log1p(documents / holding)
-    whole = np.bincount(owners, weights[term], len(wanted))
-    telling = (holding > 1) & (holding <= max(RARE_ITEMS, RARE_SHARE * documents))
-    used = telling[term]
+    used = (holding > 1) & (holding <= max(RARE_ITEMS, RARE_SHARE * documents))
     if not used.any():
         return NO_MENTIONS
-    owners, term = owners[used], term[used]
-    # For each (item, term) all rows that have the term.
-    pairs: list[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]] = []
-    for part, (low, high) in zip(postings, spans, strict=True):
-        lengths = (high - low)[term]
-        total = int(lengths.sum())
-        if total:
-            offsets = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            rows = part.owners[np.repeat(low[term], lengths) + offsets].astype(np.intp)
-            pairs.append((np.repeat(owners, lengths), rows, np.repeat(weights[term], lengths)))
-    item, row, weight = (np.concatenate(column) for column in zip(*pairs, strict=True))
-    later = may_tell[row] & (at[row] > at[item])
-    if not later.any():
+    whole = np.bincount(owners, weights, len(wanted))
+    owners, weights = owners[used], weights[used]
+    # For each word of each item all rows that have the word.
+    numbers, rows = _join(
+        [_expand(part, low[used], many[used]) for part, (low, many) in zip(postings, spans, strict=True)]
+    )
+    item = owners[numbers]
+    later = (may_tell[rows] & (at[rows] > at[item])).nonzero()[0]
+    if not len(later):
         return NO_MENTIONS
-    keys, place = np.unique(item[later] * len(wanted) + row[later], return_inverse=True)
-    score = np.bincount(place, weight[later], len(keys))
-    item, row = keys // len(wanted), keys % len(wanted)
+    numbers, rows, item = numbers[later], rows[later], item[later]
+    # Ordered by item and time, so that the pairs of one item and one message stand together.
+    order = np.lexsort((rows, at[rows], item))
+    item, rows, weight = item[order], rows[order], weights[numbers[order]]
+    begins = np.ones(len(item), np.bool_)
+    begins[1:] = (item[1:] != item[:-1]) | (rows[1:] != rows[:-1])
+    score = np.bincount(begins.cumsum() - 1, weight)
+    item, rows = item[begins], rows[begins]
     enough = score >= LEAST_SHARE * whole[item]
-    return _select_latest(item[enough], row[enough], at)
+    item, rows = item[enough], rows[enough]
+    if len(item) > MOST_LATER:
+        kept = np.ones(len(item), np.bool_)
+        kept[:-MOST_LATER] = item[:-MOST_LATER] != item[MOST_LATER:]  # the last of each item
+        item, rows = item[kept], rows[kept]
+    return LaterMentions(item, rows)
 
 
-def _select_latest(item: NDArray[np.intp], row: NDArray[np.intp], at: NDArray[np.int64]) -> LaterMentions:
-    """Keep the last messages of each item, the latest last."""
-    order = np.lexsort((at[row], item))
-    item, row = item[order], row[order]
-    if not len(item):
-        return NO_MENTIONS
-    ends = np.append(np.flatnonzero(np.diff(item)), len(item) - 1)
-    last = np.repeat(ends, np.diff(np.concatenate([[-1], ends])))
-    kept = last - np.arange(len(item)) < MOST_LATER
-    return LaterMentions(item[kept], row[kept])
+def _join(parts: Sequence[tuple[NDArray[np.intp], NDArray[Any]]]) -> tuple[NDArray[np.intp], NDArray[Any]]:
+    if len(parts) == 1:
+        return parts[0]
+    first, second = zip(*parts, strict=True)
+    return np.concatenate(first), np.concatenate(second)
+
+
+def _expand(part: Postings, low: NDArray[np.intp], many: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return for each posting of some words the word's number and the posting's row."""
+    numbers = np.arange(len(many)).repeat(many)
+    places = np.arange(len(numbers)) + (low - many.cumsum() + many)[numbers]
+    return numbers, part.owners[places].astype(np.intp)

@@ -25,6 +25,7 @@ from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, V
 from app.index.later_mentions import Postings, find_later_mentions
 from app.store.item_columns import (
     MEMORY_KIND,
+    NO_LATER_WORDS,
     PLACE,
     Columns,
     LaterWords,
@@ -284,29 +285,30 @@ class UserIndex(Struct, frozen=True):
             items: Ids in hexadecimal, as `ids_of` makes them; those that are not in the index are left out.
             session, visible_from, ancestors: What stands in the prompt already, as of `scan`.
         """
-        numbers = self._numbers
+        if not items:
+            return NO_LATER_WORDS
+        numbers, base, tail = self._numbers, self._base, self._tail
         places = _places(numbers)
         wanted = np.frombuffer(bytes.fromhex("".join(items)), np.uint64).reshape(-1, 2)
-        rows = np.flatnonzero(self._live & _same_items(numbers, wanted))
-        if not len(rows):
-            return LaterWords(places[:0], {})
-        may_tell = self._live & (places["kind"] != MEMORY_KIND) & (places["role"] == USER_ROLE)
-        hides = np.concatenate([self._base.hides, self._tail.hides])
+        rows = (self._live & _same_items(numbers, wanted)).nonzero()[0]
+        roles = places["role"]
+        may_tell = self._live & (places["kind"] != MEMORY_KIND) & (roles == USER_ROLE)
+        postings = [Postings(base.hashes, self._starts, base.owners)]
+        hides = base.hides
+        if len(tail.places):
+            postings.append(Postings(tail.hashes, None, tail.owners.astype(np.intp) + len(base.places)))
+            hides = np.concatenate([base.hides, tail.hides])
         may_tell &= (hides & (ENDED | SUPERSEDED)) == 0
-        may_tell = _Lines(places, session, visible_from, ancestors).without(may_tell)
-        before = len(self._base.places)
-        postings = [Postings(self._base.hashes, self._starts, self._base.owners)]
-        if len(self._tail.places):
-            postings.append(Postings(self._tail.hashes, None, self._tail.owners.astype(np.intp) + before))
-        at = places["at"].astype(np.int64)
-        mentions = find_later_mentions(postings, rows, may_tell, at, len(self))
+        if session is not None or ancestors:
+            may_tell = _Lines(places, session, visible_from, ancestors).without(may_tell)
+        mentions = find_later_mentions(postings, rows, may_tell, places["at"], len(self._live))
         if not len(mentions.items):
-            return LaterWords(places[:0], {})
-        messages, numbered = np.unique(mentions.messages, return_inverse=True)
-        found: dict[str, list[int]] = {}
-        for item, number in zip(ids_of(places[mentions.items]), numbered.tolist(), strict=True):
-            found.setdefault(item, []).append(number)
-        return LaterWords(places[messages], found)
+            return NO_LATER_WORDS
+        told = ids_of(places[mentions.messages])
+        found: dict[str, list[str]] = {}
+        for item, message in zip(ids_of(places[mentions.items]), told, strict=True):
+            found.setdefault(item, []).append(message)
+        return LaterWords(places[mentions.messages], told, found)
 
     def _find_in_prompt(self, lines: _Lines, now: int) -> NDArray[np.intp]:
         """Return the memories in force that only this session finds and whose message stands in its prompt."""

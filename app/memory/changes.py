@@ -113,6 +113,7 @@ def _find_changes(message: str) -> tuple[Change, ...]:
     return tuple(changes)
 
 
+@of_texts(KEPT)
 def has_sign(message: str) -> bool:
     """Tell whether a message ends something, or takes something back."""
     return bool(find_changes(message)) or find_taken_back(message) is not None

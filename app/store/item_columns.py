@@ -33,11 +33,12 @@ MESSAGE_KIND, MEMORY_KIND = 0, 1
 
 
 class LaterWords(NamedTuple):
-    """Places of the user's own messages; and for each item, its id as `ids_of` has it, the numbers of those that share its
-    telling words, the latest last."""
+    """Places of the user's own messages with their `ids`, some twice; and for each item the ids of those that share its telling
+    words, the latest last. Ids are as `ids_of` has them."""
 
     places: Places
-    of: Mapping[str, Sequence[int]]
+    ids: Sequence[str]
+    of: Mapping[str, Sequence[str]]
 
 
 class Scan(NamedTuple):
@@ -73,7 +74,7 @@ class Ordered(NamedTuple):
 
 
 NO_PLACES: Places = np.zeros(0, PLACE)
-NO_LATER_WORDS = LaterWords(NO_PLACES, {})
+NO_LATER_WORDS = LaterWords(NO_PLACES, (), {})
 
 
 class Columns(NamedTuple):
