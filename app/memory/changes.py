@@ -210,11 +210,10 @@ def judge_change(change: Change, memory: StoredStatement) -> Literal["closes", "
     if change.predicates:
         return "closes" if memory.subject == "user" and memory.predicate in change.predicates else None
     overlap = measure_overlap(change, (memory.text, *memory.quotes))
-    if overlap < DOUBTS or not (own or change.parts):
+    if overlap < DOUBTS or not (own or change.parts) or _PARTLY.match(change.old):
         return None
     several = bool(_SEVERAL.search(memory.value or ""))
-    partly = bool(_PARTLY.match(change.old))
-    unclear = overlap < CLOSES or several or partly or (change.parts and memory.predicate is None)
+    unclear = overlap < CLOSES or several or (change.parts and memory.predicate is None)
     if memory.kind == "preference" and len(change.old.split()) < _WHOLE_WORDS:
         unclear = True  # "I quit chess" says nothing of whether it is liked
     return "doubts" if unclear else "closes"
