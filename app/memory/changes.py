@@ -17,6 +17,7 @@ A clause must fit a pattern as a whole, so that "The shop sold a Stratocaster" a
 from __future__ import annotations
 
 import re
+from calendar import day_name, month_name
 from collections.abc import Collection, Iterator, Sequence
 from difflib import SequenceMatcher
 from functools import cache
@@ -188,7 +189,7 @@ def restate(said: str, old: str, right: str, *, typo: bool = False) -> str | Non
             return said[: numbers[0].start()] + number[0] + said[numbers[0].end() :]
         return None
     names = list(_NAME.finditer(said))
-    if _PROPER.fullmatch(right) and len(names) == 1:
+    if _PROPER.fullmatch(right) and len(names) == 1 and is_of_calendar(right) == is_of_calendar(names[0][1]):
         start, end = names[0].span(1)
         return said[:start] + right + said[end:]
     return None
@@ -210,6 +211,8 @@ def judge_change(change: Change, memory: StoredStatement) -> Literal["closes", "
     if change.predicates:
         return "closes" if memory.subject == "user" and memory.predicate in change.predicates else None
     overlap = measure_overlap(change, (memory.text, *memory.quotes))
+    if not measure_overlap(change, (memory.text, memory.value or "")):
+        return None  # only the message that it was learned from has the words: "I work at Acme as an engineer"
     if overlap < DOUBTS or not (own or change.parts) or _PARTLY.match(change.old):
         return None
     several = bool(_SEVERAL.search(memory.value or ""))
@@ -247,6 +250,7 @@ _WORD = re.compile(r"[^\W_][\w'’-]*")
 _NUMBER = re.compile(r"\d[\d.,]*\d|\d|[一二三四五六七八九十百千万两]+(?=元|块|岁|个|点)")
 _NAME = re.compile(r"(?<=[^\s.!?…] )([A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*)")
 _PROPER = re.compile(r"[A-ZÀ-ÖØ-Þ][\w'’-]*(?: [A-ZÀ-ÖØ-Þ][\w'’-]*)*")
+_ENGLISH_CALENDAR = frozenset(name.lower() for name in (*day_name, *month_name) if name)
 _IT_IS = re.compile(
     r"^(?:(?:it|that|he|she)(?:'s| is| was)|it's|es (?:ist|sind|waren)|(?:es|era|son)(?= )|c'(?:est|était)|é|era|是|应该是|"
     r"it should be|in|at|à|en|em|auf) ?",
@@ -269,6 +273,18 @@ _SURE_WORDS = 9
 """Words of a message from which its language is hardly misjudged."""
 _VALUE_WORDS = 5
 """Words of a value: a place, a sum, a name."""
+
+
+@cache
+def _calendar_words() -> frozenset[str]:
+    texts = (language(code).texts for code in LANGUAGES)
+    listed = (word for text in texts for name in ("months", "weekdays") for word in text.get(name, "").split())
+    return _ENGLISH_CALENDAR | {form for word in listed for form in word.split("|")}
+
+
+def is_of_calendar(value: str) -> bool:
+    """Tell whether a value is a weekday or a month, which no place or person is corrected to."""
+    return value.casefold() in _calendar_words()
 
 
 def _likeness(one: str, other: str) -> float:
