@@ -27,7 +27,7 @@ QUOTE_CHARS = 240
 
 
 class LaterWordsShown(NamedTuple):
-    """What stands behind lines. `words`: by the id of an item, or of a fact's note; `messages`: the quoted ones; `left_out`:
+    """The words behind lines. `words`: by the id of an item, or of a fact's note; `messages`: the quoted ones; `left_out`:
     memories for whose later words there is no room; `tokens`: what the words cost."""
 
     words: Mapping[UUID, str] = MappingProxyType({})
@@ -59,20 +59,20 @@ def attach_later_words(
     """
     chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
     for fact in facts:
-        if fact.memory is not None and (own := later.get(fact.memory.hex)):
-            chosen.add(fact.note, fact.memory, [row for row in own if row.item_id not in fact.messages])
+        if fact.memory is not None and (messages := later.get(fact.memory.hex)):
+            chosen.add(fact.note, fact.memory, [row for row in messages if row.item_id not in fact.messages])
     for item in packed.candidates:
-        if (own := later.get(item.id.hex)) is None or item.space is not None:
+        if (messages := later.get(item.id.hex)) is None or item.space is not None:
             continue
         if item.source == "message":
-            chosen.add(item.id, None, [row for row in own if has_sign(row.content)])
+            chosen.add(item.id, None, [row for row in messages if has_sign(row.content)])
         elif item.kind in DOUBTABLE:
             sources = [source.message_id for source in item.provenance]
-            chosen.add(item.id, item.id, [row for row in own if row.item_id not in sources])
+            chosen.add(item.id, item.id, [row for row in messages if row.item_id not in sources])
     if not chosen.words and not chosen.left_out:
         return packed, NONE_SHOWN
-    shown = LaterWordsShown(chosen.words, chosen.messages, chosen.left_out, chosen.tokens)
-    return _leave_out(packed, chosen.left_out), shown
+    words = LaterWordsShown(chosen.words, chosen.messages, chosen.left_out, chosen.tokens)
+    return _leave_out(packed, chosen.left_out), words
 
 
 class _Choice:
@@ -104,12 +104,12 @@ class _Choice:
 
 
 def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:
-    gone = [each for each in packed.chosen if each.candidate.id in memories]
-    if not gone:
+    removed = [item for item in packed.chosen if item.candidate.id in memories]
+    if not removed:
         return packed
-    left = tuple(each for each in packed.chosen if each.candidate.id not in memories)
-    dropped = (*packed.dropped, *(Verdict(each, Reason.OVER_BUDGET) for each in gone))
-    return Packed(left, dropped, packed.tokens if left else 0)
+    chosen = tuple(item for item in packed.chosen if item.candidate.id not in memories)
+    dropped = (*packed.dropped, *(Verdict(item, Reason.OVER_BUDGET) for item in removed))
+    return Packed(chosen, dropped, packed.tokens if chosen else 0)
 
 
 def _quote(message: RetrievedRow) -> str:

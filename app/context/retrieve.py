@@ -554,19 +554,18 @@ def _list_reviewed(ranking: Ranking, part: NDArray[np.intp], places: Places) -> 
     return ids_of(places[:MOST_REVIEWED][memory])
 
 
-def _select_new(words: LaterWords, known: Sequence[str]) -> Places:
-    """Return the places of the messages that are not known, each once."""
-    seen = set(known)
-    numbers = [n for n, item in enumerate(words.ids) if not (item in seen or seen.add(item))]  # type: ignore[func-returns-value]
-    chosen: Places = words.places[numbers]
-    return chosen
+def _select_new(words: LaterWords, fetched: Sequence[str]) -> Places:
+    """Return the places of the messages that are not fetched yet, each once."""
+    numbers = dict(zip(words.ids, range(len(words.ids)), strict=True))
+    places: Places = words.places[[number for item, number in numbers.items() if item not in fetched]]
+    return places
 
 
 def _collect_later(words: LaterWords, messages: Mapping[str, RetrievedRow]) -> LaterMessages:
     """Return the messages that were fetched for each item."""
     if not words.of:
         return {}
-    return {item: [messages[each] for each in told if each in messages] for item, told in words.of.items()}
+    return {item: [messages[one] for one in numbered if one in messages] for item, numbered in words.of.items()}
 
 
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}

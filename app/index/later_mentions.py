@@ -26,7 +26,7 @@ MOST_LATER = 2
 
 
 class LaterMentions(NamedTuple):
-    """By pairs: the row of an item, and the row of a later message that shares its telling words; the items in any order, the
+    """Pairs of the row of an item and the row of a later message that shares its telling words; the items in any order, the
     messages of an item in the order in which they were said."""
 
     items: NDArray[np.intp]
@@ -37,7 +37,7 @@ NO_MENTIONS = LaterMentions(np.zeros(0, np.intp), np.zeros(0, np.intp))
 
 
 class Postings(NamedTuple):
-    """Which items have a word. `hashes` (p,) in order; `owners` (p,): rows; `starts`: as in `UserIndex`, or None where each
+    """The items that have a word. `hashes` (p,) in order; `owners` (p,): rows; `starts`: as in `UserIndex`, or None where each
     posting has its own hash."""
 
     hashes: NDArray[np.uint64]
@@ -107,9 +107,9 @@ def find_later_mentions(
     enough = score >= LEAST_SHARE * whole[item]
     item, rows = item[enough], rows[enough]
     if len(item) > MOST_LATER:
-        kept = np.ones(len(item), np.bool_)
-        kept[:-MOST_LATER] = item[:-MOST_LATER] != item[MOST_LATER:]  # the last of each item
-        item, rows = item[kept], rows[kept]
+        latest = np.ones(len(item), np.bool_)
+        latest[:-MOST_LATER] = item[:-MOST_LATER] != item[MOST_LATER:]  # the last of each item
+        item, rows = item[latest], rows[latest]
     return LaterMentions(item, rows)
 
 

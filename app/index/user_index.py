@@ -304,11 +304,11 @@ class UserIndex(Struct, frozen=True):
         mentions = find_later_mentions(postings, rows, may_tell, places["at"], len(self._live))
         if not len(mentions.items):
             return NO_LATER_WORDS
-        told = ids_of(places[mentions.messages])
+        messages = ids_of(places[mentions.messages])
         found: dict[str, list[str]] = {}
-        for item, message in zip(ids_of(places[mentions.items]), told, strict=True):
+        for item, message in zip(ids_of(places[mentions.items]), messages, strict=True):
             found.setdefault(item, []).append(message)
-        return LaterWords(places[mentions.messages], told, found)
+        return LaterWords(places[mentions.messages], messages, found)
 
     def _find_in_prompt(self, lines: _Lines, now: int) -> NDArray[np.intp]:
         """Return the memories in force that only this session finds and whose message stands in its prompt."""

@@ -23,10 +23,10 @@ from app.memory.changes import (
     StoredStatement,
     TakenBack,
     blank,
-    ended_slots,
     find_changes,
     find_taken_back,
     judge_change,
+    list_ended_slots,
     list_search_patterns,
     restate,
     shares_words,
@@ -46,7 +46,7 @@ _MOST_LATER = 200
 
 
 class Restatement(NamedTuple):
-    """What is right instead, and the message that says so."""
+    """A statement of what is right instead, with the message that says so."""
 
     candidate: MemoryCandidate
     message: SourceMessage
@@ -111,7 +111,9 @@ class MemoryReviser(Struct, frozen=True):
         if effect.now - until < _LATE or not statements:
             return []
         patterns = {pattern for draft in statements for pattern in list_search_patterns(_name_whole(draft))}
-        if any(draft.candidate.triple and draft.candidate.triple.predicate in ended_slots() for draft in statements):
+        if any(
+            draft.candidate.triple and draft.candidate.triple.predicate in list_ended_slots() for draft in statements
+        ):
             patterns.add("%")
         rows = await effect.rows("changes.said_later", confined, until, sorted(patterns), MAX_CHARS, _MOST_LATER)
         return [
@@ -138,13 +140,13 @@ class MemoryReviser(Struct, frozen=True):
         await _doubt(effect, doubted, message)
         if not change.new or not change.old:
             return []
-        said = [quote for row in closed for quote in row["quotes"]]
+        quotes = [quote for row in closed for quote in row["quotes"]]
         if change.follows:
-            said = said or [change.lead + change.old]
-            texts = [text for quote in said for text in await self._replace_value(quote, change.new, exchange)]
+            quotes = quotes or [change.lead + change.old]
+            texts = [text for quote in quotes for text in await self._replace_value(quote, change.new, exchange)]
         else:
-            texts = [text for quote in said if (text := restate(quote, change.old, change.new)) is not None]
-        return await self._state_again(texts[:1], said, exchange, message)
+            texts = [text for quote in quotes if (text := restate(quote, change.old, change.new)) is not None]
+        return await self._state_again(texts[:1], quotes, exchange, message)
 
     async def _replace_value(self, quote: str, value: str, exchange: SourceExchange) -> list[str]:
         """Return the old words with another value, where they state one of something that has one value."""
@@ -164,43 +166,46 @@ class MemoryReviser(Struct, frozen=True):
             return await self._state_again([right] if right else [], [before], exchange, message)
         turns = (message.turn_index - RECENT_TURNS, message.turn_index - 1)
         for row in await effect.rows("changes.said_before", session, *turns):
-            said, texts = row["content"], await effect.rows("changes.texts", list(row["memories"]))
-            right = restate(said, back.old, back.right, typo=back.typo)
-            if back.old and not shares_words(back.old, [said]):
+            words, memories = row["content"], await effect.rows("changes.texts", list(row["memories"]))
+            right = restate(words, back.old, back.right, typo=back.typo)
+            if back.old and not shares_words(back.old, [words]):
                 continue
             if right is None and back.kind == "fix":
                 continue
-            if right is None and not texts:
+            if right is None and not memories:
                 continue
-            stated = await self._state_again([right] if right else [], [said], exchange, message)
+            stated = await self._state_again([right] if right else [], [words], exchange, message)
             if right is not None:
-                kept = {normalise(each.content).casefold() for each in await self._read(right, exchange)}
-                gone = [row for row in texts if normalise(row["content_text"]).casefold() not in kept]
+                restated = {normalise(candidate.content).casefold() for candidate in await self._read(right, exchange)}
+                withdrawn = [
+                    memory for memory in memories if normalise(memory["content_text"]).casefold() not in restated
+                ]
             else:
-                gone = list(_select_named(texts, back))
-            await _withdraw(effect, [row["memory_id"] for row in gone], message)
+                withdrawn = list(_select_named(memories, back))
+            await _withdraw(effect, [memory["memory_id"] for memory in withdrawn], message)
             return stated
         return []
 
     async def _state_again(
-        self, texts: Sequence[str], said: Sequence[str], exchange: SourceExchange, message: SourceMessage
+        self, texts: Sequence[str], quotes: Sequence[str], exchange: SourceExchange, message: SourceMessage
     ) -> list[Restatement]:
         """Read the old words with the new value in them; what the old words say, too, is no news."""
-        known = {each.content for text in said for each in await self._read(text, exchange)}
-        stated = [each for text in texts for each in await self._read(text, exchange) if each.content not in known]
+        old = {candidate.content for text in quotes for candidate in await self._read(text, exchange)}
+        candidates = [candidate for text in texts for candidate in await self._read(text, exchange)]
         quote = exchange.user_text
         return [
             Restatement(
                 replace(
-                    each,
-                    kind=each.kind if each.triple is None else "correction",
+                    candidate,
+                    kind=candidate.kind if candidate.triple is None else "correction",
                     provenance_type=Provenance.CORRECTION,
                     quote=quote,
                     span=(0, len(quote)),
                 ),
                 message,
             )
-            for each in stated
+            for candidate in candidates
+            if candidate.content not in old
         ]
 
     async def _read(self, text: str, exchange: SourceExchange) -> Sequence[MemoryCandidate]:
@@ -261,7 +266,7 @@ async def _doubt(effect: Effect, memories: Sequence[UUID], message: SourceMessag
 async def _tell(
     effect: Effect, memories: Sequence[UUID], event: str, after: dict[str, str], message: SourceMessage, now: datetime
 ) -> None:
-    told: dict[str, Any] = {"status": "invalidated", "message_id": message.message_id} | after
-    events = [HistoryEvent(memory, event, {"status": "active"}, told) for memory in memories]
+    state: dict[str, Any] = {"status": "invalidated", "message_id": message.message_id} | after
+    events = [HistoryEvent(memory, event, {"status": "active"}, state)._asdict() for memory in memories]
     if events:
-        await effect.run("learning.tell", [each._asdict() for each in events], now)
+        await effect.run("learning.tell", events, now)

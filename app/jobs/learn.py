@@ -323,8 +323,8 @@ class Learner(Struct):
         if self.reviser is None:
             return
         scope = job.session if job.confined else ids.NIL
-        own = [(exchange, messages[0]) for exchange, messages in exchanges if has_sign(exchange.user_text)]
-        stated = await self.reviser.revise(effect, scope, job.session, own)
+        revising = [(exchange, messages[0]) for exchange, messages in exchanges if has_sign(exchange.user_text)]
+        stated = await self.reviser.revise(effect, scope, job.session, revising)
         confined = job.session if job.confined else None
         later = await self.reviser.read_later(effect, confined, statements, job.until)
         stated += await self.reviser.end(effect, scope, later)

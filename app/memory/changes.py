@@ -44,8 +44,8 @@ Reversal = Literal["joke", "fix", "other"]
 
 
 class Change(NamedTuple):
-    """What a clause ends: memories that have the words `old`, or those with one of `predicates`; `new`: the value instead.
-    `parts`: somebody died or left."""
+    """Memories that a clause ends: those that have the words `old`, or those with one of `predicates`. `new`: the value
+    instead. `parts`: somebody died or left."""
 
     old: str
     predicates: tuple[str, ...]
@@ -69,7 +69,7 @@ class StoredStatement(NamedTuple):
 
 
 class TakenBack(NamedTuple):
-    """What a message takes back of the words before it. `span`: its place in the message; `old`: words that name what was
+    """The words that take back what was said before them. `span`: its place in the message; `old`: words that name what was
     wrong, or none; `right`: the words behind it, which may say what is right; `typo`: it corrects one word's spelling."""
 
     kind: Reversal
@@ -121,7 +121,7 @@ def has_sign(message: str) -> bool:
 
 
 @cache
-def ended_slots() -> frozenset[str]:
+def list_ended_slots() -> frozenset[str]:
     """Return the predicates that some sign ends without naming their value."""
     gives = (line for code in LANGUAGES for _, line in language(code).changes if "=" in line)
     return frozenset(predicate for line in gives for predicate in line.partition("=")[2].split(","))
@@ -165,11 +165,11 @@ def blank(message: str, span: tuple[int, int]) -> str:
     return message[:start] + " " * (stop - start - 1) + "\n" * (stop > start) + message[stop:]
 
 
-def restate(said: str, old: str, right: str, *, typo: bool = False) -> str | None:
+def restate(statement: str, old: str, right: str, *, typo: bool = False) -> str | None:
     """Return an earlier message with the right value in the place of the wrong one, or None where its place is not clear.
 
     Args:
-        said: The user's earlier words.
+        statement: The user's earlier words.
         old: Words that name what was wrong; empty where nothing does.
         right: What is right, as the user says it: "it's 1200 euros".
         typo: `right` is one word, which was misspelt.
@@ -178,27 +178,31 @@ def restate(said: str, old: str, right: str, *, typo: bool = False) -> str | Non
     if not right or len(right.split()) > _VALUE_WORDS:
         return None
     if typo:
-        words = [match for match in _WORD.finditer(said) if _likeness(match[0], right) >= SIMILAR]
+        words = [match for match in _WORD.finditer(statement) if _likeness(match[0], right) >= SIMILAR]
         best = max(words, key=lambda match: _likeness(match[0], right), default=None)
-        return said[: best.start()] + right + said[best.end() :] if best is not None and best[0] != right else None
-    if old and (place := re.search(re.escape(old), said, re.IGNORECASE)) is not None:
-        return said[: place.start()] + right + said[place.end() :]
+        return (
+            statement[: best.start()] + right + statement[best.end() :]
+            if best is not None and best[0] != right
+            else None
+        )
+    if old and (place := re.search(re.escape(old), statement, re.IGNORECASE)) is not None:
+        return statement[: place.start()] + right + statement[place.end() :]
     if number := _NUMBER.search(right):
-        numbers = list(_NUMBER.finditer(said))
+        numbers = list(_NUMBER.finditer(statement))
         if len(numbers) == 1:
-            return said[: numbers[0].start()] + number[0] + said[numbers[0].end() :]
+            return statement[: numbers[0].start()] + number[0] + statement[numbers[0].end() :]
         return None
-    names = list(_NAME.finditer(said))
+    names = list(_NAME.finditer(statement))
     if _PROPER.fullmatch(right) and len(names) == 1 and is_of_calendar(right) == is_of_calendar(names[0][1]):
         start, end = names[0].span(1)
-        return said[:start] + right + said[end:]
+        return statement[:start] + right + statement[end:]
     return None
 
 
 def measure_overlap(change: Change, texts: Sequence[str]) -> float:
     """Return the share (0 to 1) of the words naming what ended that a memory's texts have, by the index's own terms."""
-    told = " ".join(word for word in change.old.split() if not function_word(word.lower().strip(_EDGES)))
-    wanted = [frozenset(term.hashes) for term in asked(told or change.old, _CODES)]
+    content = " ".join(word for word in change.old.split() if not function_word(word.lower().strip(_EDGES)))
+    wanted = [frozenset(term.hashes) for term in asked(content or change.old, _CODES)]
     if not wanted:
         return 0.0
     there = collect_terms(texts)
@@ -207,13 +211,13 @@ def measure_overlap(change: Change, texts: Sequence[str]) -> float:
 
 def judge_change(change: Change, memory: StoredStatement) -> Literal["closes", "doubts"] | None:
     """Return what a change does to a memory: closes it, puts it in doubt where it is unclear, or nothing."""
-    own = memory.subject in (None, "user")
+    about_user = memory.subject in (None, "user")
     if change.predicates:
         return "closes" if memory.subject == "user" and memory.predicate in change.predicates else None
     overlap = measure_overlap(change, (memory.text, *memory.quotes))
     if not measure_overlap(change, (memory.text, memory.value or "")):
         return None  # only the message that it was learned from has the words: "I work at Acme as an engineer"
-    if overlap < DOUBTS or not (own or change.parts) or _PARTLY.match(change.old):
+    if overlap < DOUBTS or not (about_user or change.parts) or _PARTLY.match(change.old):
         return None
     several = bool(_SEVERAL.search(memory.value or ""))
     unclear = overlap < CLOSES or several or (change.parts and memory.predicate is None)
@@ -232,7 +236,7 @@ def list_search_patterns(change: Change) -> list[str]:
 
 def collect_terms(texts: Sequence[str]) -> frozenset[int]:
     """Return the index's terms of some texts, under every language that has rules."""
-    return frozenset(one for text in texts for term in asked(text, _CODES) for one in term.hashes)
+    return frozenset(term_hash for text in texts for term in asked(text, _CODES) for term_hash in term.hashes)
 
 
 def shares_words(text: str, others: Collection[str]) -> bool:
@@ -287,8 +291,8 @@ def is_of_calendar(value: str) -> bool:
     return value.casefold() in _calendar_words()
 
 
-def _likeness(one: str, other: str) -> float:
-    return SequenceMatcher(None, one.casefold(), other.casefold()).ratio()
+def _likeness(word: str, second: str) -> float:
+    return SequenceMatcher(None, word.casefold(), second.casefold()).ratio()
 
 
 def _is_spaced(code: str) -> bool:
@@ -300,7 +304,7 @@ def _languages_of(text: str) -> tuple[str, ...]:
     code = language_of(text)
     if code and len(text.split()) >= _SURE_WORDS:
         return (code,)
-    return (code, *(other for other in LANGUAGES if other != code)) if code else LANGUAGES
+    return (code, *(second for second in LANGUAGES if second != code)) if code else LANGUAGES
 
 
 def _split_clauses(text: str) -> Iterator[tuple[str, str]]:

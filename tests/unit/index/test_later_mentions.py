@@ -1,4 +1,4 @@
-"""What the user said later with the telling words of an item."""
+"""The index finds what the user said later with the telling words of an item."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find(rows: list[ItemRow], memory: int, **place: object) -> list[int]:
     """The moments of the messages that are found for a memory."""
     index = UserIndex.of(rows, 0)
     found = index.find_later_words([item_id(memory).hex], **place)  # type: ignore[arg-type]
-    return [(UUID(each).int >> 64) - 1 for each in found.of.get(item_id(memory).hex, ())]
+    return [(UUID(message).int >> 64) - 1 for message in found.of.get(item_id(memory).hex, ())]
 
 
 def with_filler(*rows: ItemRow) -> list[ItemRow]:

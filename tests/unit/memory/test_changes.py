@@ -1,4 +1,4 @@
-"""What a message ends, and what it takes back of the words before it, in six languages."""
+"""A message is read for what it ends and takes back, in six languages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_S = 0.5
 
 
 def is_ended(case: ChangeCase) -> bool:
-    """Whether the later words of a case close or doubt a memory that keeps the earlier ones as they are."""
+    """Tell whether the later words of a case close or doubt a memory that keeps the earlier ones as they are."""
     memory = StoredStatement("fact", case.earlier, "user", None, None, ())
     changes = find_changes(case.later)
     return any(change.predicates or judge_change(change, memory) is not None for change in changes)
