@@ -20,7 +20,9 @@
     │   ├── UpstreamUnreachable         502   no connection, or it broke before the head of the answer
     │   ├── UpstreamTimeout             504
     │   └── UpstreamSuspended           503   it failed too often just now, and is left alone for a while
-    ├── HelperError                     502   the helper LLM failed or answered nonsense (jobs only)
+    ├── HelperError                     502   the helper LLM failed (jobs only)
+    │   ├── HelperAnswerError           502   it answered in another shape
+    │   └── HelperBudgetError           502   its tokens of this day are spent
     └── NotReady                        503   set-up is wrong; the message says how to mend it
 
 The docstring of a class is its default message. `status` and `type` are what an OpenAI client sees:
@@ -215,3 +217,11 @@ class HelperError(MnemeError):
 
     status = 502
     type = "upstream_error"
+
+
+class HelperAnswerError(HelperError):
+    """The helper LLM answered, but not with an object of the asked shape."""
+
+
+class HelperBudgetError(HelperError):
+    """The helper LLM's tokens of this day are spent; rules go on alone until midnight UTC."""

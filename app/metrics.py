@@ -100,6 +100,12 @@ class Metrics:
             "What users told memory to do in a chat, by kind and what came of it (heard: in the prompt, or with the turn).",
             ["kind", "outcome"],
         )
+        self._helper = seen(
+            "mneme_helper_today",
+            "What the helper LLM was used for today (UTC), in all processes: calls, tokens, messages of users that it read, and"
+            " those that it did not, by reason.",
+            ["what"],
+        )
         # prompts
         self._tokens = counter("mneme_tokens", "Tokens, by what they were.", ["kind"])
         self._memory = histogram(
@@ -276,6 +282,11 @@ class Metrics:
         """The queue as it stands."""
         for state, count in (("queued", queued), ("running", running), ("dead", dead)):
             self._queue.labels(state).set(count)
+
+    def helper_day(self, figures: Mapping[str, int]) -> None:
+        """Show what the helper LLM was used for today."""
+        for what, value in figures.items():
+            self._helper.labels(what).set(value)
 
     def commit_batch(self, turns: int) -> None:
         """A transaction has written this many turns."""

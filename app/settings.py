@@ -169,10 +169,24 @@ class Settings(BaseSettings):
     embedder_model: str = Field("text-embedding-3-small", description="Model of the embeddings endpoint.")
     embedder_dimensions: int = Field(256, ge=8, le=4000, description="Of the remote embedder; wordllama has 256.")
     tokenizer_json: Path | None = Field(None, description="A Hugging Face tokenizer.json, for models served by vLLM.")
-    helper_base_url: BaseUrl | None = Field(None, description="LLM for extraction; unset: rules.")
-    helper_api_key: SecretStr | None = Field(None, description="Of the helper LLM.")
-    helper_model: str | None = Field(None, description="Model of the helper LLM.")
+    helper_model: str | None = Field(
+        None,
+        description="Model of the helper LLM, which learns from conversations in the background "
+        "(docs/how-to/helper-llm.md). Unset: rules learn alone.",
+    )
+    helper_base_url: BaseUrl | None = Field(
+        None, description="Endpoint of the helper LLM; unset: the upstream that serves its model."
+    )
+    helper_api_key: SecretStr | None = Field(
+        None, description="Key of the helper LLM; unset: Mneme's own key of that upstream."
+    )
     helper_timeout_s: float = Field(60.0, gt=0, description="Seconds for one call of the helper LLM.")
+    helper_tokens_per_day: int = Field(
+        2_000_000,
+        ge=0,
+        description="Most tokens of the helper LLM in a day (UTC), prompts and answers of all processes; then rules go on "
+        "alone. 2,000,000 are some 700 calls, which read 2,000 messages. 0: no limit.",
+    )
     consolidation: Literal["on", "off"] = Field(
         "on",
         description="Summaries, compaction, patterns; off: none by themselves, only where a request asks for them.",

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Request
 from msgspec import Struct
+from msgspec.structs import asdict
 from pydantic import BaseModel
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -20,6 +21,7 @@ from app.api.common import DEFAULT_PAGE, Cursor, Limit, decode_cursor, encode_cu
 from app.api.probes import Probes
 from app.api.scope import Admitted, Gate
 from app.errors import BadRequest, Forbidden, NotFound
+from app.store.helper_usage import HelperUsage
 from app.store.ids import LOCAL_TENANT
 from app.store.queue import Queue
 from app.store.retention import StoredTables, by_group
@@ -97,12 +99,27 @@ def storage_router(gate: Gate, figures: Callable[[], Awaitable[list[StoredTables
 # --- the queue -----------------------------------------------------------------------------------------------------------
 
 
+class HelperOut(BaseModel):
+    """What the helper LLM was used for today (UTC), for all tenants together. `messages`: those of users that it read;
+    `unread_…`: those that it did not, by reason; `tokens_per_day`: its budget, 0 for none."""
+
+    calls: int
+    tokens: int
+    tokens_per_day: int
+    messages: int
+    unread_budget: int
+    unread_shape: int
+    unread_away: int
+
+
 class QueueOut(BaseModel):
-    """The work that memory still has to do now; what is scheduled for later is not in it. `dead`: jobs that failed for good."""
+    """The work that memory still has to do now; what is scheduled for later is not in it. `dead`: jobs that failed for good.
+    `helper`: left out where there is no helper LLM, and for keys other than the operator's (see `/storage`)."""
 
     queued: int
     running: int
     dead: int
+    helper: HelperOut | None = None
 
 
 class DeadOut(BaseModel):
@@ -127,11 +144,11 @@ class Retried(BaseModel):
     retried: bool
 
 
-def queue_router(gate: Gate, queue: Queue) -> APIRouter:
-    """/api/v1/queue, of the key's tenant."""
-    routes = _QueueRoutes(queue)
+def queue_router(gate: Gate, queue: Queue, usage: HelperUsage | None) -> APIRouter:
+    """/api/v1/queue, of the key's tenant. `usage`: of the helper LLM; None: there is none."""
+    routes = _QueueRoutes(queue, usage)
     router = gate.router("queue")
-    router.add_api_route("/queue", routes.counts, methods=["GET"])
+    router.add_api_route("/queue", routes.counts, methods=["GET"], response_model_exclude_none=True)
     router.add_api_route("/queue/dead", routes.dead, methods=["GET"])
     router.add_api_route("/queue/dead/{job}/retry", routes.retry, methods=["POST"])
     return router
@@ -139,11 +156,16 @@ def queue_router(gate: Gate, queue: Queue) -> APIRouter:
 
 class _QueueRoutes(Struct, frozen=True):
     queue: Queue
+    usage: HelperUsage | None
 
     async def counts(self, scope: Admitted) -> QueueOut:
         """How much work is left."""
         found = await self.queue.counts(scope.tenant)
-        return QueueOut(queued=found.queued, running=found.running, dead=found.dead)
+        helper = None
+        if self.usage is not None and scope.confined is None and scope.tenant == LOCAL_TENANT:
+            day = asdict(await self.usage.read_day())
+            helper = HelperOut(**day, tokens_per_day=self.usage.tokens_per_day)
+        return QueueOut(queued=found.queued, running=found.running, dead=found.dead, helper=helper)
 
     async def dead(self, scope: Admitted, limit: Limit = DEFAULT_PAGE, cursor: Cursor = None) -> DeadPage:
         """List jobs that failed for good, newest first, each with its last error."""

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Header, Request, Response, Security
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, HTTPBearer
 from msgspec import Struct
+from starlette.routing import compile_path
 
 from app.api.auth import Authenticator
 from app.api.common import ERRORS, MAX_NAME_CHARS, PREFIX, SEND_A_NAME, ApiRequest, clean, is_json
@@ -29,6 +30,24 @@ _READING_POSTS = ("/search", "/context", "/replay", "/cards/call")
 """POSTs that change nothing."""
 _MAKING = frozenset({"POST", "PUT"})
 """Methods that may make a user. Others take any name, so that all that is stored can be read and erased."""
+
+
+class LazyRoute(APIRoute):
+    """A route that FastAPI builds when the first request, or the OpenAPI document, asks for it: some 2 ms each, and there are
+    more than a hundred."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        self._options = options
+        self.path, self.endpoint, self.methods = path, endpoint, set(options.get("methods") or ["GET"])
+        self.path_regex, self.path_format, self.param_convertors = compile_path(path)
+
+    def __getattr__(self, name: str) -> Any:
+        """Build the route, and return what was asked for; Python comes here only for an attribute that is not set yet."""
+        options = self.__dict__.pop("_options", None)
+        if options is None:
+            raise AttributeError(f"a route has no attribute {name!r}")
+        super().__init__(self.path, self.endpoint, **options)
+        return getattr(self, name)
 
 
 class CallerScope(Struct, frozen=True):
@@ -129,7 +148,7 @@ class Gate:
     def _route_class(self) -> type[APIRoute]:
         gate = self
 
-        class ApiRoute(APIRoute):
+        class ApiRoute(LazyRoute):
             def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
                 handle: Callable[[Request], Awaitable[Response]] = super().get_route_handler()
                 takes_a_body = self.body_field is not None

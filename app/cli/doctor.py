@@ -18,7 +18,7 @@ from app.console import database, failing_clearly, read_settings, show
 from app.errors import MnemeError, NotReady
 from app.features import BY_NAME, Finding, load
 from app.gateway.transport import AiohttpTransport
-from app.gateway.upstream import Router, Target, UpstreamRequest
+from app.gateway.upstream import Router, Target, UpstreamRequest, find_helper_endpoint
 from app.optional import is_there
 from app.providers.embeddings import build_embedder
 from app.providers.tokens import Tokenizers
@@ -41,7 +41,7 @@ UNUSED_BYTES = 64 * MB
 
 def examine(settings: Settings) -> list[Finding]:
     """Everything, in the order in which it is needed."""
-    found = [*_names(), *_disk(settings), *_access(settings), *_providers(settings)]
+    found = [*_names(), *_disk(settings), *_access(settings), *_providers(settings), *_helper(settings)]
     found += asyncio.run(_upstreams(settings))
     try:
         with database(settings, lambda _: None) as dsn:
@@ -105,6 +105,29 @@ def _providers(settings: Settings) -> Iterator[Finding]:
         yield Finding("ok", f"The embedder is {embedder.space}.")
     except (OSError, ValueError, MnemeError) as error:
         yield Finding("error", f"The embedder cannot be loaded: {error}", "See MNEME_EMBEDDER, or install again.")
+
+
+def _helper(settings: Settings) -> Iterator[Finding]:
+    try:
+        endpoint = find_helper_endpoint(settings)
+    except NotReady as error:
+        yield Finding("error", "The helper LLM cannot be asked.", error.message)
+        return
+    if endpoint is None:
+        what = "Rules learn alone: from real conversations they take a small part of what users say of themselves."
+        yield Finding(
+            "ok",
+            what,
+            "MNEME_HELPER_MODEL names a model of the upstream that learns as well (docs/how-to/helper-llm.md).",
+        )
+        return
+    budget = (
+        f"{settings.helper_tokens_per_day:,} tokens a day" if settings.helper_tokens_per_day else "no limit of tokens"
+    )
+    yield Finding("ok", f"{endpoint.model} at {endpoint.base_url} learns, with {budget}.")
+    if endpoint.api_key is None and endpoint.upstream is not None:
+        what = "The helper LLM is asked without a key: clients bring the upstream's, and Mneme has none."
+        yield Finding("warning", what, "If the upstream asks for one, set MNEME_HELPER_API_KEY.")
 
 
 async def _upstreams(settings: Settings) -> list[Finding]:

@@ -84,7 +84,7 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
             raise EvalFailed(f"The messages cannot be imported: {done[0]['error']}")
         say(f"imported {min(len(lines), first + PART_LINES)} of {len(lines)} messages")
     stop = asyncio.Event()
-    by_rules = await learner(core, None, None)
+    by_rules = replace(await learner(core, None), further_jobs=None)
     worker = Worker(
         connect=connector(core.dsn, role=APP_ROLE, name="mneme eval"),
         sql=sql,

@@ -65,7 +65,7 @@ DEFAULT_BUDGETS = Budgets()
 
 
 class _Chosen(NamedTuple):
-    """What goes into the block of a layout. `since`: what is so where it says what is so no more; `later`: what the user said
+    """The content of the block of a layout. `since`: what is so where it says what is so no more; `later`: what the user said
     later."""
 
     layout: Layout

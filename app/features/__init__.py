@@ -283,7 +283,8 @@ given otherwise; None: no setting does. In this order they are asked."""
 ALWAYS = frozenset({"paging", "consolidation"})
 """Those that are there though their setting is `off`: that is what holds where a request does not ask."""
 NEEDED = {
-    "helper_base_url": "helper", "database_history_url": "replicas", "database_memory_url": "replicas", "spool_dir": "spool",
+    "helper_base_url": "helper", "helper_model": "helper", "database_history_url": "replicas",
+    "database_memory_url": "replicas", "spool_dir": "spool",
     "spool_max_bytes": "spool", "archive_dir": "archive", "archive_days": "archive",
 }  # fmt: skip
 """Further settings, each with what it needs where it is given."""

@@ -12,9 +12,10 @@ from typing import Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.errors import NotFound, UpstreamError
+from app.errors import NotFound, NotReady, UpstreamError
 from app.gateway.headers import Headers, find
 from app.optional import require
+from app.providers.helper import HelperEndpoint
 from app.settings import DEFAULT_UPSTREAM, Settings
 from app.sources import Placement, UpstreamRoute
 
@@ -180,6 +181,37 @@ class Router:
         by_name = {route.target.name: route for route in reversed(self._routes)}
         stand_ins = (by_name[name].target_for(model) for name in names)
         return [replace(each, placement=target.placement, stands_in=True) for each in stand_ins]
+
+
+def find_helper_endpoint(settings: Settings) -> HelperEndpoint | None:
+    """Return where the helper LLM is: at its own URL, else at the upstream that serves its model; None where no model is named.
+
+    A key goes only to the endpoint that it was given for. Raises NotReady for settings that lead to no endpoint.
+    """
+    model = settings.helper_model
+    if not model:
+        if settings.helper_base_url is not None:
+            raise NotReady("MNEME_HELPER_BASE_URL is set, but not MNEME_HELPER_MODEL: name the model as well.")
+        return None
+    own_key = settings.helper_api_key.get_secret_value() if settings.helper_api_key is not None else None
+    if settings.helper_base_url is not None:
+        return HelperEndpoint(settings.helper_base_url, model, own_key)
+    try:
+        target = Router.from_settings(settings).route(model)
+    except NotFound as error:
+        raise NotReady(
+            f"MNEME_HELPER_MODEL is {model!r}, which no upstream serves: set MNEME_HELPER_BASE_URL, or name a model of"
+            " MNEME_UPSTREAMS."
+        ) from error
+    if target.simulated:
+        raise NotReady(
+            "MNEME_HELPER_MODEL is set, but there is no upstream to ask: set MNEME_UPSTREAM_BASE_URL, or"
+            " MNEME_HELPER_BASE_URL."
+        )
+    key = own_key or target.api_key
+    if key is None and target.base_url == OPENAI_BASE_URL and settings.openai_api_key is not None:
+        key = settings.openai_api_key.get_secret_value()
+    return HelperEndpoint(target.base_url, target.model_alias or model, key, target.name)
 
 
 def _route_of(route: UpstreamRoute, settings: Settings) -> _Route:

@@ -3,11 +3,9 @@
 read the messages ─> vectors, where no turn waits for them ─> statements by the rules ─> their vectors
     └── nothing is held meanwhile; then, in one transaction that notes the job as done:
         vectors, words, new memories and what they repeat or replace; where there is a helper LLM, a job for each exchange
-        └── such a job: statements by the helper ─> in one transaction that notes it as done: those that the rules did not find
-              └── then what the exchange taught is compared with what was known (`Comparing`)
+        (`app/jobs/learn_llm.py`)
 
-A server does the first job with the turn where the rules find something in it (`Inline`); the queued one then finds it done.
-While the helper is away, what the rules found is there.
+A server does the job with the turn where the rules find something in it (`Inline`); the queued one then finds it done.
 """
 
 from __future__ import annotations
@@ -34,11 +32,12 @@ from app.jobs.changes import MemoryReviser, strip_taken_back
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
 from app.memory.changes import has_sign
 from app.memory.claims import AskedMemory, Reply, Trust, may_answer, opposite, puts, reply_to
-from app.memory.compare import CONTRARY, UNLIKE, Pair, PairVerdict, belonging, concerned, contradictions, worth_asking
+from app.memory.compare import CONTRARY, belonging, concerned
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.ingest import Ingest
+from app.memory.statements import begins_role_play
 from app.metrics import Metrics
 from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
 from app.store import ids
@@ -56,10 +55,7 @@ from app.tasks import FailOpen
 log = logging.getLogger(__name__)
 
 Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
-"""Finds what is worth remembering in one exchange. Raises `HelperError` when a helper LLM fails: the job is tried again."""
-
-Judge = Callable[[Sequence[Pair]], Awaitable[Mapping[int, PairVerdict]]]
-"""By the place of a pair, the verdict on it. Raises `HelperError`: the job is tried again."""
+"""Finds what is worth remembering in one exchange."""
 
 _EMBEDDED_ROLES = frozenset({"user", "assistant", "tool", "function"})
 """Roles whose texts get vectors: what was said, not how the application set the scene."""
@@ -86,7 +82,7 @@ Told = tuple[SourceExchange, Sequence[SourceMessage]]
 class LearnJob(Struct, frozen=True):
     """The payload of `learn`. `messages`: those that the turn added, in order, said between `since` and `until`.
 
-    `confined`: nobody's session. `indexed`: the rules have learned from them; the helper LLM is to add what they did not find.
+    `confined`: nobody's session.
     """
 
     tenant: UUID
@@ -97,7 +93,6 @@ class LearnJob(Struct, frozen=True):
     since: datetime
     until: datetime
     confined: bool = False
-    indexed: bool = False
 
     @classmethod
     def parse(cls, payload: bytes) -> LearnJob:
@@ -113,7 +108,6 @@ class LearnJob(Struct, frozen=True):
                 since=datetime.fromisoformat(fields["from"]),
                 until=datetime.fromisoformat(fields["to"]),
                 confined=bool(fields.get("confined", False)),
-                indexed=bool(fields.get("indexed", False)),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadBody("This job's payload cannot be read.") from error
@@ -124,27 +118,12 @@ class LearnJob(Struct, frozen=True):
     @property
     def key(self) -> str:
         """What its effect is noted under."""
-        return f"{'extract' if self.indexed else 'learn'}:{self.messages[0]}"
+        return f"learn:{self.messages[0]}"
 
     @property
     def alone(self) -> UUID:
         """Jobs that share this must not learn at the same time."""
         return self.session if self.confined else self.user
-
-    def part(self, messages: Sequence[SourceMessage]) -> JobRecord:
-        """The job in which the helper adds to what the rules found in one of its exchanges, which is indexed."""
-        payload = {
-            "tenant": self.tenant,
-            "user": self.user,
-            "session": self.session,
-            "session_name": self.session_name,
-            "messages": [each.message_id for each in messages],
-            "from": self.since,
-            "to": self.until,
-            "confined": self.confined,
-            "indexed": True,
-        }
-        return JobRecord(_LEARN, orjson.dumps(payload, default=str), f"extract:{messages[0].message_id}", 0.0)
 
 
 class Spoken(Protocol):
@@ -165,6 +144,10 @@ class Hearing(Protocol):
     async def hear(self, job: LearnJob, setting: Setting, exchanges: Sequence[Told]) -> Spoken | None: ...
 
 
+FurtherJobs = Callable[[LearnJob, Sequence[Told]], Sequence[JobRecord]]
+"""Returns the jobs that follow one whose rules have read these exchanges."""
+
+
 class Noting(Protocol):
     """Notes more of a turn than the core does."""
 
@@ -178,8 +161,8 @@ WishWithdrawal = Callable[[LearnJob, Effect, Sequence[Told], Sequence[Draft]], A
 
 class Learner(Struct):
     """Does `learn` jobs. `space`: the number of the embedder's space, None without vectors. `count`: tokens of o200k.
-    `refuses`: says of a text that it must not be kept. `extract`: the rules. `helper`: adds to them, in a job for each
-    exchange, since each costs a call of an LLM; None: nothing does. `comparing`: asks in these jobs what contradicts what."""
+    `refuses`: says of a text that it must not be kept. `extract`: the rules. `further_jobs`: those in which a helper LLM reads
+    what the rules have read; None: there is none."""
 
     store: LearningStore
     embedder: Embedder
@@ -189,8 +172,7 @@ class Learner(Struct):
     clock: Clock
     store_secrets: bool = False
     refuses: Callable[[str], bool] = lambda _: False
-    helper: Extract | None = None
-    comparing: Comparing | None = None
+    further_jobs: FurtherJobs | None = None
     note: Notes | None = None
     answers: ValidationAnswers | None = None
     hearing: Hearing | None = None
@@ -212,30 +194,27 @@ class Learner(Struct):
         job = LearnJob.parse(payload)
         while not await self._attempt(job):
             log.info("a message was deleted while it was learned from", extra={"job_key": job.key})
-        # After the effect, with one of its own: a helper that fails here is asked again, and what it found before stays.
-        if job.indexed and self.comparing is not None:
-            await self.comparing.compare(job, self._alone(job))
 
     async def _attempt(self, job: LearnJob) -> bool:
         """Read, find and write. False: something that was read is gone by now, and nothing was written."""
-        if job.indexed and self.helper is None:
-            return True  # it was to add to the rules, and is configured no more
         setting, messages = await self.store.read(
-            job.tenant, job.user, job.messages, job.since, job.until, job_key=job.key
+            job.tenant, job.user, job.messages, job.since, job.until, job_key=job.key, session=job.session
         )
         if setting.done:
             return True
-        found = [] if self.embedder.local or job.indexed else await self._message_vectors(messages)
-        exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
+        found = [] if self.embedder.local else await self._message_vectors(messages)
+        exchanges = await self._told(
+            job, exchanges_of(messages, setting.instructions, in_role_play=setting.in_role_play)
+        )
         spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
         statements = await self._statements(job, exchanges, spoken)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
-        if self.answers is not None and exchanges and not job.indexed:
+        if self.answers is not None and exchanges:
             verdicts = await self.answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
         # Waiting here holds no connection; other workers are waited for in Postgres.
         try:
             async with (
-                self._alone(job),
+                self.lock_of(job),
                 self.store.effect(
                     job.tenant,
                     job.user,
@@ -250,21 +229,22 @@ class Learner(Struct):
                     log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 await self._index(effect, found)
+                if not setting.in_role_play and begin_role_play(exchanges):
+                    await effect.note_role_play(job.session)
                 if statements:
-                    await self._take_in(job, setting, effect, statements)
-                if exchanges and not job.indexed:
+                    await self.take_in(job, setting, effect, statements)
+                if exchanges:
                     await self._revise(job, setting, effect, exchanges, statements)
-                if self.taking_back is not None and exchanges and not job.indexed:
+                if self.taking_back is not None and exchanges:
                     await self.taking_back(job, effect, exchanges, statements)
                 if self.answers is not None and verdicts:
                     await self.answers.act(effect, verdicts, statements)
-                if not job.indexed:
-                    if self.note is not None:
-                        await self.note(job, effect, messages, statements)
-                    if spoken is not None:
-                        await spoken.note(job, effect)
-                    if exchanges and self.helper is not None:
-                        await effect.enqueue([job.part(own) for _, own in exchanges])
+                if self.note is not None:
+                    await self.note(job, effect, messages, statements)
+                if spoken is not None:
+                    await spoken.note(job, effect)
+                if exchanges and self.further_jobs is not None:
+                    await effect.enqueue(self.further_jobs(job, exchanges))
         except Conflict:
             return False
         return True
@@ -278,7 +258,8 @@ class Learner(Struct):
         again = await self.store.restated(job.tenant, job.user, asked, job.since, job.until)
         return [each for each in exchanges if each[1][0].message_id not in again]
 
-    def _alone(self, job: LearnJob) -> asyncio.Lock:
+    def lock_of(self, job: LearnJob) -> asyncio.Lock:
+        """Return what effects of the same user wait for in this process, while they hold no connection."""
         return self.turns.setdefault(job.alone, asyncio.Lock())
 
     async def _message_vectors(self, messages: Sequence[SourceMessage]) -> list[tuple[SourceMessage, Vector]]:
@@ -296,9 +277,8 @@ class Learner(Struct):
     async def _statements(self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None) -> list[Draft]:
         """What the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[MemoryCandidate, SourceMessage]] = []
-        finds = self.helper if job.indexed and self.helper is not None else self.extract
         for exchange, own in exchanges:
-            said = await finds(exchange if job.indexed else strip_taken_back(exchange))
+            said = await self.extract(strip_taken_back(exchange))
             for each in said if spoken is None else spoken.about(exchange, own[0], said):
                 meant: MemoryCandidate | None = each
                 if amends(each):  # "no, I meant …": one of this job's statements, else of the session's last ones
@@ -308,6 +288,10 @@ class Learner(Struct):
                     meant = amended(each, exchange, earlier)
                 if meant is not None:
                     found.append((meant, _source_of(meant, own)))
+        return await self.make_drafts(found)
+
+    async def make_drafts(self, found: Sequence[tuple[MemoryCandidate, SourceMessage]]) -> list[Draft]:
+        """Return candidates in their stored form, with vectors; without those that may not be kept."""
         made = make_drafts(found, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
         if not made or self.space is None:
             return made
@@ -323,7 +307,11 @@ class Learner(Struct):
         if self.reviser is None:
             return
         scope = job.session if job.confined else ids.NIL
-        revising = [(exchange, messages[0]) for exchange, messages in exchanges if has_sign(exchange.user_text)]
+        revising = [
+            (exchange, messages[0])
+            for exchange, messages in exchanges
+            if not exchange.in_role_play and has_sign(exchange.user_text)
+        ]
         stated = await self.reviser.revise(effect, scope, job.session, revising)
         confined = job.session if job.confined else None
         later = await self.reviser.read_later(effect, confined, statements, job.until)
@@ -336,10 +324,10 @@ class Learner(Struct):
                 for draft, vector in zip(drafts, vectors, strict=True)
             ]
         if drafts:
-            await self._take_in(job, setting, effect, drafts)
+            await self.take_in(job, setting, effect, drafts)
 
-    async def _take_in(self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]) -> None:
-        """Ingest statements."""
+    async def take_in(self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]) -> None:
+        """Ingest statements within a job's effect."""
         now = self.clock.now()
         scope = job.session if job.confined else ids.NIL
         own = self.embedder.duplicate_threshold
@@ -389,16 +377,28 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
     return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
 
 
-def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> list[Told]:
+def exchanges_of(
+    messages: Sequence[SourceMessage], instructions: str = "", *, in_role_play: bool = False
+) -> list[Told]:
     """Each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first. `instructions`: the tenant's."""
+    first. `instructions`: the tenant's. `in_role_play`: a role play began before them in the session."""
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":
             cut.append([message])
         elif cut:
             cut[-1].append(message)
-    return [(_exchange(own, instructions), own) for own in cut]
+    exchanges: list[Told] = []
+    for own in cut:
+        exchange = _exchange(own, instructions, in_role_play=in_role_play)
+        exchanges.append((exchange, own))
+        in_role_play = in_role_play or begins_role_play(exchange)
+    return exchanges
+
+
+def begin_role_play(exchanges: Sequence[Told]) -> bool:
+    """Return whether a role play began in one of the exchanges."""
+    return any(exchange.in_role_play or begins_role_play(exchange) for exchange, _ in exchanges)
 
 
 def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> SourceMessage:
@@ -410,11 +410,13 @@ def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> Sour
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage], instructions: str) -> SourceExchange:
+def _exchange(own: Sequence[SourceMessage], instructions: str, *, in_role_play: bool) -> SourceExchange:
     asked, *followed = own
     calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
     said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    return SourceExchange(asked.content, asked.created_at, calls, said, instructions)
+    return SourceExchange(
+        asked.content, asked.created_at, calls, said, instructions, asked.turn_index // 2, in_role_play
+    )
 
 
 # --- answers to what was asked -------------------------------------------------------------------------------------------
@@ -475,68 +477,6 @@ class ValidationAnswers(Struct, frozen=True):
             (vector,) = await self.embedder.embed([draft.text])
         usable = vector if vector is not None and vector.any() else None
         return MemoryText(draft.text, draft.content_hash, draft.token_count, usable)
-
-
-# --- comparing by the helper ---------------------------------------------------------------------------------------------
-
-
-class Comparing(Struct, frozen=True):
-    """Asks the helper LLM whether the memories that are new with an exchange contradict what was known, in words that no rule
-    compares: in the job in which it adds to what the rules found, and after that. `space`: the number of the embedder's.
-
-    read what is new, and what is near it ─> the helper's verdicts, nothing is held ─> one transaction that notes it as done:
-                                                                                   contradictions of what is still in force
-    """
-
-    store: LearningStore
-    judge: Judge
-    clock: Clock
-    space: int
-
-    async def compare(self, job: LearnJob, alone: asyncio.Lock) -> None:
-        """Once for each exchange. `alone`: what effects of the same user wait for here, while they hold no connection. Raises
-        `HelperError` for what may work later."""
-        while not await self._attempt(job, alone):
-            log.info("a message was deleted while it was compared", extra={"job_key": job.key})
-
-    async def _attempt(self, job: LearnJob, alone: asyncio.Lock) -> bool:
-        """False: something that was read is gone by now, and nothing was written."""
-        key = f"compare:{job.messages[0]}"
-        scope = job.session if job.confined else ids.NIL
-        setting, messages = await self.store.read(job.tenant, job.user, job.messages, job.since, job.until, job_key=key)
-        if setting.done or not messages:
-            return True
-        read = [each.message_id for each in messages]
-        pairs = worth_asking(*await self.store.beside(job.tenant, job.user, scope, self.space, read, UNLIKE))
-        if not pairs:
-            return True
-        verdicts = await self.judge(pairs)
-        log.info("memories were compared", extra={"job_key": key, "pairs": len(pairs), "contradict": len(verdicts)})
-        now = self.clock.now()
-        try:
-            async with (
-                alone,
-                self.store.effect(
-                    job.tenant, job.user, key, alone=job.alone, epoch=setting.epoch, read=read, now=now
-                ) as effect,
-            ):
-                if effect is None or not verdicts:
-                    return True
-                said = [(pairs[place], verdict) for place, verdict in verdicts.items()]
-                concerned = {each.memory_id for pair, _ in said for each in pair}
-                known = {each.memory_id: each for each in await effect.known(scope, concerned)}
-                changes = contradictions(
-                    said,
-                    known=known,
-                    logged=await effect.logged(concerned),
-                    message=job.messages[0],
-                    session=job.session,
-                    new_id=lambda: ids.uuid7(now),
-                )
-                await effect.change(scope, self.space, changes)
-        except Conflict:
-            return False
-        return True
 
 
 # --- what is noted beside: episodes, working memory ----------------------------------------------------------------------

@@ -234,12 +234,13 @@ class QueueDriver(Driver):
 
 
 class LeasedQueries(pgqueuer_queries.Queries):
-    """pgqueuer's queries, but that only the holder of a job ends it, and that a Postgres that is away ends nothing."""
+    """pgqueuer's queries, except that only the holder of a job can end, retry or refresh it."""
 
     def __init__(self, driver: QueueDriver, sql: Queries) -> None:
         super().__init__(driver, *query_builders())
         self._sql = sql
         self.holder: UUID | None = None
+        """The id under which this worker takes jobs."""
 
     async def dequeue(
         self,
@@ -249,41 +250,38 @@ class LeasedQueries(pgqueuer_queries.Queries):
         global_concurrency_limit: int | None,
         heartbeat_timeout: timedelta,
     ) -> list[models.Job]:
-        """Jobs to do; none while Postgres is away. `attempts` counts how often a job was begun before, so that one that
-        always takes its worker down with it is seen as tried."""
+        """Return jobs to do, or none while Postgres is away: an error would end pgqueuer's manager, and the results of the jobs
+        that run would be dropped."""
         self.holder = queue_manager_id
         try:
-            jobs = await super().dequeue(
+            return await super().dequeue(
                 batch_size, entrypoints, queue_manager_id, global_concurrency_limit, heartbeat_timeout
             )
-            if not jobs:
-                return jobs
-            picks = await self.driver.fetch(self._sql["queue.picks"], [job.id for job in jobs])
         except StoreUnavailable as error:
-            # What was claimed and then lost with the connection comes back when its lease runs out.
+            # A job that was claimed and then lost with the connection comes back when its lease runs out.
             log.warning("the queue cannot be read", extra={"error": type(error.__cause__ or error).__name__})
             return []
-        begun = {row["job_id"]: int(str(row["picks"])) for row in picks}
-        return [job.model_copy(update={"attempts": max(job.attempts, begun.get(job.id, 1) - 1)}) for job in jobs]
 
-    # The worker polls so often that it need not ask, after each look, when to look again.
     async def eligible_queued_work(self, entrypoints: list[types.QueueEntrypoint]) -> int:
+        """Return 0: the worker polls too often to ask when to look again, and this question would fail with Postgres."""
         return 0
 
     async def queued_work(self, entrypoints: list[types.QueueEntrypoint]) -> int:
+        """Return 0, see `eligible_queued_work`."""
         return 0
 
     async def next_deferred_eta(self, entrypoints: list[types.QueueEntrypoint]) -> timedelta | None:
+        """Return None, see `eligible_queued_work`."""
         return None
 
     async def log_jobs(
         self, job_status: list[tuple[models.Job, types.JOB_STATUS, models.TracebackRecord | None]]
     ) -> None:
-        """End jobs, each in the name of who held it. Raises `StoreUnavailable`: pgqueuer keeps them and tries again."""
+        """End jobs that this worker holds. Raises `StoreUnavailable`: pgqueuer keeps them and tries again."""
         await self.driver.execute(
             self._sql["queue.finish"],
             [job.id for job, _, _ in job_status],
-            [job.queue_manager_id for job, _, _ in job_status],
+            self.holder,
             [status for _, status, _ in job_status],
             [record.model_dump_json() if record else None for _, _, record in job_status],
         )
@@ -291,18 +289,16 @@ class LeasedQueries(pgqueuer_queries.Queries):
     async def retry_job(
         self, job: models.Job, delay: timedelta, traceback_record: models.TracebackRecord | None
     ) -> None:
-        """Give a job back. While Postgres is away its lease is left to run out, which comes to the same."""
+        """Give a job back. While Postgres is away its lease is left to run out; pgqueuer would hold it as a dead letter."""
         record = traceback_record.model_dump_json() if traceback_record else None
         try:
-            await self.driver.execute(self._sql["queue.retry_later"], job.id, job.queue_manager_id, delay, record)
+            await self.driver.execute(self._sql["queue.retry_later"], job.id, self.holder, delay, record)
         except StoreUnavailable:
             log.warning("a job could not be given back; its lease runs out", extra={"job_id": job.id})
 
     async def update_heartbeat(self, job_ids: list[types.JobId]) -> None:
+        """Refresh the leases of jobs that this worker still holds."""
         await self.driver.execute(self._sql["queue.beat"], list(set(job_ids)), self.holder)
-
-    async def notify_health_check(self, health_check_event_id: types.HealthCheckId) -> None:
-        """Not used: the listening connection is watched by `QueueDriver.listen`."""
 
 
 class JobFailed(MnemeError):
@@ -326,10 +322,12 @@ class Worker:
         poll_s: float = POLL_S,
         probe_s: float = PROBE_S,
         first_retry_s: float = _FIRST_RETRY_S,
+        limits: Mapping[str, int] = {},
     ) -> None:
         """`connect` opens the worker's own connections, as mneme_app. `handlers`: by entrypoint. `lease_s`: seconds
         without a heartbeat until a job is given to another. `attempts`: tries before a job is held as a dead letter.
-        `grace_s`: seconds for running jobs to end once told to stop; what has not ended then goes back to the queue."""
+        `grace_s`: seconds for running jobs to end once told to stop; what has not ended then goes back to the queue.
+        `limits`: by entrypoint, how many of its jobs run at once in all workers."""
         self._sql = sql
         self._handlers = handlers
         self._schedule = schedule
@@ -339,6 +337,7 @@ class Worker:
         self._concurrency = concurrency
         self._poll = timedelta(seconds=poll_s)
         self._first_retry = first_retry_s
+        self._limits = limits
         # A statement that hangs must leave time to beat again before the lease is lost.
         self._driver = QueueDriver(connect, sql, timeout_s=lease_s / 4, probe_s=probe_s)
 
@@ -362,7 +361,9 @@ class Worker:
         """One life of pgqueuer's manager: until `stop`, or until Postgres refuses to begin."""
         manager = QueueManager(LeasedQueries(self._driver, self._sql), channel=types.Channel(CHANNEL))
         for name, handler in self._handlers.items():
-            manager.entrypoint(name, on_failure="hold")(self._boundary(handler))
+            manager.entrypoint(name, concurrency_limit=self._limits.get(name, 0), on_failure="hold")(
+                self._boundary(handler)
+            )
         try:
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(self._manage(manager))
@@ -398,9 +399,6 @@ class Worker:
             told = {"job_id": job.id, "entrypoint": str(job.entrypoint), "attempt": job.attempts + 1}
             log.debug("a job begins", extra=told)
             try:
-                if job.attempts >= self._attempts:
-                    # Begun as often as it may be, and never ended: it takes its worker down.
-                    raise BadRequest("Every try of this job ended together with its worker.")
                 await handler(job.payload or b"")
             except Exception as error:  # noqa: BLE001 - the boundary of a job: any failure is recorded and tried again
                 self._failed(job, error, told)

@@ -100,7 +100,8 @@ class SourceExchange(Struct, frozen=True):
     `user_text`: the user's message as it came, blocks injected by Mneme included (they are recognised and skipped).
     `now`: when it was said, with the user's time zone if that is known; "tomorrow" is counted from there. `tool_calls`:
     as in an OpenAI assistant message. `assistant_text` is context for a helper LLM only, never a source; so are `instructions`,
-    what the tenant wants noted besides.
+    what the tenant wants noted besides. `number`: how many turns the session had before it. `in_role_play`: one of these
+    began a role play.
     """
 
     user_text: str
@@ -108,6 +109,8 @@ class SourceExchange(Struct, frozen=True):
     tool_calls: Sequence[Mapping[str, Any]] = field(default=())
     assistant_text: str = ""
     instructions: str = ""
+    number: int = 0
+    in_role_play: bool = False
 
 
 # --- what a change puts in doubt -----------------------------------------------------------------------------------------

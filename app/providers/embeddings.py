@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 import orjson
@@ -88,6 +88,36 @@ class NoEmbedder:
         return None
 
 
+def find_wordllama(folder: Path | None = None) -> tuple[Path, Path]:
+    """Return the files of the package's weights and of its tokenizer. `folder`: where it is installed; found by itself.
+
+    Raises `NotReady` when they are not there.
+    """
+    folder = folder or package_folder("wordllama")
+    weights = folder / "weights" / "l2_supercat_256.safetensors"
+    tokenizer = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
+    for file in (weights, tokenizer):
+        if not file.is_file():
+            raise NotReady(f"wordllama lacks {file.name}: reinstall it, or set MNEME_EMBEDDER=openai or none")
+    return weights, tokenizer
+
+
+class WordVectors:
+    """Static vectors of single words: the mean over the word's tokens in the package wordllama, made unit length."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Raise `NotReady` when the weights are not there."""
+        weights, tokenizer = find_wordllama(folder)
+        self._tokens = _mapped(weights, "embedding.weight")
+        self._tokenizer = _tokenizer(tokenizer)
+
+    def find(self, word: str) -> NDArray[np.float32]:
+        """Return the vector (256,) of a word in lower case."""
+        ids = self._tokenizer.encode(word[:_WORD_CHARS], add_special_tokens=False).ids
+        vector = self._tokens[ids].astype(np.float32).mean(axis=0)
+        return cast(NDArray[np.float32], vector / max(float(np.linalg.norm(vector)), _TINY))
+
+
 class WordLlamaEmbedder:
     """Static word vectors of the package wordllama (l2_supercat, 256 dimensions), pooled in our own way.
 
@@ -129,13 +159,7 @@ class WordLlamaEmbedder:
         The files are read directly: importing wordllama reconfigures the root logger, and its loader looks for the
         tokenizer in a folder that does not exist, and then downloads it.
         """
-        folder = folder or package_folder("wordllama")
-        weights = folder / "weights" / "l2_supercat_256.safetensors"
-        tokenizer = folder / "tokenizers" / "l2_supercat_tokenizer_config.json"
-        for file in (weights, tokenizer):
-            if not file.is_file():
-                raise NotReady(f"wordllama lacks {file.name}: reinstall it, or set MNEME_EMBEDDER=openai or none")
-        self._files = weights, tokenizer
+        self._files = find_wordllama(folder)
         self._tokenizer: Tokenizer | None = None
         self._lock = threading.Lock()
         self._rows: dict[str, int] = {}

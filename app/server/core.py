@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -16,21 +16,23 @@ from msgspec import Struct
 from app.clock import Clock
 from app.errors import NotReady
 from app.features import CallPath, Process
+from app.gateway.upstream import find_helper_endpoint
 from app.jobs.changes import MemoryReviser
-from app.jobs.learn import Comparing, Hearing, Learner, Notes, Noting, ValidationAnswers
+from app.jobs.learn import Hearing, Learner, Notes, Noting, ValidationAnswers
+from app.jobs.learn_llm import LlmLearner, plan_reading
 from app.memory.candidate import MemoryCandidate, SourceExchange
-from app.memory.compare import Pair, PairVerdict, judged
 from app.memory.extract import extract
 from app.memory.secrets import refuser
 from app.metrics import Metrics
-from app.optional import imported
+from app.optional import imported, needed
 from app.providers.embeddings import Embedder, build_embedder
-from app.providers.helper import Helper, build_helper
+from app.providers.helper import Helper, HelperEndpoint, build_helper
 from app.providers.models import ModelRegistry
 from app.providers.tokens import STORED_COUNTS, CountCache, TokenCounter, Tokenizers
 from app.settings import Settings
 from app.store import migrate
 from app.store.erasure import Erasures, own_connection
+from app.store.helper_usage import HelperUsage
 from app.store.learning import LearningStore
 from app.store.pools import (
     APP_ROLE,
@@ -61,8 +63,9 @@ log = logging.getLogger("mneme")
 WORKER_CONNECTIONS = 3
 """Of a worker beside its pool: the queue's listener, its leases, the schedule."""
 
-OPEN_AT_ONCE = 2
-"""Connections of each pool that requests wait for, which a start opens and warms. The others open when these are in use."""
+WARM_CONNECTIONS = 4
+"""Connections of each pool that requests wait for, which a start opens and warms: all of MNEME_POOL_SIZE's default. A request
+that opens a connection itself plans its statements for some 45 ms; with no warm-up the p99 of the first requests doubled."""
 
 REPLICA_WAIT_MS = 20
 """Milliseconds that a standby is waited for before the primary is asked: a read of one user takes some 2."""
@@ -148,6 +151,8 @@ class Core(Struct, frozen=True):
     turns: TurnStore
     counter: TokenCounter
     helper: Helper | None
+    helper_endpoint: HelperEndpoint | None
+    helper_usage: HelperUsage
 
 
 def process_of(
@@ -238,7 +243,9 @@ async def open_core(
             await check_room(settings, pools, serving=serving)
         embedder = build_embedder(settings)
         stack.push_async_callback(embedder.close)
-        helper = build_helper(settings)
+        usage = HelperUsage(pools.background, queries, clock, tokens_per_day=settings.helper_tokens_per_day)
+        endpoint = find_helper_endpoint(settings)
+        helper = build_helper(endpoint, settings, usage)
         if helper is not None:
             stack.push_async_callback(helper.close)
         tokenizers = Tokenizers(settings.tokenizer_json)
@@ -261,44 +268,30 @@ async def open_core(
             turns=TurnStore(pools.write, queries, history=pools.reads("history"), memory=pools.reads("memory")),
             counter=counter,
             helper=helper,
+            helper_endpoint=endpoint,
+            helper_usage=usage,
         )
 
 
 # --- what learns from turns: for the worker, and for a server, with a turn in which the rules find something -------------
 
 
-async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, noting: Noting | None = None) -> Learner:
-    """Learns by the rules; `helper` adds to them, in jobs of the worker. `hearing`, `noting`: see `Feature`."""
-
-    reading = imported("helper") if helper is not None else None
+async def learner(core: Core, hearing: Hearing | None, noting: Noting | None = None) -> Learner:
+    """Learns by the rules, and leaves what they have read to a helper LLM where there is one. `hearing`, `noting`: see
+    `Feature`."""
 
     async def by_rules(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
         return extract(exchange)
 
-    async def by_helper(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
-        assert reading is not None, "chosen only where there is a helper"
-        found: Sequence[MemoryCandidate] = await reading.extract_with_helper(helper, exchange)
-        return found
-
-    async def by_judgement(pairs: Sequence[Pair]) -> Mapping[int, PairVerdict]:
-        assert helper is not None, "chosen only where there is one"
-        return await judged(helper, pairs)
-
     commands = imported("commands.store")
-    space = await core.turns.space_of(core.embedder.space)
     refuses = refuser(core.settings.refuse_pii, core.settings.refuse_patterns)
-    pool = core.pools.background
-    store = LearningStore(pool, core.queries)
-    comparing = None
-    if helper is not None and space is not None:
-        comparing = Comparing(store, by_judgement, core.clock, space=space)
+    pool, space = core.pools.background, await core.turns.space_of(core.embedder.space)
     return Learner(
-        store,
+        LearningStore(pool, core.queries),
         embedder=core.embedder,
         space=space,
         extract=by_rules,
-        helper=by_helper if reading is not None else None,
-        comparing=comparing,
+        further_jobs=plan_reading if core.helper is not None else None,
         count=core.counter.count,
         clock=core.clock,
         store_secrets=core.settings.store_secrets,
@@ -315,3 +308,11 @@ async def learner(core: Core, hearing: Hearing | None, helper: Helper | None, no
             refuses=refuses,
         ),
     )
+
+
+def build_llm_learner(core: Core, learner: Learner) -> LlmLearner | None:
+    """Return what learns by the helper LLM, beside `learner`; None: there is none."""
+    if core.helper is None:
+        return None
+    read = partial(needed("helper", "MNEME_HELPER_MODEL").read_exchanges, core.helper)
+    return LlmLearner(learner, read, core.helper_usage, learner.hearing)

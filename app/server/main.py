@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import asdict
 from starlette.datastructures import Headers
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Router
@@ -36,6 +37,7 @@ from app.server import collector
 from app.server.base_url import BaseUrlHelp
 from app.server.core import Core, check_room, database_dsn, lacking, open_core, process_of
 from app.server.proxy import Proxy, UpstreamSide, open_outside, open_proxy, open_waiting
+from app.server.rehearsal import rehearse_languages
 from app.settings import Settings
 from app.store.pools import AGAIN_S
 from app.store.queue import Queue
@@ -138,6 +140,7 @@ class ServerApplication:
                 async with begin:
                     if self._started is not None:
                         self._started()
+                    core.tasks.spawn(rehearse_languages(self._clock.now()), "rehearsal of languages")
                     yield
                     stop.set()
 
@@ -334,6 +337,7 @@ def _gauges(core: Core, metrics: Metrics, indexes: Indexes | None) -> Check:
             metrics.index_bytes(indexes.bytes)
         counts = await queue.counts()
         metrics.queue(queued=counts.queued, running=counts.running, dead=counts.dead)
+        metrics.helper_day(asdict(await core.helper_usage.read_day()))
         metrics.storage(by_group(await storage.figures()))
         for ran in await storage.ticks():
             metrics.scheduled(ran.name, ran.last_run.timestamp(), ran.changed)

@@ -49,7 +49,7 @@ from app.memory.secrets import unwelcome
 from app.metrics import Metrics
 from app.optional import imported, needed
 from app.providers.tokens import STORED_COUNTS
-from app.server.core import OPEN_AT_ONCE, Core, hear_of_erasures, learner, process_of
+from app.server.core import WARM_CONNECTIONS, Core, hear_of_erasures, learner, process_of
 from app.store.history import History
 from app.store.indexed import IndexStore
 from app.store.pools import NoPool, Pools
@@ -149,7 +149,7 @@ async def open_proxy(
 
         hear_of_erasures(core, stack, erased, indexes.drop_all)
         hearing = features.only(lambda each: each.hearing(process))
-        learning = await learner(core, hearing, core.helper, features.only(lambda each: each.noting(process)))
+        learning = await learner(core, hearing, features.only(lambda each: each.noting(process)))
         commit = GroupCommit(
             core.turns,
             core.tasks,
@@ -327,19 +327,22 @@ async def _profiles(core: Core, values: Mapping[str, Any]) -> Mapping[str, Profi
 
 
 async def _warm(core: Core, in_prompts: Knows | None) -> None:
-    """So that the first request is answered with memory, too."""
+    """Run what every request asks on WARM_CONNECTIONS connections of each pool, so that the first requests have memory, too."""
     space, vector = await core.turns.space_of(core.embedder.space), None
     if core.embedder.local and core.embedder.dimensions:
         (vector,) = await core.embedder.embed(["warm"])
     pools, sql = core.pools, core.queries
     primary = TurnStore(pools.write, sql, history=pools.reads("history").direct, memory=pools.reads("memory").direct)
-    with pools.warming():
+
+    async def warm_connections() -> None:
         await primary.warm(vector, space)
         if pools.replicas:
             await core.turns.warm(vector, space)
         if in_prompts is not None:
             await in_prompts.warm()
-    await asyncio.gather(*(pool.open(OPEN_AT_ONCE) for pool in (pools.write, pools.history, pools.memory)))
+
+    # Statements that run at the same time are on different connections.
+    await asyncio.gather(*(warm_connections() for _ in range(WARM_CONNECTIONS)))
 
 
 async def _rehearse(core: Core, compiler: Compiler, commander: Obeys | None) -> None:

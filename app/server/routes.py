@@ -69,7 +69,7 @@ def open_routes(
         sessions_router(gate, of_sessions),
         history_router(gate, of_sessions),
         working_router(gate, sessions, WorkingMemory(pool, sql, clock)),
-        queue_router(gate, Queue(pool, sql)),
+        queue_router(gate, Queue(pool, sql), core.helper_usage if core.helper is not None else None),
         keys_router(gate, proxy.tenancy, clock),
         storage_router(gate, Storage(pool, sql).figures),
         tenant_router(gate, Instructions(pool, sql, clock)),

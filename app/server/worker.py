@@ -14,11 +14,22 @@ from uuid import UUID
 from app.clock import Clock, SystemClock
 from app.errors import NotReady
 from app.features import Features, load
+from app.jobs.learn_llm import CALLS_AT_ONCE
+from app.jobs.learn_llm import ENTRYPOINT as LLM_ENTRYPOINT
 from app.jobs.schedule import Schedule, index_ticks, life_ticks, mark_ticks, privacy_ticks
 from app.jobs.worker import Worker, connector
 from app.memory.extract import read_rules
+from app.providers.helper import HelperEndpoint
 from app.server import collector
-from app.server.core import database_dsn, hear_of_erasures, learner, open_core, process_of, until_prepared
+from app.server.core import (
+    build_llm_learner,
+    database_dsn,
+    hear_of_erasures,
+    learner,
+    open_core,
+    process_of,
+    until_prepared,
+)
 from app.settings import Settings
 from app.store.erasure import ERASER_ROLE, Connect, Elsewhere, Eraser, connected, own_connection
 from app.store.pools import APP_ROLE, OWNER_ROLE
@@ -56,12 +67,18 @@ async def run_worker(settings: Settings) -> None:
         await asyncio.to_thread(read_rules)
         try:
             hearing = features.only(lambda each: each.hearing(process))
-            learning = await learner(core, hearing, core.helper, features.only(lambda each: each.noting(process)))
-            handlers = learning.handlers() | dict(features.all(lambda each: each.jobs(process).items()))
+            learning = await learner(core, hearing, features.only(lambda each: each.noting(process)))
+            reader = build_llm_learner(core, learning)
+            handlers = (
+                learning.handlers()
+                | (reader.handlers() if reader is not None else {})
+                | dict(features.all(lambda each: each.jobs(process).items()))
+            )
             worker = Worker(
                 connect=connector(settings.direct(dsn), role=APP_ROLE, name="mneme worker"),
                 sql=core.queries,
                 handlers=features.around.handlers(handlers),
+                limits={LLM_ENTRYPOINT: CALLS_AT_ONCE} if reader is not None else {},
                 schedule=schedule(settings, features, dsn, core.queries, clock),
                 lease_s=settings.job_lease_s,
                 grace_s=CLOSING_S,
@@ -73,10 +90,21 @@ async def run_worker(settings: Settings) -> None:
             core.tasks.spawn(collector.keep_tidy(stop), "tidying up")
             extraction = "rules" if core.helper is None else f"rules, {settings.helper_model}"
             log.info("the worker runs", extra={"extraction": extraction})
+            warn_without_key(core.helper_endpoint)
             os.nice(NICE)
             await worker.run(stop)
         finally:
             stop.set()
+
+
+def warn_without_key(endpoint: HelperEndpoint | None) -> None:
+    """Log that a helper LLM is asked without a key, which only servers of one's own allow."""
+    if endpoint is not None and endpoint.api_key is None and endpoint.upstream is not None:
+        log.warning(
+            "the helper LLM is asked without a key, for clients bring the upstream's and Mneme has none: if it asks for one,"
+            " set MNEME_HELPER_API_KEY",
+            extra={"upstream": endpoint.upstream},
+        )
 
 
 def schedule(settings: Settings, features: Features, dsn: str, sql: Queries, clock: Clock) -> Schedule:

@@ -29,6 +29,9 @@ MAX_SOURCES = 32
 RECENT_TURNS = 4
 """Turns back to what "no, I meant …" may correct: the last two questions with their answers."""
 
+MAX_SCANNED = 500
+"""Newest memories of a user among which those that belong to a message are looked for by their words: read in 5 ms."""
+
 NEAREST = 64
 """Near wordings looked at for a new statement: all of them, as long as nobody says one thing in more ways than this."""
 
@@ -48,7 +51,8 @@ class SourceMessage(Struct, frozen=True):
 class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `trust`: as
     JSON, how far statements are believed. `instructions`: what
-    the tenant wants noted, or not noted, besides. `done`: the job had its effect before."""
+    the tenant wants noted, or not noted, besides. `done`: the job had its effect before. `in_role_play`: an earlier message of
+    the session began a role play."""
 
     epoch: int | None
     l1_ttl: timedelta
@@ -58,6 +62,7 @@ class Setting(NamedTuple):
     hmac_key: bytes | None
     instructions: str = ""
     done: bool = False
+    in_role_play: bool = False
 
 
 class KnownMemory(Struct, frozen=True):
@@ -88,6 +93,7 @@ class KnownMemory(Struct, frozen=True):
     object_value: str | None
     valid_to: datetime | None = None
     dated: bool = False
+    tags: Sequence[str] = ()
 
 
 class Member(Struct, frozen=True):
@@ -232,11 +238,12 @@ class LearningStore:
         until: datetime,
         *,
         job_key: str | None = None,
+        session: UUID | None = None,
     ) -> tuple[Setting, list[SourceMessage]]:
         """What holds for the user, and the messages, oldest first; `since` and `until` bound the months to open. The
         epoch is read first: an erasure after it is seen by `effect`. No messages are read for a job that is done."""
         async with self._pool.transaction(tenant) as connection:
-            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key)
+            row = await connection.fetchrow(self._sql["learning.setting"], user, tenant, job_key, session)
             assert row is not None, "a query without FROM has one row"
             if row["done"]:
                 return Setting(row["epoch"], timedelta(), timedelta(), 1.0, "{}", None, done=True), []
@@ -252,6 +259,7 @@ class LearningStore:
             row["confidence"],
             bytes.fromhex(row["hmac_key"]) if row["hmac_key"] else None,
             row["instructions"],
+            in_role_play=row["in_role_play"],
         )
         return setting, [_message(each) for each in found]
 
@@ -270,28 +278,41 @@ class LearningStore:
             rows = await connection.fetch(self._sql["learning.recent"], *asked)
         return [(row["quote"] or "", row["subject"], row["predicate"], row["value"]) for row in rows]
 
-    async def beside(
-        self, tenant: UUID, user: UUID, scope: UUID, space: int, messages: Sequence[UUID], threshold: float
-    ) -> tuple[list[tuple[KnownMemory, KnownMemory, float]], list[frozenset[UUID]]]:
-        """Memories in force that were learned from these messages, each with those above a cosine of it and that cosine, the
-        nearest `NEAREST` of them; and the memories of each contradiction that any of these took part in."""
+    async def read_related(
+        self, tenant: UUID, user: UUID, scope: UUID, space: int | None, vectors: Sequence[Vector], threshold: float
+    ) -> tuple[list[KnownMemory], dict[UUID, float]]:
+        """Return the user's memories in force that were stated, the latest `MAX_SCANNED` and those above a cosine of one of
+        these vectors, and these cosines."""
+        near: dict[UUID, float] = {}
         async with self._pool.transaction(tenant) as connection:
-            fresh = await connection.fetch(self._sql["learning.fresh"], tenant, user, scope, space, list(messages))
-            if not fresh:
-                return [], []
-            asked = (tenant, user, scope, space, [halfvec(row["vector"]) for row in fresh], threshold, NEAREST)
-            rows = await connection.fetch(self._sql["learning.near"], *asked)
-            near = [(fresh[row["n"] - 1]["memory_id"], row["memory_id"], row["similarity"]) for row in rows]
-            found = list({each for one, other, _ in near for each in (one, other)})
-            here = await connection.fetch(self._sql["learning.in_force"], user, scope, found)
-            logged = await connection.fetch(self._sql["learning.logged"], user, found)
-        known = {row["memory_id"]: KnownMemory(**dict(row)) for row in here}
-        pairs = [
-            (known[one], known[other], cosine)
-            for one, other, cosine in near
-            if one != other and one in known and other in known
-        ]
-        return pairs, [frozenset(row["memory_ids"]) for row in logged]
+            if space is not None and vectors:
+                packed = [halfvec(vector) for vector in vectors]
+                asked = (tenant, user, scope, space, packed, threshold, NEAREST)
+                for row in await connection.fetch(self._sql["learning.near"], *asked):
+                    near[row["memory_id"]] = max(row["similarity"], near.get(row["memory_id"], 0.0))
+            rows = await connection.fetch(self._sql["learning.related"], user, scope, list(near), MAX_SCANNED)
+        return [KnownMemory(**dict(row)) for row in rows], near
+
+    async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
+        """Put jobs into the queue."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["queue.enqueue"], list(jobs))
+
+    async def read_waiting(self, tenant: UUID, entrypoint: str, field: str, value: UUID, limit: int) -> list[bytes]:
+        """Return the payloads of jobs that wait, oldest first, whose payload has this value."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["queue.waiting"], entrypoint, field, str(value), limit)
+        return [row["payload"] for row in rows]
+
+    async def hold_back(self, tenant: UUID, keys: Sequence[str], seconds: float) -> None:
+        """Keep jobs of these keys, which wait, from being begun for a while: their work is being done with another's."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["queue.hold_back"], list(keys), timedelta(seconds=seconds))
+
+    async def drop_waiting(self, tenant: UUID, keys: Sequence[str]) -> None:
+        """Take jobs of these keys out of the queue, where they wait."""
+        async with self._pool.transaction(tenant) as connection:
+            await connection.execute(self._sql["queue.drop_waiting"], list(keys))
 
     @contextlib.asynccontextmanager
     async def effect(
@@ -379,6 +400,21 @@ class Effect(UserRows, frozen=True):
         if key is not None and hashes:
             marks = [content_hmac(key, each) for each in hashes]
             await self.rows("learning.lift", marks)
+
+    async def note_role_play(self, session: UUID) -> None:
+        """Keep with the session that a role play began in it."""
+        await self.run("learning.note_role_play", session)
+
+    async def claim(self, job_key: str) -> bool:
+        """Note that a further job has its effect here; False: it had it before."""
+        asked = (self.user, self.tenant, job_key, self.now)
+        return bool(await self.connection.fetchval(self.sql["learning.claim"], *asked))
+
+    async def withdraw(self, memories: Sequence[UUID]) -> None:
+        """Take memories out of force that nobody states."""
+        if memories:
+            await self.run("learning.withdraw", list(memories), self.now)
+            await self.rows("commands.drop_facts", list(memories), self.now, "ended")
 
     async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
         """Write new memories (with routes, vectors and words), what they replace and repeat, and what is told of it."""

@@ -12,7 +12,7 @@ import logging
 import re
 import struct
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from uuid import UUID
@@ -117,6 +117,15 @@ CONNECT_TIMEOUT_S = 10.0
 """Seconds to open one connection when the pool is made; later the pool's own timeout is shorter."""
 RELEASE_TIMEOUT_S = 0.25
 """Seconds for a backend to confirm a cancellation or a rollback, before its connection is dropped."""
+SUSPECT_S = 1.0
+"""Seconds of use after which a connection may be one whose backend is frozen, so that its pools are probed: longer than nearly
+all statements of a request take, and half of the two seconds within which pools recover."""
+PROBE_S = 0.5
+"""Seconds for an idle backend to answer a probe, before its connection is dropped: a busy server takes some milliseconds, or
+tens of them."""
+REOPEN_S = 2.0
+"""Seconds for a probe to open a connection in a pool that has none: longer than a request waits for memory, so that a server
+which is slow to connect does not leave the pool empty."""
 _CLOSE_TIMEOUT_S = 5.0
 """Seconds for connections in use to come back when the pool closes."""
 COMMAND_GRACE_S = 0.5
@@ -170,39 +179,48 @@ _VECTOR_HEAD = struct.Struct(">HH")
 """pgvector's binary form of `vector` and `halfvec`: dimensions, zero, then the numbers, most significant byte first."""
 
 
-class WarmUp(Struct):
-    """What each new connection of a pool is asked before anybody gets it: queries, with arguments that find nothing."""
+class LivenessProbe:
+    """Finds the backends of a group of pools that no longer answer, and has their connections replaced.
 
-    noting: bool = False
-    asks: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    A frozen backend leaves its connection open, so each one would be found only by the request that waits for it in vain.
+    """
 
-    def note(self, asked: asyncpg.connection.LoggedQuery) -> None:
-        if asked.args and asked.exception is None:
-            self.asks[asked.query] = asked.args
+    def __init__(self) -> None:
+        self.pools: Sequence[Pool] = ()
+        self._tasks = Supervisor()
+        self._closed = False
 
-    async def give(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        with contextlib.suppress(*_BROKEN):  # who gets the connection will see what is wrong with it
-            for query, arguments in self.asks.items():
-                await connection.fetch(query, *arguments)
+    def start(self) -> None:
+        """Probe all pools of the group in the background, unless a probe runs already."""
+        if not len(self._tasks) and not self._closed:
+            self._tasks.spawn(self._run(), "probe of the connections to Postgres")
+
+    async def close(self) -> None:
+        self._closed = True
+        await self._tasks.close(0)
+
+    async def _run(self) -> None:
+        answers = await asyncio.gather(*(pool.probe_idle() for pool in self.pools))
+        all_answers = [answer for pool_answers in answers for answer in pool_answers]
+        for pool, pool_answers in zip(self.pools, answers, strict=True):
+            evidence = pool_answers or all_answers
+            if evidence and not any(evidence):
+                pool.drop_stuck()
+        await asyncio.gather(*(pool.reopen() for pool in self.pools))
 
 
 class Pool:
     """Connections that are alike: same server, same role. Made by `open_pool`."""
 
-    def __init__(
-        self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, timeout_s: float, warmth: WarmUp | None = None
-    ) -> None:
+    def __init__(self, pool: asyncpg.Pool[asyncpg.Record], queries: Queries, timeout_s: float) -> None:
         self._pool = pool
         self._set_tenant = queries["pool.set_tenant"]
         self._timeout_s = timeout_s
-        self._warmth = warmth or WarmUp()
-        self._opening = Supervisor()
-        self._open = max(1, pool.get_size())
-        self._free = asyncio.Semaphore(self._open)
-        """Of connections that are open, so that whoever finds all in use waits for the first that comes back, which takes a
-        request less time than to open and warm one more."""
-        self._waiting = 0
-        self._growing: asyncio.Task[None] | None = None
+        self._probe_statement = queries["pool.probe"]
+        self._in_use: dict[PoolConnectionProxy[Any], float] = {}
+        """Connections that are in use, each with the loop's time at which it was taken."""
+        self.liveness = LivenessProbe()
+        self.liveness.pools = [self]
         self.failed_over: Callable[[], Awaitable[None]] = self.expire
         """Called when the server has turned out to be read-only."""
 
@@ -229,13 +247,12 @@ class Pool:
 
     @contextlib.asynccontextmanager
     async def _acquired(self) -> AsyncIterator[PoolConnectionProxy[Any]]:
+        connection = await self._take()
+        loop = asyncio.get_running_loop()
+        self._in_use[connection] = loop.time()
+        suspicion = loop.call_later(SUSPECT_S, self.liveness.start)
         try:
-            connection = await self._take()
-        except _BROKEN as error:
-            raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
-        try:
-            with connection.query_logger(self._warmth.note) if self._warmth.noting else contextlib.nullcontext():
-                yield connection
+            yield connection
         except asyncpg.ReadOnlySQLTransactionError as error:
             # After a failover all our connections lead to the server that is no longer the primary.
             await self.failed_over()
@@ -255,10 +272,21 @@ class Pool:
             _terminate(connection)
             raise StoreUnavailable("The connection to the database was lost; try again.") from error
         finally:
-            try:
-                await self._release(connection)
-            finally:  # who is cancelled meanwhile has given it back, too: asyncpg goes on with it
-                self._free.release()
+            suspicion.cancel()
+            del self._in_use[connection]
+            await self._release(connection)
+
+    async def _take(self) -> PoolConnectionProxy[Any]:
+        """Take a connection from asyncpg's pool. Raises StoreUnavailable."""
+        try:
+            # `release` takes this limit, too, where it has none of its own: else it hangs on a frozen backend.
+            return await self._pool.acquire(timeout=self._timeout_s)
+        except _BROKEN as error:
+            raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
+        except asyncio.CancelledError:
+            if not self.size:  # a request's deadline may be shorter than it takes to connect
+                self.liveness.start()
+            raise
 
     @contextlib.asynccontextmanager
     async def transaction(self, tenant: UUID | None) -> AsyncIterator[PoolConnectionProxy[Any]]:
@@ -267,7 +295,7 @@ class Pool:
             transaction = connection.transaction()
             await transaction.start()
             async with contextlib.AsyncExitStack() as undo:
-                undo.push_async_callback(_roll_back, connection, transaction)
+                undo.push_async_callback(self._roll_back, connection, transaction)
                 if tenant is not None:
                     await connection.execute(self.naming(tenant))
                 if (patience := patience_now()) is not None:
@@ -275,6 +303,20 @@ class Pool:
                 yield connection
                 undo.pop_all()
             await transaction.commit()
+
+    async def _roll_back(self, connection: PoolConnectionProxy[Any], transaction: Transaction) -> None:
+        """Roll back within a limit, where `connection.transaction()` waits for a frozen backend as long as for a statement."""
+        try:
+            async with asyncio.timeout(RELEASE_TIMEOUT_S):
+                await transaction.rollback()
+        except _BROKEN as error:
+            _terminate(connection)
+            self._suspect(error)
+
+    def _suspect(self, error: BaseException) -> None:
+        """Have the connections probed where a backend has confirmed neither a cancellation nor a rollback."""
+        if isinstance(error, TimeoutError):
+            self.liveness.start()
 
     def naming(self, tenant: UUID) -> str:
         """The statement by which a transaction says whose rows it may see."""
@@ -284,101 +326,52 @@ class Pool:
         """Replace every connection when it is next asked for."""
         await self._pool.expire_connections()
 
-    @contextlib.contextmanager
-    def warming(self) -> Iterator[None]:
-        """What is asked within is asked again on each connection that is opened later, before anybody gets it: to plan a query
-        for the first time takes a connection longer than a request waits for memory."""
-        self._warmth.noting = True
+    async def probe_idle(self) -> list[bool]:
+        """Ask the backends of all idle connections for an answer, side by side, and drop the connections of those that give
+        none. Return for each whether it answered."""
+        return await asyncio.gather(*(self._probe_connection() for _ in range(self.idle)))
+
+    async def _probe_connection(self) -> bool:
         try:
-            yield
+            connection = await self._pool.acquire(timeout=PROBE_S)
+        except (*_BROKEN, NotReady):
+            return False
+        try:
+            # asyncpg's own limit: an answer that has come counts, even where this process is late to read it.
+            await connection.execute(self._probe_statement, timeout=PROBE_S)
+        except _BROKEN as error:
+            logger.info("a connection was dropped, for its backend does not answer: %r", error)
+            _terminate(connection)
+            return False
         finally:
-            self._warmth.noting = False
+            await self._release(connection)
+        return True
 
-    async def open(self, wanted: int) -> None:
-        """Have `wanted` connections open, or as many as the pool may have. Raises StoreUnavailable."""
-        async with contextlib.AsyncExitStack() as held:
-            while self._open < min(wanted, self._pool.get_max_size()):
-                if self._pool.get_idle_size():
-                    await held.enter_async_context(self.acquire())
-                    continue
-                try:
-                    await self._add()
-                except (*_BROKEN, NotReady) as error:
-                    raise StoreUnavailable("The database gives no connection at the moment; try again.") from error
+    def drop_stuck(self) -> None:
+        """Drop the connections that have been in use for SUSPECT_S: their statements fail as on a lost connection."""
+        taken_before = asyncio.get_running_loop().time() - SUSPECT_S
+        for connection in [connection for connection, taken_at in self._in_use.items() if taken_at <= taken_before]:
+            logger.info("a connection was dropped in use, for no backend of its pool answers")
+            _terminate(connection)
 
-    async def _grow(self) -> None:
-        """Open connections, one after the other, while somebody waits for one and the pool may have more."""
+    async def reopen(self) -> None:
+        """Open a connection where the pool has none."""
+        if self.size:
+            return
         try:
-            while self._waiting and self._open < self._pool.get_max_size() and await self._add():
-                pass
+            await self._release(await self._pool.acquire(timeout=REOPEN_S))
         except (*_BROKEN, NotReady) as error:
-            logger.info("no further connection: %r", error)
-
-    async def _add(self) -> bool:
-        """Open one, and let it be taken; False: one that was open came back first. One may be open and not counted: two were
-        opened in place of one that was lost, because the first who asked for it could not wait."""
-        await self._release(await self._pool.acquire(timeout=CONNECT_TIMEOUT_S))
-        if added := self._pool.get_size() > self._open:
-            self._open += 1
-            self._free.release()
-        return added
-
-    async def _take(self) -> PoolConnectionProxy[Any]:
-        """A connection that is free, at the latest after the pool's time."""
-        self._waiting += 1
-        try:
-            if self._free.locked() and (self._growing is None or self._growing.done()):
-                self._growing = self._opening.spawn(self._grow(), "connections to Postgres")
-            async with asyncio.timeout(self._timeout_s):
-                await self._free.acquire()
-        finally:
-            self._waiting -= 1
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._free.release)
-            taken = await self._take_free()
-            undo.pop_all()
-            return taken
-
-    async def _take_free(self) -> PoolConnectionProxy[Any]:
-        """One that is open, or a new one in place of one that was lost. Whoever cannot wait for that leaves it to those who
-        come after: else a retrieval deadline shorter than it takes to connect would keep a pool empty for ever."""
-        if self._pool.get_idle_size() or len(self._opening) >= self._pool.get_max_size():
-            # The limit given here is also the one that keeps `release` from hanging on a frozen backend.
-            return await self._pool.acquire(timeout=self._timeout_s)
-        task = self._opening.spawn(self._connect(), "connection to Postgres")
-        try:
-            found = await asyncio.shield(task)
-        except asyncio.CancelledError:
-            me = asyncio.current_task()
-            if task.cancelled() and me is not None and not me.cancelling():
-                raise asyncpg.InterfaceError("pool is closing") from None
-            task.add_done_callback(self._leave)
-            raise
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    async def _connect(self) -> PoolConnectionProxy[Any] | Exception:
-        try:
-            return await self._pool.acquire(timeout=self._timeout_s)
-        except (*_BROKEN, NotReady) as error:
-            return error
-
-    def _leave(self, task: asyncio.Task[PoolConnectionProxy[Any] | Exception]) -> None:
-        if not task.cancelled() and task.exception() is None and not isinstance(found := task.result(), Exception):
-            self._opening.spawn(self._release(found), "connection to Postgres back")
+            logger.info("no connection could be opened: %r", error)
 
     async def close(self, timeout_s: float = _CLOSE_TIMEOUT_S) -> None:
         """Close every connection; those still in use after `timeout_s` seconds are cut."""
-        await self._opening.close(0)
+        await self.liveness.close()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._pool.close()
         except _BROKEN as error:
             # asyncpg has terminated the pool by now.
             logger.warning("connections were cut when the pool closed: %s", str(error) or "still in use")
-        for _ in range(self._waiting):  # who still waits is told that there will be none
-            self._free.release()
 
     async def _release(self, connection: PoolConnectionProxy[Any]) -> None:
         try:
@@ -386,6 +379,7 @@ class Pool:
         except _BROKEN as error:
             # What was asked for is done or has failed already; asyncpg has dropped the connection.
             logger.info("a connection was dropped: %r", error)
+            self._suspect(error)
 
 
 class UserRows(Struct, frozen=True):
@@ -450,7 +444,7 @@ async def open_pool(
 ) -> Pool:
     """A pool of `size` connections, each of them in the role `role` (None: as the login is).
 
-    `open_at_once`: how many are opened now; the others when all that are open are in use. With none, a server that is away is
+    `open_at_once`: how many are opened now; the others when all that are open are in use. With 0, a server that is away is
     no error.
     `timeout_ms`: wait for a connection. `statement_timeout_ms`: longest statement. With `statement_cache_size` 0 (behind
     PgBouncer in transaction mode) no session settings are sent: the login itself must have role and search_path, and
@@ -459,12 +453,14 @@ async def open_pool(
     """
     queries = Queries.load()
     sessions_are_ours = statement_cache_size > 0
-    warmth = WarmUp()
 
     async def prepare(connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        await _prepare(connection, queries, role, sessions_are_ours=sessions_are_ours)
-        if sessions_are_ours:  # else every query is planned each time
-            await warmth.give(connection)
+        try:
+            await _prepare(connection, queries, role, sessions_are_ours=sessions_are_ours)
+        except (Exception, asyncio.CancelledError):
+            # asyncpg would close the connection politely, which a frozen backend never answers.
+            connection.terminate()
+            raise
 
     session = {"application_name": application_name}
     if sessions_are_ours:
@@ -487,7 +483,7 @@ async def open_pool(
         raise NotReady(f"The database refuses us: {error}. Look at MNEME_DATABASE_URL.") from error
     except _BROKEN as error:
         raise StoreUnavailable(f"The database cannot be reached: {str(error) or 'no answer'}.") from error
-    return Pool(pool, queries, timeout_ms / 1000, warmth)
+    return Pool(pool, queries, timeout_ms / 1000)
 
 
 @contextlib.asynccontextmanager
@@ -575,15 +571,6 @@ async def _prepare(
 
 async def _keep_session(_: asyncpg.Connection[asyncpg.Record]) -> None:
     """Instead of asyncpg's `RESET ALL`; an open transaction is rolled back before this is called."""
-
-
-async def _roll_back(connection: PoolConnectionProxy[Any], transaction: Transaction) -> None:
-    """Within a limit: `async with connection.transaction()` would wait for a frozen backend as for a statement."""
-    try:
-        async with asyncio.timeout(RELEASE_TIMEOUT_S):
-            await transaction.rollback()
-    except _BROKEN:
-        _terminate(connection)
 
 
 def _terminate(connection: PoolConnectionProxy[Any]) -> None:
@@ -719,14 +706,6 @@ class Pools(Struct, frozen=True):
         """How `history` or `memory` is read."""
         return self.replicas.get(name) or FromPool(getattr(self, name), Queries.load())
 
-    @contextlib.contextmanager
-    def warming(self) -> Iterator[None]:
-        """`Pool.warming` of all of them."""
-        with contextlib.ExitStack() as stack:
-            for pool in (*self.by_name.values(), *(each for some in self.replicas.values() for each in some.pools)):
-                stack.enter_context(pool.warming())
-            yield
-
     async def expire(self) -> None:
         """After a failover: those that only read would not notice, and read what the old primary still has."""
         for pool in self.by_name.values():
@@ -797,6 +776,9 @@ async def open_pools(
         undo.pop_all()
     by_name = {name: opened.get(name, opened["background"]) for name in POOL_NAMES}
     pools = Pools(**by_name, replicas=replicas)
+    liveness = LivenessProbe()
+    liveness.pools = list(opened.values())
     for pool in opened.values():
         pool.failed_over = pools.expire
+        pool.liveness = liveness
     return pools

@@ -292,21 +292,21 @@ class TurnStore:
         asking = [each for each in ordered if each.asked and each.call.session_id is not None]
         more = [(each.call, each.part) for each in ordered if each.part is not None]
         more.sort(key=lambda each: (each[0].user_id, each[1].session_id))
-        async with self._pool.acquire() as connection:
-            if not asking and not more:
+        if not asking and not more:
+            async with self._pool.acquire() as connection:
                 return bool(await connection.fetchval(self._sql["turns.record_turns"], *arguments))
-            async with connection.transaction():
-                if not await connection.fetchval(self._sql["turns.record_turns"], *arguments):
-                    return False
-                for call, part in more:
-                    await part.write(connection, self._sql, call)
-                for each in asking:
-                    call = each.call
-                    await connection.execute(
-                        self._sql["lifecycle.asked_in_turn"],
-                        call.tenant_id, call.user_id, call.session_id, list(each.asked), call.created_at,
-                    )  # fmt: skip
-            return True
+        async with self._pool.transaction(None) as connection:
+            if not await connection.fetchval(self._sql["turns.record_turns"], *arguments):
+                return False
+            for call, part in more:
+                await part.write(connection, self._sql, call)
+            for turn in asking:
+                call = turn.call
+                await connection.execute(
+                    self._sql["lifecycle.asked_in_turn"],
+                    call.tenant_id, call.user_id, call.session_id, list(turn.asked), call.created_at,
+                )  # fmt: skip
+        return True
 
     async def warm(self, vector: Vector | None, space: int | None) -> None:
         """Ask what each request asks, of nobody, so that it is planned: that takes longer than a request waits for memory."""

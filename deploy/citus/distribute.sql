@@ -44,7 +44,7 @@ DECLARE
 BEGIN
     FOREACH name IN ARRAY ARRAY[
         'pgqueuer', 'pgqueuer_log', 'pgqueuer_schedules', 'pgqueuer_statistics', 'webhook_outbox', 'webhook_degradations',
-        'webhook_targets', 'key_usage', 'key_reservations', 'user_emails', 'erasures', 'history_archives', 'compaction_figures', 'ticks',
+        'webhook_targets', 'helper_days', 'key_usage', 'key_reservations', 'user_emails', 'erasures', 'history_archives', 'compaction_figures', 'ticks',
         'schema_migrations', 'write_marks', 'write_epoch'
     ] LOOP
         PERFORM citus_add_local_table_to_metadata(format('agent_data.%I', name)::regclass);

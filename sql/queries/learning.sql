@@ -1,7 +1,8 @@
 -- name: setting
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the lives of a session
 -- memory and of an episodic one, how far statements are believed, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
--- user has something that must not be learned again; whether the job ($3) had its effect before.
+-- user has something that must not be learned again; whether the job ($3) had its effect before; whether a role play began in the
+-- session ($4).
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l2_ttl_days') AS l2_ttl_days,
@@ -12,7 +13,13 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
        OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac IS NOT NULL) AS buries,
        COALESCE((SELECT p.extraction_instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = $2), '')
            AS instructions,
-       EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done
+       EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done,
+       EXISTS (SELECT FROM agent_data.sessions s WHERE s.user_id = $1 AND s.session_id = $4 AND s.in_role_play) AS in_role_play
+
+-- name: note_role_play
+-- A role play began in the session.
+UPDATE agent_data.sessions SET in_role_play = true
+WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND NOT in_role_play
 
 -- name: bury
 -- Of these messages those that an erased user had said before, or that said what was forgotten: they stand in their session again,
@@ -107,33 +114,50 @@ SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scop
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
        COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags
 FROM agent_data.memory_store m
 WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
 ORDER BY m.memory_id
 FOR NO KEY UPDATE
 
--- name: fresh
--- The memories in force that were learned from these messages ($5), with their vectors.
-SELECT m.memory_id, e.vector
-FROM agent_data.memory_store m
-JOIN agent_data.embeddings e ON e.user_id = $2 AND e.space = $4 AND e.item_kind = 1 AND e.item_id = m.memory_id
-WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.dedup_scope = $3 AND m.provenance_turn_id = ANY ($5::uuid[]) AND m.is_active
-
 -- name: logged
 -- The memories of each contradiction that one of these took part in, whatever became of it.
 SELECT c.memory_ids FROM agent_data.memory_conflicts c WHERE c.user_id = $1 AND c.memory_ids && $2::uuid[]
 
--- name: in_force
--- As `known`, and held against nobody; not what must not surface.
+-- name: related
+-- As `known`, and held against nobody: of a user's memories that somebody stated the latest ($4 of them), and those of $3; not what
+-- must not surface.
+WITH chosen AS (
+    (SELECT m.memory_id FROM agent_data.memory_store m
+     WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.is_active AND NOT agent_data.drawn(m.kind)
+       AND m.kind NOT IN ('episode', 'tool_outcome', 'entity_profile')
+     ORDER BY m.created_at DESC LIMIT $4)
+    UNION
+    SELECT unnest($3::uuid[])
+)
 SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
        m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
        m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
        COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
-       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated
-FROM agent_data.memory_store m
-WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags
+FROM chosen c JOIN agent_data.memory_store m ON m.user_id = $1 AND m.memory_id = c.memory_id
+WHERE m.dedup_scope = $2 AND m.is_active AND NOT agent_data.drawn(m.kind)
+  AND m.kind NOT IN ('episode', 'tool_outcome', 'entity_profile')
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = m.memory_id)
+
+-- name: withdraw
+-- Memories ($3) that rules took from messages in which the helper LLM did not find them: they can be restored for as long as what
+-- expired, and what was drawn from them is drawn anew. The messages stay: only their reading was wrong.
+WITH gone AS (
+    UPDATE agent_data.memory_store m SET status = 'expired', updated_at = $4
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.is_active
+    RETURNING m.memory_id, m.sources
+), told AS (
+    INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, before, after, actor)
+    SELECT $2, $1, g.memory_id, $4, 'withdrawn', '{"status": "active"}',
+           '{"status": "expired", "reason": "not_found_by_llm"}', 'system' FROM gone g
+)
+SELECT agent_data.outdate_derived($1, $2, g.memory_id, g.sources) FROM gone g
 
 -- name: forgotten
 -- Which of these keyed hashes belong to something that was forgotten or erased.

@@ -18,6 +18,10 @@ SELECT set_config('role', $1, false)
 -- How many connections there may be at once of roles that are no superusers.
 SELECT current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int
 
+-- name: probe
+-- Asks a backend for any answer.
+SELECT 1
+
 -- name: set_tenant
 -- Whose rows this transaction may see (row-level security): a tenant's id in the place of `__tenant__`. No `set_config`, for
 -- Citus tells its nodes what SET LOCAL says, and of a function knows nothing.

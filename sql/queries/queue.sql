@@ -29,12 +29,28 @@ SELECT obj_description(to_regclass('agent_data.pgqueuer'), 'pg_class')
 SELECT agent_data.enqueue($1::agent_data.job_record[])
 
 -- name: counts
--- The work there is: due now or waiting for its next try, running, held as dead letters; of one tenant, or of all.
-SELECT count(*) FILTER (WHERE q.status = 'queued' AND (q.execute_after <= now() OR q.attempts > 0)) AS queued,
+-- The work there is: due now, waiting for its next try, or for the helper LLM; running; held as dead letters; of one tenant, or of all.
+SELECT count(*) FILTER (WHERE q.status = 'queued' AND (q.execute_after <= now() OR q.attempts > 0 OR q.entrypoint = 'learn_llm'))
+           AS queued,
        count(*) FILTER (WHERE q.status = 'picked') AS running,
        count(*) FILTER (WHERE q.status = 'failed') AS dead
 FROM agent_data.pgqueuer q
 WHERE $1::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $1::text
+
+-- name: waiting
+-- Payloads of jobs of an entrypoint ($1) that wait and whose payload has a value ($3) in a field ($2), oldest first; at most $4.
+SELECT q.payload FROM agent_data.pgqueuer q
+WHERE q.entrypoint = $1 AND q.status = 'queued' AND agent_data.job_payload(q.payload) ->> $2::text = $3::text
+ORDER BY q.id LIMIT $4
+
+-- name: hold_back
+-- Jobs of these keys that wait are not begun for a while ($2).
+UPDATE agent_data.pgqueuer q SET execute_after = GREATEST(q.execute_after, now() + $2::interval)
+WHERE q.dedupe_key = ANY ($1::text[]) AND q.status = 'queued'
+
+-- name: drop_waiting
+-- Takes jobs of these keys away that wait.
+DELETE FROM agent_data.pgqueuer q WHERE q.dedupe_key = ANY ($1::text[]) AND q.status = 'queued'
 
 -- name: dead_letters
 -- Jobs that failed for good, newest first, each with its last error.
@@ -50,42 +66,20 @@ ORDER BY q.id DESC LIMIT $3
 
 -- name: retry
 -- Gives a dead letter all its tries again, and wakes the workers.
-WITH again AS (
-    UPDATE agent_data.pgqueuer q
-    SET status = 'queued', attempts = 0, execute_after = now(), updated = now(), queue_manager_id = NULL
-    WHERE q.id = $1 AND q.status = 'failed'
-      AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
-    RETURNING q.id
-), forgotten AS (
-    DELETE FROM agent_data.pgqueuer_log l USING again a WHERE l.job_id = a.id AND l.status = 'picked'
-)
-SELECT id FROM again
-
--- name: discard
--- Throws a dead letter away, with its log.
-WITH gone AS (
-    DELETE FROM agent_data.pgqueuer q
-    WHERE q.id = $1 AND q.status = 'failed'
-      AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
-    RETURNING q.id
-), forgotten AS (
-    DELETE FROM agent_data.pgqueuer_log l USING gone g WHERE l.job_id = g.id
-)
-SELECT id FROM gone
-
--- name: picks
--- How often each of these jobs was begun. A job that ends its worker is never counted as tried, but it was begun.
-SELECT l.job_id, count(*) AS picks FROM agent_data.pgqueuer_log l
-WHERE l.job_id = ANY ($1::bigint[]) AND l.status = 'picked' GROUP BY l.job_id
+UPDATE agent_data.pgqueuer q
+SET status = 'queued', attempts = 0, execute_after = now(), updated = now(), queue_manager_id = NULL
+WHERE q.id = $1 AND q.status = 'failed'
+  AND ($2::uuid IS NULL OR agent_data.job_payload(q.payload) ->> 'tenant' = $2::text)
+RETURNING q.id
 
 -- name: finish
--- Ends jobs: done ones go, failed ones are held, cancelled ones wait for another worker as if never begun. Only whoever holds
--- a job may end it: a worker that slept past its lease is refused.
+-- Ends jobs that $2 holds: done ones go, failed ones are held, cancelled ones wait for another worker. A worker that slept past
+-- its lease holds them no more and ends nothing.
 WITH ended AS (
-    SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[]) AS e (id, holder, status, traceback)
+    SELECT * FROM unnest($1::bigint[], $3::text[], $4::text[]) AS e (id, status, traceback)
 ), done AS (
     DELETE FROM agent_data.pgqueuer q USING ended e
-    WHERE q.id = e.id AND q.queue_manager_id = e.holder AND q.status = 'picked' AND e.status = 'successful'
+    WHERE q.id = e.id AND q.queue_manager_id = $2 AND q.status = 'picked' AND e.status = 'successful'
     RETURNING q.id, q.entrypoint, q.priority
 ), kept AS (
     UPDATE agent_data.pgqueuer q
@@ -93,13 +87,8 @@ WITH ended AS (
         attempts = q.attempts + CASE e.status WHEN 'canceled' THEN 0 ELSE 1 END,
         updated = now(), queue_manager_id = NULL
     FROM ended e
-    WHERE q.id = e.id AND q.queue_manager_id = e.holder AND q.status = 'picked' AND e.status <> 'successful'
+    WHERE q.id = e.id AND q.queue_manager_id = $2 AND q.status = 'picked' AND e.status <> 'successful'
     RETURNING q.id, q.entrypoint, q.priority
-), unbegun AS (
-    DELETE FROM agent_data.pgqueuer_log l
-    USING ended e JOIN kept k ON k.id = e.id
-    WHERE e.status = 'canceled' AND l.id = (
-        SELECT max(p.id) FROM agent_data.pgqueuer_log p WHERE p.job_id = e.id AND p.status = 'picked')
 )
 INSERT INTO agent_data.pgqueuer_log (job_id, status, entrypoint, priority, traceback)
 SELECT e.id, e.status::agent_data.pgqueuer_status, r.entrypoint, r.priority, e.traceback::jsonb

@@ -259,6 +259,18 @@ CREATE TABLE agent_data.job_effects (
 ) PARTITION BY HASH (user_id);
 SELECT agent_data.make_hash_partitions('job_effects', current_setting('mneme.hash_partitions')::int);
 
+-- What the helper LLM was used for, by day: all users and processes together, so that a budget of tokens holds for the whole
+-- installation. Nobody's in particular.
+CREATE TABLE agent_data.helper_days (
+    day           date PRIMARY KEY,
+    calls         bigint NOT NULL DEFAULT 0,
+    tokens        bigint NOT NULL DEFAULT 0,
+    messages      bigint NOT NULL DEFAULT 0,  -- of users that it read
+    unread_budget bigint NOT NULL DEFAULT 0,  -- that it did not, because the day's tokens were spent
+    unread_shape  bigint NOT NULL DEFAULT 0,  -- that it did not, because its answers had another shape
+    unread_away   bigint NOT NULL DEFAULT 0   -- that it did not, because it never answered
+);
+
 -- Notes a call under its repeat key (user, Idempotency-Key, session named, body): the first one, until one of them was answered.
 -- Where another process answered the same request meanwhile, `repeated`, and `session_id` is where its turn stands: a second one
 -- is not to be added. Whoever comes second waits at the key's row for the first one's transaction.

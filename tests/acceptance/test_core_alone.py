@@ -130,7 +130,10 @@ def test_its_worker_learns(mneme: MnemeServer) -> None:
     finally:
         worker.terminate()
         assert worker.wait(20) == 0
-    assert [each["text"] for each in api.get("/memories")["memories"]] == ["Lives in Porto"]
+    assert [each["text"] for each in api.get("/memories")["memories"]] == [
+        "Ich arbeite bei Siemens in Berlin",
+        "Lives in Porto",
+    ]
 
 
 def test_a_feature_that_the_settings_name_has_to_be_there(mneme: MnemeServer) -> None:

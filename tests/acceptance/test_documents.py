@@ -39,6 +39,7 @@ NOT_RUN: Counter[str] = Counter(
         "docs/reference/data.md": 2,
         "docs/how-to/archive.md": 1,
         "docs/how-to/domain-database.md": 2,
+        "docs/how-to/helper-llm.md": 1,
         "docs/how-to/insights.md": 1,
         "docs/how-to/operations.md": 5,
         "docs/how-to/scaling.md": 1,

@@ -25,12 +25,12 @@ RATIO = 5.0
 
 
 def helper_answer(asked: dict[str, Any]) -> str:
-    """A helper that extracts nothing, judges no pair, and condenses by copying what the user says of themselves, and some
+    """A helper that adds nothing to what rules learn, and condenses by copying what the user says of themselves, and some
     inventions."""
-    if "<pairs>" in asked["messages"][-1]["content"]:
-        return json.dumps({"verdicts": []})
-    if "<conversation>" not in asked["messages"][-1]["content"]:
-        return json.dumps({"items": []})
+    shown = asked["messages"][-1]["content"]
+    if shown.startswith("<conversation>\n{"):
+        notes = json.loads(shown.removeprefix("<conversation>\n").removesuffix("\n</conversation>"))["notes"]
+        return json.dumps({"keep": [note["id"] for note in notes]})
     points: list[dict[str, Any]] = [{"text": "The user owns 77 elephants in Kathmandu", "lines": [1]}]
     for line in asked["messages"][-1]["content"].splitlines():
         found = re.match(r"\[(\d+)\] (?:user|note): (.*)", line)

@@ -14,25 +14,19 @@ from tests.support.server import MnemeServer
 
 HELPER = "the-helper"
 STEAK = "The steak I grilled for my birthday was my favourite meal ever."
-FOUND = {
-    "content": "Counts the birthday steak as the best meal",
-    "kind": "preference",
-    "quote": STEAK,
-    "confidence": 0.9,
-}
+SAID = "Counts the birthday steak as the best meal"
 
 
 def answer(asked: dict[str, Any]) -> str:
     if asked["model"] != HELPER:
         return "All right."
-    told = asked["messages"][-1]["content"]
-    if "<pairs>" not in told:
-        return json.dumps({"items": [FOUND] if STEAK in told else []})
-    pairs = json.loads(told.removeprefix("<pairs>\n").removesuffix("\n</pairs>"))
-    wrong = [each["pair"] for each in pairs if each["earlier"]["text"] == "Is vegetarian"]
-    return json.dumps(
-        {"verdicts": [{"pair": n, "verdict": "contradiction", "reason": "A steak is meat."} for n in wrong]}
-    )
+    text = asked["messages"][-1]["content"].removeprefix("<conversation>\n").removesuffix("\n</conversation>")
+    shown = json.loads(text)
+    steak = [message["message"] for message in shown["messages"] if message["user"] == STEAK]
+    diet = [note["id"] for note in shown["notes"] if note["text"] == "Is vegetarian"]
+    found = {"text": SAID, "kind": "preference", "quote": STEAK}
+    updates = [found | {"message": n, "memory": memory} for n in steak for memory in diet]
+    return json.dumps({"updates": updates, "keep": [note["id"] for note in shown["notes"]]})
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +40,9 @@ def worker() -> bool:
 
 
 @pytest.fixture(scope="module")
-def settings(module_upstream: Any) -> dict[str, str]:
-    return {"HELPER_BASE_URL": module_upstream.url, "HELPER_MODEL": HELPER}
+def settings() -> dict[str, str]:
+    """The model alone: it is at the upstream."""
+    return {"HELPER_MODEL": HELPER}
 
 
 def test_the_user_is_asked_which_of_two_is_so(mneme: MnemeServer, upstream: ScriptedUpstream) -> None:
@@ -56,12 +51,20 @@ def test_the_user_is_asked_which_of_two_is_so(mneme: MnemeServer, upstream: Scri
         ask(mneme, text, headers={"x-mneme-user": "ana"})
         api.wait_for_quiet()
     (found,) = api.all("/conflicts", "conflicts", status="open")
-    assert (found["strategy"], found["data"]["reason"]) == ("ask_user", "A steak is meat")
+    assert (found["strategy"], found["data"]["reason"]) == ("ask_user", STEAK.rstrip("."))
     assert "Is vegetarian" in [each["value"] for each in found["data"]["memories"]]
-    assert "A steak is meat (the helper LLM's judgement)" in mneme.command("conflicts", "show", found["id"]).stdout
-    assert "A steak is meat" in mneme.http.get(f"/ui/conflicts/{found['id']}").text
+    assert f"{STEAK.rstrip('.')} (the helper LLM's judgement)" in mneme.command("conflicts", "show", found["id"]).stdout
+    assert STEAK.rstrip(".") in mneme.http.get(f"/ui/conflicts/{found['id']}").text
     upstream.requests.clear()
     ask(mneme, "Which food could I cook as a vegetarian tonight?", headers={"x-mneme-user": "ana"})
-    prompt = prompt_of(upstream.requests[0])
-    assert "- diet: vegetarian (to be confirmed)" in prompt
-    assert "A steak is meat" not in prompt
+    assert "- diet: vegetarian (to be confirmed)" in prompt_of(upstream.requests[0])
+    # What it was used for is shown to the operator.
+    day = mneme.http.get("/api/v1/queue").json()["helper"]
+    assert day["calls"] >= 1
+    assert day["messages"] >= day["calls"]
+    assert 0 < day["tokens"] < day["tokens_per_day"] == 2_000_000
+    assert "The helper LLM today" in mneme.http.get("/ui/jobs").text
+    assert f'mneme_helper_today{{what="calls"}} {day["calls"]:.1f}' in mneme.http.get("/metrics").text
+    doctor = mneme.command("doctor").stdout
+    assert f"{HELPER} at " in doctor
+    assert "asked without a key" in doctor

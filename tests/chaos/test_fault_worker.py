@@ -6,7 +6,6 @@ a helper LLM holds in the middle of a job.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -16,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from app.jobs.worker import JOB_ATTEMPTS
 from tests.support.chaos_server import ChaosServer
 from tests.support.clients import Api, ask
 from tests.support.forking import start
@@ -29,19 +27,20 @@ from tests.support.sockets import eventually
 
 SAID = "I moved house, my new home is Porto, by the way."
 LEASE_S = 1.0
-FIVE_TRIES_S = 85.0
 ITEM = {
-    "content": "Lives in Porto",
+    "message": 1,
+    "text": "Lives in Porto",
     "kind": "fact",
     "quote": "my new home is Porto",
     "confidence": 0.9,
-    "explicit": False,
     "subject": "user",
     "predicate": "lives_in",
     "object": "Porto",
     "entities": ["Porto"],
 }
-LEARNED = reply_json({"choices": [{"message": {"content": json.dumps({"items": [ITEM]})}, "finish_reason": "stop"}]})
+LEARNED = reply_json(
+    {"choices": [{"message": {"content": json.dumps({"additions": [ITEM]})}, "finish_reason": "stop"}]}
+)
 
 
 @pytest.fixture(scope="module")
@@ -145,19 +144,15 @@ class other_worker:  # noqa: N801 - a context manager that reads like a function
 
 
 @pytest.mark.heavy
-async def test_a_dead_letter_is_seen_and_tried_again(stage: ChaosServer, helper: ScriptedUpstream) -> None:
+async def test_an_llm_that_is_away_is_asked_again(stage: ChaosServer, helper: ScriptedUpstream) -> None:
+    """Nothing of its answer is told, and no dead letter is left."""
+    helper.requests.clear()
     helper.script = reply_json({"error": "canary of the helper"}, "500 Internal Server Error")
-    api = say(stage, "dead")
-    given_up_s = 2 * FIVE_TRIES_S
-    await asyncio.to_thread(wait_until, lambda: api.get("/queue")["dead"] == 1, "the job to be given up", given_up_s)
-    (letter,) = api.get("/queue/dead")["dead"]
-    assert letter["attempts"] == JOB_ATTEMPTS
-    assert letter["error"].startswith("HelperError")
-    assert "canary" not in json.dumps(letter) + stage.server.log_text()
-    assert learned(api) == []
+    api = say(stage, "away")
+    await eventually(lambda: bool(stage.server.said("the helper LLM is away")), "the LLM to fail")
     helper.script = LEARNED
-    assert api.post(f"/queue/dead/{letter['id']}/retry", {}) == {"id": letter["id"], "retried": True}
     api.wait_for_quiet()
+    assert "canary" not in stage.server.log_text()
     assert learned(api) == ["Lives in Porto"]
 
 

@@ -17,7 +17,7 @@ from app.clock import Clock
 from app.errors import Unavailable
 from app.features.commands.store import withdraw
 from app.jobs.changes import MemoryReviser
-from app.jobs.learn import Comparing, Extract, Judge, Learner, ValidationAnswers
+from app.jobs.learn import Extract, FurtherJobs, Learner, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
 from app.memory.text import content_hash
@@ -124,13 +124,11 @@ def learner(
     extract: Extract = by_rules,
     store_secrets: bool = False,
     refuses: Callable[[str], bool] = lambda _: False,
-    helper: Extract | None = None,
     tokens: Callable[[str], int] = lambda text: len(text.split()),
     answers: ValidationAnswers | None = None,
-    judge: Judge | None = None,
+    further_jobs: FurtherJobs | None = None,
 ) -> Learner:
     store, clock = LearningStore(pool, SQL), clock or FakeClock(NOW)
-    comparing = Comparing(store, judge, clock, space=space) if judge is not None and space is not None else None
     return Learner(
         store,
         embedder=embedder,
@@ -140,8 +138,7 @@ def learner(
         clock=clock,
         store_secrets=store_secrets,
         refuses=refuses,
-        helper=helper,
-        comparing=comparing,
+        further_jobs=further_jobs,
         answers=answers,
         reviser=MemoryReviser(by_rules),
         taking_back=partial(withdraw, SQL, clock),

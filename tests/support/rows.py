@@ -50,7 +50,6 @@ read_entities = _build_reader("canonical_entities")
 read_episodes = _build_reader("episodes", "at")
 read_facts = _build_reader("user_facts")
 read_index_items = _build_reader("index_items")
-read_job_log = _build_reader("pgqueuer_log", "id")
 read_jobs = _build_reader("pgqueuer", "id")
 read_memories = _build_reader("memory_store", "created_at, content_text")
 read_memory_events = _build_reader("memory_events", "at")
@@ -158,6 +157,15 @@ async def take_jobs(admin: Admin, entrypoint: str | None = None) -> list[Row]:
 
 async def delete_job(admin: Admin, job: int) -> None:
     await admin.execute("DELETE FROM agent_data.pgqueuer WHERE id = $1", job)
+
+
+async def delete_jobs(admin: Admin) -> None:
+    await admin.execute("DELETE FROM agent_data.pgqueuer")
+
+
+async def make_jobs_due(admin: Admin) -> None:
+    """Let every job begin now that is scheduled for later."""
+    await admin.execute("UPDATE agent_data.pgqueuer SET execute_after = now()")
 
 
 async def abandon_jobs(admin: Admin, tries: int) -> None:

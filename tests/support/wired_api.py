@@ -407,7 +407,7 @@ async def build_api(
         lambda: importer_router(
             gate, Importer(sessions, history, preparer, SharedSpaces(pool, queries, clock), intake_check)
         ),
-        lambda: queue_router(gate, queue),
+        lambda: queue_router(gate, queue, None),
         lambda: overview_router(gate, OverviewStore(pool, queries), clock, 1500),
         lambda: keys_router(gate, tenancy, clock),
         lambda: spend_router(gate, SpendStore(pool, queries), clock),

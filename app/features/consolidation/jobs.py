@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from app.clock import Clock
+from app.errors import HelperAnswerError, HelperBudgetError
 from app.features import Process, parsed
 from app.features.consolidation.patterns import (
     THEME_EPISODES,
@@ -237,8 +238,13 @@ class SessionKeeper(Struct):
 async def _summary(
     helper: Helper | None, lines: Sequence[SummarySource], budget: int, count: Count, about: str = ""
 ) -> Summary | None:
-    if helper is not None and (found := await with_helper(helper, lines, budget, count, about=about)) is not None:
-        return found
+    """Summarise, in the helper's words where it answers in the asked shape and has tokens left. Raises `HelperError`."""
+    if helper is not None:
+        try:
+            if (found := await with_helper(helper, lines, budget, count, about=about)) is not None:
+                return found
+        except (HelperAnswerError, HelperBudgetError) as error:
+            log.info("a summary is made without the helper LLM", extra={"error": error.message.partition(": ")[0]})
     # Long sessions have tens of thousands of sentences: other jobs go on meanwhile.
     return await asyncio.to_thread(extractive, lines, budget, count)
 

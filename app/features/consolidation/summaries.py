@@ -177,8 +177,10 @@ async def with_helper(
 
     `about`: what the summary is for, if it is for something. Raises `HelperError`.
     """
+    # A note may be wrong, and would bear out a point that nobody said: it stands in only where no message is left.
+    spoken = [line for line in lines if line.role is not None] or lines
     pieces: list[_Piece] = []
-    for chunk in chunks(lines):
+    for chunk in chunks(spoken):
         system = SUMMARY_SYSTEM.format(about=about, points=max(3, budget // 20))
         asked = "\n".join(f"[{n}] {each.role or 'note'}: {_shown(each.text)}" for n, each in enumerate(chunk, start=1))
         said = f"<conversation>\n{asked}\n</conversation>"

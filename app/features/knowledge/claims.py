@@ -193,6 +193,9 @@ def about_things(
             out.append(claim)
         else:
             kept = out[place]
+            if found[place].triple is None and not kept.explicit:
+                out[place] = claim  # it names the thing, where the user's words may only point to it
+                continue
             kind = kept.kind if kept.kind == "correction" else claim.kind
             out[place] = replace(
                 kept,

@@ -141,8 +141,6 @@ class DomainPool:
     async def warm(self, names: Collection[str]) -> None:
         """Connect, and read what the catalog says of these tables, before somebody waits for it. Raises DomainAway."""
         await self.query("writer", timeout_s=WARM_S)
-        if self._pool is not None:
-            await self._pool.open(AT_ONCE)
         await self.catalog(names, WARM_S)
 
     async def close(self) -> None:

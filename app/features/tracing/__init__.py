@@ -41,7 +41,7 @@ class TracingFeature(Feature):
         check_sdk()
         from app.features.tracing.provider import open_tracing
 
-        async with open_tracing(users=False) as self._tracing:
+        async with open_tracing() as self._tracing:
             yield
 
     def around(self) -> Tracing:

@@ -56,7 +56,7 @@ NAME_CHARS = 100
 """Of a model's name that is told: a client may send anything for one."""
 
 STAGES = 256
-"""Of one request that are noted at most: an ordinary one has ten, one with many faults some hundred."""
+"""Most stages of one request that are noted: an ordinary request has ten, one with many faults some hundred."""
 
 NOT_SHOWN = frozenset({"overhead", "forward"})
 """A sum of stages, and what the requests to upstreams say by themselves."""
@@ -155,13 +155,13 @@ class Trace:
         self._attempts.append(attempt)
         return attempt, replace(request, headers=carried(request.headers, set_span_in_context(span, self._here)))
 
-    def finish(self, *, users: bool) -> None:
-        """The request has ended. `users`: tell whose it was."""
+    def finish(self) -> None:
+        """End the spans of the request."""
         self.ended, end = True, time.perf_counter_ns()
         call = self.call
         facts = call.facts if isinstance(call, Recorded) else None
         if call is not None:
-            self._span.set_attributes(_told(call, users=users))
+            self._span.set_attributes(_told(call))
         if self._attempts and (head := self._attempts[-1].head) is not None:
             stored = [each.begin for each in self._stages if each.name == "record" and each.begin >= head]
             self._stages.append(Stage(head, max(stored, default=end), "relay"))
@@ -243,11 +243,9 @@ class TracingMetrics(Metrics):
 
 
 class TracedGateway:
-    def __init__(self, gateway: Application, tracer: Tracer, *, users: bool) -> None:
-        """`users`: spans tell the external id of the user."""
+    def __init__(self, gateway: Application, tracer: Tracer) -> None:
         self._gateway = gateway
         self._tracer = tracer
-        self._users = users
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         trace = self._begin(scope)
@@ -267,7 +265,7 @@ class TracedGateway:
             await self._gateway({**scope, OBSERVER: observe}, receive, sending)
         finally:
             _CURRENT.reset(token)
-            trace.finish(users=self._users)
+            trace.finish()
 
     def _begin(self, scope: Mapping[str, Any]) -> Trace:
         """Under the caller's own span, where the request names one."""
@@ -337,8 +335,8 @@ class TracedTransport:
 # --- what is told --------------------------------------------------------------------------------------------------------
 
 
-def _told(call: Incoming, *, users: bool) -> dict[str, AttributeValue]:
-    """Of a request at its root."""
+def _told(call: Incoming) -> dict[str, AttributeValue]:
+    """Return the attributes of the root span; the user's id is never among them."""
     told: dict[str, AttributeValue] = {
         "mneme.call_id": str(call.id),
         "mneme.tenant_id": str(call.principal.tenant_id),
@@ -346,8 +344,6 @@ def _told(call: Incoming, *, users: bool) -> dict[str, AttributeValue]:
     }
     if isinstance(call, Parsed):
         told["mneme.upstream"] = call.target.name
-        if users and call.identity.user is not None:
-            told["user.id"] = call.identity.user
     if not isinstance(call, Remembered):
         return told
     told |= {"mneme.memory": call.status, "mneme.overhead_ms": call.overhead_ns / 1e6, "mneme.attempts": call.attempts}
@@ -414,15 +410,14 @@ Handler = Callable[[bytes], Awaitable[None]]
 class Tracing(Around):
     """Spans of what it stands around."""
 
-    def __init__(self, tracer: Tracer, *, users: bool) -> None:
+    def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self._users = users
 
     def metrics(self, registry: CollectorRegistry) -> Metrics:
         return TracingMetrics(registry)
 
     def gateway(self, gateway: Application) -> Application:
-        return TracedGateway(gateway, self._tracer, users=self._users)
+        return TracedGateway(gateway, self._tracer)
 
     def authenticator(self, authenticator: Authenticator) -> Authenticator:
         return TracedAuthenticator(authenticator)
@@ -462,7 +457,7 @@ def job_ids(payload: bytes) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
+async def open_tracing() -> AsyncIterator[Tracing]:
     """Trace until the context ends; then what waits is sent, within FLUSH_S.
 
     Raises NotReady where the SDK refuses its variables.
@@ -473,7 +468,7 @@ async def open_tracing(*, users: bool) -> AsyncIterator[Tracing]:
     except ValueError as error:
         raise NotReady(f"MNEME_OTEL=on: OpenTelemetry refuses its variables (OTEL_…): {error}") from error
     try:
-        yield Tracing(provider.get_tracer("mneme", version("mneme-proxy")), users=users)
+        yield Tracing(provider.get_tracer("mneme", version("mneme-proxy")))
     finally:
         await _shut_down(provider)
 

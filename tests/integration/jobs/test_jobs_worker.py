@@ -19,7 +19,7 @@ from app.jobs.worker import connector
 from app.store.pools import Pool
 from app.store.queue import Counts, Queue
 from tests.support.jobs import SQL, job, payload, put, until, working
-from tests.support.rows import abandon_jobs, read_job_log, read_jobs
+from tests.support.rows import read_jobs
 
 NEVER_S = 3600.0
 """A poll that does not come within a test: what happens then, happens because a notification was heard."""
@@ -333,20 +333,6 @@ async def test_a_worker_that_lost_its_lease_ends_nobody_elses_job(
     assert "a" in other.done
 
 
-async def test_a_job_that_always_takes_its_worker_down_is_held(
-    database: str, pool: Pool, queue: Queue, admin: asyncpg.Connection[Any]
-) -> None:
-    await put(pool, job())
-    await abandon_jobs(admin, tries=3)
-    do = Doer()
-    async with working(database, {"test": do}, attempts=3):
-        await until(lambda: _dead(queue))
-    assert do.begun == []
-    ((letter,), _) = await queue.dead_letters()
-    assert letter.error is not None
-    assert "together with its worker" in letter.error
-
-
 async def test_stopping_lets_running_jobs_end(database: str, pool: Pool, queue: Queue) -> None:
     do = Doer()
     do.free.clear()
@@ -374,7 +360,6 @@ async def test_what_outlasts_the_grace_goes_back_untried(
         await until(lambda: do.begun == ["a"])
     (row,) = await read_jobs(admin)
     assert (row["status"], row["attempts"], row["queue_manager_id"]) == ("queued", 0, None)
-    assert len(await read_job_log(admin, status="picked")) == 0
     do.free.set()
     async with working(database, {"test": do}):
         await until(lambda: _empty(queue))

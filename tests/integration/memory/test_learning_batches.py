@@ -5,18 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import asyncpg
-import orjson
 import pytest
-from msgspec.structs import replace
 
-from app.errors import BadBody, HelperError, Unavailable
+from app.errors import BadBody, Unavailable
 from app.jobs.learn import Learner
-from app.memory.candidate import MemoryCandidate, SourceExchange
-from app.providers.embeddings import WordLlamaEmbedder
 from app.store.pools import Pool
 from tests.support.jobs import SQL
-from tests.support.learning import INTRODUCTION, TENANT, Remote, Talk, by_rules, everything, learner, memories, texts
-from tests.support.rows import ensure_history_partitions, ensure_space, read_embeddings, read_jobs
+from tests.support.learning import INTRODUCTION, TENANT, Remote, Talk, everything, learner, texts
+from tests.support.rows import ensure_history_partitions, ensure_space, read_embeddings
 
 # --- remote embedders, and batches -----------------------------------------------------------------------------------
 
@@ -44,36 +40,6 @@ async def test_a_remote_embedder_that_is_away_leaves_everything_as_it_was(
     with pytest.raises(Unavailable):
         await learner(pool, remote, space).learn(payload)
     assert await everything(admin) == before
-
-
-async def test_a_helper_adds_to_the_rules_and_is_not_waited_for(
-    pool: Pool, admin: asyncpg.Connection[Any], words: WordLlamaEmbedder, space: int
-) -> None:
-    away = True
-
-    async def helper(exchange: SourceExchange) -> list[MemoryCandidate]:
-        if away:
-            raise HelperError("down")
-        found = list(await by_rules(exchange))
-        return [*found, replace(found[0], content=f"{found[0].content} a lot", triple=None)]
-
-    do, talk = learner(pool, words, space, helper=helper), Talk()
-    said = await talk.say(pool, "I like tea", "I have a cat")
-    await do.learn(talk.job(said))
-    await do.learn(talk.job(said))
-    assert set(await texts(admin)) == {"Likes tea", "Has a cat"}
-    jobs = await read_jobs(admin)
-    assert [len(orjson.loads(each["payload"])["messages"]) for each in jobs] == [1, 1]
-    with pytest.raises(HelperError):
-        await do.learn(jobs[0]["payload"])
-    away = False
-    for each in jobs * 2:
-        await do.handlers()[each["entrypoint"]](each["payload"])
-    known = await memories(admin)
-    assert {each["content_text"] for each in known} >= {"Has a cat a lot"}
-    assert {each["reinforcement_count"] for each in known} == {0}, (
-        "one message is one witness, however often it is read"
-    )
 
 
 async def test_an_imported_batch_is_learned_from_like_a_turn(

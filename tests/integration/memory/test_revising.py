@@ -1,4 +1,4 @@
-"""What a later statement ends is closed, and what is taken back is withdrawn or set right."""
+"""Later words of the user close, withdraw or correct what was learned."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.support.learning import NOW, Talk, learner, memories, taught
 Admin: TypeAlias = "asyncpg.Connection[Any]"
 
 
-async def in_force(admin: Admin, talk: Talk) -> dict[str, str]:
+async def read_in_force(admin: Admin, talk: Talk) -> dict[str, str]:
     """Text and status of the memories in force."""
     return {row["content_text"]: row["status"] for row in await memories(admin, user_id=talk.user) if row["is_active"]}
 
 
 @pytest.mark.parametrize(
-    ("earlier", "later", "left"),
+    ("earlier", "later", "remaining"),
     [
         ("I drive a blue VW Golf to the office.", "Gave the Golf to my brother, I take the tram now.", {}),
         ("My boyfriend is called Marc.", "Marc and I split up.", {}),
@@ -39,13 +39,13 @@ async def in_force(admin: Admin, talk: Talk) -> dict[str, str]:
     ],
 )
 async def test_later_words_revise_what_was_learned(
-    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, earlier: str, later: str, left: dict[str, str]
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, earlier: str, later: str, remaining: dict[str, str]
 ) -> None:
     talk, do = Talk(), learner(pool, words, space)
     await taught(do, pool, talk, earlier)
-    assert await in_force(admin, talk) != {}
+    assert await read_in_force(admin, talk) != {}
     await taught(do, pool, talk, later)
-    assert await in_force(admin, talk) == left
+    assert await read_in_force(admin, talk) == remaining
 
 
 async def test_what_another_session_taught_is_not_taken_back(
@@ -54,13 +54,13 @@ async def test_what_another_session_taught_is_not_taken_back(
     do = learner(pool, words, space)
     await taught(do, pool, Talk(name="first"), "I live in Leeds.")
     await taught(do, pool, Talk(name="second"), "Just kidding!")
-    assert await in_force(admin, Talk()) == {"Lives in Leeds": "active"}
+    assert await read_in_force(admin, Talk()) == {"Lives in Leeds": "active"}
 
 
 async def test_a_message_may_take_itself_back(pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int) -> None:
     talk = Talk()
     await taught(learner(pool, words, space), pool, talk, "I'm vegetarian. I live in Leeds. Just kidding, it's York.")
-    assert await in_force(admin, talk) == {"Is vegetarian": "active", "Lives in York": "active"}
+    assert await read_in_force(admin, talk) == {"Is vegetarian": "active", "Lives in York": "active"}
 
 
 async def test_the_order_of_learning_makes_no_difference(
@@ -74,4 +74,4 @@ async def test_the_order_of_learning_makes_no_difference(
     first = before.job(await before.say(pool, "My boyfriend is called Marc."))
     await taught(do, pool, after, "Marc and I split up.")
     await do.learn(first)
-    assert await in_force(admin, before) == {}
+    assert await read_in_force(admin, before) == {}

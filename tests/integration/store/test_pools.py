@@ -7,7 +7,8 @@ import random
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 from uuid import UUID, uuid4
@@ -19,7 +20,7 @@ import pytest
 
 from app.errors import NotReady, StoreUnavailable
 from app.store import pools
-from app.store.pools import Pool, halfvec, open_pool
+from app.store.pools import POOL_NAMES, Pool, PoolLimits, halfvec, open_pool, open_pools
 from tests.support.database import connected
 from tests.support.sockets import eventually
 
@@ -37,18 +38,6 @@ async def opened(dsn: str, **changed: Any) -> Pool:
         "role": None,
     }
     return await open_pool(dsn, **{**options, **changed})
-
-
-def held_back(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
-    """New connections wait for this before they are set up."""
-    prepare, gate = pools._prepare, asyncio.Event()
-
-    async def slow(*given: Any, **more: Any) -> None:
-        await gate.wait()
-        await prepare(*given, **more)
-
-    monkeypatch.setattr(pools, "_prepare", slow)
-    return gate
 
 
 @pytest.fixture
@@ -257,40 +246,12 @@ async def test_an_exhausted_pool_says_so_and_recovers(empty_database: str) -> No
     await pool.close()
 
 
-async def test_a_pool_grows_beside_those_who_wait(empty_database: str) -> None:
+async def test_a_pool_opens_more_connections_when_all_are_in_use(empty_database: str) -> None:
     pool = await opened(empty_database, size=3)
     assert pool.size == 1
-    await asyncio.gather(*(pid(pool) for _ in range(2)))
     async with pool.acquire(), pool.acquire(), pool.acquire():
         assert pool.size == 3
     assert (pool.size, pool.idle) == (3, 3)
-    await pool.close()
-
-
-async def test_who_finds_all_in_use_takes_the_first_that_comes_back(
-    empty_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool, gate = await opened(empty_database, size=2), held_back(monkeypatch)
-    first, second = await asyncio.gather(pid(pool), pid(pool))
-    assert first == second
-    gate.set()
-    await eventually(lambda: pool.idle == 2, "the connection that was begun to be there, too")
-    await pool.close()
-
-
-async def test_a_new_connection_has_asked_what_the_first_was_warmed_with(empty_database: str) -> None:
-    pool, known = await opened(empty_database, size=2), "SELECT statement FROM pg_prepared_statements"
-    with pool.warming():
-        async with pool.acquire() as connection:
-            await connection.fetch("SELECT $1::int AS warm", 1)
-            with pytest.raises(asyncpg.DivisionByZeroError):
-                await connection.fetch("SELECT 1 / $1::int AS wrong", 0)
-    await pool.open(2)
-    async with pool.acquire(), pool.acquire() as second:
-        await second.fetch("SELECT $1::int AS cold", 1)
-        asked = {row["statement"] for row in await second.fetch(known)}
-    assert "SELECT $1::int AS warm" in asked
-    assert not any("wrong" in each for each in asked)
     await pool.close()
 
 
@@ -375,6 +336,126 @@ async def test_a_deadline_over_a_frozen_backend_stays_a_deadline(empty_database:
         await pool.close()
 
 
+# Long limits: only a probe can end what waits for a frozen backend.
+PATIENT = {"timeout_ms": 600_000, "statement_timeout_ms": 600_000}
+
+
+def has_size(pool: Pool, size: int) -> bool:
+    return pool.size == size
+
+
+async def open_connections(pool: Pool, count: int) -> list[int]:
+    """Open `count` connections at once, and return the processes of their backends."""
+    async with contextlib.AsyncExitStack() as stack:
+        connections = [await stack.enter_async_context(pool.acquire()) for _ in range(count)]
+        return [await connection.fetchval("SELECT pg_backend_pid()") for connection in connections]
+
+
+@contextlib.contextmanager
+def freeze_processes(backends: list[int]) -> Iterator[None]:
+    """Stop these processes for the block."""
+    try:
+        for backend in backends:
+            os.kill(backend, signal.SIGSTOP)
+        yield
+    finally:
+        for backend in backends:
+            os.kill(backend, signal.SIGCONT)
+
+
+async def test_one_frozen_backend_has_all_others_of_its_pools_replaced(empty_database: str) -> None:
+    limits = dict.fromkeys(POOL_NAMES, PoolLimits(3, PATIENT["timeout_ms"], PATIENT["statement_timeout_ms"]))
+    group = await open_pools(empty_database, limits, statement_cache_size=100, role=None)
+    try:
+        backends = [backend for pool in group.by_name.values() for backend in await open_connections(pool, 3)]
+        with freeze_processes(backends):
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(pid(group.history), 0.05)
+                for pool in group.by_name.values():
+                    await eventually(partial(has_size, pool, 1), "the frozen ones to be dropped, and one opened")
+                    assert not set(await open_connections(pool, 3)) & set(backends)
+    finally:
+        await group.close()
+
+
+async def test_a_statement_on_a_frozen_backend_is_given_up_where_no_other_of_its_pool_answers(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "SUSPECT_S", 0.05)
+    pool = await opened(empty_database, size=2, **PATIENT)
+    try:
+        backends = await open_connections(pool, 2)
+        with freeze_processes(backends):
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(StoreUnavailable):
+                    await pid(pool)
+                assert await pid(pool) not in backends
+    finally:
+        await pool.close()
+
+
+async def test_a_slow_statement_goes_on_where_another_backend_answers(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pools, "SUSPECT_S", 0.05)
+    monkeypatch.setattr(pools, "PROBE_S", DEADLINE_S)
+    pool = await opened(empty_database, size=2)
+    try:
+        await open_connections(pool, 2)
+        async with pool.acquire() as connection:
+            assert await connection.fetchval("SELECT pg_backend_pid() FROM pg_sleep(0.5)")
+        assert (pool.size, pool.idle) == (2, 2)
+    finally:
+        await pool.close()
+
+
+async def test_a_pool_is_filled_although_no_request_can_wait_for_a_connection(
+    one: Pool, empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, prepare, may_connect = await pid(one), pools._prepare, asyncio.Event()
+
+    async def prepare_late(*arguments: Any, **options: Any) -> None:
+        await may_connect.wait()
+        await prepare(*arguments, **options)
+
+    monkeypatch.setattr(pools, "REOPEN_S", DEADLINE_S)
+    monkeypatch.setattr(pools, "_prepare", prepare_late)
+    async with connected(empty_database) as admin:
+        await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
+    await eventually(lambda: one.size == 0, "the loss to be noticed")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), one.acquire():
+            pytest.fail("there is none yet")
+    may_connect.set()
+    await eventually(lambda: one.idle == 1, "a connection that no request waits for")
+    assert await pid(one) != before
+
+
+async def test_a_backend_that_freezes_while_it_is_set_up_holds_nobody_up(
+    empty_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, frozen = pools._prepare, list[int]()
+
+    async def prepare_frozen(connection: asyncpg.Connection[Any], *arguments: Any, **options: Any) -> None:
+        frozen.append(await connection.fetchval("SELECT pg_backend_pid()"))
+        os.kill(frozen[-1], signal.SIGSTOP)
+        await prepare(connection, *arguments, **options)
+
+    pool = await opened(empty_database, open_at_once=0, timeout_ms=600_000, statement_timeout_ms=600_000)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(pools, "_prepare", prepare_frozen)
+            async with asyncio.timeout(DEADLINE_S):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(pid(pool), 0.5)
+        assert await pid(pool) not in frozen
+    finally:
+        for backend in frozen:
+            os.kill(backend, signal.SIGCONT)
+        await pool.close()
+
+
 async def test_a_deadline_over_a_slow_statement_keeps_the_connection(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,74 +527,15 @@ async def test_a_database_that_goes_away_and_comes_back(one: Pool, empty_databas
         assert await pid(one)
 
 
-async def test_whoever_cannot_wait_for_a_connection_leaves_it_to_the_next(
-    one: Pool, empty_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A deadline shorter than it takes to connect must not keep a pool empty."""
-    before, gate = await pid(one), held_back(monkeypatch)
-    async with connected(empty_database) as admin:
-        await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
-    await eventually(lambda: one.size == 0, "the loss to be noticed")
-    for _ in range(3):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01), one.acquire():
-                pytest.fail("there is none yet")
-    gate.set()
-    await eventually(lambda: one.idle == 1, "the connection to be there")
-    after = await pid(one)
-    assert after != before
-    assert await pid(one) == after
-
-
-async def test_what_was_opened_for_those_who_could_not_wait_is_used(
-    empty_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool = await opened(empty_database, size=2, timeout_ms=200)
-    before, gate = await pid(pool), held_back(monkeypatch)
-    async with connected(empty_database) as admin:
-        await admin.execute("SELECT pg_terminate_backend($1, 5000)", before)
-    await eventually(lambda: pool.size == 0, "the loss to be noticed")
-    for _ in range(2):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01), pool.acquire():
-                pytest.fail("there is none yet")
-    gate.set()
-    await eventually(lambda: pool.idle == 2, "two in place of one")
-    async with pool.acquire(), pool.acquire():
-        assert pool.idle == 0
-    await pool.close()
-
-
-async def test_who_is_cancelled_while_giving_a_connection_back_has_given_it_back(
-    one: Pool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    release, giving, gate = asyncpg.Pool.release, asyncio.Event(), asyncio.Event()
-
-    async def slow(pool: Any, connection: Any, *, timeout: float) -> None:
-        giving.set()
-        await asyncio.shield(asyncio.gather(gate.wait(), release(pool, connection, timeout=timeout)))
-
-    with monkeypatch.context() as patched:
-        patched.setattr(asyncpg.Pool, "release", slow)
-        async with asyncio.TaskGroup() as group:
-            user = group.create_task(pid(one))
-            await giving.wait()
-            user.cancel()
-        assert user.cancelled()
-        gate.set()
-    async with asyncio.timeout(1):
-        assert await pid(one)
-
-
-async def test_who_waits_when_the_pool_closes_is_told(one: Pool) -> None:
+async def test_a_task_that_waits_when_the_pool_closes_is_refused(one: Pool) -> None:
     async with one.acquire(), asyncio.TaskGroup() as group:
-        waiting = group.create_task(refused(one))
-        await eventually(lambda: one._waiting == 1)
+        waiting = group.create_task(is_refused(one))
+        await asyncio.sleep(0)  # it begins, and finds no connection
         await one.close(timeout_s=0.01)
     assert waiting.result()
 
 
-async def refused(pool: Pool) -> bool:
+async def is_refused(pool: Pool) -> bool:
     with pytest.raises(StoreUnavailable):
         await pid(pool)
     return True
@@ -527,14 +549,13 @@ async def abandoned(pool: Pool, patience_s: float, *, in_transaction: bool) -> N
 
 
 async def test_calls_that_are_abandoned_leave_no_connection(empty_database: str) -> None:
-    pool = await opened(empty_database, size=3, timeout_ms=50)
+    pool = await opened(empty_database, size=3)
     chance = random.Random(7)
     async with asyncio.TaskGroup() as group:
         for number in range(ABANDONED):
             group.create_task(abandoned(pool, chance.uniform(0, 0.05), in_transaction=number % 2 == 0))
             await asyncio.sleep(0)
-    await eventually(lambda: pool.idle == pool.size and not len(pool._opening), "all to be back")
-    await pool.open(3)
+    await eventually(lambda: pool.idle == pool.size, "all to be back")
     async with pool.acquire() as first, pool.acquire() as second, pool.acquire() as third:
         for connection in (first, second, third):
             assert await connection.fetchval("SELECT 1") == 1

@@ -41,7 +41,8 @@ async def backends(pools: Pools) -> set[int]:
 
 async def test_each_has_its_own_size_and_limits(pools: Pools, empty_database: str) -> None:
     assert {name: pool.size for name, pool in pools.by_name.items()} == dict.fromkeys(POOL_NAMES, 1)
-    await asyncio.gather(*(pool.open(SIZE + 1) for pool in pools.by_name.values()))
+    for pool in pools.by_name.values():
+        await asyncio.gather(*(backend(pool) for _ in range(SIZE + 1)))
     assert {name: pool.size for name, pool in pools.by_name.items()} == dict.fromkeys(POOL_NAMES, SIZE)
     async with connected(empty_database) as admin:
         names = await admin.fetch("SELECT DISTINCT application_name AS name FROM pg_stat_activity WHERE datname = $1"

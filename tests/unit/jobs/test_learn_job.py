@@ -8,9 +8,11 @@ from uuid import UUID
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.errors import BadBody
 from app.jobs.learn import LearnJob, exchanges_of
+from app.jobs.learn_llm import LlmJob, plan_reading
 from app.store.learning import SourceMessage
 from tests.support.tables import each_of
 
@@ -50,13 +52,16 @@ def test_a_payload_that_is_none_is_never_tried_again(broken: bytes) -> None:
         LearnJob.parse(broken)
 
 
-def test_a_part_of_a_job_is_learned_from_under_a_name_of_its_own() -> None:
+def test_each_exchange_is_read_by_the_llm_in_a_job_of_its_own_and_a_failed_one_waits_under_another_key() -> None:
     whole = LearnJob.parse(orjson.dumps(WHOLE))
-    part = whole.part([message(10, "user"), message(11, "assistant")])
-    again = LearnJob.parse(part.payload)
-    assert part.dedupe_key == again.key == f"extract:{UUID(int=10)}"
-    assert again.indexed
-    assert (again.confined, again.session_name, again.since) == (True, "chat-1", AT)
+    asked, answered = message(10, "user"), message(11, "assistant")
+    (record,) = plan_reading(whole, exchanges_of([asked, answered]))
+    job = LlmJob.parse(record.payload)
+    assert job.messages == (UUID(int=10), UUID(int=11))
+    assert (job.confined, job.session_name, job.since, job.tries) == (True, "chat-1", AT, 0)
+    again = LlmJob.parse(replace(job, tries=1).to_record(1.0).payload)
+    assert (again.tries, again.key) == (1, job.key)
+    assert again.queue_key != job.queue_key == record.dedupe_key
 
 
 def test_an_exchange_is_a_question_and_what_followed() -> None:

@@ -105,7 +105,7 @@ def test_what_ended_is_closed_and_what_is_unclear_is_doubted(
 
 
 @each_of(
-    "said, later, right",
+    "statement, later, right",
     [
         ("I live in Leeds.", "Just kidding about Leeds, it's York.", "I live in York."),
         ("My rent is 1100 euros.", "Scratch that, it's 1200 euros.", "My rent is 1200 euros."),
@@ -118,10 +118,10 @@ def test_what_ended_is_closed_and_what_is_unclear_is_doubted(
         ("I live in Leeds.", "Scratch that, I need to think about what I really want here.", None),
     ],
 )
-def test_what_is_right_takes_the_place_of_what_was_wrong(said: str, later: str, right: str | None) -> None:
+def test_what_is_right_takes_the_place_of_what_was_wrong(statement: str, later: str, right: str | None) -> None:
     back = find_taken_back(later)
     assert back is not None
-    assert restate(said, back.old, back.right, typo=back.typo) == right
+    assert restate(statement, back.old, back.right, typo=back.typo) == right
 
 
 @each_of(

@@ -12,10 +12,12 @@ import pytest
 import respx
 from pydantic import BaseModel
 
-from app.errors import HelperError, NotReady
+from app.errors import HelperBudgetError, HelperError, NotReady
 from app.features.helper import HelperClient, strict_schema
-from app.providers.helper import build_helper
-from app.settings import Settings
+from app.gateway.upstream import find_helper_endpoint
+from app.providers.helper import HelperEndpoint, build_helper
+from app.settings import DEFAULT_UPSTREAM, Settings
+from tests.support.tables import each_of
 
 URL = "http://helper.test/v1/chat/completions"
 
@@ -42,7 +44,7 @@ def completion(content: str | None, **choice: Any) -> httpx.Response:
 
 @pytest.fixture
 async def helper() -> AsyncIterator[HelperClient]:
-    found = HelperClient("http://helper.test/v1/", model="small", api_key="sk-h", timeout_s=5)
+    found = HelperClient(HelperEndpoint("http://helper.test/v1/", "small", "sk-h"), timeout_s=5)
     yield found
     await found.close()
 
@@ -73,7 +75,7 @@ def test_the_schema_is_strict() -> None:
         assert node["additionalProperties"] is False
         assert node["required"] == list(node["properties"])
     assert set(inner["properties"]) == {"title", "weight"}  # a property called title is no annotation
-    assert "default" not in json.dumps(schema)
+    assert DEFAULT_UPSTREAM not in json.dumps(schema)
 
 
 @respx.mock
@@ -171,7 +173,7 @@ async def test_a_server_that_only_drips_runs_into_the_time_limit() -> None:
 
     server = await asyncio.start_server(drip, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    helper = HelperClient(f"http://127.0.0.1:{port}/v1", model="m", timeout_s=0.3)
+    helper = HelperClient(HelperEndpoint(f"http://127.0.0.1:{port}/v1", "m", None), timeout_s=0.3)
     with pytest.raises(HelperError, match=r"no answer within 0\.3 s"):
         await ask(helper)
     await helper.close()
@@ -184,8 +186,94 @@ def configured(**values: object) -> Settings:
     return Settings(_env_file=None, **values)  # type: ignore[arg-type]  # pydantic checks them
 
 
-def test_the_settings_decide() -> None:
-    assert build_helper(configured()) is None
-    assert build_helper(configured(helper_base_url="http://127.0.0.1:9/v1", helper_model="m")) is not None
-    with pytest.raises(NotReady, match="MNEME_HELPER_MODEL"):
-        build_helper(configured(helper_base_url="http://127.0.0.1:9/v1"))
+OWN = "http://127.0.0.1:9/v1"
+ROUTES = [
+    {"name": "local", "base_url": OWN, "api_key": "sk-local", "models": ["qwen*"], "aliases": {"small": "qwen-4b"}}
+]
+
+
+@each_of(
+    ("values", "endpoint"),
+    [
+        ({}, None),
+        ({"upstream_base_url": OWN}, None),
+        ({"helper_model": "m", "helper_base_url": OWN}, (OWN, "m", None, None)),
+        ({"helper_model": "m", "upstream_base_url": OWN}, (OWN, "m", None, DEFAULT_UPSTREAM)),
+        (
+            {"helper_model": "m", "upstream_base_url": OWN, "upstream_api_key": "sk-u"},
+            (OWN, "m", "sk-u", DEFAULT_UPSTREAM),
+        ),
+        (
+            {"helper_model": "m", "upstream_base_url": OWN, "upstream_api_key": "sk-u", "helper_api_key": "sk-h"},
+            (OWN, "m", "sk-h", DEFAULT_UPSTREAM),
+        ),
+        # A key goes nowhere but to where it was given for.
+        (
+            {"helper_model": "m", "helper_base_url": OWN, "upstream_base_url": URL, "upstream_api_key": "sk-u"},
+            (OWN, "m", None, None),
+        ),
+        ({"helper_model": "m", "OPENAI_API_KEY": "sk-o"}, ("https://api.openai.com/v1", "m", "sk-o", "openai")),
+        ({"helper_model": "m", "upstream_base_url": OWN, "OPENAI_API_KEY": "sk-o"}, (OWN, "m", None, DEFAULT_UPSTREAM)),
+        ({"helper_model": "qwen-8b", "upstreams": ROUTES}, (OWN, "qwen-8b", "sk-local", "local")),
+        ({"helper_model": "small", "upstreams": ROUTES}, (OWN, "qwen-4b", "sk-local", "local")),
+    ],
+)
+def test_the_model_alone_switches_it_on(
+    values: dict[str, Any], endpoint: tuple[str, str, str | None, str | None] | None
+) -> None:
+    found = find_helper_endpoint(configured(**values))
+    assert found == (HelperEndpoint(*endpoint) if endpoint is not None else None)
+    assert (build_helper(found, configured(), None) is None) is (endpoint is None)
+
+
+@each_of(
+    ("values", "told"),
+    [
+        ({"helper_base_url": OWN}, "MNEME_HELPER_MODEL"),
+        ({"helper_model": "m"}, "MNEME_UPSTREAM_BASE_URL"),
+        ({"helper_model": "gpt", "upstreams": ROUTES}, "which no upstream serves"),
+    ],
+)
+def test_settings_that_lead_nowhere_say_what_is_missing(values: dict[str, Any], told: str) -> None:
+    with pytest.raises(NotReady, match=told):
+        find_helper_endpoint(configured(**values))
+
+
+def test_an_endpoint_does_not_show_its_key() -> None:
+    assert "sk-h" not in repr(HelperEndpoint(OWN, "m", "sk-h"))
+
+
+class Ledger:
+    """A budget that notes what it was asked; `left`: tokens."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    async def reserve(self, tokens: int) -> None:
+        if tokens > self.left:
+            raise HelperBudgetError("the day's tokens are spent")
+        self.left -= tokens
+
+    async def settle(self, tokens: int) -> None:
+        self.left -= tokens
+
+
+@respx.mock
+@pytest.mark.parametrize(
+    ("usage", "taken"), [({"total_tokens": 42}, 42), (None, None), ({"total_tokens": "many"}, None)]
+)
+async def test_a_call_is_counted_by_what_the_server_says_else_by_what_was_reserved(
+    usage: Any, taken: int | None
+) -> None:
+    answer = completion(json.dumps(GOOD)).json() | {"usage": usage}
+    route = respx.post(URL).mock(return_value=httpx.Response(200, json=answer))
+    ledger = Ledger(1_000)
+    helper = HelperClient(HelperEndpoint("http://helper.test/v1", "small", None), budget=ledger)
+    await ask(helper)
+    reserved = len("Extract.I live in Lisbon") // HelperClient.CHARS_PER_TOKEN + 300
+    assert 1_000 - ledger.left == (taken or reserved)
+    ledger.left = 10
+    with pytest.raises(HelperBudgetError):
+        await ask(helper)
+    assert route.call_count == 1
+    await helper.close()

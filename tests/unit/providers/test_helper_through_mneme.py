@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from app.features.helper import HelperClient
 from app.gateway.identify import switches
+from app.providers.helper import HelperEndpoint
 
 
 class Nothing(BaseModel):
@@ -16,7 +17,7 @@ class Nothing(BaseModel):
 async def test_its_requests_are_a_bare_pass_through() -> None:
     choice = {"message": {"role": "assistant", "content": "{}"}, "finish_reason": "stop"}
     route = respx.post("http://mneme.test/v1/chat/completions").mock(httpx.Response(200, json={"choices": [choice]}))
-    helper = HelperClient("http://mneme.test/v1", model="small", api_key="mneme_key")
+    helper = HelperClient(HelperEndpoint("http://mneme.test/v1", "small", "mneme_key"))
     await helper.ask(Nothing, system="Extract.", user="I live in Lisbon", max_tokens=9)
     await helper.close()
     said = switches(dict(route.calls.last.request.headers), captured=True)

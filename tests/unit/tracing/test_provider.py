@@ -38,7 +38,7 @@ async def test_a_try_of_a_job_is_a_span_and_fails_as_it_did() -> None:
     async def fails(payload: bytes) -> None:
         raise ValueError("what a user wrote")
 
-    handlers = Tracing(owner.get_tracer("test"), users=False).handlers({"learn": fails})
+    handlers = Tracing(owner.get_tracer("test")).handlers({"learn": fails})
     with pytest.raises(ValueError, match="what a user wrote"):
         await handlers["learn"](b"{}")
     (span,) = told.get_finished_spans()

@@ -1,0 +1,211 @@
+"""What a message of the user states about its user: its segments with their frames, and the statements in the user's own words.
+
+The tagger marks each word; a statement is a run of words worth keeping on one line, in a segment that is the user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from app.languages import function_word
+from app.memory.candidate import IMPORTANCE, MemoryCandidate, SourceExchange, make_candidate, placed
+from app.memory.extract_dates import find_date
+from app.memory.extract_grammar import capital, depersonalise
+from app.memory.tagger import (
+    FRAMES,
+    KINDS,
+    SUBJECTS,
+    Frame,
+    StatementKind,
+    Subject,
+    TaggedMessage,
+    shipped_tagger,
+    split_words,
+)
+from app.memory.text import injected_spans
+from app.store.kinds import LearnedKind
+
+MIN_PROBABILITY = 0.7
+"""The least probability of a statement that is kept. Chosen on labelled conversations that the tagger was not fitted on, for a
+precision of three of four; `loadtests/results/learning.md` has the curve."""
+MIN_WORD_PROBABILITY = 0.3
+"""The least probability of a word that belongs to a statement."""
+MIN_BEGIN_PROBABILITY = 0.5
+"""The least probability that a word begins a statement of its own."""
+_MIN_WORDS_BEFORE_NEXT = 2
+MIN_STATEMENT_WORDS, MAX_STATEMENT_WORDS = 2, 30
+"""Words of a statement; one word says nothing by itself, and a longer run is a document."""
+MIN_OWN_PROBABILITY = 0.5
+"""The least probability that a statement's words are the user's own, or an order that names something of the user's."""
+_OWN_FRAMES = 2
+"""`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
+_MAX_CONFIDENCE = 0.9
+"""Nobody vouches for the tagger's reading as for a rule's."""
+_CLOSING = ")%"
+AT_ONCE = 2
+"""Messages whose tags are kept."""
+
+_KIND: dict[StatementKind, LearnedKind] = {
+    "fact": "fact",
+    "preference": "preference",
+    "project": "fact",
+    "plan": "fact",
+    "person": "fact",
+}
+"""Standing wishes are read by rules alone: a wrong one changes every later answer."""
+
+
+class Segment(NamedTuple):
+    """A stretch of a message (start, end, in characters) with its frame."""
+
+    start: int
+    end: int
+    frame: Frame
+
+
+class UserStatement(Struct, frozen=True):
+    """A stretch of the user's own words that says something lasting. `probability` in 0..1 that a reader would keep it."""
+
+    start: int
+    end: int
+    kind: StatementKind
+    subject: Subject
+    probability: float
+
+
+@lru_cache(maxsize=AT_ONCE)
+def tag_message(text: str, *, number: int = 0, in_role_play: bool = False) -> TaggedMessage:
+    """Tag a message with the shipped tagger. `number`: how many messages the user sent before it in the session.
+
+    The last messages are kept: statements, segments and role play are asked for one after the other.
+    """
+    return shipped_tagger().tag(split_words(text, number=number, in_role_play=in_role_play))
+
+
+def find_segments(message: TaggedMessage) -> list[Segment]:
+    """Return the segments of a message in order: neighbouring lines of one frame."""
+    segments: list[Segment] = []
+    for first, last in _find_lines(message):
+        frame = FRAMES[int(message.frames[first:last].mean(axis=0).argmax())]
+        start, end = message.words.starts[first], message.words.ends[last - 1]
+        if segments and segments[-1].frame == frame:
+            segments[-1] = segments[-1]._replace(end=end)
+        else:
+            segments.append(Segment(start, end, frame))
+    return segments
+
+
+def _find_lines(message: TaggedMessage) -> Iterator[tuple[int, int]]:
+    lines = message.words.lines
+    if not len(lines):
+        return
+    bounds = [0, *(np.flatnonzero(np.diff(lines)) + 1).tolist(), len(lines)]
+    yield from pairwise(bounds)
+
+
+def begins_role_play(exchange: SourceExchange) -> bool:
+    """Return whether the user's message begins a role play or a story, which lasts over the session's later messages."""
+    tagged = tag_message(exchange.user_text, number=exchange.number, in_role_play=exchange.in_role_play)
+    return any(segment.frame == "role" for segment in find_segments(tagged))
+
+
+def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROBABILITY) -> list[UserStatement]:
+    """Return the statements of a message in order, each on one line and at most `MAX_STATEMENT_WORDS` words long."""
+    statements: list[UserStatement] = []
+    for first, last in _find_runs(message):
+        keep = np.sort(message.keep[first:last])[::-1]
+        probability = float(keep[: (last - first + 1) // 2].mean())
+        if probability < min_probability or not MIN_STATEMENT_WORDS <= last - first <= MAX_STATEMENT_WORDS:
+            continue
+        if float(message.frames[first:last].mean(axis=0)[:_OWN_FRAMES].sum()) < MIN_OWN_PROBABILITY:
+            continue
+        statements.append(
+            UserStatement(
+                message.words.starts[first],
+                message.words.ends[last - 1],
+                KINDS[int(message.kinds[first:last].mean(axis=0).argmax())],
+                SUBJECTS[int(message.subjects[first:last].mean(axis=0).argmax())],
+                probability,
+            )
+        )
+    return statements
+
+
+def _find_runs(message: TaggedMessage) -> Iterator[tuple[int, int]]:
+    """Find the runs of words worth keeping, without punctuation at their ends, nor a function word where the sentence goes on
+    after it ("… in Leeds as well as")."""
+    words, lines = message.words.words, message.words.lines
+    inside = (message.keep >= MIN_WORD_PROBABILITY).tolist()
+    begins = (message.begins > MIN_BEGIN_PROBABILITY).tolist()
+    place, count = 0, len(words)
+    while place < count:
+        if not inside[place]:
+            place += 1
+            continue
+        end = place + 1
+        while end < count and inside[end] and lines[end] == lines[place]:
+            if begins[end] and end - place > _MIN_WORDS_BEFORE_NEXT:
+                break
+            end += 1
+        first, last = place, end
+        while first < last and not words[first][0].isalnum():
+            first += 1
+        cut_short = last < count and lines[last] == lines[place] and words[last][0].isalnum()
+        while last > first and not (words[last - 1][0].isalnum() or words[last - 1] in _CLOSING):
+            last -= 1
+        while cut_short and last > first and function_word(words[last - 1].lower()):
+            last -= 1
+        if last > first:
+            yield first, last
+        place = end
+
+
+def read_own_probability(message: TaggedMessage, start: int, end: int) -> float:
+    """Return the mean probability, 0..1, that the words between two places of a message are the user's own."""
+    places = [
+        index
+        for index, (first, last) in enumerate(zip(message.words.starts, message.words.ends, strict=True))
+        if first < end and last > start
+    ]
+    return float(message.frames[places].mean(axis=0)[:_OWN_FRAMES].sum()) if places else 1.0
+
+
+def make_candidates(
+    statements: Sequence[UserStatement], text: str, now: datetime, *, english: bool
+) -> list[MemoryCandidate]:
+    """Return a candidate for each statement, in the user's own words with pronouns and days resolved.
+
+    Args:
+        statements: what was found in the message.
+        text: the message as it came.
+        now: when it was said, in the user's zone.
+        english: whether the message is in English; other languages keep their pronouns.
+    """
+    candidates: list[MemoryCandidate] = []
+    injected = injected_spans(text)
+    for statement in statements:
+        kind = _KIND.get(statement.kind)
+        if kind is None or any(start < statement.end and statement.start < end for start, end in injected):
+            continue
+        quote = " ".join(text[statement.start : statement.end].split())
+        when = find_date(quote, now, past=False) if english else None
+        resolved = quote if when is None else quote[: when.start] + when.phrase + quote[when.end :]
+        content = (depersonalise(resolved) if english else None) or capital(resolved)
+        draft = make_candidate(
+            content,
+            kind,
+            importance=IMPORTANCE[kind],
+            confidence=round(min(statement.probability, _MAX_CONFIDENCE), 3),
+            tag=statement.kind,
+            value=quote,
+            when=when.iso if when else None,
+        )
+        candidates += placed([draft], text, statement.start, statement.end)
+    return candidates
