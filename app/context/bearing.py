@@ -41,6 +41,11 @@ FACTS_KEPT = 4096
 LEAST_CHARS = 3
 """Letters of a word of a fact that says something by itself, in scripts with spaces."""
 
+SAME_BEGINNING = 4
+"""Letters that two forms of a word share: "love" and "loves"."""
+UNSAID_SIGNS = 3
+"""Signs of a script without spaces that make a word of their own, with a particle."""
+
 OF_CODE = frozenset(["codes_in", "uses", "works_at", "works", "occupation", "company", "works_in"])
 """Predicates that bear on talk about programs; nothing else of the user's life does."""
 OF_ALL = frozenset(["allergic_to", "diet", "condition", "dislikes", "avoids"])
@@ -260,6 +265,21 @@ def answers(fact: StandingFact, reading: MessageTopics) -> bool:
         return False
     predicate = _fact(fact.key, fact.value).predicate
     return predicate in reading.only_of if predicate in reading.of else reading.only
+
+
+def says_more(text: str, told: Sequence[str]) -> bool:
+    """Tell whether a text has a word of its own that none of the others has, function words and endings aside."""
+    others = [word for each in told for word in _WORD.findall(each.lower())]
+    begun = {word[:SAME_BEGINNING] for word in others}
+    unsaid = [
+        word
+        for word in _WORD.findall(text.lower())
+        if word not in empty() and not function_word(word) and word[:SAME_BEGINNING] not in begun
+    ]
+    spaced = [word for word in unsaid if _UNSPACED.match(word) is None and len(word) > LEAST_CHARS]
+    signs = "".join(word for word in unsaid if _UNSPACED.match(word))
+    known = set("".join(word for word in others if _UNSPACED.match(word)))
+    return bool(spaced) or sum(sign not in known for sign in signs) >= UNSAID_SIGNS
 
 
 def _words(text: str) -> frozenset[str]:

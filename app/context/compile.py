@@ -29,6 +29,7 @@ from app.context.bearing import read
 from app.context.budget import Budgets, allocate, available, classify
 from app.context.candidates import Candidate
 from app.context.facts_section import ENDED, learn, naming, shown, told_id
+from app.context.later_words import NONE_SHOWN, LaterWordsShown, attach_later_words
 from app.context.layout import (
     Finds,
     Layout,
@@ -64,13 +65,15 @@ DEFAULT_BUDGETS = Budgets()
 
 
 class _Chosen(NamedTuple):
-    """What goes into the block of a layout. `since`: what is so where it says what is so no more."""
+    """The content of the block of a layout. `since`: what is so where it says what is so no more; `later`: what the user said
+    later."""
 
     layout: Layout
     summary: str | None
     packed: Packed
     scored: Sequence[Scored] = ()
     since: EndedSince = NOTHING_SINCE
+    later: LaterWordsShown = NONE_SHOWN
 
 
 class Compiler:
@@ -167,7 +170,7 @@ class Compiler:
             kept = self._layouts.of(reading, found, anew=False)
             if not kept.needs(chosen.packed):  # nothing new is needed: what is there stays, byte for byte
                 chosen = self._choose(reading, found, kept)
-        return self._account(reading, found, self._since(reading, chosen))
+        return self._account(reading, found, self._attach_later(reading, found, self._since(reading, chosen)))
 
     async def _read(self, request: CompileRequest) -> Reading:
         """Phases 1 and 2: the budget, and the history."""
@@ -221,6 +224,10 @@ class Compiler:
         if inquiry is not None and not layout.blocked:
             inquiry.begin(habits.further, habits.rows)
         retrieved, reason = Finds().retrieved, None
+        told = [fact.memory for fact in layout.opened.facts if fact.memory is not None]
+        if not layout.room and told and request.search:  # the facts say all that is asked for
+            later = await self._retriever.find_later(request.scope, told)
+            retrieved = retrieved._replace(later=later) if later else retrieved
         if layout.room > 0 and reading.asked.text and request.search:
             scope = replace(request.scope, history=reading.topics.past)
             if request.path:
@@ -232,6 +239,7 @@ class Compiler:
                 price=self._price_of(request, reading.profile),
                 bears=bool(layout.opened.facts),
                 wait_s=self._vector_wait_s,
+                told=told,
             )
             if inquiry is not None:
                 sought = sought._replace(related=lambda: inquiry.related)
@@ -247,8 +255,7 @@ class Compiler:
             reason = reason or "cards"
         if inquiry is None:
             return Finds(retrieved, reason, None, cards)
-        told = [each.id for each in retrieved.candidates if each.source == "memory"]
-        told += [each.memory for each in layout.opened.facts if each.memory is not None]
+        told += [each.id for each in retrieved.candidates if each.source == "memory"]
         learned = await learn(inquiry, request.scope.user_id, told)
         return Finds(retrieved, reason or learned.known.reason, learned, cards)
 
@@ -268,7 +275,8 @@ class Compiler:
         # Of its own session the prompt has the turns, and the summary of those that it leaves out (`_summary`).
         visible.update([each.id for each in items if each.session_id == own and each.of_session])
         if opened.memories or opened.messages:  # a fact and its message are one
-            visible.update([each.id for each in items if opened.said_by(each)])
+            fuller = opened.find_fuller(items)
+            visible.update([each.id for each in items if opened.said_by(each) and each.id not in fuller])
         packed = pack(
             scored,
             int((room - (NOTE_TOKENS if layout.notes else 0)) / (1.0 + counter.margin)),
@@ -294,10 +302,28 @@ class Compiler:
         packed, since = since_then(packed, ended, left, self._layouts.counted(scale))
         return chosen._replace(packed=packed, since=since)
 
+    def _attach_later(self, reading: Reading, found: Finds, chosen: _Chosen) -> _Chosen:
+        """Put the user's later own words behind what is told of them, or leave it out."""
+        later, layout = found.retrieved.later, chosen.layout
+        if not later or layout.blocked:
+            return chosen
+        scale, visible = reading.figures.scale, shown(layout.live.blocks)
+        room = layout.shares.memories - ceil(chosen.packed.tokens * scale) - chosen.since.tokens
+        packed, words = attach_later_words(
+            chosen.packed,
+            layout.opened.facts,
+            later,
+            {*visible, *reading.request.gone},
+            room,
+            self._layouts.counted(scale),
+        )
+        return chosen._replace(packed=packed, later=words)
+
     def _write(self, reading: Reading, found: Finds, chosen: _Chosen) -> tuple[Block | None, NoteLines, dict[str, Any]]:
         """Phase 4: the block, the lines in it beside memories, and what the account tells of what is known."""
         request, packed, scale = reading.request, chosen.packed, reading.figures.scale
-        said, known = self._layouts.say(reading, found.learned, chosen.layout, packed)
+        later = chosen.later
+        said, known = self._layouts.say(reading, found.learned, chosen.layout, packed, later)
         items = [each.candidate for each in packed.chosen]
         deeds = [each.sentence for each in request.deeds]
         text = render(
@@ -309,10 +335,13 @@ class Compiler:
             about=said.about,
             before=said.before,
             after=said.after,
-            marks=_marks(items, reading.asked, request.standing)._replace(ended=chosen.since.words),
+            marks=_marks(items, reading.asked, request.standing)._replace(
+                ended=_join_words(chosen.since.words, later.words)
+            ),
         )
         said.tokens += ceil(sum(map(reading.counter.count, deeds)) * scale)
-        said.ids += [item for each in request.deeds for item, _ in each.items]
+        said.tokens += later.tokens
+        said.ids += [*later.messages, *(item for each in request.deeds for item, _ in each.items)]
         return _block(text, chosen, said, reading.story.transcript, scale) if text else None, said, known
 
     def _account(self, reading: Reading, found: Finds, chosen: _Chosen) -> Compilation:
@@ -347,6 +376,7 @@ class Compiler:
                 "widened": [{"procedure": each, "words": words} for each, words in reading.habits.words],
                 "history": _report(request, figures, story, chosen.summary),
             }
+            | _report_later(chosen.later)
             | known
             | _report_in_prompt(found.retrieved.in_prompt),
         )
@@ -372,6 +402,23 @@ class Compiler:
 def _report_in_prompt(memories: Sequence[tuple[UUID, float]]) -> dict[str, Any]:
     """Return the account's entry for memories whose own messages are in the prompt; empty if there are none."""
     return {"in_prompt": [[str(memory), round(p, DIGITS)] for memory, p in memories]} if memories else {}
+
+
+def _report_later(later: LaterWordsShown) -> dict[str, Any]:
+    """Return the account's entry for the user's later words; empty where there are none."""
+    if later is NONE_SHOWN:
+        return {}
+    told = {
+        "messages": list(map(str, later.messages)),
+        "left_out": list(map(str, later.left_out)),
+        "tokens": later.tokens,
+    }
+    return {"later": told}
+
+
+def _join_words(ended: Mapping[UUID, str], later: Mapping[UUID, str]) -> Mapping[UUID, str]:
+    """Return both texts that stand behind items; one item may have both."""
+    return {item: ended.get(item, "") + later.get(item, "") for item in {**ended, **later}} if later else ended
 
 
 def _named(asked: Asked, inquiry: Inquiry | None) -> Asked:

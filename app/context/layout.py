@@ -27,6 +27,7 @@ from app.context.budget import (
     wanted,
 )
 from app.context.facts_section import NOTHING_TO_TELL, FactLines, FactsFound, shown, stale, tell, tellings
+from app.context.later_words import NONE_SHOWN, LaterWordsShown
 from app.context.notes import (
     NO_OPENINGS,
     Count,
@@ -286,14 +287,20 @@ class Layouts(Struct, frozen=True):
         return opened, wants
 
     def say(
-        self, reading: Reading, learned: FactsFound | None, layout: Layout, packed: Packed
+        self,
+        reading: Reading,
+        learned: FactsFound | None,
+        layout: Layout,
+        packed: Packed,
+        later: LaterWordsShown = NONE_SHOWN,
     ) -> tuple[NoteLines, dict[str, Any]]:
         """The lines beside memories; and what the account tells of what is known."""
         request, count, shares = reading.request, self.counted(reading.figures.scale), layout.shares
         learns = request.learns and request.search
         due = due_now(request.standing, learns=learns)
-        outranked = learned.outranked if learned is not None else ()
-        said = say(layout.opened, shares, packed, due, count, self.questions, outranked)
+        outranked = learned.outranked if learned is not None else frozenset[UUID]()
+        outranked = outranked | frozenset(later.left_out)
+        said = say(layout.opened, shares, packed, due, count, self.questions, outranked, later.words)
         if layout.working is not None:
             layout.working.tell(said, shares.working, count)
         known: dict[str, Any] = {}

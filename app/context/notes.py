@@ -17,7 +17,7 @@ from uuid import UUID
 from msgspec import Struct, field
 
 from app.context.assemble import ABOUT_TOKENS, WISHES_TOKENS, Block, behind, neutralise, since_of
-from app.context.bearing import MessageTopics, Why, answers, bears_on, naming
+from app.context.bearing import MessageTopics, Why, answers, bears_on, naming, says_more
 from app.context.budget import SectionNeeds, Shares
 from app.context.candidates import Candidate
 from app.context.pack import Packed, Reason, Verdict
@@ -94,6 +94,27 @@ class NotesDue(Struct, frozen=True):
         if item.source == "memory":
             return item.id in self.memories
         return item.id in self.messages and item.span is None and len(item.text) <= BRIEF_CHARS
+
+    def find_fuller(self, items: Sequence[Candidate]) -> set[UUID]:
+        """Return the messages among these items that say more than the facts that were learned from them.
+
+        A fact that the message asks for by its name is left out. "My daughter Lea does fencing" says more than
+        "daughter's name: Lea".
+        """
+        origins = {
+            message: fact.value
+            for fact in self.facts
+            if self.why.get(fact.note) != "asked"
+            for message in fact.messages
+        }
+        if not origins:
+            return set()
+        told: dict[UUID, list[str]] = {message: [value] for message, value in origins.items()}
+        for item in items:
+            for source in item.provenance if item.source == "memory" else ():
+                if source.message_id in told:
+                    told[source.message_id].append(item.text)
+        return {item.id for item in items if item.id in told and says_more(item.text, told[item.id])}
 
 
 NO_OPENINGS = NotesDue()
@@ -255,13 +276,15 @@ def say(
     count: Count,
     questions: int,
     outranked: Collection[UUID] = frozenset(),
+    later: Mapping[UUID, str] = MappingProxyType({}),
 ) -> NoteLines:
     """The lines that fit their sections. A fact is left out where the memory behind it is `outranked`. `due`:
-    memories in doubt; `questions`: how many of those in the block may be asked about."""
+    memories in doubt; `questions`: how many of those in the block may be asked about; `later`: by note, what stands behind a
+    fact."""
     said = NoteLines()
     _say_wishes(said, opened, shares.wishes, count)
     _say_profile(said, opened, shares.profile, count)
-    _say_facts(said, opened, shares.facts, count, outranked)
+    _say_facts(said, opened, shares.facts, count, outranked, later)
     if due and questions:
         _ask(said, packed, due, shares.question, count, questions)
     return said
@@ -310,7 +333,14 @@ def _say_profile(said: NoteLines, opened: NotesDue, budget: int, count: Count) -
     )
 
 
-def _say_facts(said: NoteLines, opened: NotesDue, budget: int, count: Count, outranked: Collection[UUID]) -> None:
+def _say_facts(
+    said: NoteLines,
+    opened: NotesDue,
+    budget: int,
+    count: Count,
+    outranked: Collection[UUID],
+    later: Mapping[UUID, str],
+) -> None:
     if not opened.facts and not opened.seen and not opened.aside:
         return
     chosen: list[StandingFact] = []
@@ -326,7 +356,7 @@ def _say_facts(said: NoteLines, opened: NotesDue, budget: int, count: Count, out
             chosen.append(each)
             used += cost
     if chosen:
-        said.about += fact_lines(chosen)
+        said.about += fact_lines(chosen, later)
         said.ids += [each.note for each in chosen]
         said.tokens += used
     said.account["facts"] = {
@@ -367,12 +397,12 @@ def _ask(
         }
 
 
-def fact_lines(facts: Sequence[StandingFact]) -> list[str]:
-    """ "- lives in: Berlin (since 2026-10)", "- likes: tea, coffee": a line a key."""
+def fact_lines(facts: Sequence[StandingFact], later: Mapping[UUID, str] = MappingProxyType({})) -> list[str]:
+    """Return a line for each key: "- lives in: Berlin (since 2026-10)", "- likes: tea, coffee". `later`: as in `say`."""
     by_key: dict[str, list[str]] = {}
     for each in facts:
         key, value = _told(each)
-        by_key.setdefault(key, []).append(value)
+        by_key.setdefault(key, []).append(value + later.get(each.note, ""))
     return [f"- {key}: {', '.join(values)}" for key, values in by_key.items()]
 
 

@@ -40,7 +40,7 @@ from app.index.indexes import CurrentIndex, Indexes, IndexScope
 from app.index.user_index import NEVER, FurtherItems, SharedPart
 from app.memory.candidate import Provenance
 from app.providers.embeddings import Embedder
-from app.store.item_columns import EPOCH, MEMORY_KIND, Places, Scan, ids_of
+from app.store.item_columns import EPOCH, MEMORY_KIND, NO_LATER_WORDS, LaterWords, Places, Scan, ids_of
 from app.store.kinds import SUMMARIES
 from app.store.records import ROLE_NAMES, Vector
 from app.store.turns import RetrievedRow, TurnStore
@@ -164,6 +164,9 @@ ROUNDS = 4
 """Times that more is fetched, where too much of it may not come up."""
 TIED, TIED_LOOKED_AT = 30, 600
 """Memories that are about what the question names, at most (seed 004), the nearest of so many of the latest."""
+MOST_REVIEWED, MESSAGES_REVIEWED = 24, 4
+"""Likeliest items of which the memories are reviewed by the user's later words; of the first few, the messages, too. A message
+is quoted with its day, so that only the likeliest need it."""
 BEYOND = 100
 """Of what was not fetched so many are told one by one: more than a block holds."""
 RAW_KINDS = frozenset({"turn", "message", "passage"})
@@ -215,6 +218,14 @@ class Wanted(NamedTuple):
     """Something that is known of the user bears on the question (`bearing`)."""
     wait_s: float | None = None
     """Most seconds that the question's vector may take; None: any time; 0: words are enough."""
+    told: Sequence[UUID] | None = None
+    """Memories that a prompt tells whatever is found: with them, and with what is found, comes what the user said later with
+    their words. None: nothing of the kind is wanted."""
+
+
+LaterMessages = Mapping[str, Sequence[RetrievedRow]]
+"""By item (its id as `ids_of` has it), messages of the user's own that were said later and share its telling words, the latest
+last."""
 
 
 class Retrieved(NamedTuple):
@@ -232,6 +243,8 @@ class Retrieved(NamedTuple):
     beyond: Sequence[tuple[float, int]] = ()
     """Likelihood and tokens of what was ranked and not fetched, for it could not be worth its tokens: what η is measured
     against, too (seed 000 §8.4). The likeliest `BEYOND`, and the rest as one."""
+    later: LaterMessages = MappingProxyType({})
+    """What the user said later with the words of an item."""
 
 
 class NoVector(Unavailable):
@@ -291,18 +304,31 @@ class Retriever:
         if wanted.price is not None and profile.priced and scores is not None:
             judgement = judge(ranking, asked, scores, bears=wanted.bears)
         if judgement is not None and not judgement.passes:
-            return Retrieved([], {}, False, in_prompt=in_prompt)
+            later = await self.find_later(scope, wanted.told or ())
+            return Retrieved([], {}, False, in_prompt=in_prompt, later=later)
+        words = NO_LATER_WORDS
         cutter = PassageCutter(scan.words, gains(scan).tolist(), self._count)
         found: list[Candidate] = []
         statuses: dict[UUID, str] = {}
         names = {each.space_id: each.name for each in scope.shared}
         tokens = 0
         fetched: list[NDArray[np.intp]] = []
+        messages: dict[str, RetrievedRow] = {}
         for part in islice(_parts(ranking, profile, wanted, bool(asked.things or boosts), scores, judgement), ROUNDS):
+            places = ranking.places(part)
+            if not fetched and wanted.told is not None and scan.find_later is not None:
+                # What was said later comes with the first part, in the same round trip.
+                words = scan.find_later([memory.hex for memory in wanted.told] + _list_reviewed(ranking, part, places))
+                if words.of:
+                    places = np.concatenate([places, _select_new(words, ids_of(places))], dtype=places.dtype)
             fetched.append(part)
-            rows = await self._fetch(ranking.places(part), scope)
+            rows = await self._fetch(places, scope)
             numbers = _numbers(ranking, part, judgement)
             for row in rows:
+                if words.of:
+                    messages[row.item_id.hex] = row
+                if row.n > len(part):
+                    continue
                 each = _candidate(row, numbers[row.n - 1], cutter, asked.about)
                 if row.owner is not None:
                     each = each._replace(space=names[row.owner], space_id=row.owner)
@@ -316,10 +342,24 @@ class Retriever:
                     statuses[row.item_id] = row.status
             if tokens >= wanted.tokens or (wanted.items is not None and len(found) >= wanted.items):
                 break
+        later = _collect_later(words, messages)
         if judgement is None:
-            return Retrieved(found, statuses)
+            return Retrieved(found, statuses, later=later)
         worths, beyond = _worths(ranking, judgement), _beyond(ranking, judgement, fetched)
-        return Retrieved(found, statuses, True, worths, in_prompt, beyond)
+        return Retrieved(found, statuses, True, worths, in_prompt, beyond, later)
+
+    async def find_later(self, scope: Scope, memories: Sequence[UUID]) -> LaterMessages:
+        """Return what the user said later with the telling words of memories, where nothing is searched; the database is asked
+        only where there is something. Raises StoreUnavailable."""
+        if not memories or scope.confine is not None:
+            return {}
+        where = IndexScope(scope.session, scope.visible_from, scope.ancestors)
+        items = [memory.hex for memory in memories]
+        words = await self._indexes.find_later(scope.tenant_id, scope.user_id, items, where, scope.fresh)
+        if not words.of:
+            return {}
+        rows = await self._fetch(_select_new(words, ()), scope)
+        return _collect_later(words, {row.item_id.hex: row for row in rows})
 
     async def habits(self, scope: Scope) -> Standing:
         """The procedures that may widen a search; none for callers without a user. Raises StoreUnavailable."""
@@ -505,6 +545,27 @@ def _numbers(ranking: Ranking, part: NDArray[np.intp], judgement: Judgement | No
     columns = (ranking.channels, ranking.similarity, ranking.text, ranking.vector, ranking.speaker, ranking.timely)
     odds = judgement.odds[part].tolist() if judgement is not None else [None] * len(part)
     return list(zip(*(each[part].tolist() for each in columns), odds, strict=True))
+
+
+def _list_reviewed(ranking: Ranking, part: NDArray[np.intp], places: Places) -> list[str]:
+    """Return the ids of the likeliest memories, and of a few of the likeliest messages."""
+    memory = ranking.memory[part[:MOST_REVIEWED]] > 0
+    memory[:MESSAGES_REVIEWED] = True
+    return ids_of(places[:MOST_REVIEWED][memory])
+
+
+def _select_new(words: LaterWords, fetched: Sequence[str]) -> Places:
+    """Return the places of the messages that are not fetched yet, each once."""
+    numbers = dict(zip(words.ids, range(len(words.ids)), strict=True))
+    places: Places = words.places[[number for item, number in numbers.items() if item not in fetched]]
+    return places
+
+
+def _collect_later(words: LaterWords, messages: Mapping[str, RetrievedRow]) -> LaterMessages:
+    """Return the messages that were fetched for each item."""
+    if not words.of:
+        return {}
+    return {item: [messages[one] for one in numbered if one in messages] for item, numbered in words.of.items()}
 
 
 _PROVENANCE = {name: int(Provenance.of_role(name)) for name in (None, *ROLE_NAMES.values())}

@@ -25,7 +25,7 @@ from app.index.user_index import NOTHING_ELSE, FurtherItems, ItemRow, SharedPart
 from app.metrics import Metrics
 from app.patience import patiently
 from app.store.indexed import AT_ONCE, IndexAsk, IndexRead, IndexRow, IndexStore, SpacesAsk
-from app.store.item_columns import MEMORY_KIND, Scan
+from app.store.item_columns import MEMORY_KIND, LaterWords, Scan
 from app.tasks import Supervisor
 from app.text_cache import forget
 
@@ -260,9 +260,18 @@ class Indexes:
                     session=each.session,
                 )  # fmt: skip
                 scans.append(without(found, each.session))
-            return joined(scans) if shared else scans[0]
+            scan = joined(scans) if shared else scans[0]
+            return scan._replace(find_later=partial(own.find_later_words, **_place_of(scope)))
 
         return put() if sum(map(len, indexes)) <= AT_ONCE_ITEMS else await asyncio.to_thread(put)
+
+    async def find_later(
+        self, tenant: UUID, user: UUID, items: Sequence[str], scope: IndexScope, fresh: CurrentIndex | None = None
+    ) -> LaterWords:
+        """Return what the user said later with the telling words of some items, where nothing is searched. Raises
+        StoreUnavailable."""
+        index, *_ = await self._current(tenant, user, fresh)
+        return index.find_later_words(items, **_place_of(scope))
 
     async def warm(self, seconds: float = WARM_S) -> None:
         """Have the indexes of those who were here last, as many as half the room holds and so many seconds load, with the terms
@@ -434,6 +443,10 @@ class Indexes:
     def _told(self, how: str) -> None:
         if self._meter is not None:
             self._meter.index_asked(how)
+
+
+def _place_of(scope: IndexScope) -> dict[str, Any]:
+    return {"session": scope.session, "visible_from": scope.visible_from, "ancestors": scope.ancestors}
 
 
 _Made = list[tuple[UUID, int, bytes]]

@@ -22,7 +22,20 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from app.index.analyse import HASH_BYTES, HEAD_BYTES, LANGUAGES, MOST_COUNTED, VERSION, Term
-from app.store.item_columns import MEMORY_KIND, PLACE, Columns, Ordered, Places, Scan, columns_of, order_of
+from app.index.later_mentions import Postings, find_later_mentions
+from app.store.item_columns import (
+    MEMORY_KIND,
+    NO_LATER_WORDS,
+    PLACE,
+    Columns,
+    LaterWords,
+    Ordered,
+    Places,
+    Scan,
+    columns_of,
+    ids_of,
+    order_of,
+)
 
 N = TypeVar("N", bound=np.generic)
 
@@ -47,6 +60,8 @@ LEVELS = 127
 """Steps of a vector's numbers on each side of 0."""
 HALFVEC_HEAD = 4
 """Bytes before the numbers: how many there are (2), and 2 that are not used (pgvector's `halfvec_send`)."""
+USER_ROLE = 1
+"""The role in the place of a message of the user's own."""
 OF_SESSION = 10
 """The role in the place of a memory that sums up a session. Its turns have said what it says: counted once more, the words that
 find them would be half as rare."""
@@ -255,6 +270,45 @@ class UserIndex(Struct, frozen=True):
         cosines = self._compute_cosines(vector, in_prompt)
         own_places = _places(numbers[np.concatenate([in_prompt[: len(cosines)], in_prompt])])
         return result._replace(in_prompt=Scan(own_places, cosines, own_counts, words, holding, there, mean, K1, B))
+
+    def find_later_words(
+        self,
+        items: Sequence[str],
+        *,
+        session: UUID | None = None,
+        visible_from: int = 1,
+        ancestors: Sequence[UUID] = (),
+    ) -> LaterWords:
+        """Return the user's later own messages that share telling words with some items.
+
+        Args:
+            items: Ids in hexadecimal, as `ids_of` makes them; those that are not in the index are left out.
+            session, visible_from, ancestors: What stands in the prompt already, as of `scan`.
+        """
+        if not items:
+            return NO_LATER_WORDS
+        numbers, base, tail = self._numbers, self._base, self._tail
+        places = _places(numbers)
+        wanted = np.frombuffer(bytes.fromhex("".join(items)), np.uint64).reshape(-1, 2)
+        rows = (self._live & _same_items(numbers, wanted)).nonzero()[0]
+        roles = places["role"]
+        may_tell = self._live & (places["kind"] != MEMORY_KIND) & (roles == USER_ROLE)
+        postings = [Postings(base.hashes, self._starts, base.owners)]
+        hides = base.hides
+        if len(tail.places):
+            postings.append(Postings(tail.hashes, None, tail.owners.astype(np.intp) + len(base.places)))
+            hides = np.concatenate([base.hides, tail.hides])
+        may_tell &= (hides & (ENDED | SUPERSEDED)) == 0
+        if session is not None or ancestors:
+            may_tell = _Lines(places, session, visible_from, ancestors).without(may_tell)
+        mentions = find_later_mentions(postings, rows, may_tell, places["at"], len(self._live))
+        if not len(mentions.items):
+            return NO_LATER_WORDS
+        messages = ids_of(places[mentions.messages])
+        found: dict[str, list[str]] = {}
+        for item, message in zip(ids_of(places[mentions.items]), messages, strict=True):
+            found.setdefault(item, []).append(message)
+        return LaterWords(places[mentions.messages], messages, found)
 
     def _find_in_prompt(self, lines: _Lines, now: int) -> NDArray[np.intp]:
         """Return the memories in force that only this session finds and whose message stands in its prompt."""
@@ -706,4 +760,5 @@ def joined(scans: Sequence[Scan]) -> Scan:
         k1=first.k1,
         b=first.b,
         in_prompt=first.in_prompt,  # the user's own index comes first
+        find_later=first.find_later,
     )

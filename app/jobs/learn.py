@@ -28,7 +28,9 @@ from msgspec.structs import replace
 from app.clock import Clock
 from app.context.working import asks_to_go_on, working_of
 from app.errors import BadBody, Conflict
+from app.jobs.changes import MemoryReviser, strip_taken_back
 from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Triple
+from app.memory.changes import has_sign
 from app.memory.claims import AskedMemory, Reply, Trust, may_answer, opposite, puts, reply_to
 from app.memory.compare import CONTRARY, belonging, concerned
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
@@ -175,6 +177,7 @@ class Learner(Struct):
     answers: ValidationAnswers | None = None
     hearing: Hearing | None = None
     taking_back: WishWithdrawal | None = None
+    reviser: MemoryReviser | None = None
     turns: WeakValueDictionary[UUID, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def __post_init__(self) -> None:
@@ -202,7 +205,8 @@ class Learner(Struct):
         found = [] if self.embedder.local else await self._message_vectors(messages)
         exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
         spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
-        statements, in_role_play = await self._statements(job, exchanges, spoken, setting.in_role_play)
+        exchanges, in_role_play = mark_role_play(exchanges, setting.in_role_play)
+        statements = await self._statements(job, exchanges, spoken)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
         if self.answers is not None and exchanges:
             verdicts = await self.answers.read(job.tenant, job.user, job.session, exchanges[0][1][0])
@@ -228,6 +232,8 @@ class Learner(Struct):
                     await effect.note_role_play(job.session)
                 if statements:
                     await self.take_in(job, setting, effect, statements)
+                if exchanges:
+                    await self._revise(job, setting, effect, exchanges, statements)
                 if self.taking_back is not None and exchanges:
                     await self.taking_back(job, effect, exchanges, statements)
                 if self.answers is not None and verdicts:
@@ -267,16 +273,11 @@ class Learner(Struct):
             rows = [(each.message_id, each.created_at, vector) for each, vector in found]
             await effect.add_vectors(self.space, MESSAGE_KIND, *zip(*rows, strict=True))
 
-    async def _statements(
-        self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None, in_role_play: bool
-    ) -> tuple[list[Draft], bool]:
-        """Return what the exchanges say that is worth keeping, with vectors, and whether a role play began in the session
-        up to their end. `in_role_play`: whether one began before them."""
+    async def _statements(self, job: LearnJob, exchanges: Sequence[Told], spoken: Spoken | None) -> list[Draft]:
+        """Return what the exchanges say that is worth keeping, with vectors."""
         found: list[tuple[MemoryCandidate, SourceMessage]] = []
         for exchange, own in exchanges:
-            exchange = replace(exchange, in_role_play=in_role_play)
-            said = await self.extract(exchange)
-            in_role_play = in_role_play or begins_role_play(exchange)
+            said = await self.extract(strip_taken_back(exchange))
             for each in said if spoken is None else spoken.about(exchange, own[0], said):
                 meant: MemoryCandidate | None = each
                 if amends(each):  # "no, I meant …": one of this job's statements, else of the session's last ones
@@ -286,7 +287,7 @@ class Learner(Struct):
                     meant = amended(each, exchange, earlier)
                 if meant is not None:
                     found.append((meant, _source_of(meant, own)))
-        return await self.make_drafts(found), in_role_play
+        return await self.make_drafts(found)
 
     async def make_drafts(self, found: Sequence[tuple[MemoryCandidate, SourceMessage]]) -> list[Draft]:
         """Return candidates in their stored form, with vectors; without those that may not be kept."""
@@ -297,6 +298,32 @@ class Learner(Struct):
         return [
             replace(each, vector=vector) if vector.any() else each for each, vector in zip(made, vectors, strict=True)
         ]
+
+    async def _revise(
+        self, job: LearnJob, setting: Setting, effect: Effect, exchanges: Sequence[Told], statements: Sequence[Draft]
+    ) -> None:
+        """Apply what the exchanges, and what was said after them, end or take back; take in what they state anew."""
+        if self.reviser is None:
+            return
+        scope = job.session if job.confined else ids.NIL
+        revising = [
+            (exchange, messages[0])
+            for exchange, messages in exchanges
+            if not exchange.in_role_play and has_sign(exchange.user_text)
+        ]
+        stated = await self.reviser.revise(effect, scope, job.session, revising)
+        confined = job.session if job.confined else None
+        later = await self.reviser.read_later(effect, confined, statements, job.until)
+        stated += await self.reviser.end(effect, scope, later)
+        drafts = make_drafts(stated, self.count, store_secrets=self.store_secrets, refuses=self.refuses)
+        if drafts and self.space is not None and self.embedder.local:  # another embedder is not waited for here
+            vectors = await self.embedder.embed([draft.text for draft in drafts])
+            drafts = [
+                replace(draft, vector=vector) if vector.any() else draft
+                for draft, vector in zip(drafts, vectors, strict=True)
+            ]
+        if drafts:
+            await self.take_in(job, setting, effect, drafts)
 
     async def take_in(self, job: LearnJob, setting: Setting, effect: Effect, statements: Sequence[Draft]) -> None:
         """Ingest statements within a job's effect."""
@@ -347,6 +374,18 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
     """The (subject, predicate) pairs that what it says may repeat or contradict."""
     triple = draft.candidate.triple
     return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
+
+
+def mark_role_play(exchanges: Sequence[Told], in_role_play: bool) -> tuple[list[Told], bool]:
+    """Return the exchanges, each with whether a role play began before it, and whether one began up to their end.
+
+    `in_role_play`: whether one began in the session before them.
+    """
+    marked: list[Told] = []
+    for exchange, messages in exchanges:
+        marked.append((replace(exchange, in_role_play=in_role_play), messages))
+        in_role_play = in_role_play or begins_role_play(exchange)
+    return marked, in_role_play
 
 
 def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> list[Told]:
@@ -531,8 +570,10 @@ class Inline:
         self._metrics = metrics
 
     def finds(self, text: str) -> bool:
-        """Whether the rules find something in a message of the user's."""
-        return len(text) <= _INLINE_CHARS and bool(extract(SourceExchange(text, self._clock.now())))
+        """Return whether the rules find something in a message of the user's, or it ends or takes back something."""
+        if len(text) > _INLINE_CHARS:
+            return False
+        return bool(extract(SourceExchange(text, self._clock.now()))) or has_sign(text)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `_INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""

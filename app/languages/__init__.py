@@ -138,7 +138,7 @@ def function_word(word: str) -> bool:
 #     [section]
 #     name = …              in [texts]: words or a template; in [patterns]: one pattern, without regard to case;
 #                           in [kin]: words for a relative = their English name
-#     pattern => … ; …      in [facts], [commands], [times]; in [guesses] without the options
+#     pattern => … ; …      in [facts], [commands], [times]; in [guesses], [changes], [taken_back] without the options
 #
 # [texts] comes first: of its `months`, `weekdays` (from January, from Monday; `|` between wordings) and `numbers` (from one on)
 # the parts <MONTH>, <WEEKDAY> and <COUNT> are made, of [kin] the part <KIN>.
@@ -150,7 +150,7 @@ _NOTHING = re.compile(r"(?!)")
 
 class Language(Struct, frozen=True):
     """`texts` as they stand; `sources`: the patterns by name, macros resolved; `kin`: a word for a relative (lower case) and
-    its English name; `facts`, `commands`, `guesses`, `times`: (pattern, what it gives)."""
+    its English name; `facts`, `commands`, `guesses`, `times`, `changes`, `taken_back`: (pattern, what it gives)."""
 
     code: str
     texts: Mapping[str, str]
@@ -160,6 +160,8 @@ class Language(Struct, frozen=True):
     commands: tuple[tuple[str, str], ...]
     guesses: tuple[tuple[str, str], ...]
     times: tuple[tuple[str, str], ...]
+    changes: tuple[tuple[str, str], ...] = ()
+    taken_back: tuple[tuple[str, str], ...] = ()
 
     def pattern(self, name: str) -> re.Pattern[str]:
         """A pattern, or one that matches nothing where the language has none of that name."""
@@ -213,10 +215,11 @@ def read(code: str, text: str) -> Language:
             else:
                 current.append((expand(left, macros), right))
     texts, sources = (dict(sections.get(name, ())) for name in ("texts", "patterns"))
-    lines = (tuple(sections.get(name, ())) for name in ("facts", "commands", "guesses", "times"))
+    lines = (tuple(sections.get(name, ())) for name in _RULE_SECTIONS)
     return Language(code, texts, sources, kin, *lines)
 
 
+_RULE_SECTIONS = ("facts", "commands", "guesses", "times", "changes", "taken_back")
 _WORDS = {"months": "MONTH", "weekdays": "WEEKDAY", "numbers": "COUNT"}
 
 

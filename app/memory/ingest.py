@@ -369,6 +369,8 @@ class Ingest:
             self._log(draft, winner, each, strategy, winner.id, temporal=temporal)
             self._supersede(each, winner, CONFLICT, _closed(each, winner))
         self._ended += [each.id for each in belongs]
+        if winner.triple is None or loser.triple is None or winner.triple.predicate != loser.triple.predicate:
+            self._ended.append(loser.id)  # "hates" takes the place of "loves", but its fact has another key
 
     def _log(
         self,

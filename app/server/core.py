@@ -17,6 +17,7 @@ from app.clock import Clock
 from app.errors import NotReady
 from app.features import CallPath, Process
 from app.gateway.upstream import find_helper_endpoint
+from app.jobs.changes import MemoryReviser
 from app.jobs.learn import Hearing, Learner, Notes, Noting, ValidationAnswers
 from app.jobs.learn_llm import LlmLearner, plan_reading
 from app.memory.candidate import MemoryCandidate, SourceExchange
@@ -297,6 +298,7 @@ async def learner(core: Core, hearing: Hearing | None, noting: Noting | None = N
         refuses=refuses,
         note=Notes(core.clock, noting),
         hearing=hearing,
+        reviser=MemoryReviser(by_rules),
         taking_back=partial(commands.withdraw, core.queries, core.clock) if commands is not None else None,
         answers=ValidationAnswers(
             Validation(pool, core.queries, core.clock, space=space, actor="user"),

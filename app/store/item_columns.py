@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -32,6 +32,15 @@ MESSAGE_KIND, MEMORY_KIND = 0, 1
 """`item_kind` of `enumerations`."""
 
 
+class LaterWords(NamedTuple):
+    """Places of the user's own messages with their `ids`, some twice; and for each item the ids of those that share its telling
+    words, the latest last. Ids are as `ids_of` has them."""
+
+    places: Places
+    ids: Sequence[str]
+    of: Mapping[str, Sequence[str]]
+
+
 class Scan(NamedTuple):
     """What could answer a question. `places`: those with a cosine, then those with words of the question; an item may be among
     both.
@@ -53,6 +62,8 @@ class Scan(NamedTuple):
     """Where the places with a cosine are in the order of `order_of`, each item once, and have all that have words."""
     in_prompt: Scan | None = None
     """The memories of this session alone whose message stands in the prompt: no candidates, but the request may use them."""
+    find_later: Callable[[Sequence[str]], LaterWords] | None = None
+    """Finds the user's later own messages that share telling words with items (ids as `ids_of` has them)."""
 
 
 class Ordered(NamedTuple):
@@ -63,6 +74,7 @@ class Ordered(NamedTuple):
 
 
 NO_PLACES: Places = np.zeros(0, PLACE)
+NO_LATER_WORDS = LaterWords(NO_PLACES, (), {})
 
 
 class Columns(NamedTuple):

@@ -16,6 +16,7 @@ import orjson
 from app.clock import Clock
 from app.errors import Unavailable
 from app.features.commands.store import withdraw
+from app.jobs.changes import MemoryReviser
 from app.jobs.learn import Extract, FurtherJobs, Learner, ValidationAnswers
 from app.memory.candidate import MemoryCandidate, SourceExchange
 from app.memory.extract import extract
@@ -139,6 +140,7 @@ def learner(
         refuses=refuses,
         further_jobs=further_jobs,
         answers=answers,
+        reviser=MemoryReviser(by_rules),
         taking_back=partial(withdraw, SQL, clock),
     )
 

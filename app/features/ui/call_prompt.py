@@ -191,8 +191,8 @@ COMPARED_LINES = 400
 """Most lines of a text that are compared line by line: that takes some 30 ms."""
 FOLDED_CHARS = 1_200
 """From which on a text is folded."""
-_MEMORY = re.compile(r"- \[[a-z_]+\] (.*) \(\d{4}-\d\d-\d\d(?:, confidence [\d.]+)?\)\Z")
-_TURN = re.compile(r"[^:\n]{1,32}: (.*)\Z")
+_BEFORE_QUOTE = re.compile(r"- \[[^\]\n]*\] |- |[^:\n]{1,32}: ")
+"""What stands in a line before the words that it quotes: a kind, a list mark or a speaker."""
 
 
 class PromptLine(NamedTuple):
@@ -441,8 +441,16 @@ def _each_once(made: Sequence[Shown]) -> None:
 
 
 def _quotes(line: str, quoted: Mapping[str, str]) -> str | None:
-    found = _MEMORY.match(line) or _TURN.match(line)
-    return quoted.get(found[1]) if found and quoted else None
+    """Return the id of the candidate whose text a line has, with or without brackets behind it (a day, later words)."""
+    before = _BEFORE_QUOTE.match(line)
+    if before is None or not quoted:
+        return None
+    text = line[before.end() :]
+    while text:
+        if (item := quoted.get(text)) is not None:
+            return item
+        text = text.rpartition(" (")[0]
+    return None
 
 
 def quotable(items: Sequence[Mapping[str, Any]]) -> dict[str, str]:

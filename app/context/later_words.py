@@ -1,0 +1,120 @@
+"""Puts the user's later own words beside what a prompt tells of them, so that nothing is told as true that they have revised.
+
+Learning closes what it understands to have ended. Whatever it misses is caught here: where a message that the user wrote later
+shares the telling words of a memory (`app/index/later_mentions.py`), the memory's line quotes it, or the memory is left out.
+Plain computation over plain values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC
+from types import MappingProxyType
+from typing import NamedTuple
+from uuid import UUID
+
+from app.context.assemble import neutralise
+from app.context.notes import Count
+from app.context.pack import Packed, Reason, Verdict
+from app.context.retrieve import LaterMessages
+from app.memory.changes import has_sign
+from app.store.kinds import DOUBTABLE
+from app.store.turns import RetrievedRow
+from app.store.user_profile import StandingFact
+
+QUOTE_CHARS = 240
+"""Characters of a later message that are quoted: two sentences, as `BRIEF_CHARS` has it."""
+
+
+class LaterWordsShown(NamedTuple):
+    """The words behind lines. `words`: by the id of an item, or of a fact's note; `messages`: the quoted ones; `left_out`:
+    memories for whose later words there is no room; `tokens`: what the words cost."""
+
+    words: Mapping[UUID, str] = MappingProxyType({})
+    messages: Sequence[UUID] = ()
+    left_out: Collection[UUID] = frozenset()
+    tokens: int = 0
+
+
+NONE_SHOWN = LaterWordsShown()
+
+
+def attach_later_words(
+    packed: Packed,
+    facts: Sequence[StandingFact],
+    later: LaterMessages,
+    visible: Collection[UUID],
+    room: int,
+    count: Count,
+) -> tuple[Packed, LaterWordsShown]:
+    """Choose the later words behind each line, and leave out the memories for which there is no room.
+
+    Args:
+        packed: The items that were chosen.
+        facts: The facts that are told beside them.
+        later: By item, messages of the user's own that share its telling words, the latest last.
+        visible: Items that the prompt shows already.
+        room: Tokens that are left.
+        count: Tokens of a text.
+    """
+    chosen = _Choice({*visible, *[item.id for item in packed.candidates]}, room, count)
+    for fact in facts:
+        if fact.memory is not None and (messages := later.get(fact.memory.hex)):
+            chosen.add(fact.note, fact.memory, [row for row in messages if row.item_id not in fact.messages])
+    for item in packed.candidates:
+        if (messages := later.get(item.id.hex)) is None or item.space is not None:
+            continue
+        if item.source == "message":
+            chosen.add(item.id, None, [row for row in messages if has_sign(row.content)])
+        elif item.kind in DOUBTABLE:
+            sources = [source.message_id for source in item.provenance]
+            chosen.add(item.id, item.id, [row for row in messages if row.item_id not in sources])
+    if not chosen.words and not chosen.left_out:
+        return packed, NONE_SHOWN
+    words = LaterWordsShown(chosen.words, chosen.messages, chosen.left_out, chosen.tokens)
+    return _leave_out(packed, chosen.left_out), words
+
+
+class _Choice:
+    """The later words that are shown so far. `visible`: what the prompt shows, and what they quote."""
+
+    def __init__(self, visible: set[UUID], room: int, count: Count) -> None:
+        self.words: dict[UUID, str] = {}
+        self.messages: list[UUID] = []
+        self.left_out: set[UUID] = set()
+        self.tokens = 0
+        self._visible = visible
+        self._room = room
+        self._count = count
+
+    def add(self, line: UUID, memory: UUID | None, messages: Sequence[RetrievedRow]) -> None:
+        """Quote messages behind a line, each only once in a block; without room its memory, if it is one, is left out."""
+        new = [message for message in messages if message.item_id not in self._visible]
+        if not new:
+            return
+        text = "".join([_quote(message) for message in new])
+        cost = self._count(text) + 1
+        if self.tokens + cost <= self._room:
+            self.words[line] = text
+            self.tokens += cost
+            self.messages += [message.item_id for message in new]
+            self._visible.update([message.item_id for message in new])
+        elif memory is not None:
+            self.left_out.add(memory)
+
+
+def _leave_out(packed: Packed, memories: Collection[UUID]) -> Packed:
+    removed = [item for item in packed.chosen if item.candidate.id in memories]
+    if not removed:
+        return packed
+    chosen = tuple(item for item in packed.chosen if item.candidate.id not in memories)
+    dropped = (*packed.dropped, *(Verdict(item, Reason.OVER_BUDGET) for item in removed))
+    return Packed(chosen, dropped, packed.tokens if chosen else 0)
+
+
+def _quote(message: RetrievedRow) -> str:
+    day = message.created_at.astimezone(UTC).date().isoformat()
+    text = neutralise(message.content)
+    if len(text) > QUOTE_CHARS:
+        text = text[:QUOTE_CHARS].rpartition(" ")[0] + " …"
+    return f" (later said, {day}: “{text}”)"

@@ -1,0 +1,272 @@
+"""Applies what the user's later words end or take back to the memories in force, within a learning job's effect.
+
+what an exchange states is taken in ─> its signs of change (`app/memory/changes.py`)
+    ├── ends:       memories that it names are closed, unclear ones are doubted; a new value is stated in the old words
+    └── takes back: what the session's last own messages taught is withdrawn; what is right is stated in the old words
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from app.languages import sentences
+from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange
+from app.memory.changes import (
+    MAX_CHARS,
+    Change,
+    StoredStatement,
+    TakenBack,
+    blank,
+    find_changes,
+    find_taken_back,
+    judge_change,
+    list_ended_slots,
+    list_search_patterns,
+    restate,
+    shares_words,
+)
+from app.memory.claims import single_valued
+from app.memory.drafts import Draft
+from app.memory.text import normalise
+from app.store.learning import RECENT_TURNS, Effect, HistoryEvent, SourceMessage
+
+Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
+
+
+_LATE = timedelta(minutes=1)
+"""How long after its last message a job runs that learns late: a turn's own job runs within seconds."""
+_MOST_LATER = 200
+"""Later messages that are read for what they end: more than one session has."""
+
+
+class Restatement(NamedTuple):
+    """A statement of what is right instead, with the message that says so."""
+
+    candidate: MemoryCandidate
+    message: SourceMessage
+
+
+def strip_taken_back(exchange: SourceExchange) -> SourceExchange:
+    """Return the exchange without the words that take something back, and without the statement before them in the message."""
+    back = find_taken_back(exchange.user_text)
+    if back is None or back.kind == "fix":  # "no, I meant …" is read with the words before it
+        return exchange
+    start, _ = _find_own_statement(exchange.user_text, back)
+    return replace(exchange, user_text=blank(exchange.user_text, (start, back.span[1])))
+
+
+class MemoryReviser(Struct, frozen=True):
+    """Revises memories. `extract`: the rules, which read what is stated anew in the old words."""
+
+    extract: Extract
+
+    async def revise(
+        self, effect: Effect, scope: UUID, session: UUID, exchanges: Sequence[tuple[SourceExchange, SourceMessage]]
+    ) -> list[Restatement]:
+        """Close, doubt and withdraw what these exchanges say so of; return what they state anew.
+
+        Args:
+            effect: The transaction of the job's effect.
+            scope: The session of nobody's, or the nil id.
+            session: The exchanges' session.
+            exchanges: Each with the user's own message, in order.
+        """
+        found: list[Restatement] = []
+        for exchange, message in exchanges:
+            if (back := find_taken_back(exchange.user_text)) is not None:
+                found += await self._take_back(effect, session, exchange, message, back)
+            found += await self.end(effect, scope, [(exchange, message)])
+        return found
+
+    async def end(
+        self, effect: Effect, scope: UUID, exchanges: Sequence[tuple[SourceExchange, SourceMessage]]
+    ) -> list[Restatement]:
+        """Close and doubt what these exchanges end; return what they state anew."""
+        return [
+            restatement
+            for exchange, message in exchanges
+            for change in find_changes(exchange.user_text)
+            for restatement in await self._end(effect, scope, exchange, message, change)
+        ]
+
+    async def read_later(
+        self, effect: Effect, confined: UUID | None, statements: Sequence[Draft], until: datetime
+    ) -> list[tuple[SourceExchange, SourceMessage]]:
+        """Return what the user said after these statements that may end one of them, where they are learned late.
+
+        Imported conversations are learned in any order, so that what ends a statement may have been learned before it.
+
+        Args:
+            effect: The transaction of the job's effect.
+            confined: The session of nobody's, or None.
+            statements: What was just taken in.
+            until: When the job's last message was said.
+        """
+        if effect.now - until < _LATE or not statements:
+            return []
+        patterns = {pattern for draft in statements for pattern in list_search_patterns(_name_whole(draft))}
+        if any(
+            draft.candidate.triple and draft.candidate.triple.predicate in list_ended_slots() for draft in statements
+        ):
+            patterns.add("%")
+        rows = await effect.rows("changes.said_later", confined, until, sorted(patterns), MAX_CHARS, _MOST_LATER)
+        return [
+            (
+                SourceExchange(row["content"], row["created_at"]),
+                SourceMessage(row["message_id"], row["turn_index"], "user", row["content"], [], row["created_at"], {}),
+            )
+            for row in rows
+            if find_changes(row["content"])
+        ]
+
+    async def _end(
+        self, effect: Effect, scope: UUID, exchange: SourceExchange, message: SourceMessage, change: Change
+    ) -> list[Restatement]:
+        patterns = list_search_patterns(change)
+        if not patterns and not change.predicates:
+            return []
+        asked = (scope, message.created_at, message.message_id, patterns, list(change.predicates))
+        rows = await effect.rows("changes.in_force", *asked)
+        verdicts = {row["memory_id"]: judge_change(change, _read_statement(row)) for row in rows}
+        closed = [row for row in rows if verdicts[row["memory_id"]] == "closes"]
+        doubted = [memory for memory, verdict in verdicts.items() if verdict == "doubts"]
+        await _close(effect, [row["memory_id"] for row in closed], message)
+        await _doubt(effect, doubted, message)
+        if not change.new or not change.old:
+            return []
+        quotes = [quote for row in closed for quote in row["quotes"]]
+        if change.follows:
+            quotes = quotes or [change.lead + change.old]
+            texts = [text for quote in quotes for text in await self._replace_value(quote, change.new, exchange)]
+        else:
+            texts = [text for quote in quotes if (text := restate(quote, change.old, change.new)) is not None]
+        return await self._state_again(texts[:1], quotes, exchange, message)
+
+    async def _replace_value(self, quote: str, value: str, exchange: SourceExchange) -> list[str]:
+        """Return the old words with another value, where they state one of something that has one value."""
+        triples = [candidate.triple for candidate in await self._read(quote, exchange)]
+        return [
+            quote.replace(triple.value, value)
+            for triple in triples
+            if triple is not None and triple.value in quote and single_valued(triple.predicate)
+        ]
+
+    async def _take_back(
+        self, effect: Effect, session: UUID, exchange: SourceExchange, message: SourceMessage, back: TakenBack
+    ) -> list[Restatement]:
+        _, before = _find_own_statement(exchange.user_text, back)
+        if before:  # it takes back what the same message says, which nobody has learned
+            right = restate(before, back.old, back.right, typo=back.typo)
+            return await self._state_again([right] if right else [], [before], exchange, message)
+        turns = (message.turn_index - RECENT_TURNS, message.turn_index - 1)
+        for row in await effect.rows("changes.said_before", session, *turns):
+            words, memories = row["content"], await effect.rows("changes.texts", list(row["memories"]))
+            right = restate(words, back.old, back.right, typo=back.typo)
+            if back.old and not shares_words(back.old, [words]):
+                continue
+            if right is None and back.kind == "fix":
+                continue
+            if right is None and not memories:
+                continue
+            stated = await self._state_again([right] if right else [], [words], exchange, message)
+            if right is not None:
+                restated = {normalise(candidate.content).casefold() for candidate in await self._read(right, exchange)}
+                withdrawn = [
+                    memory for memory in memories if normalise(memory["content_text"]).casefold() not in restated
+                ]
+            else:
+                withdrawn = list(_select_named(memories, back))
+            await _withdraw(effect, [memory["memory_id"] for memory in withdrawn], message)
+            return stated
+        return []
+
+    async def _state_again(
+        self, texts: Sequence[str], quotes: Sequence[str], exchange: SourceExchange, message: SourceMessage
+    ) -> list[Restatement]:
+        """Read the old words with the new value in them; what the old words say, too, is no news."""
+        old = {candidate.content for text in quotes for candidate in await self._read(text, exchange)}
+        candidates = [candidate for text in texts for candidate in await self._read(text, exchange)]
+        quote = exchange.user_text
+        return [
+            Restatement(
+                replace(
+                    candidate,
+                    kind=candidate.kind if candidate.triple is None else "correction",
+                    provenance_type=Provenance.CORRECTION,
+                    quote=quote,
+                    span=(0, len(quote)),
+                ),
+                message,
+            )
+            for candidate in candidates
+            if candidate.content not in old
+        ]
+
+    async def _read(self, text: str, exchange: SourceExchange) -> Sequence[MemoryCandidate]:
+        return await self.extract(SourceExchange(text, exchange.now))
+
+
+def _name_whole(draft: Draft) -> Change:
+    """Return all words of a statement, to look for messages that name it."""
+    triple = draft.candidate.triple
+    return Change(triple.value if triple is not None else draft.text, (), "")
+
+
+def _read_statement(row: Any) -> StoredStatement:
+    return StoredStatement(
+        row["kind"], row["content_text"], row["subject"], row["predicate"], row["value"], tuple(row["quotes"])
+    )
+
+
+def _select_named(rows: Sequence[Any], back: TakenBack) -> Sequence[Any]:
+    """Return the memories that the words behind a joke name, or all where they name none: "I lied, I'm not a pilot"."""
+    named = f"{back.old} {back.right}".strip()
+    chosen = [row for row in rows if named and shares_words(named, [row["content_text"], *row["quotes"]])]
+    return chosen or rows
+
+
+def _find_own_statement(text: str, back: TakenBack) -> tuple[int, str]:
+    """Return where the last statement before a reversal in the same message begins, and its words.
+
+    Where there is none, it is the reversal's place, and no words.
+    """
+    start = back.span[0]
+    before = [sentence for sentence in sentences(text[:start]) if not sentence.asked]
+    if back.typo or not before or not text[:start].strip():
+        return start, ""
+    last = before[-1]
+    words = text[last.start : last.end]
+    return (last.start, words) if any(char.isalnum() for char in words) else (start, "")
+
+
+async def _close(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
+    if memories:
+        rows = await effect.rows("changes.close", list(memories), message.created_at, effect.now)
+        await _tell(effect, [row["memory_id"] for row in rows], "invalidated", {"reason": "ended"}, message, effect.now)
+
+
+async def _withdraw(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
+    for memory in memories:
+        await effect.run("lifecycle.deny", memory, effect.now)
+    await _tell(effect, memories, "invalidated", {"reason": "taken_back"}, message, effect.now)
+
+
+async def _doubt(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
+    if memories:
+        rows = await effect.rows("changes.doubt", list(memories), message.message_id, effect.now)
+        await _tell(effect, [row["memory_id"] for row in rows], "aging", {"status": "aging"}, message, effect.now)
+
+
+async def _tell(
+    effect: Effect, memories: Sequence[UUID], event: str, after: dict[str, str], message: SourceMessage, now: datetime
+) -> None:
+    state: dict[str, Any] = {"status": "invalidated", "message_id": message.message_id} | after
+    events = [HistoryEvent(memory, event, {"status": "active"}, state)._asdict() for memory in memories]
+    if events:
+        await effect.run("learning.tell", events, now)

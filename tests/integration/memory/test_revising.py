@@ -1,0 +1,81 @@
+"""Later words of the user close, withdraw or correct what was learned."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import asyncpg
+import pytest
+
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store.pools import Pool
+from tests.support.learning import NOW, Talk, learner, memories, taught
+
+Admin: TypeAlias = "asyncpg.Connection[Any]"
+
+
+async def read_in_force(admin: Admin, talk: Talk) -> dict[str, str]:
+    """Text and status of the memories in force."""
+    return {row["content_text"]: row["status"] for row in await memories(admin, user_id=talk.user) if row["is_active"]}
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "remaining"),
+    [
+        ("I drive a blue VW Golf to the office.", "Gave the Golf to my brother, I take the tram now.", {}),
+        ("My boyfriend is called Marc.", "Marc and I split up.", {}),
+        ("Mi novio se llama Diego.", "Diego y yo rompimos.", {}),
+        ("我的女朋友叫晓雯。", "我和晓雯分手了。", {}),
+        ("I'm vegetarian.", "I eat meat again.", {}),
+        ("I like chess.", "I quit chess.", {"Likes chess": "aging"}),
+        ("I work at Deloitte.", "Deloitte no longer publishes that survey.", {"Works at Deloitte": "active"}),
+        ("I live in Leeds.", "Just kidding!", {}),
+        ("I live in Leeds.", "Just kidding about Leeds, it's York.", {"Lives in York": "active"}),
+        ("Ich wohne in Kiel.", "Kleiner Scherz, ich wohne in Lübeck.", {"Wohnt in Lübeck": "active"}),
+        ("My name is Jonh.", "*John", {"Name is John": "active"}),
+        ("I'm allergic to shellfish.", "That's my brother, not me.", {}),
+        ("I'm a pilot.", "I lied, I'm not a pilot.", {}),
+    ],
+)
+async def test_later_words_revise_what_was_learned(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, earlier: str, later: str, remaining: dict[str, str]
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    await taught(do, pool, talk, earlier)
+    learned = await read_in_force(admin, talk)
+    assert learned
+    await taught(do, pool, talk, later)
+    revised = await read_in_force(admin, talk)
+    assert {text: status for text, status in revised.items() if text in {**learned, **remaining}} == remaining
+
+
+async def test_what_another_session_taught_is_not_taken_back(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int
+) -> None:
+    do = learner(pool, words, space)
+    await taught(do, pool, Talk(name="first"), "I live in Leeds.")
+    await taught(do, pool, Talk(name="second"), "Just kidding!")
+    assert await read_in_force(admin, Talk()) == {"Lives in Leeds": "active"}
+
+
+async def test_a_message_may_take_itself_back(pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int) -> None:
+    talk = Talk()
+    await taught(learner(pool, words, space), pool, talk, "I'm vegetarian. I live in Leeds. Just kidding, it's York.")
+    assert await read_in_force(admin, talk) == {"Is vegetarian": "active", "Lives in York": "active"}
+
+
+async def test_the_order_of_learning_makes_no_difference(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int
+) -> None:
+    before, after = (
+        Talk(name="before", begun=NOW - timedelta(days=9)),
+        Talk(name="after", begun=NOW - timedelta(days=2)),
+    )
+    do = learner(pool, words, space)
+    first = before.job(await before.say(pool, "My boyfriend is called Marc."))
+    await taught(do, pool, after, "Marc and I split up.")
+    await do.learn(first)
+    assert "Boyfriend's name is Marc" not in await read_in_force(admin, before)
+    rows = await memories(admin, user_id=before.user, content_text="Boyfriend's name is Marc")
+    assert [row["status"] for row in rows] == ["invalidated"]
