@@ -16,6 +16,7 @@ import asyncpg
 import orjson
 from asyncpg.pool import PoolConnectionProxy
 
+from app.store.ids import LOCAL_TENANT
 from app.store.pools import Pool
 
 Admin: TypeAlias = "asyncpg.Connection[Any]"
@@ -30,16 +31,24 @@ class RowReader(Protocol):
 
 def _build_reader(table: str, order_by: str = "1") -> RowReader:
     async def read(admin: Admin, /, **columns: object) -> list[Row]:
-        records = await admin.fetch(f"SELECT * FROM agent_data.{table} ORDER BY {order_by}")
-        rows = [dict(record) for record in records]
-        return [row for row in rows if all(row[name] == value for name, value in columns.items())]
+        return await read_rows(admin, table, order_by, **columns)
 
     return read
 
 
+async def read_rows(admin: Admin, table: str, order_by: str = "1", /, **columns: object) -> list[Row]:
+    """Return the rows of a table, or those whose columns have these values."""
+    records = await admin.fetch(f"SELECT * FROM agent_data.{table} ORDER BY {order_by}")
+    rows = [dict(record) for record in records]
+    return [row for row in rows if all(row[name] == value for name, value in columns.items())]
+
+
 read_aliases = _build_reader("entity_aliases", "user_id, entity_id")
+read_blocks = _build_reader("context_blocks", "created_at")
+read_calls = _build_reader("upstream_calls", "call_id")
 read_cards = _build_reader("ui_cards_shown")
 read_commands = _build_reader("memory_commands")
+read_compilations = _build_reader("compilations", "call_id")
 read_compactions = _build_reader("compactions", "first_turn, summary_id")
 read_conflicts = _build_reader("memory_conflicts", "created_at, conflict_id")
 read_consolidation = _build_reader("consolidation_state")
@@ -60,10 +69,44 @@ read_relations = _build_reader("domain_ontology")
 read_routes = _build_reader("routes")
 read_session_work = _build_reader("session_work")
 read_sessions = _build_reader("sessions")
+read_spend = _build_reader("spend_entries", "call_id")
+read_streams = _build_reader("streams", "call_id")
 read_suppressions = _build_reader("suppressions", "reason, item_id")
 read_ticks = _build_reader("ticks")
 read_users = _build_reader("users")
 read_working_memory = _build_reader("memory_store_working")
+
+
+async def read_memory(admin: Admin, memory: UUID | str) -> Row:
+    (row,) = await read_memories(admin, memory_id=UUID(str(memory)))
+    return row
+
+
+async def read_audit(admin: Admin) -> Row:
+    """Return the explanation of the newest call's context."""
+    audit: Row = orjson.loads((await read_compilations(admin))[-1]["audit"])
+    return audit
+
+
+async def count_rows(admin: Admin, *tables: str, **columns: object) -> int:
+    """Return how many rows these tables have in all, or those whose columns have these values."""
+    return sum([len(await read_rows(admin, table, **columns)) for table in tables])
+
+
+async def find_tables(admin: Admin, *words: str) -> set[str]:
+    """Return the tables in which one of these words stands, as text or as bytes."""
+    patterns = [f"%{form}%" for word in words for form in (word, word.encode().hex())]
+    tables = await admin.fetch(
+        "SELECT relname FROM pg_class WHERE relnamespace = 'agent_data'::regnamespace AND relkind IN ('r', 'p')"
+        " AND NOT relispartition"
+    )
+    return {
+        name
+        for (name,) in tables
+        if await admin.fetchval(
+            f"SELECT EXISTS (SELECT FROM agent_data.{name} t WHERE t::text ILIKE ANY ($1::text[]))", patterns
+        )
+    }
 
 
 async def read_persistent_objects(pool: Pool, tenant: UUID) -> list[Row]:
@@ -186,18 +229,55 @@ async def delete_effects(admin: Admin, prefix: str = "") -> None:
     await admin.execute("DELETE FROM agent_data.job_effects WHERE starts_with(job_key, $1)", prefix)
 
 
+async def update_rows(admin: Admin, table: str, where: Row, /, **columns: object) -> None:
+    """Change columns of the rows of a table that have these values, or of all."""
+    assignments = ", ".join(f"{name} = ${n}" for n, name in enumerate(columns, 1))
+    condition, values = _build_condition(where, len(columns))
+    await admin.execute(f"UPDATE agent_data.{table} SET {assignments}{condition}", *columns.values(), *values)
+
+
+async def delete_rows(admin: Admin, table: str, /, **columns: object) -> None:
+    """Delete the rows of a table whose columns have these values, or all."""
+    condition, values = _build_condition(columns, 0)
+    await admin.execute(f"DELETE FROM agent_data.{table}{condition}", *values)
+
+
+def _build_condition(where: Row, before: int) -> tuple[str, list[object]]:
+    """Return a WHERE clause and its values, which follow `before` other parameters."""
+    condition = " AND ".join(f"{name} = ${n}" for n, name in enumerate(where, before + 1))
+    return f" WHERE {condition}" if where else "", list(where.values())
+
+
+async def suppress(admin: Admin, user: UUID, item: UUID | str, reason: str) -> None:
+    """Keep an item of a user of the local tenant from being shown."""
+    columns = {"user_id": user, "tenant_id": LOCAL_TENANT, "item_id": UUID(str(item)), "reason": reason}
+    await insert_row(admin, "suppressions", **columns)
+
+
+async def set_summary(admin: Admin, name: str, text: str, vector: Iterable[float], space: int) -> None:
+    """Give a session a summary and its vector, as closing the session does."""
+    await admin.execute(
+        "UPDATE agent_data.sessions SET summary_text = $2, summary_embedding = $3::text::halfvec, summary_space = $4"
+        " WHERE external_id = $1", name, text, str(list(vector)), space,
+    )  # fmt: skip
+
+
 async def set_session(admin: Admin, session: UUID, **columns: object) -> None:
-    await _update(admin, "sessions", "session_id", session, columns)
+    await update_rows(admin, "sessions", {"session_id": session}, **columns)
 
 
 async def set_memories(admin: Admin, memories: Iterable[Row], **columns: object) -> None:
     """Change columns of these memories, as sweeps and operators do."""
     for memory in memories:
-        await _update(admin, "memory_store", "memory_id", memory["memory_id"], columns)
+        await update_rows(admin, "memory_store", {"memory_id": memory["memory_id"]}, **columns)
+
+
+async def set_memory(admin: Admin, memory: UUID, **columns: object) -> None:
+    await update_rows(admin, "memory_store", {"memory_id": memory}, **columns)
 
 
 async def set_object(admin: Admin, object_id: UUID, **columns: object) -> None:
-    await _update(admin, "semantic_objects", "object_id", object_id, columns)
+    await update_rows(admin, "semantic_objects", {"object_id": object_id}, **columns)
 
 
 async def touch_paged_session(admin: Admin, session: UUID) -> None:
@@ -211,13 +291,8 @@ async def touch_paged_session(admin: Admin, session: UUID) -> None:
 async def set_message(admin: Admin, message: UUID, **columns: object) -> None:
     """Change a message of the history, which no code may do, as the recording of its call would have written it."""
     await admin.execute("SET session_replication_role = replica")
-    await _update(admin, "conversation_history", "message_id", message, columns)
+    await update_rows(admin, "conversation_history", {"message_id": message}, **columns)
     await admin.execute("RESET session_replication_role")
-
-
-async def _update(admin: Admin, table: str, key: str, value: object, columns: dict[str, object]) -> None:
-    assignments = ", ".join(f"{name} = ${n}" for n, name in enumerate(columns, 2))
-    await admin.execute(f"UPDATE agent_data.{table} SET {assignments} WHERE {key} = $1", value, *columns.values())
 
 
 async def change_insights(admin: Admin, title: str, due_at: datetime) -> None:

@@ -30,7 +30,6 @@ ALLOWED = (
 TO_DO = (
     "acceptance/",
     "chaos/",
-    "integration/api/",
     "integration/gateway/",
     "integration/ui/",
     "support/gateway_world.py",

@@ -15,6 +15,7 @@ from mneme_replay.fileformat import document, read, render
 from tests.support.cases import cases
 from tests.support.cassettes import asking, captured, cassette, streamed, streaming
 from tests.support.replies import captured_cases
+from tests.support.rows import count_rows
 from tests.support.wired_api import WiredApi, error_of
 
 LINES = {"content-type": "application/x-ndjson"}
@@ -140,8 +141,7 @@ async def test_an_imported_call_is_read_like_any_other(
         (10_000 * n, each) for n, each in enumerate(events, 1)
     ]
     # It was paid for elsewhere, and nothing is learned from it.
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.spend_entries") == 0
-    assert await admin.fetchval("SELECT count(*) FROM agent_data.conversation_history") == 0
+    assert await count_rows(admin, "spend_entries", "conversation_history") == 0
 
 
 @cases(
