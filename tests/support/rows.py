@@ -8,9 +8,9 @@ with these values.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeAlias
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import asyncpg
 import orjson
@@ -211,17 +211,10 @@ async def make_jobs_due(admin: Admin) -> None:
     await admin.execute("UPDATE agent_data.pgqueuer SET execute_after = now()")
 
 
-async def abandon_jobs(admin: Admin, tries: int) -> None:
-    """Leave every job as a worker leaves it that died with it `tries` times, the last time an hour ago."""
-    await admin.execute(
-        "UPDATE agent_data.pgqueuer SET status = 'picked', heartbeat = now() - interval '1 hour',"
-        " queue_manager_id = gen_random_uuid()"
-    )
-    await admin.execute(
-        "INSERT INTO agent_data.pgqueuer_log (job_id, status, priority, entrypoint)"
-        " SELECT id, 'picked', 0, 'test' FROM agent_data.pgqueuer, generate_series(1, $1)",
-        tries,
-    )
+async def abandon_jobs(admin: Admin) -> None:
+    """Leave every job as a worker leaves it that ended an hour ago."""
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    await update_rows(admin, "pgqueuer", {}, status="picked", heartbeat=hour_ago, queue_manager_id=uuid4())
 
 
 async def delete_effects(admin: Admin, prefix: str = "") -> None:
