@@ -173,7 +173,9 @@ async def test_a_job_that_ends_its_worker_each_time_is_held(stage: ChaosServer, 
     helper.script = kill_worker
     poison = say(stage, "poison", "My moped runs on poison, by the way.")
     other = say(stage, "beside")
-    await asyncio.to_thread(wait_until, lambda: bool(poison.get("/queue/dead")["dead"]), "the job to be held", seconds=90)
+    await asyncio.to_thread(
+        wait_until, lambda: bool(poison.get("/queue/dead")["dead"]), "the job to be held", seconds=90
+    )
     assert len(set(workers)) == JOB_ATTEMPTS
     (dead,) = poison.get("/queue/dead")["dead"]
     assert (dead["attempts"], dead["error"]) == (JOB_ATTEMPTS, "its worker ended or stood still")

@@ -88,6 +88,25 @@ async def read_audit(admin: Admin) -> Row:
     return audit
 
 
+async def read_ended(admin: Admin, tenant: UUID, user: UUID, items: Iterable[UUID]) -> list[Row]:
+    """Return what these items said and is so no more."""
+    query = "SELECT to_jsonb(e) FROM agent_data.ended_since($1, $2, $3) e"
+    return [orjson.loads(row[0]) for row in await admin.fetch(query, tenant, user, list(items))]
+
+
+async def read_index_of_user(admin: Admin, name: str) -> list[Row]:
+    """Return what the index has of each item of a user, with the bytes of its vector, and what was said."""
+    rows = await admin.fetch(
+        "SELECT i.place, public.halfvec_send(e.vector) AS vector, i.terms, vector_dims(e.vector) AS dimensions, h.content"
+        " FROM agent_data.users u JOIN agent_data.index_items i USING (user_id)"
+        " LEFT JOIN agent_data.embeddings e USING (user_id, item_id)"
+        " LEFT JOIN agent_data.conversation_history h ON h.user_id = i.user_id AND h.message_id = i.item_id"
+        " WHERE u.external_id = $1",
+        name,
+    )
+    return [dict(row) for row in rows]
+
+
 async def count_rows(admin: Admin, *tables: str, **columns: object) -> int:
     """Return how many rows these tables have in all, or those whose columns have these values."""
     return sum([len(await read_rows(admin, table, **columns)) for table in tables])
@@ -255,6 +274,19 @@ async def set_summary(admin: Admin, name: str, text: str, vector: Iterable[float
     )  # fmt: skip
 
 
+async def lock_table(admin: Admin, table: str, mode: str = "ACCESS EXCLUSIVE") -> None:
+    """Lock a table until the transaction ends."""
+    await admin.execute(f"LOCK TABLE agent_data.{table} IN {mode} MODE")
+
+
+async def keep_fact(admin: Admin, user: UUID, memory: UUID, key: str, value: str) -> None:
+    """Keep a fact of a user of the local tenant that a memory says, as learning does."""
+    await admin.execute(
+        "SELECT agent_data.keep_fact($1, $2, 'personal', $3, false, to_jsonb($4::text), 90, $5, now(), now())",
+        LOCAL_TENANT, user, key, value, memory,
+    )  # fmt: skip
+
+
 async def set_session(admin: Admin, session: UUID, **columns: object) -> None:
     await update_rows(admin, "sessions", {"session_id": session}, **columns)
 
@@ -334,6 +366,15 @@ async def note_asked(admin: Admin, tenant: UUID, user: UUID, session: UUID, memo
     )
 
 
+async def create_pre_release(admin: Admin, files: str) -> None:
+    """Leave an empty database as a pre-release does whose migrations were these values."""
+    await admin.execute(
+        "CREATE SCHEMA agent_data; CREATE TABLE agent_data.schema_migrations"
+        " (version integer, name text, checksum bytea, applied_at timestamptz DEFAULT now());"
+        f" INSERT INTO agent_data.schema_migrations (version, name, checksum) VALUES {files}"
+    )
+
+
 # --- rows that other processes would have written ----------------------------------------------------------------------
 
 
@@ -344,3 +385,12 @@ async def insert_row(admin: Admin, table: str, **columns: object) -> None:
         f"INSERT INTO agent_data.{table} ({', '.join(columns)}) VALUES ({places}) ON CONFLICT DO NOTHING",
         *columns.values(),
     )
+
+
+async def fill_table(admin: Admin, table: str, user: UUID, columns: str, values: str, word: str) -> None:
+    """Insert a row of a user, or nothing where it is there already; in `values` $2 is some id and $3 the word."""
+    await admin.execute(
+        f"INSERT INTO agent_data.{table} (tenant_id, user_id, {columns}) SELECT tenant_id, user_id, {values}"
+        " FROM agent_data.users WHERE user_id = $1 AND ($2::uuid, $3::text) IS NOT NULL ON CONFLICT DO NOTHING",
+        user, uuid4(), word,
+    )  # fmt: skip
