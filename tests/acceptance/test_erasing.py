@@ -20,9 +20,7 @@ from tests.support.server import MnemeServer, wait_until
 Word = Callable[[str], str]
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

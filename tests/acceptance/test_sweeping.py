@@ -21,9 +21,7 @@ LONG_AGO = timedelta(days=100)
 SWEEPS = ("promotion", "demotion", "aging", "decay", "prune", "removal", "expiry", "aliases")
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

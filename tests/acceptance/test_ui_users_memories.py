@@ -115,9 +115,7 @@ def settings() -> dict[str, str]:
     return {"AUTH": "keys"}
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

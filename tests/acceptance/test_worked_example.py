@@ -83,9 +83,7 @@ ORDERS = (
 CONFIRM = "To be confirmed by the user: "
 
 
-@pytest.fixture(scope="module")
-def worker() -> bool:
-    return True
+WORKER = True
 
 
 @pytest.fixture(scope="module")

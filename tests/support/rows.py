@@ -236,11 +236,6 @@ async def abandon_jobs(admin: Admin) -> None:
     await update_rows(admin, "pgqueuer", {}, status="picked", heartbeat=hour_ago, queue_manager_id=uuid4())
 
 
-async def delete_effects(admin: Admin, prefix: str = "") -> None:
-    """Forget that jobs whose key begins so were done."""
-    await admin.execute("DELETE FROM agent_data.job_effects WHERE starts_with(job_key, $1)", prefix)
-
-
 async def update_rows(admin: Admin, table: str, where: Row, /, **columns: object) -> None:
     """Change columns of the rows of a table that have these values, or of all."""
     assignments = ", ".join(f"{name} = ${n}" for n, name in enumerate(columns, 1))

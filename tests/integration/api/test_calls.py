@@ -9,11 +9,8 @@ from uuid import UUID
 
 import asyncpg
 import httpx
-import pytest
 
 from app.store import ids
-from app.store.pools import Pool
-from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, body_after, body_of, capture
 from tests.support.rows import suppress, update_rows
@@ -22,11 +19,6 @@ from tests.support.wired_api import WiredApi, all_pages, error_of
 HI = b'{"role":"user","content":"hi \\u0000 \xc3\xa9"}'
 HELLO = b'{ "role" : "assistant","content":"hello", "x":12345678901234567890 }'
 BYE = b'{"role":"user","content":"bye"}'
-
-
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
 
 
 async def test_a_request_comes_back_to_the_byte(client: httpx.AsyncClient, api: WiredApi, turns: TurnStore) -> None:

@@ -29,11 +29,6 @@ LOCAL = ids.LOCAL_TENANT
 ANA = ids.user_id(LOCAL, "ana")
 
 
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
-
-
 async def lines(client: httpx.AsyncClient, path: str = PATH, **params: str) -> list[dict[str, Any]]:
     answer = await client.get(path, params=params)
     assert answer.status_code == 200, answer.text

@@ -13,7 +13,6 @@ import pytest
 
 from app.store import ids
 from app.store.erasure import ERASER_ROLE, Eraser, own_connection
-from app.store.pools import Pool
 from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
@@ -24,11 +23,6 @@ from tests.support.wired_api import WiredApi, all_pages, error_of
 
 OUTCOMES = "/api/v1/outcomes"
 ANA = ids.user_id(ids.LOCAL_TENANT, "ana")
-
-
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
 
 
 def audit(*memories: str, messages: int = 1, live: int = 0) -> dict[str, Any]:

@@ -10,8 +10,6 @@ import httpx
 import pytest
 
 from app.features import overview as overview
-from app.store.pools import Pool
-from app.store.queries import Queries
 from app.store.turns import TurnStore
 from tests.support.calls import CapturedCall, capture
 from tests.support.cases import cases
@@ -19,11 +17,6 @@ from tests.support.rows import update_rows
 from tests.support.wired_api import WiredApi, error_of
 
 OVERVIEW = "/api/v1/overview"
-
-
-@pytest.fixture
-def turns(pool: Pool) -> TurnStore:
-    return TurnStore(pool, Queries.load())
 
 
 async def told(client: httpx.AsyncClient, **params: Any) -> dict[str, Any]:
