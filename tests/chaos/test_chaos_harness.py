@@ -39,9 +39,9 @@ def change(table: str, role: int | None = None, **columns: object) -> Harm:
     return harm
 
 
-def delete(table: str, **where: object) -> Harm:
+def delete(table: str, **conditions: object) -> Harm:
     async def harm(admin: Admin, call: UUID) -> None:
-        await delete_rows(admin, table, call_id=call, **where)
+        await delete_rows(admin, table, call_id=call, **conditions)
 
     return harm
 

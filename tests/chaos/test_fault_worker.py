@@ -160,7 +160,7 @@ async def test_an_llm_that_is_away_is_asked_again(stage: ChaosServer, helper: Sc
 
 @pytest.mark.heavy
 async def test_a_job_that_ends_its_worker_each_time_is_held(stage: ChaosServer, helper: ScriptedUpstream) -> None:
-    """As one that makes its process run out of memory does; other jobs are done meanwhile."""
+    """Hold a job after five tries, such as one that makes its process run out of memory; other jobs are done meanwhile."""
     workers: list[int] = []
 
     def kill_worker(request: Recorded) -> Reply:

@@ -236,10 +236,10 @@ async def abandon_jobs(admin: Admin) -> None:
     await update_rows(admin, "pgqueuer", {}, status="picked", heartbeat=hour_ago, queue_manager_id=uuid4())
 
 
-async def update_rows(admin: Admin, table: str, where: Row, /, **columns: object) -> None:
+async def update_rows(admin: Admin, table: str, conditions: Row, /, **columns: object) -> None:
     """Change columns of the rows of a table that have these values, or of all."""
     assignments = ", ".join(f"{name} = ${n}" for n, name in enumerate(columns, 1))
-    condition, values = _build_condition(where, len(columns))
+    condition, values = _build_condition(conditions, len(columns))
     await admin.execute(f"UPDATE agent_data.{table} SET {assignments}{condition}", *columns.values(), *values)
 
 
@@ -249,10 +249,10 @@ async def delete_rows(admin: Admin, table: str, /, **columns: object) -> None:
     await admin.execute(f"DELETE FROM agent_data.{table}{condition}", *values)
 
 
-def _build_condition(where: Row, before: int) -> tuple[str, list[object]]:
+def _build_condition(conditions: Row, before: int) -> tuple[str, list[object]]:
     """Return a WHERE clause and its values, which follow `before` other parameters."""
-    condition = " AND ".join(f"{name} = ${n}" for n, name in enumerate(where, before + 1))
-    return f" WHERE {condition}" if where else "", list(where.values())
+    condition = " AND ".join(f"{name} = ${n}" for n, name in enumerate(conditions, before + 1))
+    return f" WHERE {condition}" if conditions else "", list(conditions.values())
 
 
 async def suppress(admin: Admin, user: UUID, item: UUID | str, reason: str) -> None:

@@ -371,10 +371,10 @@ async def test_a_job_that_ends_its_worker_is_held_at_its_last_try(
 ) -> None:
     """The process of its worker ended each time, as of one that ran out of memory; the error tells the operator so."""
     await put(pool, job("poison"))
-    for lost in range(1, 4):
+    for tries in range(1, 4):
         await abandon_jobs(admin)
         async with working(database, {}, attempts=3, lease_s=1.0):
-            await until(lambda lost=lost: has_tries(admin, lost), f"{lost} tries")  # type: ignore[misc]
+            await until(lambda tries=tries: has_tries(admin, tries), f"{tries} tries")  # type: ignore[misc]
     (letter,), _ = await queue.dead_letters()
     assert (letter.attempts, letter.error) == (3, "its worker ended or stood still")
     assert await queue.retry(letter.id)

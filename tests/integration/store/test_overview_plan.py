@@ -25,7 +25,7 @@ FROM (SELECT n, $2::timestamptz - n * interval '1 minute' AS at FROM generate_se
 
 
 async def test_the_months_of_the_window_are_opened_and_no_other(admin: asyncpg.Connection[Any], pool: Pool) -> None:
-    """By an index, a span at a time; the plan is that of the server's own role."""
+    """Read by an index, a span at a time; the plan is that of the role of the server."""
     turns, now = TurnStore(pool, Queries.load()), datetime.now(UTC)
     await admin.execute(
         "SELECT agent_data.ensure_capture_partitions(($1::timestamptz - interval '70 days')::date, $1::date)", now
