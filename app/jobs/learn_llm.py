@@ -204,9 +204,7 @@ class LlmLearner(Struct):
         vectors = []
         if learner.space is not None:
             vectors = [vector for vector in await learner.embedder.embed(texts) if vector.any()]
-        memories, near = await learner.store.read_related(
-            job.tenant, job.user, scope_of(job), learner.space, vectors, NEAR
-        )
+        memories, near = await learner.store.read_related(job.tenant, job.user, job.scope, learner.space, vectors, NEAR)
         read = [message.message_id for entry in batch for message in entry.told[1]]
         return replace(select_related(memories, texts, near, read), exchanges=tuple(exchanges))
 
@@ -270,7 +268,7 @@ class LlmLearner(Struct):
         claimed: Sequence[bool],
     ) -> None:
         """Close, doubt and withdraw what the LLM says, after its statements were taken in."""
-        scope, now = scope_of(batch[0].job), effect.now
+        scope, now = batch[0].job.scope, effect.now
         members = await effect.members(
             scope, [draft.content_hash for batch_drafts in drafts for draft in batch_drafts], (), ()
         )
@@ -340,8 +338,3 @@ class LlmLearner(Struct):
         await self.learner.store.drop_waiting(job.tenant, [entry.job.queue_key for entry in batch])
         await self.usage.count_unread(len(batch), reason)
         return True
-
-
-def scope_of(job: LearnJob) -> UUID:
-    """Return what memories of a job are held apart by: nobody's by their session."""
-    return job.session if job.confined else ids.NIL

@@ -1,0 +1,311 @@
+"""Learning again from the stored history: what changes, what stays, and what is never decided about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from app.jobs.learn import Learner
+from app.jobs.learn_llm import ENTRYPOINT
+from app.jobs.relearn import Relearner, RelearnLine, RelearnReport
+from app.memory.candidate import MemoryCandidate, SourceExchange
+from app.memory.extract import extract
+from app.memory.text import content_hash
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store.memories import Memories, NewMemory
+from app.store.pools import Pool
+from app.store.tenancy import UserRef
+from app.store.validation import Validation
+from tests.support.clock import FakeClock
+from tests.support.jobs import SQL
+from tests.support.learning import NOW, TENANT, Talk, everything, learner, memories, taught
+
+Admin: TypeAlias = "asyncpg.Connection[Any]"
+Changes: TypeAlias = "set[tuple[str, str]]"
+
+WRONG = "Lives in Mumbai"
+
+
+async def read_as_before(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
+    """Reads as an old version did: what today's reads, and of an office's address a wrong home."""
+    found = list(extract(exchange))
+    if "sits in Mumbai" in exchange.user_text:
+        (known,) = extract(SourceExchange("I live in Mumbai.", exchange.now))
+        quote = exchange.user_text
+        found.append(
+            MemoryCandidate(
+                known.content, known.kind, known.provenance_type, quote, (0, len(quote)), known.confidence,
+                known.importance, triple=known.triple,
+            )
+        )  # fmt: skip
+    return found
+
+
+class World:
+    """A user with a history that an old version has learned from, and what learns again."""
+
+    def __init__(self, pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int) -> None:
+        self.pool, self.admin = pool, admin
+        self.talk = Talk(begun=NOW - timedelta(days=400))
+        self.clock = FakeClock(NOW)
+        self.space = space
+        self.old = learner(pool, words, space, clock=self.clock, extract=read_as_before)
+        self.today: Learner = learner(pool, words, space, clock=self.clock)
+
+    async def say(self, *texts: str) -> None:
+        for text in texts:
+            await taught(self.old, self.pool, self.talk, text)
+            self.wait(timedelta(hours=1))
+
+    def wait(self, time: timedelta) -> None:
+        self.talk = replace(self.talk, begun=self.talk.begun + time)
+
+    async def relearn(self, *, dry: bool = False, run: str | None = None, reads: bool = False) -> RelearnReport:
+        report = await self.attempt(dry=dry, run=run, reads=reads)
+        assert report is not None
+        return report
+
+    async def attempt(self, *, dry: bool = False, run: str | None = None, reads: bool = False) -> RelearnReport | None:
+        relearner = Relearner(self.today, self.pool, SQL, self.clock, reads=reads)
+        report = RelearnReport(self.talk.user_name, "local")
+        return await relearner.relearn(TENANT, self.talk.user, report, run=run, dry=dry)
+
+    async def rows(self, /, **columns: object) -> dict[str, dict[str, Any]]:
+        return {row["content_text"]: row for row in await memories(self.admin, **columns or {"is_active": True})}
+
+    @property
+    def by_api(self) -> Memories:
+        return Memories(self.pool, SQL, self.clock, space=self.space)
+
+    @property
+    def by_page(self) -> Validation:
+        return Validation(self.pool, SQL, self.clock, space=self.space)
+
+
+@pytest.fixture
+def world(pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int) -> World:
+    return World(pool, admin, words, space)
+
+
+def changes(report: RelearnReport) -> Changes:
+    return {(line.change, line.text) for line in report.lines}
+
+
+async def test_a_wrong_memory_is_retired_and_the_right_one_stays_as_it_is(world: World) -> None:
+    await world.say("I'm allergic to peanuts.", "Our branch office sits in Mumbai.")
+    before = await world.rows()
+    assert WRONG in before
+    report = await world.relearn()
+    assert changes(report) == {("retired", WRONG)}
+    after = await world.rows()
+    assert set(after) == set(before) - {WRONG}
+    assert all(str(after[text]) == str(before[text]) for text in after)
+
+
+async def test_a_retired_memory_is_told_why_and_can_be_brought_back_for_good(world: World) -> None:
+    await world.say("Our branch office sits in Mumbai.")
+    wrong = (await world.rows())[WRONG]
+    await world.relearn()
+    events = await world.by_api.events(TENANT, world.talk.user, wrong["memory_id"], after=0, limit=9)
+    assert events[-1].event == "invalidated"
+    assert events[-1].after == {"status": "invalidated", "reason": "relearned"}
+    stored = (await world.rows(is_active=False))[WRONG]
+    assert stored["sources"] == wrong["sources"], "it says where it was read"
+    assert await world.admin.fetchval("SELECT count(*) FROM agent_data.suppressions") == 0, "the message can be found"
+    await world.by_api.restore(TENANT, world.talk.user, wrong["memory_id"])
+    assert changes(await world.relearn()) == set()
+    assert WRONG in await world.rows()
+
+
+async def test_what_was_missed_is_added_with_the_date_of_then(world: World) -> None:
+    said = await world.talk.say(world.pool, "My sister is called Ingrid.")
+    report = await world.relearn()
+    assert {line.change for line in report.lines} == {"added"}
+    (row,) = [row for text, row in (await world.rows()).items() if "Ingrid" in text]
+    assert row["created_at"] == row["stated_at"] == said[0].created_at
+    assert row["source_message_ids"] == [said[0].message_id]
+    assert row["memory_scope"] == 1
+    found = await world.admin.fetchval(
+        "SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", row["memory_id"]
+    )
+    assert found == 1
+
+
+async def test_a_second_run_changes_nothing(world: World) -> None:
+    await world.say("I'm allergic to peanuts.", "Our branch office sits in Mumbai.", "I like chess.", "I live in Leeds.")
+    await world.talk.say(world.pool, "My sister is called Ingrid.", "I quit chess.", "I moved to York.")
+    assert (await world.relearn()).lines
+    before = await everything(world.admin)
+    second = await world.relearn()
+    assert second.lines == []
+    assert await everything(world.admin) == before
+
+
+async def test_a_dry_run_says_the_same_and_writes_nothing(world: World) -> None:
+    await world.say("I'm allergic to peanuts.", "Our branch office sits in Mumbai.", "I live in Leeds.")
+    await world.talk.say(world.pool, "My sister is called Ingrid.", "Let's role-play: you are a waiter.")
+    before = await everything(world.admin)
+    dry = await world.relearn(dry=True)
+    assert await everything(world.admin) == before
+    real = await world.relearn()
+    assert order(dry.lines) == order(real.lines)
+    assert dry.lines
+    assert (dry.messages, dry.kept) == (real.messages, real.kept)
+
+
+def order(lines: Sequence[RelearnLine]) -> list[str]:
+    return sorted(map(str, lines))
+
+
+async def test_ends_of_the_history_are_applied_in_order(world: World) -> None:
+    await world.talk.say(world.pool, "I drive a blue VW Golf to the office.", "I live in Leeds.")
+    world.wait(timedelta(days=1))
+    await world.talk.say(world.pool, "Gave the Golf to my brother, I take the tram now.")
+    world.wait(timedelta(days=1))
+    await world.talk.say(world.pool, "I'm a pilot.", "I lied, I'm not a pilot.")
+    await world.relearn()
+    texts = " ".join(await world.rows())
+    assert "Leeds" in texts
+    assert "drives" not in texts.casefold()
+    assert "pilot" not in texts
+
+
+async def test_a_wrong_memory_gives_back_the_place_that_it_had_taken(world: World) -> None:
+    await world.say("I live in Leeds.", "Our branch office sits in Mumbai.")
+    assert set(await world.rows()) >= {WRONG}
+    assert "Lives in Leeds" not in await world.rows()
+    leeds = (await world.rows(content_text="Lives in Leeds"))["Lives in Leeds"]
+    assert changes(await world.relearn()) == {("retired", WRONG), ("changed", "Lives in Leeds")}
+    after = await world.rows()
+    assert after["Lives in Leeds"]["memory_id"] == leeds["memory_id"]
+    assert WRONG not in after
+
+
+async def test_a_role_play_is_noted_anew(world: World) -> None:
+    await world.say("Let's role-play: you are a waiter.", "I'm allergic to peanuts.")
+    await world.admin.execute("UPDATE agent_data.sessions SET in_role_play = false")
+    await world.relearn()
+    assert await world.admin.fetchval("SELECT in_role_play FROM agent_data.sessions")
+
+
+async def test_what_was_forgotten_stays_forgotten(world: World) -> None:
+    await world.say("I'm allergic to peanuts.", "I live in Leeds.")
+    for row in (await world.rows()).values():
+        if "peanuts" in row["content_text"]:
+            await world.by_api.forget(TENANT, world.talk.user, row["memory_id"])
+    report = await world.relearn()
+    assert report.lines == []
+    assert not [text for text in await world.rows() if "peanuts" in text]
+
+
+@pytest.mark.parametrize("how", ["deny", "invalidate"])
+async def test_what_somebody_denied_or_ended_stays_so(world: World, how: str) -> None:
+    await world.say("I'm allergic to peanuts.", "I live in Leeds.")
+    leeds = (await world.rows())["Lives in Leeds"]["memory_id"]
+    if how == "deny":
+        await world.by_page.deny(TENANT, world.talk.user, leeds)
+    else:
+        await world.by_api.invalidate(TENANT, world.talk.user, leeds, None)
+    assert (await world.relearn()).lines == []
+    assert "Lives in Leeds" not in await world.rows()
+
+
+async def test_what_was_denied_is_learned_if_it_is_said_again_later(world: World) -> None:
+    await world.say("I live in Leeds.")
+    await world.by_page.deny(TENANT, world.talk.user, (await world.rows())["Lives in Leeds"]["memory_id"])
+    world.wait(timedelta(days=401))
+    world.clock.move(timedelta(days=2))
+    await world.talk.say(world.pool, "I live in Leeds.")
+    assert changes(await world.relearn()) == {("added", "Lives in Leeds")}
+
+
+async def test_what_somebody_confirmed_or_wrote_stays(world: World) -> None:
+    await world.say("Our branch office sits in Mumbai.")
+    await world.by_page.confirm(TENANT, world.talk.user, (await world.rows())[WRONG]["memory_id"])
+    written = NewMemory("Collects stamps", content_hash("Collects stamps"), 2)
+    await world.by_api.add(TENANT, UserRef(world.talk.user, world.talk.user_name), [written])
+    before = await everything(world.admin)
+    assert (await world.relearn()).lines == []
+    assert await everything(world.admin) == before
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"tags": ["llm"]},
+        {"validated_by": "domain"},
+        {"kind": "tool_outcome"},
+        {"kind": "summary"},
+        {"sources": "[]"},
+        {"source_message_ids": [uuid4()]},
+    ],
+    ids=["helper LLM", "row of a business", "tool", "summary", "no words", "message that is gone"],
+)
+async def test_what_rules_did_not_read_in_these_messages_stays(world: World, columns: dict[str, object]) -> None:
+    await world.say("Our branch office sits in Mumbai.")
+    ((column, value),) = columns.items()
+    await world.admin.execute(
+        f"UPDATE agent_data.memory_store SET {column} = $1 WHERE content_text = $2",
+        value,
+        WRONG,
+    )
+    assert not [line for line in (await world.relearn()).lines if line.change == "retired"]
+    assert WRONG in await world.rows()
+
+
+async def test_about_a_user_who_is_gone_nothing_is_learned(world: World) -> None:
+    assert await world.attempt() is None
+    await world.talk.say(world.pool, "My sister is called Ingrid.")
+    await world.admin.execute("DELETE FROM agent_data.users")
+    assert await world.attempt() is None
+    assert await world.rows() == {}
+
+
+async def test_a_run_does_each_user_once_and_goes_on_where_it_was_stopped(world: World) -> None:
+    await world.say("Our branch office sits in Mumbai.")
+    assert await world.attempt(run="1") is not None
+    assert await world.attempt(run="1") is None
+    assert await world.attempt(run="2") is not None
+
+
+async def test_what_is_stopped_midway_leaves_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.say("Our branch office sits in Mumbai.", "I live in Leeds.")
+    await world.talk.say(world.pool, "My sister is called Ingrid.")
+    before = await everything(world.admin)
+
+    async def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Relearner, "_add_vectors", stop)
+    with pytest.raises(KeyboardInterrupt):
+        await world.attempt(run="1")
+    monkeypatch.undo()
+    assert await everything(world.admin) == before
+    assert (await world.relearn(run="1")).lines
+
+
+async def test_a_helper_llm_is_left_what_it_has_not_read(world: World) -> None:
+    await world.say("I live in Leeds.", "My sister is called Ingrid.")
+    message = world.talk.said[0].message_id
+    await world.admin.execute(
+        "INSERT INTO agent_data.job_effects VALUES ($1, $2, $3)", world.talk.user, TENANT, f"{ENTRYPOINT}:{message}"
+    )
+    assert (await world.relearn(reads=True, dry=True)).unread == 1
+    assert (await world.relearn(reads=True)).unread == 1
+    keys = await world.admin.fetch("SELECT dedupe_key FROM agent_data.pgqueuer WHERE entrypoint = $1", ENTRYPOINT)
+    assert [row["dedupe_key"] for row in keys] == [f"{ENTRYPOINT}:{world.talk.said[1].message_id}:0"]
+
+
+async def test_what_a_helper_llm_withdrew_is_not_added_again(world: World) -> None:
+    await world.say("I live in Leeds.")
+    async with world.pool.transaction(TENANT) as connection:
+        leeds = (await world.rows())["Lives in Leeds"]["memory_id"]
+        await connection.execute(SQL["learning.withdraw"], TENANT, world.talk.user, [leeds], NOW)
+    assert (await world.relearn(reads=True)).lines == []
+    assert await world.rows() == {}
