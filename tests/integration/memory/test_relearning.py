@@ -138,7 +138,9 @@ async def test_what_was_missed_is_added_with_the_date_of_then(world: World) -> N
 
 
 async def test_a_second_run_changes_nothing(world: World) -> None:
-    await world.say("I'm allergic to peanuts.", "Our branch office sits in Mumbai.", "I like chess.", "I live in Leeds.")
+    await world.say(
+        "I'm allergic to peanuts.", "Our branch office sits in Mumbai.", "I like chess.", "I live in Leeds."
+    )
     await world.talk.say(world.pool, "My sister is called Ingrid.", "I quit chess.", "I moved to York.")
     assert (await world.relearn()).lines
     before = await everything(world.admin)
