@@ -136,7 +136,7 @@ class Relearner(Struct, frozen=True):
         await effect.run("relearning.set_role_plays", role_plays)
         await effect.enqueue(unread)
         report.messages, report.kept, report.unread = len(read), plan.kept, len(unread)
-        report.lines = list(_describe(plan))
+        report.lines = sorted(_describe(plan), key=lambda line: (line.change, line.said_at, line.text))
 
     async def _replay(self, effect: Effect, scope: UUID) -> tuple[set[UUID], list[JobRecord]]:
         """Learn from all turns; return the user's messages, and the jobs in which a helper LLM reads what it has not read."""

@@ -106,7 +106,7 @@ def is_same_statement(
         return True
     if not like(stored.kind, found.kind):
         return False
-    if set(stored.source_message_ids) & set(found.source_message_ids):
+    if _share_quotation(stored, found):
         (denies, ours), (too, theirs) = gist(stored.content_text), gist(found.content_text)
         if denies == too and (ours <= theirs or theirs <= ours):
             return True
@@ -114,6 +114,13 @@ def is_same_statement(
     if related is not TripleRelation.NONE:
         return related is TripleRelation.SAME
     return (found.memory_id, stored.memory_id) in near and may_be_one(stored.content_text, found.content_text)
+
+
+def _share_quotation(stored: ReviewedMemory, found: ReviewedMemory) -> bool:
+    """Tell whether both were read in the same words of the same message."""
+    quotes = {source["message_id"]: source.get("quote") or "" for source in stored.columns["sources"]}
+    pairs = [(quotes.get(source["message_id"], ""), source["quote"]) for source in found.columns["sources"]]
+    return any(old and (old in new or new in old) for old, new in pairs)
 
 
 class _Lookup:
@@ -158,6 +165,7 @@ def plan_relearning(
         now: What expired before is not added.
     """
     plan, stored_by_id = RelearnPlan(), {memory.memory_id: memory for memory in stored}
+    found = sorted(found, key=lambda memory: (memory.stated_at, memory.content_text))
     found_by_id = {memory.memory_id: memory for memory in found}
     undecided = {memory.memory_id: memory for memory in stored if _is_open(memory, read)}
     pairs: dict[UUID, ReviewedMemory] = {}
@@ -172,9 +180,11 @@ def plan_relearning(
         root = _find_root(memory, stored_by_id)
         if root.memory_id in undecided:
             open_by_hash.setdefault(memory.content_hash, root)
+    settled_hashes = {memory.content_hash for memory in stored if memory.in_force and memory.memory_id not in undecided}
     for memory in sorted(found, key=lambda memory: (memory.is_variant, not memory.in_force)):
         old, main = open_by_hash.get(memory.content_hash), _find_root(memory, found_by_id)
-        if old is not None and old.memory_id in undecided and main.memory_id not in pairs:
+        is_free = main.memory_id not in pairs and main.content_hash not in settled_hashes
+        if old is not None and old.memory_id in undecided and is_free:
             pair(main, old)
     fixed = _Lookup((memory for memory in stored if memory.is_fixed or _is_kept(memory, read)), near)
     open_memories = _Lookup(undecided.values(), near)
@@ -192,10 +202,12 @@ def plan_relearning(
             pair(memory, old)
         elif memory.in_force or memory.content_hash not in hashes:
             _add(plan, memory, now)
+            hashes.add(memory.content_hash)
     for memory in found:
         is_told = _find_root(memory, found_by_id).memory_id in plan.id_by_found
         if memory.is_variant and is_told and memory.memory_id not in pairs and memory.content_hash not in hashes:
             _add(plan, memory, now)
+            hashes.add(memory.content_hash)
     _decide(plan, pairs, found_by_id, undecided.values(), near)
     return plan
 
