@@ -184,6 +184,26 @@ async def test_a_wrong_memory_gives_back_the_place_that_it_had_taken(world: Worl
     assert WRONG not in after
 
 
+async def test_a_memory_that_is_found_in_other_words_keeps_all_else(world: World) -> None:
+    await world.say("I live in Leeds.")
+    before = (await world.rows())["Lives in Leeds"]
+    await world.admin.execute(
+        """UPDATE agent_data.memory_store SET content_text = 'In Leeds', content_hash = sha256('in leeds'), predicate = NULL,
+               object_value = NULL, access_count = 7, confidence = 0.61"""
+    )
+    assert await world.admin.fetchval("SELECT count(*) FROM agent_data.user_facts") == 0
+    (line,) = (await world.relearn()).lines
+    assert (line.change, line.text, line.before) == ("changed", "Lives in Leeds", "In Leeds")
+    after = (await world.rows())["Lives in Leeds"]
+    kept = ("memory_id", "created_at", "predicate", "object_value", "content_hash", "sources")
+    assert [after[name] for name in kept] == [before[name] for name in kept]
+    assert (after["access_count"], round(after["confidence"], 2)) == (7, 0.61)
+    assert await world.admin.fetchval("SELECT count(*) FROM agent_data.user_facts") == 1
+    events = await world.by_api.events(TENANT, world.talk.user, after["memory_id"], after=0, limit=9)
+    assert events[-1].after == {"text": "Lives in Leeds", "reason": "relearned"}
+    assert (await world.relearn()).lines == []
+
+
 async def test_a_role_play_is_noted_anew(world: World) -> None:
     await world.say("Let's role-play: you are a waiter.", "I'm allergic to peanuts.")
     await world.admin.execute("UPDATE agent_data.sessions SET in_role_play = false")
