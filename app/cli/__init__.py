@@ -42,7 +42,7 @@ COMMANDS = {
         "Give everything a vector of the embedder that the settings name, while the server runs.",
     ),
     "relearn": (
-        "app.cli.relearn:relearn",
+        "app.cli.relearn:relearn_history",
         "Learn again from the stored history with today's rules, while the server runs.",
     ),
     "replay": (

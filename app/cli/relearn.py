@@ -39,7 +39,7 @@ Report = Callable[[RelearnReport], None]
 
 
 class RelearnTarget(Struct, frozen=True):
-    """Whom to learn about again. `user` None: all users, of one tenant or (`tenant` None) of all."""
+    """The users to learn about again. `user` None: all users, of one tenant or (`tenant` None) of all."""
 
     user: str | None
     tenant: str | None
@@ -47,7 +47,7 @@ class RelearnTarget(Struct, frozen=True):
 
 
 class RelearnTotals(Struct):
-    """What came of a run. `users`: about whom was learned; `done_before`: those of the stopped run that it goes on with."""
+    """The outcome of a run. `users`: about whom was learned; `done_before`: those of the stopped run that it goes on with."""
 
     users: int = 0
     done_before: int = 0
@@ -81,10 +81,12 @@ async def relearn_users(settings: Settings, dsn: str, target: RelearnTarget, beg
             assert tenant is not None, "a user is one of a tenant"
             report = RelearnReport(target.user, str(target.tenant))
             begin(report)
-            done = await relearner.relearn(tenant, ids.user_id(tenant, target.user), report, run=None, dry=target.dry)
-            if done is None:
+            outcome = await relearner.relearn(
+                tenant, ids.user_id(tenant, target.user), report, run=None, dry=target.dry
+            )
+            if outcome is None:
                 raise NotFound(f"There is no user {target.user!r} in the tenant {target.tenant!r}.")
-            totals.note(done)
+            totals.note(outcome)
             return totals
         now, run = clock.now(), None
         if not target.dry:
@@ -120,15 +122,15 @@ async def _open_relearner(settings: Settings, dsn: str) -> AsyncIterator[Relearn
             yield Relearner(learning, core.pools.background, core.queries, clock, reads=core.helper is not None)
 
 
-@click.command()
+@click.command("relearn")
 @click.option("--user", help="A user, as the application calls them.")
 @click.option("--all", "everybody", is_flag=True, help="All users.")
 @click.option("--tenant", help="Name of the tenant. [default: local, of all with --all]")
 @click.option("--dry-run", is_flag=True, help="Only say what would change.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly
-def relearn(user: str | None, everybody: bool, tenant: str | None, dry_run: bool, as_json: bool) -> None:
-    """Learn again from the stored history, with today's rules and the dates of then, while the server runs.
+def relearn_history(user: str | None, everybody: bool, tenant: str | None, dry_run: bool, as_json: bool) -> None:
+    """Learn again from the stored history with today's rules, while the server runs.
 
     Says what is added, changed and retired. What somebody wrote, confirmed, denied or had forgotten stays as it is. Stopped, it
     goes on with the next user when it is run again.
@@ -143,7 +145,7 @@ def relearn(user: str | None, everybody: bool, tenant: str | None, dry_run: bool
             status.update(f"learning again about {report.user} …")
 
         totals = with_database(settings, lambda dsn: relearn_users(settings, dsn, target, begin))
-    show(_build_summary(totals, dry_run), as_json, lambda: _print(totals, dry_run))
+    show(_build_summary(totals, dry_run), as_json, lambda: _print_totals(totals, dry_run))
 
 
 def _build_summary(totals: RelearnTotals, dry: bool) -> dict[str, Any]:
@@ -152,9 +154,9 @@ def _build_summary(totals: RelearnTotals, dry: bool) -> dict[str, Any]:
     return summary | totals.count_changes() | {"reports": reports}
 
 
-def _print(totals: RelearnTotals, dry: bool) -> None:
+def _print_totals(totals: RelearnTotals, dry: bool) -> None:
     for report in totals.reports:
-        click.echo(f"{report.user} ({report.tenant}): {report.messages} messages, {report.kept} memories kept")
+        click.echo(f"{report.user} ({report.tenant}): {report.messages} messages, {report.unchanged} memories stay")
         for line in report.lines:
             before = f"   (before: {line.before})" if line.before is not None else ""
             click.echo(

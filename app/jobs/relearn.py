@@ -55,12 +55,12 @@ class RelearnLine(Struct, frozen=True):
 
 
 class RelearnReport(Struct):
-    """What came of it for one user. `unread`: messages that a helper LLM is to read."""
+    """The outcome for one user. `unread`: messages that a helper LLM is to read."""
 
     user: str
     tenant: str
     messages: int = 0
-    kept: int = 0
+    unchanged: int = 0
     unread: int = 0
     lines: list[RelearnLine] = field(default_factory=list)
 
@@ -129,14 +129,14 @@ class Relearner(Struct, frozen=True):
         role_plays = [row["session_id"] for row in await effect.rows("relearning.role_plays")]
         await replay.rollback()
         stored = await self._read_memories(effect, ids.NIL)
-        known = {memory.content_hash for memory in stored if memory.in_force}
-        near = await self._find_near(effect, [memory for memory in found if memory.content_hash not in known])
+        active_hashes = {memory.content_hash for memory in stored if memory.is_active}
+        near = await self._find_near(effect, [memory for memory in found if memory.content_hash not in active_hashes])
         plan = plan_relearning(stored, found, read, near, effect.now)
         await self._apply(effect, plan)
         await effect.run("relearning.set_role_plays", role_plays)
         await effect.enqueue(unread)
-        report.messages, report.kept, report.unread = len(read), plan.kept, len(unread)
-        report.lines = sorted(_describe(plan), key=lambda line: (line.change, line.said_at, line.text))
+        report.messages, report.unchanged, report.unread = len(read), plan.unchanged, len(unread)
+        report.lines = sorted(_describe_changes(plan), key=lambda line: (line.change, line.said_at, line.text))
 
     async def _replay(self, effect: Effect, scope: UUID) -> tuple[set[UUID], list[JobRecord]]:
         """Learn from all turns; return the user's messages, and the jobs in which a helper LLM reads what it has not read."""
@@ -162,9 +162,9 @@ class Relearner(Struct, frozen=True):
             further_jobs=note_unread if self.reads else None,
         )
         read: set[UUID] = set()
-        async for job, own in self._read_turns(effect, scope):
+        async for job, own_messages in self._read_turns(effect, scope):
             clock.time = job.until
-            read |= own
+            read |= own_messages
             await learner.learn_from(job)
         return read, unread
 
@@ -203,7 +203,7 @@ class Relearner(Struct, frozen=True):
             retired = [memory.columns for memory in plan.retired]
             await effect.run("relearning.retire", [memory.memory_id for memory in plan.retired], effect.now)
             await effect.run("relearning.give_sources", retired)
-        ended = [memory for memory in plan.added if not memory.in_force]
+        ended = [memory for memory in plan.added if not memory.is_active]
         await self._add(effect, [memory.columns | {"status": "active", "superseded_how": None} for memory in ended])
         closing = [entry for entry in plan.settled if entry.status != "active"]
         await self._settle(effect, closing + [plan.settle_as(memory, memory) for memory in ended])
@@ -214,7 +214,7 @@ class Relearner(Struct, frozen=True):
             await effect.run("memories.drop_vectors", [entry.stored.memory_id for entry in plan.reworded])
             await self._add_vectors(effect, reworded)
         await self._settle(effect, [entry for entry in plan.settled if entry.status == "active"])
-        await self._add(effect, [memory.columns for memory in plan.added if memory.in_force])
+        await self._add(effect, [memory.columns for memory in plan.added if memory.is_active])
         events = [event._asdict() for event in _list_events(plan)]
         if events:
             await effect.run("learning.tell", events, effect.now)
@@ -244,7 +244,7 @@ class Relearner(Struct, frozen=True):
 
 
 def _build_job(effect: Effect, scope: UUID, turn: Sequence[Any]) -> tuple[ReplayJob, set[UUID]]:
-    own = {row["message_id"] for row in turn if row["role"] == ROLES["user"]}
+    own_messages = {row["message_id"] for row in turn if row["role"] == ROLES["user"]}
     job = ReplayJob(
         effect.tenant,
         effect.user,
@@ -255,10 +255,10 @@ def _build_job(effect: Effect, scope: UUID, turn: Sequence[Any]) -> tuple[Replay
         turn[-1]["created_at"],
         replay=scope,
     )
-    return job, own
+    return job, own_messages
 
 
-def _describe(plan: RelearnPlan) -> Iterable[RelearnLine]:
+def _describe_changes(plan: RelearnPlan) -> Iterable[RelearnLine]:
     """Yield a line for each change that a reader of the list of memories would see."""
     for memory in plan.added:
         if not memory.is_variant:
@@ -277,13 +277,13 @@ _EVENTS = {"active": "restored", "aging": "aging", "superseded": "superseded", "
 
 def _list_events(plan: RelearnPlan) -> Iterable[HistoryEvent]:
     for memory in plan.added:
-        told = {
+        state = {
             "text": memory.content_text,
             "tier": memory.columns["memory_tier"],
             "kind": memory.kind,
             "reason": REASON,
         }
-        yield HistoryEvent(memory.memory_id, "created", None, told)
+        yield HistoryEvent(memory.memory_id, "created", None, state)
     for old, found in plan.reworded:
         before = {"text": old.content_text, "content_hash": old.content_hash.hex()}
         yield HistoryEvent(old.memory_id, "edited", before, {"text": found.content_text, "reason": REASON})

@@ -48,23 +48,23 @@ class ReviewedMemory(Struct, frozen=True):
     is_fixed: bool
 
     @property
-    def in_force(self) -> bool:
-        """Whether it is told."""
+    def is_active(self) -> bool:
+        """Tell whether it is in force."""
         return self.status in IN_FORCE
 
     @property
     def is_variant(self) -> bool:
-        """Whether it is only another wording of a memory."""
+        """Tell whether it is only another wording of a memory."""
         return self.superseded_how == MERGED
 
     @property
     def triple(self) -> Triple | None:
-        """What it says of whom."""
+        """The subject, predicate and value of what it says."""
         return Triple(self.subject, self.predicate, self.value or "") if self.subject and self.predicate else None
 
 
 class Settlement(NamedTuple):
-    """What becomes of a memory that is there."""
+    """The new state of a memory that is stored."""
 
     memory: ReviewedMemory
     status: str
@@ -82,13 +82,13 @@ class Rewording(NamedTuple):
 
 
 class RelearnPlan(Struct):
-    """All that changes among the memories of one user. `kept`: how many today's learning finds as they are."""
+    """All that changes among the memories of one user. `unchanged`: how many today's learning finds as they are."""
 
     added: list[ReviewedMemory] = field(default_factory=list)
     reworded: list[Rewording] = field(default_factory=list)
     settled: list[Settlement] = field(default_factory=list)
     retired: list[ReviewedMemory] = field(default_factory=list)
-    kept: int = 0
+    unchanged: int = 0
     id_by_found: dict[UUID, UUID] = field(default_factory=dict)
 
     def settle_as(self, memory: ReviewedMemory, found: ReviewedMemory) -> Settlement:
@@ -176,49 +176,51 @@ def plan_relearning(
         undecided.pop(old.memory_id, None)
 
     open_by_hash: dict[bytes, ReviewedMemory] = {}
-    for memory in sorted(stored, key=lambda memory: not memory.in_force):
+    for memory in sorted(stored, key=lambda memory: not memory.is_active):
         root = _find_root(memory, stored_by_id)
         if root.memory_id in undecided:
             open_by_hash.setdefault(memory.content_hash, root)
-    settled_hashes = {memory.content_hash for memory in stored if memory.in_force and memory.memory_id not in undecided}
-    for memory in sorted(found, key=lambda memory: (memory.is_variant, not memory.in_force)):
+    settled_hashes = {
+        memory.content_hash for memory in stored if memory.is_active and memory.memory_id not in undecided
+    }
+    for memory in sorted(found, key=lambda memory: (memory.is_variant, not memory.is_active)):
         old, main = open_by_hash.get(memory.content_hash), _find_root(memory, found_by_id)
         is_free = main.memory_id not in pairs and main.content_hash not in settled_hashes
         if old is not None and old.memory_id in undecided and is_free:
             pair(main, old)
     fixed = _Lookup((memory for memory in stored if memory.is_fixed or _is_kept(memory, read)), near)
     open_memories = _Lookup(undecided.values(), near)
-    closed = {memory.content_hash: memory for memory in stored if not memory.in_force and not memory.is_fixed}
+    closed = {memory.content_hash: memory for memory in stored if not memory.is_active and not memory.is_fixed}
     hashes = {memory.content_hash for memory in stored}
     for memory in found:
         if memory.memory_id in pairs or memory.is_variant:
             continue
-        if any(old.in_force or memory.stated_at <= old.updated_at for old in fixed.find_same(memory)):
+        if any(old.is_active or memory.stated_at <= old.updated_at for old in fixed.find_same(memory)):
             continue
         old = next((old for old in open_memories.find_same(memory) if old.memory_id in undecided), None)
-        if old is None and memory.in_force and not closed.get(memory.content_hash, memory).is_variant:
+        if old is None and memory.is_active and not closed.get(memory.content_hash, memory).is_variant:
             old = closed.get(memory.content_hash)
         if old is not None:
             pair(memory, old)
-        elif memory.in_force or memory.content_hash not in hashes:
-            _add(plan, memory, now)
+        elif memory.is_active or memory.content_hash not in hashes:
+            _plan_addition(plan, memory, now)
             hashes.add(memory.content_hash)
     for memory in found:
         is_told = _find_root(memory, found_by_id).memory_id in plan.id_by_found
         if memory.is_variant and is_told and memory.memory_id not in pairs and memory.content_hash not in hashes:
-            _add(plan, memory, now)
+            _plan_addition(plan, memory, now)
             hashes.add(memory.content_hash)
-    _decide(plan, pairs, found_by_id, undecided.values(), near)
+    _decide_stored(plan, pairs, found_by_id, undecided.values(), near)
     return plan
 
 
 def _is_open(memory: ReviewedMemory, read: Collection[UUID]) -> bool:
-    return memory.in_force and not memory.is_fixed and not _is_kept(memory, read)
+    return memory.is_active and not memory.is_fixed and not _is_kept(memory, read)
 
 
 def _is_kept(memory: ReviewedMemory, read: Collection[UUID]) -> bool:
-    """Whether a memory in force stays because not every message that said it was read again."""
-    return memory.in_force and not set(memory.source_message_ids) <= set(read)
+    """Tell whether a memory in force stays because not every message that said it was read again."""
+    return memory.is_active and not set(memory.source_message_ids) <= set(read)
 
 
 def _find_root(memory: ReviewedMemory, memories: Mapping[UUID, ReviewedMemory]) -> ReviewedMemory:
@@ -231,13 +233,13 @@ def _find_root(memory: ReviewedMemory, memories: Mapping[UUID, ReviewedMemory]) 
     return memory
 
 
-def _add(plan: RelearnPlan, memory: ReviewedMemory, now: datetime) -> None:
+def _plan_addition(plan: RelearnPlan, memory: ReviewedMemory, now: datetime) -> None:
     if memory.expires_at is None or memory.expires_at > now:
         plan.added.append(memory)
         plan.id_by_found[memory.memory_id] = memory.memory_id
 
 
-def _decide(
+def _decide_stored(
     plan: RelearnPlan,
     pairs: Mapping[UUID, ReviewedMemory],
     found: Mapping[UUID, ReviewedMemory],
@@ -247,18 +249,18 @@ def _decide(
     """Plan what becomes of stored memories, found again (`pairs`) or not."""
     for found_id, old in pairs.items():
         memory = found[found_id]
-        is_settled = old.in_force == memory.in_force and (memory.status, old.status) != ("aging", "active")
+        is_settled = old.is_active == memory.is_active and (memory.status, old.status) != ("aging", "active")
         is_worded = old.content_hash == memory.content_hash and (old.predicate or not memory.predicate)
         if not is_settled:
             plan.settled.append(plan.settle_as(old, memory))
-        if memory.in_force and not is_worded:
+        if memory.is_active and not is_worded:
             plan.reworded.append(Rewording(old, memory))
-        plan.kept += bool(is_settled and (is_worded or not memory.in_force))
+        plan.unchanged += bool(is_settled and (is_worded or not memory.is_active))
     for old in unfound:
         same = (
             memory
             for memory in found.values()
-            if memory.in_force and memory.memory_id in plan.id_by_found and is_same_statement(old, memory, near)
+            if memory.is_active and memory.memory_id in plan.id_by_found and is_same_statement(old, memory, near)
         )
         heir = next(same, None)
         if heir is None:

@@ -25,6 +25,17 @@ from app.store.validation import Validation
 from tests.support.clock import FakeClock
 from tests.support.jobs import SQL
 from tests.support.learning import NOW, TENANT, Talk, everything, learner, memories, taught
+from tests.support.rows import (
+    delete_users,
+    insert_row,
+    read_embeddings,
+    read_facts,
+    read_jobs,
+    read_sessions,
+    read_suppressions,
+    set_memories,
+    set_session,
+)
 
 Admin: TypeAlias = "asyncpg.Connection[Any]"
 Changes: TypeAlias = "set[tuple[str, str]]"
@@ -36,12 +47,12 @@ async def read_as_before(exchange: SourceExchange) -> Sequence[MemoryCandidate]:
     """Reads as an old version did: what today's reads, and of an office's address a wrong home."""
     found = list(extract(exchange))
     if "sits in Mumbai" in exchange.user_text:
-        (known,) = extract(SourceExchange("I live in Mumbai.", exchange.now))
+        (candidate,) = extract(SourceExchange("I live in Mumbai.", exchange.now))
         quote = exchange.user_text
         found.append(
             MemoryCandidate(
-                known.content, known.kind, known.provenance_type, quote, (0, len(quote)), known.confidence,
-                known.importance, triple=known.triple,
+                candidate.content, candidate.kind, candidate.provenance_type, quote, (0, len(quote)), candidate.confidence,
+                candidate.importance, triple=candidate.triple,
             )
         )  # fmt: skip
     return found
@@ -80,11 +91,11 @@ class World:
         return {row["content_text"]: row for row in await memories(self.admin, **columns or {"is_active": True})}
 
     @property
-    def by_api(self) -> Memories:
+    def memory_api(self) -> Memories:
         return Memories(self.pool, SQL, self.clock, space=self.space)
 
     @property
-    def by_page(self) -> Validation:
+    def validation(self) -> Validation:
         return Validation(self.pool, SQL, self.clock, space=self.space)
 
 
@@ -112,29 +123,26 @@ async def test_a_retired_memory_is_told_why_and_can_be_brought_back_for_good(wor
     await world.say("Our branch office sits in Mumbai.")
     wrong = (await world.rows())[WRONG]
     await world.relearn()
-    events = await world.by_api.events(TENANT, world.talk.user, wrong["memory_id"], after=0, limit=9)
+    events = await world.memory_api.events(TENANT, world.talk.user, wrong["memory_id"], after=0, limit=9)
     assert events[-1].event == "invalidated"
     assert events[-1].after == {"status": "invalidated", "reason": "relearned"}
     stored = (await world.rows(is_active=False))[WRONG]
     assert stored["sources"] == wrong["sources"], "it says where it was read"
-    assert await world.admin.fetchval("SELECT count(*) FROM agent_data.suppressions") == 0, "the message can be found"
-    await world.by_api.restore(TENANT, world.talk.user, wrong["memory_id"])
+    assert await read_suppressions(world.admin) == [], "the message can be found"
+    await world.memory_api.restore(TENANT, world.talk.user, wrong["memory_id"])
     assert changes(await world.relearn()) == set()
     assert WRONG in await world.rows()
 
 
 async def test_what_was_missed_is_added_with_the_date_of_then(world: World) -> None:
-    said = await world.talk.say(world.pool, "My sister is called Ingrid.")
+    messages = await world.talk.say(world.pool, "My sister is called Ingrid.")
     report = await world.relearn()
     assert {line.change for line in report.lines} == {"added"}
     (row,) = [row for text, row in (await world.rows()).items() if "Ingrid" in text]
-    assert row["created_at"] == row["stated_at"] == said[0].created_at
-    assert row["source_message_ids"] == [said[0].message_id]
+    assert row["created_at"] == row["stated_at"] == messages[0].created_at
+    assert row["source_message_ids"] == [messages[0].message_id]
     assert row["memory_scope"] == 1
-    found = await world.admin.fetchval(
-        "SELECT count(*) FROM agent_data.embeddings WHERE item_id = $1", row["memory_id"]
-    )
-    assert found == 1
+    assert len(await read_embeddings(world.admin, item_id=row["memory_id"])) == 1
 
 
 async def test_a_second_run_changes_nothing(world: World) -> None:
@@ -187,35 +195,38 @@ async def test_a_wrong_memory_gives_back_the_place_that_it_had_taken(world: Worl
 async def test_a_memory_that_is_found_in_other_words_keeps_all_else(world: World) -> None:
     await world.say("I live in Leeds.")
     before = (await world.rows())["Lives in Leeds"]
-    await world.admin.execute(
-        """UPDATE agent_data.memory_store SET content_text = 'In Leeds', content_hash = sha256('in leeds'), predicate = NULL,
-               object_value = NULL, access_count = 7, confidence = 0.61"""
-    )
-    assert await world.admin.fetchval("SELECT count(*) FROM agent_data.user_facts") == 0
+    misread = {
+        "content_text": "In Leeds",
+        "content_hash": content_hash("In Leeds"),
+        "predicate": None,
+        "object_value": None,
+    }
+    await set_memories(world.admin, [before], **misread, access_count=7, confidence=0.61)
+    assert await read_facts(world.admin) == []
     (line,) = (await world.relearn()).lines
     assert (line.change, line.text, line.before) == ("changed", "Lives in Leeds", "In Leeds")
     after = (await world.rows())["Lives in Leeds"]
-    kept = ("memory_id", "created_at", "predicate", "object_value", "content_hash", "sources")
-    assert [after[name] for name in kept] == [before[name] for name in kept]
+    names = ("memory_id", "created_at", "predicate", "object_value", "content_hash", "sources")
+    assert [after[name] for name in names] == [before[name] for name in names]
     assert (after["access_count"], round(after["confidence"], 2)) == (7, 0.61)
-    assert await world.admin.fetchval("SELECT count(*) FROM agent_data.user_facts") == 1
-    events = await world.by_api.events(TENANT, world.talk.user, after["memory_id"], after=0, limit=9)
+    assert len(await read_facts(world.admin)) == 1
+    events = await world.memory_api.events(TENANT, world.talk.user, after["memory_id"], after=0, limit=9)
     assert events[-1].after == {"text": "Lives in Leeds", "reason": "relearned"}
     assert (await world.relearn()).lines == []
 
 
 async def test_a_role_play_is_noted_anew(world: World) -> None:
     await world.say("Let's role-play: you are a waiter.", "I'm allergic to peanuts.")
-    await world.admin.execute("UPDATE agent_data.sessions SET in_role_play = false")
+    await set_session(world.admin, world.talk.session, in_role_play=False)
     await world.relearn()
-    assert await world.admin.fetchval("SELECT in_role_play FROM agent_data.sessions")
+    assert len(await read_sessions(world.admin, in_role_play=True)) == 1
 
 
 async def test_what_was_forgotten_stays_forgotten(world: World) -> None:
     await world.say("I'm allergic to peanuts.", "I live in Leeds.")
     for row in (await world.rows()).values():
         if "peanuts" in row["content_text"]:
-            await world.by_api.forget(TENANT, world.talk.user, row["memory_id"])
+            await world.memory_api.forget(TENANT, world.talk.user, row["memory_id"])
     report = await world.relearn()
     assert report.lines == []
     assert not [text for text in await world.rows() if "peanuts" in text]
@@ -226,16 +237,16 @@ async def test_what_somebody_denied_or_ended_stays_so(world: World, how: str) ->
     await world.say("I'm allergic to peanuts.", "I live in Leeds.")
     leeds = (await world.rows())["Lives in Leeds"]["memory_id"]
     if how == "deny":
-        await world.by_page.deny(TENANT, world.talk.user, leeds)
+        await world.validation.deny(TENANT, world.talk.user, leeds)
     else:
-        await world.by_api.invalidate(TENANT, world.talk.user, leeds, None)
+        await world.memory_api.invalidate(TENANT, world.talk.user, leeds, None)
     assert (await world.relearn()).lines == []
     assert "Lives in Leeds" not in await world.rows()
 
 
 async def test_what_was_denied_is_learned_if_it_is_said_again_later(world: World) -> None:
     await world.say("I live in Leeds.")
-    await world.by_page.deny(TENANT, world.talk.user, (await world.rows())["Lives in Leeds"]["memory_id"])
+    await world.validation.deny(TENANT, world.talk.user, (await world.rows())["Lives in Leeds"]["memory_id"])
     world.wait(timedelta(days=401))
     world.clock.move(timedelta(days=2))
     await world.talk.say(world.pool, "I live in Leeds.")
@@ -244,9 +255,9 @@ async def test_what_was_denied_is_learned_if_it_is_said_again_later(world: World
 
 async def test_what_somebody_confirmed_or_wrote_stays(world: World) -> None:
     await world.say("Our branch office sits in Mumbai.")
-    await world.by_page.confirm(TENANT, world.talk.user, (await world.rows())[WRONG]["memory_id"])
-    written = NewMemory("Collects stamps", content_hash("Collects stamps"), 2)
-    await world.by_api.add(TENANT, UserRef(world.talk.user, world.talk.user_name), [written])
+    await world.validation.confirm(TENANT, world.talk.user, (await world.rows())[WRONG]["memory_id"])
+    new_memory = NewMemory("Collects stamps", content_hash("Collects stamps"), 2)
+    await world.memory_api.add(TENANT, UserRef(world.talk.user, world.talk.user_name), [new_memory])
     before = await everything(world.admin)
     assert (await world.relearn()).lines == []
     assert await everything(world.admin) == before
@@ -266,12 +277,7 @@ async def test_what_somebody_confirmed_or_wrote_stays(world: World) -> None:
 )
 async def test_what_rules_did_not_read_in_these_messages_stays(world: World, columns: dict[str, object]) -> None:
     await world.say("Our branch office sits in Mumbai.")
-    ((column, value),) = columns.items()
-    await world.admin.execute(
-        f"UPDATE agent_data.memory_store SET {column} = $1 WHERE content_text = $2",
-        value,
-        WRONG,
-    )
+    await set_memories(world.admin, [(await world.rows())[WRONG]], **columns)
     assert not [line for line in (await world.relearn()).lines if line.change == "retired"]
     assert WRONG in await world.rows()
 
@@ -279,7 +285,7 @@ async def test_what_rules_did_not_read_in_these_messages_stays(world: World, col
 async def test_about_a_user_who_is_gone_nothing_is_learned(world: World) -> None:
     assert await world.attempt() is None
     await world.talk.say(world.pool, "My sister is called Ingrid.")
-    await world.admin.execute("DELETE FROM agent_data.users")
+    await delete_users(world.admin)
     assert await world.attempt() is None
     assert await world.rows() == {}
 
@@ -310,13 +316,12 @@ async def test_what_is_stopped_midway_leaves_nothing(world: World, monkeypatch: 
 async def test_a_helper_llm_is_left_what_it_has_not_read(world: World) -> None:
     await world.say("I live in Leeds.", "My sister is called Ingrid.")
     message = world.talk.said[0].message_id
-    await world.admin.execute(
-        "INSERT INTO agent_data.job_effects VALUES ($1, $2, $3)", world.talk.user, TENANT, f"{ENTRYPOINT}:{message}"
-    )
+    effect = {"user_id": world.talk.user, "tenant_id": TENANT, "job_key": f"{ENTRYPOINT}:{message}"}
+    await insert_row(world.admin, "job_effects", **effect)
     assert (await world.relearn(reads=True, dry=True)).unread == 1
     assert (await world.relearn(reads=True)).unread == 1
-    keys = await world.admin.fetch("SELECT dedupe_key FROM agent_data.pgqueuer WHERE entrypoint = $1", ENTRYPOINT)
-    assert [row["dedupe_key"] for row in keys] == [f"{ENTRYPOINT}:{world.talk.said[1].message_id}:0"]
+    (job,) = await read_jobs(world.admin, entrypoint=ENTRYPOINT)
+    assert job["dedupe_key"] == f"{ENTRYPOINT}:{world.talk.said[1].message_id}:0"
 
 
 async def test_what_a_helper_llm_withdrew_is_not_added_again(world: World) -> None:

@@ -49,8 +49,8 @@ def import_messages(server: MnemeServer, users: list[str]) -> None:
         for user in users
     ]  # fmt: skip
     body = "\n".join(json.dumps(line) for line in lines)
-    sent = server.http.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
-    assert sent.status_code == 200, sent.text
+    answer = server.http.post("/api/v1/import", content=body, headers={"content-type": "application/x-ndjson"})
+    assert answer.status_code == 200, answer.text
 
 
 @pytest.fixture
@@ -79,14 +79,14 @@ async def test_a_user_is_learned_about_again_while_the_server_answers(running: M
     (memory,) = api.all("/memories", "memories", user="ana")
     assert memory["created_at"].startswith("2025-03-01T10:00")
 
-    told = running.command("relearn", "--all")
-    assert told.returncode == 0, told.stderr
-    assert f"- {WRONG} [fact, invalidated, 2025-03-01]" in told.stdout
-    assert "1 added, 0 changed, 1 retired, for 2 users." in told.stdout
+    output = running.command("relearn", "--all")
+    assert output.returncode == 0, output.stderr
+    assert f"- {WRONG} [fact, invalidated, 2025-03-01]" in output.stdout
+    assert "1 added, 0 changed, 1 retired, for 2 users." in output.stdout
     assert read_texts(api, "ben") == right
     again = run_relearn(running, "--all")
     assert again["reports"] == []
-    # What was learned again is told, and learning goes on.
+    # What was learned again is output, and learning goes on.
     answer = ask(running, "What is my sister called?", headers={"x-mneme-user": "ana", "x-mneme-session": "new"})
     assert answer.headers["x-mneme-status"] == "ok"
 
