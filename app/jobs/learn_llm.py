@@ -55,8 +55,8 @@ MAX_CHARS = 24_000
 
 LATER_S = (15.0, 60.0, 240.0, 600.0, 1800.0, 3600.0, 10_800.0, 21_600.0)
 """Seconds until an LLM that is away is asked again, try by try: a restart is bridged, and so is a night (10.5 h)."""
-SILENT_S = 30.0
-"""Seconds in which no further job asks an LLM that was just away."""
+SILENT_S = LATER_S[0]
+"""Seconds in which no further job asks an LLM that was just away: until the job that found it away asks again."""
 SHAPE_TRIES = 2
 """Answers of another shape to one question, after which its messages are left to the rules."""
 HELD_BACK_S = 900.0
@@ -172,7 +172,6 @@ class LlmLearner(Struct):
         if not await self._write(batch, request, reading):
             return False
         await store.drop_waiting(job.tenant, keys)
-        await self.usage.count_read(len(batch))
         return True
 
     async def _gather(self, job: LlmJob, begun: Sequence[LlmJob]) -> list[ExchangeToRead]:
@@ -234,6 +233,7 @@ class LlmLearner(Struct):
                 ) as effect,
             ):  # fmt: skip
                 if effect is None:
+                    log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 claimed = [entry is batch[0] or await effect.claim(entry.job.key) for entry in batch]
                 for entry, entry_drafts, is_mine in zip(batch, drafts, claimed, strict=True):
@@ -248,6 +248,7 @@ class LlmLearner(Struct):
             "refused": reading.refused,
         }
         log.info("the helper LLM has read", extra=figures | {"job_key": job.key})
+        await self.usage.count_read(len(batch))
         return True
 
     async def _make_drafts(self, place: int, entry: ExchangeToRead, reading: LlmReading) -> list[Draft]:
