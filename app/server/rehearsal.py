@@ -83,8 +83,8 @@ def build_turn(now: datetime) -> tuple[CallFacts, Exchange, CompileFacts]:
     tenant, user, session = ids.LOCAL_TENANT, uuid4(), uuid4()
     messages = [{"role": role, "content": STATEMENTS[0]} for role in ("user", "assistant")]
     transcript = Transcript.of(messages)
-    (asked, answered), (question, whole) = transcript.hashes, transcript.chains
-    assert asked and answered and question and whole, "both messages have a text"
+    asked, answered = (found or b"" for found in transcript.hashes)
+    question, whole = (found or b"" for found in transcript.chains)
     body = b'{"messages":[{}]}'
     call = CallFacts(
         ids.uuid7(now), tenant, user, now, "POST", "/v1/chat/completions", "", Outcome.COMPLETE, "ok",
