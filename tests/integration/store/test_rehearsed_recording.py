@@ -37,19 +37,19 @@ async def count_rows(admin: asyncpg.Connection[Any]) -> dict[str, int]:
 async def test_a_rehearsed_turn_is_written_and_rolled_back(
     pool: Pool, admin: asyncpg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written: list[bool] = []
+    results: list[bool] = []
     notifications: list[str] = []
     record_many = RollbackStore.record_many
 
     async def note_result(self: RollbackStore, turns: list[TurnRecord]) -> bool:
-        written.append(await record_many(self, turns))
-        return written[-1]
+        results.append(await record_many(self, turns))
+        return results[-1]
 
     monkeypatch.setattr(RollbackStore, "record_many", note_result)
     await admin.add_listener("ch_pgqueuer", lambda *arguments: notifications.append(str(arguments)))
     before = await count_rows(admin)
     await rehearse_recording(build_core(pool))
-    assert written == [True] * 4, "as a turn that was not there before"
+    assert results == [True] * 4, "as a turn that was not there before"
     assert await count_rows(admin) == before
     assert notifications == []
     locks = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.state LIKE 'idle in%'"
