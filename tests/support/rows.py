@@ -220,10 +220,6 @@ async def _update(admin: Admin, table: str, key: str, value: object, columns: di
     await admin.execute(f"UPDATE agent_data.{table} SET {assignments} WHERE {key} = $1", value, *columns.values())
 
 
-async def change_insights(admin: Admin, title: str, due_at: datetime) -> None:
-    await admin.execute("UPDATE agent_data.insights SET title = $1, due_at = $2", title, due_at)
-
-
 async def clear_due_users(admin: Admin) -> None:
     """Leave no user due for consolidation."""
     await admin.execute("UPDATE agent_data.consolidation_state SET due_at = NULL")
