@@ -73,7 +73,7 @@ read_spend = _build_reader("spend_entries", "call_id")
 read_streams = _build_reader("streams", "call_id")
 read_suppressions = _build_reader("suppressions", "reason, item_id")
 read_ticks = _build_reader("ticks")
-read_users = _build_reader("users")
+read_users = _build_reader("users", "user_id")
 read_working_memory = _build_reader("memory_store_working")
 
 
@@ -313,10 +313,6 @@ async def set_message(admin: Admin, message: UUID, **columns: object) -> None:
     await admin.execute("SET session_replication_role = replica")
     await update_rows(admin, "conversation_history", {"message_id": message}, **columns)
     await admin.execute("RESET session_replication_role")
-
-
-async def change_insights(admin: Admin, title: str, due_at: datetime) -> None:
-    await admin.execute("UPDATE agent_data.insights SET title = $1, due_at = $2", title, due_at)
 
 
 async def clear_due_users(admin: Admin) -> None:
