@@ -683,7 +683,7 @@ def _fields(scope: CallerScope, row: Memory) -> dict[str, Any]:
         "text": row.content_text,
         "subject": row.subject_entity_id,
         "object": row.object_value,
-        "learned_by": row.learned_by,
+        "learned_by": row.origin,
         "provenance": row.sources,
         "validated": row.is_validated,
     }

@@ -219,7 +219,7 @@ def describe_learned(memories: Sequence[Memory]) -> list[LearnedMemory]:
                 source.get("session"),
                 None if turn is None else max(0, turn - 1),
                 source.get("created_at"),
-                memory.learned_by or "unknown",
+                memory.origin or "unknown",
                 memory.kind,
                 memory.content_text,
                 source.get("quote") or "",

@@ -39,7 +39,7 @@ _VERDICTS: Mapping[str, Verdict] = {"invalidated": "not_true", "confirmed": "con
 
 
 class WordLabel(Struct, frozen=True):
-    """What a person said of the words of one message.
+    """A person's verdict on the words of one message.
 
     Attributes:
         conversation: The session's id.
@@ -122,8 +122,8 @@ def labels(tenant: str, user: str | None, with_text: bool, out: Path | None) -> 
             owner = await Tenancy(pool, sql, SystemClock()).tenant(tenant)
             if owner is None:
                 raise NotFound(f"There is no tenant {tenant}.")
-            whose = None if user is None else ids.user_id(owner, user)
-            return [label async for label in read_labels(pool, sql, owner, whose, with_text=with_text)]
+            user_id = None if user is None else ids.user_id(owner, user)
+            return [label async for label in read_labels(pool, sql, owner, user_id, with_text=with_text)]
 
     found = with_database(settings, work)
     lines = "".join(f"{orjson.dumps(_to_line(label)).decode()}\n" for label in found)

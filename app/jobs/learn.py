@@ -350,7 +350,7 @@ class Learner(Struct):
         members = await effect.members(scope, hashes, claims, close, ended)
         known = await effect.known(scope, concerned(statements, members, near, threshold))
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
-        stated_at = [each.stated_at for each in statements]
+        stated_at = [draft.stated_at for draft in statements]
         marks, denied = await effect.find_refused(scope, setting.hmac_key, hashes, stated_at)
         refused = marks | find_denied(statements, denied, members)
         ingest = Ingest(

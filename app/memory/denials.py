@@ -1,4 +1,4 @@
-"""Which statements say again, from words said before, what was denied or has ended since. Pure.
+"""Find the statements that say again, from words said before, what was denied or has ended since. Pure.
 
 The same words do not bring a memory back, whoever reads them: "Not true" on the page, an answer "no", "forget that", or a later
 message of the user's counts for all that was said until then. What the user says after it is news (`said_at` is later).

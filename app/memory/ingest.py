@@ -252,8 +252,10 @@ class Ingest:
             item.source_message_ids = kept_ids + item.source_message_ids
         else:
             # The words and the reader of the wording that is kept stand in the place of the same message's earlier ones.
-            own = {str(source["message_id"]): source for source in item.sources}
-            item.sources = [own.get(str(source["message_id"]), source) for source in old.sources + old.added]
+            source_by_message = {str(source["message_id"]): source for source in item.sources}
+            item.sources = [
+                source_by_message.get(str(source["message_id"]), source) for source in old.sources + old.added
+            ]
             item.source_message_ids = old.source_message_ids + old.added_ids
         self._tell(item, "merged", {"memory_id": old.id, "text": old.text}, shown(item))
         self._supersede(old, item, MERGED, self._now)

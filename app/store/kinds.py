@@ -59,6 +59,6 @@ GUESSED = STATED - {"correction"}
 CORRECTED = DOUBTABLE & GUESSED
 """Which a later statement makes a correction."""
 BEHAVIOUR = frozenset[str](kind for kind, each in KINDS.items() if each.behaviour)
-DERIVED = frozenset[str](("episode", "entity_profile", *(kind for kind, each in KINDS.items() if each.drawn)))
+DERIVED = frozenset[str](("episode", "entity_profile", *(kind for kind, traits in KINDS.items() if traits.drawn)))
 """What is made from what was learned, and from many messages."""
 SUMMARIES = frozenset[str](kind for kind, each in KINDS.items() if each.type == "summary")

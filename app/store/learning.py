@@ -442,7 +442,7 @@ class Effect(UserRows, frozen=True):
         """
         if not hashes:
             return frozenset(), []
-        marks = [content_hmac(key, each) for each in hashes] if key is not None else []
+        marks = [content_hmac(key, content_hash) for content_hash in hashes] if key is not None else []
         rows = await self.connection.fetch(
             self.sql["learning.refused"], self.user, scope, marks, list(stated_at), min(stated_at)
         )

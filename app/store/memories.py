@@ -85,8 +85,8 @@ class Memory(Struct, frozen=True):
     metadata: dict[str, Any]
 
     @property
-    def learned_by(self) -> MemoryOrigin | None:
-        """Who learned it, by its first source; None where its sources do not say."""
+    def origin(self) -> MemoryOrigin | None:
+        """The way by which the memory was learned, from its first source; None where its sources do not say."""
         if self.kind in DERIVED:
             return "derived"
         if not self.sources:

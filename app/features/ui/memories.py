@@ -407,9 +407,9 @@ async def replace(visit: Visit) -> Response:
 
 async def invalidate(visit: Visit) -> Response:
     """POST …/invalidate: it is not true (any more). A second click finds that done."""
-    given = await visit.form()
+    form = await visit.form()
     memory = visit.segment("memory")
-    reason = str(given.get("reason", "")).strip()
+    reason = str(form.get("reason", "")).strip()
     try:
         await visit.api.send("POST", "memories", memory, "invalidate", body={"reason": reason or None})
     except Refused as refused:
@@ -417,7 +417,7 @@ async def invalidate(visit: Visit) -> Response:
             raise
         if (await visit.api.get("memories", memory))["status"] != "invalidated":
             return await page(visit, problem=refused)
-    return visit.redirect(_back(given, url("memories", memory)), "Not used any more; it can be brought back.")
+    return visit.redirect(_back(form, url("memories", memory)), "Not used any more; it can be brought back.")
 
 
 async def restore(visit: Visit) -> Response:

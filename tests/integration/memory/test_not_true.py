@@ -1,4 +1,4 @@
-"""What was denied or forgotten does not come back from what was said before; said again, it is learned again."""
+"""Denied and forgotten memories do not come back from what was said before; said again, it is learned again."""
 
 from __future__ import annotations
 
@@ -69,40 +69,40 @@ async def deny_all(store: Memories, admin: Admin, talk: Talk) -> None:
         await store.invalidate(TENANT, talk.user, row["memory_id"], reason=None)
 
 
-async def say_later(pool: Pool, talk: Talk, text: str, **other: Any) -> list[MessageRecord]:
-    return await talk.say(pool, text, created_at=LATER, **other)
+async def say_later(pool: Pool, talk: Talk, text: str, **columns: Any) -> list[MessageRecord]:
+    return await talk.say(pool, text, created_at=LATER, **columns)
 
 
 # --- not true ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("said", "more"), [*((said, FILLER) for said in SAID), *OTHERS])
+@pytest.mark.parametrize(("statement", "more"), [*((statement, FILLER) for statement in SAID), *OTHERS])
 async def test_the_same_words_do_not_bring_back_what_was_denied(
-    learn: Learner, pool: Pool, admin: Admin, store: Memories, said: str, more: str
+    learn: Learner, pool: Pool, admin: Admin, store: Memories, statement: str, more: str
 ) -> None:
     talk = Talk()
-    await taught(learn, pool, talk, said + more)
+    await taught(learn, pool, talk, statement + more)
     assert await texts(admin) != []
     await deny_all(store, admin, talk)
     await read_again(learn, admin, talk, talk.said)
     assert await texts(admin) == [], "the same message, read again"
     copy = Talk(name="imported")
-    await taught(learn, pool, copy, "Hello!", said, said + more)
+    await taught(learn, pool, copy, "Hello!", statement, statement + more)
     assert await texts(admin) == [], "a copy with the old dates"
     again = Talk(name="later")
-    await learn.learn(again.job(await say_later(pool, again, said)))
+    await learn.learn(again.job(await say_later(pool, again, statement)))
     assert len(await texts(admin)) == 1, "the user says so again"
     await read_again(learn, admin, talk, talk.said)
-    (kept,) = await memories(admin)
-    assert [source["message_id"] for source in kept["sources"]] == [str(again.said[0].message_id)]
+    (memory,) = await memories(admin)
+    assert [source["message_id"] for source in memory["sources"]] == [str(again.said[0].message_id)]
 
 
 async def test_other_wordings_of_it_are_denied_too(learn: Learner, pool: Pool, admin: Admin, store: Memories) -> None:
     talk = Talk()
     await taught(learn, pool, talk, "I like hiking in the mountains." + FILLER)
     await taught(learn, pool, talk, "I like hiking in the high mountains." + FILLER)
-    (kept,) = await memories(admin)
-    await store.invalidate(TENANT, talk.user, kept["memory_id"], reason=None)
+    (memory,) = await memories(admin)
+    await store.invalidate(TENANT, talk.user, memory["memory_id"], reason=None)
     for message in talk.said:
         await read_again(learn, admin, talk, [message])
     assert await texts(admin) == []
@@ -143,9 +143,9 @@ async def test_nobody_denies_for_others(learn: Learner, pool: Pool, admin: Admin
     (home,) = await memories(admin)
     await store.invalidate(TENANT, mine.user, home["memory_id"], reason=None)
     await taught(learn, pool, theirs, "I live in Lisbon." + FILLER)
-    (other,) = await memories(admin)
-    assert other["dedup_scope"] == theirs.session
-    await store.forget(TENANT, mine.user, other["memory_id"])
+    (their_memory,) = await memories(admin)
+    assert their_memory["dedup_scope"] == theirs.session
+    await store.forget(TENANT, mine.user, their_memory["memory_id"])
     third = Talk(confined=True, name="chat-3")
     await taught(learn, pool, third, "I live in Lisbon, near the river." + FILLER)
     assert len(await texts(admin)) == 1
@@ -157,13 +157,13 @@ async def test_two_denials_at_once_are_one(
     talk = Talk()
     await taught(learn, pool, talk, "I live in Lisbon." + FILLER)
     (home,) = await memories(admin)
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         store.invalidate(TENANT, talk.user, home["memory_id"], reason=None),
         store.invalidate(TENANT, talk.user, home["memory_id"], reason=None),
         validation.deny(TENANT, talk.user, home["memory_id"]),
         return_exceptions=True,
     )
-    assert sum(isinstance(result, Conflict) for result in done) == 2
+    assert sum(isinstance(result, Conflict) for result in results) == 2
     assert [row["status"] for row in await memories(admin, is_active=False)] == ["invalidated"]
 
 
@@ -192,7 +192,7 @@ async def read_by_llm(pool: Pool, learn: Learner, talk: Talk, llm: ScriptedLlm) 
 
 
 @pytest.mark.parametrize(
-    ("said", "item"),
+    ("statement", "item"),
     [
         ("I'm allergic to peanuts.", stated("Cannot eat peanuts", "allergic to peanuts")),
         ("I'm allergic to peanuts.", stated("Gets hives from nuts", "I'm allergic to peanuts")),
@@ -211,13 +211,13 @@ async def read_by_llm(pool: Pool, learn: Learner, talk: Talk, llm: ScriptedLlm) 
     ],
 )
 async def test_an_llm_that_words_it_otherwise_does_not_bring_it_back(
-    learn: Learner, pool: Pool, admin: Admin, store: Memories, said: str, item: dict[str, Any]
+    learn: Learner, pool: Pool, admin: Admin, store: Memories, statement: str, item: dict[str, Any]
 ) -> None:
     talk = Talk()
-    await taught(learn, pool, talk, said + FILLER)
+    await taught(learn, pool, talk, statement + FILLER)
     await deny_all(store, admin, talk)
-    other = stated("Plans the week of a team", "plan the week of the whole team")
-    llm = ScriptedLlm(lambda _: {"additions": [item, other]})
+    addition = stated("Plans the week of a team", "plan the week of the whole team")
+    llm = ScriptedLlm(lambda _: {"additions": [item, addition]})
     await read_by_llm(pool, learn, talk, llm)
     assert len(llm.asked) == 1
     assert await texts(admin) == ["Plans the week of a team"]
@@ -245,46 +245,46 @@ Forget = Callable[[Talk], Awaitable[None]]
 def forget(request: pytest.FixtureRequest, admin: Admin, store: Memories, teller: Teller) -> Forget:
     """Forget all memories, on the page or in a chat."""
 
-    async def on_page(talk: Talk) -> None:
+    async def forget_on_page(talk: Talk) -> None:
         for row in await memories(admin):
             await store.forget(TENANT, talk.user, row["memory_id"])
 
-    async def in_chat(talk: Talk) -> None:
+    async def forget_in_chat(talk: Talk) -> None:
         for row in await memories(admin):
             name = {"Lisbon": "I live in Lisbon", "peanuts": "I'm allergic to peanuts", "Ana": "my wife's name is Ana"}
-            (said,) = [phrase for word, phrase in name.items() if word in row["content_text"]]
-            await teller.tell(talk, "Hi", "Hello", f"Forget that {said}.")
+            (phrase,) = [phrase for word, phrase in name.items() if word in row["content_text"]]
+            await teller.tell(talk, "Hi", "Hello", f"Forget that {phrase}.")
 
-    return on_page if request.param == "page" else in_chat
+    return forget_on_page if request.param == "page" else forget_in_chat
 
 
-@pytest.mark.parametrize("said", SAID[:3])
+@pytest.mark.parametrize("statement", SAID[:3])
 async def test_what_was_forgotten_and_is_said_again_is_learned_again(
-    learn: Learner, pool: Pool, admin: Admin, forget: Forget, said: str
+    learn: Learner, pool: Pool, admin: Admin, forget: Forget, statement: str
 ) -> None:
     talk = Talk()
-    await taught(learn, pool, talk, said)
-    (kept,) = await texts(admin)
+    await taught(learn, pool, talk, statement)
+    (memory,) = await texts(admin)
     await forget(talk)
     assert await texts(admin) == []
     await read_again(learn, admin, talk, talk.said)
     copy = Talk(name="imported")
-    await taught(learn, pool, copy, said, said + " ")
+    await taught(learn, pool, copy, statement, statement + " ")
     assert await texts(admin) == [], "from old messages and dated copies it does not come back"
     history = Talk(name="resent")
-    await learn.learn(history.job(await send_history(pool, history, said)))
+    await learn.learn(history.job(await send_history(pool, history, statement)))
     assert await texts(admin) == [], "nor from a transcript that is sent again"
     again = Talk(name="later")
-    await learn.learn(again.job(await say_later(pool, again, said)))
-    assert await texts(admin) == [kept], "the very same words in a new message"
+    await learn.learn(again.job(await say_later(pool, again, statement)))
+    assert await texts(admin) == [memory], "the very same words in a new message"
     suppressed = {row["item_id"] for row in await read_suppressions(admin)}
     assert again.said[0].message_id not in suppressed, "and the message is found"
 
 
-async def send_history(pool: Pool, talk: Talk, said: str) -> list[MessageRecord]:
+async def send_history(pool: Pool, talk: Talk, statement: str) -> list[MessageRecord]:
     """Record the first request of a session that brings an older exchange along."""
     step = timedelta(microseconds=1)
-    asked = await talk.say(pool, said, created_at=LATER)
+    asked = await talk.say(pool, statement, created_at=LATER)
     answered = await talk.say(pool, "Noted.", role="assistant", created_at=LATER + step)
     return asked + answered + await talk.say(pool, "What is new?", created_at=LATER + 2 * step)
 
@@ -326,7 +326,7 @@ async def test_a_wording_of_the_llm_has_its_words_and_way(learn: Learner, pool: 
         }
     )
     await read_by_llm(pool, learn, talk, llm)
-    (kept,) = await memories(admin)
-    assert kept["content_text"] == "Likes hiking up in the high mountains"
-    (source,) = kept["sources"]
+    (memory,) = await memories(admin)
+    assert memory["content_text"] == "Likes hiking up in the high mountains"
+    (source,) = memory["sources"]
     assert (source["way"], source["quote"], source["span"]) == ("llm", "hiking in the mountains", [7, 30])

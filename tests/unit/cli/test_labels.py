@@ -14,7 +14,7 @@ SOURCE = {
 }  # fmt: skip
 
 
-def make_row(**other: Any) -> dict[str, Any]:
+def make_row(**changed: Any) -> dict[str, Any]:
     at = datetime(2026, 11, 20, tzinfo=UTC)
     row = {
         "memory_id": UUID(int=1),
@@ -24,7 +24,7 @@ def make_row(**other: Any) -> dict[str, Any]:
         "event": "invalidated",
         "at": at,
     }
-    return row | {"sources": [SOURCE]} | other
+    return row | {"sources": [SOURCE]} | changed
 
 
 @each_of(

@@ -1,4 +1,4 @@
-"""Which statements say again, from old words, what was denied."""
+"""Statements from old words do not bring back what was denied."""
 
 from __future__ import annotations
 
@@ -32,8 +32,15 @@ def make_draft(text: str, quote: str, triple: Triple | None = None, *, message: 
 def make_denied(text: str, quote: str, triple: Triple | None = None) -> DeniedMemory:
     start = MESSAGE.index(quote)
     source: dict[str, Any] = {"message_id": str(UUID(int=1)), "quote": quote, "span": [start, start + len(quote)]}
-    parts = (triple.subject, triple.predicate, triple.value) if triple else (None, None, None)
-    return DeniedMemory(SAID_AT + timedelta(hours=1), text, content_hash(text), *parts, [source])
+    return DeniedMemory(
+        SAID_AT + timedelta(hours=1),
+        text,
+        content_hash(text),
+        triple.subject if triple else None,
+        triple.predicate if triple else None,
+        triple.value if triple else None,
+        [source],
+    )
 
 
 DENIED = make_denied("Lives in Porto", CLAUSE, HOME)
