@@ -351,7 +351,10 @@ class Learner(Struct):
         known = await effect.known(scope, concerned(statements, members, near, threshold))
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
         stated_at = [draft.stated_at for draft in statements]
-        marks, denied = await effect.find_refused(scope, setting.hmac_key, hashes, stated_at)
+        forgotten_in = (
+            job.session if job.confined else ids.NIL
+        )  # also where a run over old messages has a scope of its own
+        marks, denied = await effect.find_refused(scope, forgotten_in, setting.hmac_key, hashes, stated_at)
         refused = marks | find_denied(statements, denied, members)
         ingest = Ingest(
             StatementPlace(job.session, job.session_name or str(job.session), job.confined),

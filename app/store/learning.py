@@ -429,13 +429,19 @@ class Effect(UserRows, frozen=True):
         return frozenset(marks[row["content_hmac"]] for row in rows)
 
     async def find_refused(
-        self, scope: UUID, key: bytes | None, hashes: Sequence[bytes], stated_at: Sequence[datetime]
+        self,
+        scope: UUID,
+        forgotten_in: UUID,
+        key: bytes | None,
+        hashes: Sequence[bytes],
+        stated_at: Sequence[datetime],
     ) -> tuple[frozenset[int], list[DeniedMemory]]:
         """Return the places of statements that were forgotten after they were said, and the memories denied since the
         earliest was said.
 
         Args:
-            scope: The session of nobody's, or the nil id.
+            scope: The scope whose denied memories count.
+            forgotten_in: The scope whose forgotten memories count: the session of nobody's, or the nil id.
             key: Of the hashes of what was forgotten.
             hashes: The content hash of each statement.
             stated_at: When each was said.
@@ -444,7 +450,7 @@ class Effect(UserRows, frozen=True):
             return frozenset(), []
         marks = [content_hmac(key, content_hash) for content_hash in hashes] if key is not None else []
         rows = await self.connection.fetch(
-            self.sql["learning.refused"], self.user, scope, marks, list(stated_at), min(stated_at)
+            self.sql["learning.refused"], self.user, scope, marks, list(stated_at), min(stated_at), forgotten_in
         )
         places = frozenset(row["place"] - 1 for row in rows if row["place"] is not None)
         names = DeniedMemory.__struct_fields__

@@ -170,8 +170,8 @@ SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1 AND
 
 -- name: refused
 -- `place`: which (from 1) of these keyed hashes ($3), each said at a time ($4), belong to something that was forgotten since, or was
--- deleted or erased, in the scope $2. Said again after it was forgotten, a statement is news. The other rows: memories that were
--- denied or ended since $5, and their other wordings.
+-- deleted or erased, in the scope $6. Said again after it was forgotten, a statement is news. The other rows: memories that were
+-- denied or ended since $5 in the scope $2, and their other wordings.
 SELECT w.place::integer, NULL::timestamptz AS denied_at, NULL AS content_text, NULL::bytea AS content_hash,
        NULL AS subject_entity_id, NULL AS predicate, NULL AS object_value, NULL::jsonb AS sources
 FROM unnest($3::bytea[], $4::timestamptz[]) WITH ORDINALITY AS w (mark, said_at, place)
@@ -181,7 +181,7 @@ WHERE EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1 AND 
        WHERE s.user_id = $1 AND s.content_hmac = w.mark
          AND (s.created_at >= w.said_at OR s.reason NOT IN ('forgotten', 'forgotten_by_chat'))
          AND NOT EXISTS (SELECT FROM agent_data.memory_store o
-                         WHERE o.user_id = $1 AND o.memory_id = s.item_id AND o.dedup_scope <> $2))
+                         WHERE o.user_id = $1 AND o.memory_id = s.item_id AND o.dedup_scope <> $6))
 UNION ALL
 SELECT NULL, d.valid_to, m.content_text, m.content_hash, m.subject_entity_id, m.predicate, m.object_value, m.sources
 FROM agent_data.memory_store d
