@@ -53,7 +53,7 @@ from app.errors import BadBody, BadRequest, MnemeError, NotFound, Unavailable
 from app.memory.claims import validation_question
 from app.memory.text import content_hash
 from app.store import ids
-from app.store.kinds import Kind
+from app.store.kinds import Kind, LearnedWay, MemoryOrigin
 from app.store.memories import (
     IN_FORCE,
     MOST_CONFIDENCE,
@@ -181,6 +181,18 @@ class Source(BaseModel, extra="allow"):
     metadata: dict[str, Any] = {}
 
 
+class LearnedFrom(Source):
+    """A message that a memory comes from, and the words in it that say so."""
+
+    session_id: UUID | None = None
+    created_at: datetime | None = Field(None, description="When the message was said.")
+    quote: str | None = Field(None, description="The user's words. A forgotten message's are left out.")
+    span: tuple[int, int] | None = Field(
+        None, description="Where the words begin and end in the message's text, in characters."
+    )
+    way: LearnedWay | None = Field(None, description="Who found them: rules, the fitted judge, or the helper LLM.")
+
+
 class MemoryOut(BaseModel):
     """A memory. `tier`: 0 working to 4 procedural; `scope`: local to its session, or global; `space`: the shared space whose
     it is, in place of a user."""
@@ -205,7 +217,10 @@ class MemoryOut(BaseModel):
     object: str | None
     metadata: dict[str, Any]
     details: dict[str, Any]
-    provenance: list[Source]
+    learned_by: MemoryOrigin | None = Field(
+        description="Who found it in a message, `stated` outright (API, page, answer), or `derived` by consolidation."
+    )
+    provenance: list[LearnedFrom]
     token_count: int
     access_count: int
     reinforcement_count: int
@@ -457,7 +472,8 @@ class MemoryRoutes(Struct, frozen=True):
         return _present(scope, await self.memories.change(scope.tenant, user, memory, change))
 
     async def delete(self, scope: Admitted, memory_id: str) -> Deleted:
-        """Forget a memory: its words leave the memory, its history and the indexes for good, and are not learned again.
+        """Forget a memory: its words leave the memory, its history and the indexes for good, and are not learned again from
+        what was said until now.
 
         What was said in a conversation stays there, and so do captured calls: erase the user to take those away.
         """
@@ -465,7 +481,11 @@ class MemoryRoutes(Struct, frozen=True):
         return Deleted(id=memory, deleted=True)
 
     async def invalidate(self, scope: Admitted, memory_id: str, body: Invalidation | None = None) -> MemoryOut:
-        """Say that a memory is not true (any more). It stays, to be restored; it is not found or used until then."""
+        """Say that a memory is not true (any more). It stays, to be restored; it is not found or used until then.
+
+        What was said until now does not bring it back, whoever reads it again; what the user says later is learned. 409: it is
+        not in force.
+        """
         user, memory = await find_memory(self.memories, scope, memory_id)
         reason = body.reason if body is not None else None
         return _present(scope, await self.memories.invalidate(scope.tenant, user, memory, reason))
@@ -663,6 +683,7 @@ def _fields(scope: CallerScope, row: Memory) -> dict[str, Any]:
         "text": row.content_text,
         "subject": row.subject_entity_id,
         "object": row.object_value,
+        "learned_by": row.origin,
         "provenance": row.sources,
         "validated": row.is_validated,
     }

@@ -24,13 +24,20 @@ COMMANDS = {
     ),
     "doctor": ("app.cli.doctor:doctor", "Find what is wrong with this installation, and say how to mend it."),
     "erase": ("app.cli.upkeep:erase", "Erase every trace of a user."),
-    "eval": ("app.cli.evaluate:eval_", "Measure how much of what answers a question is found within a budget."),
+    "eval": (
+        "app.cli.evaluate:eval_",
+        "Measure how much of what answers a question is found, or show what is learned.",
+    ),
     "export": ("app.features.transfer.commands:export", "Export everything that is stored of a user, as JSON lines."),
     "import": (
         "app.features.transfer.commands:import_",
         "Import past conversations (JSON lines) into a running Mneme.",
     ),
     "keys": ("app.cli.keys:keys", "API keys."),
+    "labels": (
+        "app.features.labels:labels",
+        'Export what people said of learned memories ("Not true", confirmed), as labels: a JSON object a line.',
+    ),
     "mcp": (
         "app.features.mcp:mcp",
         "Offer the memory of a running Mneme as an MCP server, on standard input and output.",

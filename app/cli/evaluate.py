@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import orjson
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
@@ -29,7 +30,18 @@ from app.errors import MnemeError
 from app.features import Features
 from app.features.consolidation.jobs import consolidation_jobs
 from app.features.consolidation.store import SESSION_END, ConsolidationStore, session_job
-from app.features.evaluate import BUDGETS, EvalFile, Say, ask, read, table
+from app.features.evaluate import (
+    BUDGETS,
+    EvalFile,
+    Say,
+    ask,
+    count_learned,
+    describe_learned,
+    read,
+    render_learned,
+    table,
+)
+from app.features.transfer.commands import Exported
 from app.features.transfer.routes import Importer
 from app.jobs.worker import Worker, connector
 from app.metrics import Metrics
@@ -38,6 +50,7 @@ from app.server.proxy import open_proxy
 from app.settings import Settings
 from app.store import ids
 from app.store.history import History
+from app.store.memories import Memories, Memory, MemoryFilter
 from app.store.pools import APP_ROLE
 from app.store.queue import Queue
 from app.store.sessions import SESSION_TTL, Sessions
@@ -67,8 +80,26 @@ async def _evaluate(
         return await ask(proxy.path.compiler, sheet, profile, budgets, say)
 
 
-async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
-    """Import the lines, and do all that comes of it, and of the sessions' end: summaries, patterns, procedures."""
+async def _learn(settings: Settings, dsn: str, sheet: EvalFile, say: Say) -> dict[str, Any]:
+    """Return what is learned from the lines, as `count_learned`. Raises EvalFailed, NotReady."""
+    await prepare_database(settings, dsn)
+    async with open_core(settings, dsn, SystemClock()) as core:
+        await fill(core, sheet, say, ends_sessions=False)
+        store = Memories(core.pools.background, core.queries, core.clock, space=None)
+        return count_learned(sheet, describe_learned([memory async for memory in _memories(store)]))
+
+
+async def _memories(store: Memories) -> AsyncIterator[Memory]:
+    after = None
+    while rows := await store.page(ids.LOCAL_TENANT, None, MemoryFilter(), after=after, limit=PART_LINES):
+        for memory in rows:
+            yield memory
+        after = (rows[-1].created_at, rows[-1].memory_id)
+
+
+async def fill(core: Core, sheet: EvalFile, say: Say, *, ends_sessions: bool = True) -> None:
+    """Import the lines, and do all that comes of it and, with `ends_sessions`, of the sessions' end: summaries, patterns,
+    procedures."""
     lines = sheet.lines
     pool, sql, clock = core.pools.background, core.queries, core.clock
     sessions = Sessions(pool, sql, clock, ttl=SESSION_TTL)
@@ -101,10 +132,11 @@ async def fill(core: Core, sheet: EvalFile, say: Say) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run(stop))
         await _quiet(queue)
-        await ConsolidationStore(pool, sql).enqueue(tenant, ends)
-        await _quiet(queue)
+        if ends_sessions:
+            await ConsolidationStore(pool, sql).enqueue(tenant, ends)
+            await _quiet(queue)
+            say(f"ended {len(sheet.sessions)} sessions")
         stop.set()
-    say(f"ended {len(sheet.sessions)} sessions")
 
 
 async def _quiet(queue: Queue) -> None:
@@ -124,21 +156,36 @@ async def _chunks(lines: Sequence[bytes]) -> AsyncIterator[bytes]:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--budget", "budgets", type=click.IntRange(1), multiple=True, help="Tokens; may be given several times.")
 @click.option("--profile", default="auto", show_default=True, help="How what was found is scored.")
+@click.option(
+    "--learned", is_flag=True, help="Show what is learned from the conversations, from which words and by which way."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @failing_clearly
-def eval_(file: Path, budgets: tuple[int, ...], profile: str, as_json: bool) -> None:
-    """Measure how much of what answers a question is found within a budget.
+def eval_(file: Path, budgets: tuple[int, ...], profile: str, learned: bool, as_json: bool) -> None:
+    """Measure how much of what answers a question is found, or show what is learned.
 
-    FILE has conversations and questions, one JSON object a line: docs/explanation/recall.md has the format. They are stored
-    in a database of their own, which is removed at the end.
+    FILE has conversations and questions, one JSON object a line: docs/explanation/recall.md has the format. With --learned it
+    needs no questions, and may be an export. They are stored in a database of their own, which is removed at the end.
     """
     if profile not in PROFILE_NAMES:
         raise click.BadParameter(f"one of {', '.join(sorted(PROFILE_NAMES))}", param_hint="--profile")
     settings, say = load_settings(), partial(click.echo, err=True)
-    sheet = read(file)
+    sheet = _read_conversations(file) if learned else read(file)
     with tempfile.TemporaryDirectory(prefix="mneme-eval-") as folder:
         nowhere = dict.fromkeys(("database_url", "database_direct_url", "spool_dir"))
         own = settings.model_copy(update={"data_dir": Path(folder), **nowhere})
         with database(own, say) as dsn:
-            result = asyncio.run(_evaluate(own, dsn, sheet, profile, budgets or BUDGETS, say))
-    show(result, as_json, lambda: click.echo(table(result)))
+            if learned:
+                result = asyncio.run(_learn(own, dsn, sheet, say))
+            else:
+                result = asyncio.run(_evaluate(own, dsn, sheet, profile, budgets or BUDGETS, say))
+    show(result, as_json, lambda: click.echo(render_learned(result) if learned else table(result)))
+
+
+def _read_conversations(file: Path) -> EvalFile:
+    """Return the messages of a file for `mneme import`, or of an export. Raises BadBody."""
+    if not Exported.is_one(file):
+        return read(file, asks=False)
+    lines = list(Exported(file).lines())
+    sessions = [(str(line["user"]), str(line["session"])) for line in map(orjson.loads, lines)]
+    return EvalFile(lines, sessions=dict.fromkeys(sessions))

@@ -293,6 +293,7 @@ ROUTES = ("outcomes", "calls", "chat", "preview", "conflicts", "facts", "overvie
 loads it."""
 BY_NAME = (
     "responses", "messages", "multilingual", "helper", "minilm", "embedded", "simulated", "reembed", "evaluate",
+    "labels",
 )  # fmt: skip
 """Those that have no hook: what needs one finds it by its name."""
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from statistics import mean, median
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import orjson
 from msgspec import Struct, field
@@ -31,6 +31,8 @@ from app.context.retrieve import Scope
 from app.errors import BadBody
 from app.sources import PRICE_NAMES, Price
 from app.store import ids
+from app.store.kinds import DERIVED
+from app.store.memories import Memory
 
 BUDGETS = (500, 1000, 1500, 2000, 3000, 4000)
 """Tokens; 1,500 is what a turn's block may cost by default."""
@@ -65,8 +67,12 @@ class EvalFile(Struct):
     sessions: dict[tuple[str, str], None] = field(default_factory=dict)
 
 
-def read(file: Path) -> EvalFile:
-    """Raises BadBody with the number of the line that is wrong."""
+def read(file: Path, *, asks: bool = True) -> EvalFile:
+    """Read a file. `asks`: it must have questions.
+
+    Raises:
+        BadBody: A line is wrong, which the message names by its number, or there is nothing to ask.
+    """
     sheet = EvalFile()
     with file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
@@ -88,7 +94,7 @@ def read(file: Path) -> EvalFile:
     for each in sheet.questions:
         if unknown := set(each.evidence) - sheet.words[each.user].keys():
             raise BadBody(f"No message of {each.user} has the id {min(unknown)}, which {each.question!r} names.")
-    if not any(each.evidence for each in sheet.questions):
+    if asks and not any(each.evidence for each in sheet.questions):
         raise BadBody("There is no question in this file.")
     return sheet
 
@@ -180,6 +186,77 @@ def _prices(told: Mapping[str, Mapping[str, float | None]]) -> list[str]:
         cells = ("-" if figures[name] is None else str(figures[name]) for name in names)
         lines.append(price.ljust(10) + "".join(cell.rjust(18) for cell in cells))
     return lines
+
+
+# --- what was learned ----------------------------------------------------------------------------------------------------
+
+
+class LearnedMemory(NamedTuple):
+    """A memory with the words it was first learned from: where they stand, when they were said, and who found them."""
+
+    user: str | None
+    session: str | None
+    message: int | None
+    said_at: str | None
+    way: str
+    kind: str
+    text: str
+    words: str
+    span: tuple[int, int] | None
+
+
+def describe_learned(memories: Sequence[Memory]) -> list[LearnedMemory]:
+    """Return what was learned from messages, by user and session in the order in which it was said."""
+    learned = []
+    for memory in memories:
+        if memory.kind in DERIVED or not memory.sources:
+            continue
+        source = memory.sources[0]
+        turn, span = source.get("turn_index"), source.get("span")
+        learned.append(
+            LearnedMemory(
+                memory.user_external_id,
+                source.get("session"),
+                None if turn is None else max(0, turn - 1),
+                source.get("created_at"),
+                memory.origin or "unknown",
+                memory.kind,
+                memory.content_text,
+                source.get("quote") or "",
+                (span[0], span[1]) if span else None,
+            )
+        )
+    return sorted(learned, key=lambda entry: (entry.user or "", entry.session or "", entry.said_at or "", entry.text))
+
+
+def count_learned(sheet: EvalFile, learned: Sequence[LearnedMemory]) -> dict[str, Any]:
+    """Return the memories, and how many there are by way and kind."""
+    return {
+        "messages": len(sheet.lines),
+        "sessions": len(sheet.sessions),
+        "memories": [entry._asdict() for entry in learned],
+        "ways": dict(sorted(Counter(entry.way for entry in learned).items())),
+        "kinds": dict(sorted(Counter(entry.kind for entry in learned).items())),
+    }
+
+
+def render_learned(result: Mapping[str, Any]) -> str:
+    """Return what was learned for a person: under each user and session its memories, and the counts at the end."""
+    lines: list[str] = []
+    place = None
+    for entry in result["memories"]:
+        if place != (entry["user"], entry["session"]):
+            place = (entry["user"], entry["session"])
+            lines += ["", f"{entry['user'] or 'nobody'}, session {entry['session'] or '-'}"]
+        day = (entry["said_at"] or "")[:10]
+        words = " ".join(entry["words"].split())
+        lines.append(f"  {entry['text']}")
+        lines.append(f"    {entry['kind']}, learned from “{words}” on {day} by {entry['way']}")
+    counts = [
+        ", ".join(f"{name} {count}" for name, count in result[part].items()) or "none" for part in ("ways", "kinds")
+    ]
+    total = f"{len(result['memories'])} memories from {result['messages']} messages in {result['sessions']} sessions"
+    return "\n".join([*lines[1:], "", total, f"by way: {counts[0]}", f"by kind: {counts[1]}"])
 
 
 def table(result: Mapping[str, Any]) -> str:

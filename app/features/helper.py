@@ -473,6 +473,7 @@ class UserMessage:
             entity_ids=tuple(dict.fromkeys(names))[:MAX_ENTITIES],
             tags=(LLM_TAG,),
             secret=looks_secret(quote) or looks_secret(content),
+            way="llm",
         )
         return as_guess(candidate) if item.hedged else candidate
 

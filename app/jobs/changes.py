@@ -259,7 +259,7 @@ async def _close(effect: Effect, memories: Sequence[UUID], message: SourceMessag
 
 async def _withdraw(effect: Effect, memories: Sequence[UUID], message: SourceMessage) -> None:
     for memory in memories:
-        await effect.run("lifecycle.deny", memory, effect.now)
+        await effect.run("lifecycle.deny", memory, effect.now, message.created_at)
     await _tell(effect, memories, "invalidated", {"reason": "taken_back"}, message, effect.now)
 
 

@@ -33,6 +33,7 @@ from app.memory.candidate import MemoryCandidate, Provenance, SourceExchange, Tr
 from app.memory.changes import has_sign
 from app.memory.claims import AskedMemory, Reply, Trust, may_answer, opposite, puts, reply_to
 from app.memory.compare import CONTRARY, belonging, concerned
+from app.memory.denials import find_denied
 from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_drafts
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
@@ -348,10 +349,13 @@ class Learner(Struct):
         close = {each for found in near.values() for each in found}
         members = await effect.members(scope, hashes, claims, close, ended)
         known = await effect.known(scope, concerned(statements, members, near, threshold))
-        # "Remember that ..." takes back what was forgotten in a chat.
-        await effect.lift(setting.hmac_key, [each.content_hash for each in statements if each.candidate.explicit])
         # Asked for last: whoever forgets one of these memories has done so by now, or waits.
-        forgotten = await effect.forgotten(setting.hmac_key, hashes)
+        stated_at = [draft.stated_at for draft in statements]
+        forgotten_in = (
+            job.session if job.confined else ids.NIL
+        )  # also where a run over old messages has a scope of its own
+        marks, denied = await effect.find_refused(scope, forgotten_in, setting.hmac_key, hashes, stated_at)
+        refused = marks | find_denied(statements, denied, members)
         ingest = Ingest(
             StatementPlace(job.session, job.session_name or str(job.session), job.confined),
             known,
@@ -363,7 +367,7 @@ class Learner(Struct):
             new_id=lambda: ids.uuid7(now),
             trust=decode(setting.trust, type=Trust),
         )
-        await effect.change(scope, self.space, ingest.take_all(statements, without=forgotten))
+        await effect.change(scope, self.space, ingest.take_all(statements, without=refused))
 
     async def _near(
         self, effect: Effect, scope: UUID, statements: Sequence[Draft], threshold: float

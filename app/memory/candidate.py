@@ -18,7 +18,7 @@ from app.languages import LANGUAGES, Language, language
 from app.memory.extract_grammar import EDGES, capital, inner, words
 from app.memory.secrets import looks_secret
 from app.memory.text import normalise, slug
-from app.store.kinds import GUESSED, LearnedKind
+from app.store.kinds import GUESSED, LearnedKind, LearnedWay
 
 
 class Provenance(IntEnum):
@@ -72,7 +72,7 @@ class MemoryCandidate(Struct, frozen=True):
     number, which ingest refuses unless told otherwise. `when`: ISO date (or year, month) of an event. `since`, `until`: from
     and up to when it is so, where the words say so. `ends`: what this statement closes; it may say something new besides ("I'm
     freelancing now"), or nothing but the end ("I left Acme"). `doubts`: predicates that it puts in doubt (moved to another
-    city: the commute, the gym; the table is app/memory/doubts.txt).
+    city: the commute, the gym; the table is app/memory/doubts.txt). `way`: who found it.
     """
 
     content: str
@@ -92,6 +92,7 @@ class MemoryCandidate(Struct, frozen=True):
     until: datetime | None = None
     ends: tuple[Ended, ...] = ()
     doubts: tuple[str, ...] = ()
+    way: LearnedWay = "rule"
 
 
 class SourceExchange(Struct, frozen=True):

@@ -106,10 +106,10 @@ class Ingest:
             if each.root in self._items and each.memory_id not in self._items:
                 self._items[each.memory_id] = member_item(each)
 
-    def take_all(self, statements: Sequence[Draft], *, without: Collection[bytes] = frozenset()) -> Changes:
-        """What to write for all of them. `without`: content hashes of what was forgotten."""
+    def take_all(self, statements: Sequence[Draft], *, without: Collection[int] = frozenset()) -> Changes:
+        """Return what to write for all of them. `without`: the places of statements that were forgotten or denied."""
         for n, draft in enumerate(statements):
-            if draft.content_hash not in without:
+            if n not in without:
                 self._take(n, draft)
         items = self._items.values()
         return Changes(
@@ -251,7 +251,12 @@ class Ingest:
             kept_ids = (old.source_message_ids + old.added_ids)[: MAX_SOURCES - len(item.source_message_ids)]
             item.source_message_ids = kept_ids + item.source_message_ids
         else:
-            item.sources, item.source_message_ids = old.sources + old.added, old.source_message_ids + old.added_ids
+            # The words and the reader of the wording that is kept stand in the place of the same message's earlier ones.
+            source_by_message = {str(source["message_id"]): source for source in item.sources}
+            item.sources = [
+                source_by_message.get(str(source["message_id"]), source) for source in old.sources + old.added
+            ]
+            item.source_message_ids = old.source_message_ids + old.added_ids
         self._tell(item, "merged", {"memory_id": old.id, "text": old.text}, shown(item))
         self._supersede(old, item, MERGED, self._now)
 
@@ -441,6 +446,8 @@ class Ingest:
             "message_id": message.message_id,
             "turn_index": message.turn_index,
             "quote": draft.candidate.quote,
+            "span": draft.candidate.span,
+            "way": draft.candidate.way,
             "created_at": message.created_at,
             "metadata": message.metadata,
         }

@@ -208,6 +208,7 @@ def build_candidates(
             tag=statement.kind,
             value=quote,
             when=when.iso if when else None,
+            way="judge",
         )
         candidates += placed([draft], text, statement.start, statement.end)
     return candidates

@@ -15,6 +15,11 @@ ToolKind = Literal[LearnedKind, "episode", "pattern", "procedure"]
 """What a model may write by MCP; the API takes each kind."""
 Kind = Literal[ToolKind, "summary", "entity_profile"]
 
+LearnedWay = Literal["rule", "judge", "llm"]
+"""Who found a statement in a message: the rules, the fitted tagger, or the helper LLM."""
+MemoryOrigin = Literal[LearnedWay, "stated", "derived"]
+"""Where a memory comes from: a message, a person or a program that stated it outright, or consolidation."""
+
 MemoryType = Literal["semantic", "episodic", "procedural", "summary"]
 """The four of seed 004."""
 
@@ -54,4 +59,6 @@ GUESSED = STATED - {"correction"}
 CORRECTED = DOUBTABLE & GUESSED
 """Which a later statement makes a correction."""
 BEHAVIOUR = frozenset[str](kind for kind, each in KINDS.items() if each.behaviour)
+DERIVED = frozenset[str](("episode", "entity_profile", *(kind for kind, traits in KINDS.items() if traits.drawn)))
+"""What is made from what was learned, and from many messages."""
 SUMMARIES = frozenset[str](kind for kind, each in KINDS.items() if each.type == "summary")

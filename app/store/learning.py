@@ -169,6 +169,19 @@ class Reinforcement(Struct, frozen=True):
     source_message_ids: list[UUID]
 
 
+class DeniedMemory(Struct, frozen=True):
+    """A memory that is not so any more since `denied_at`, or another wording of it: what was said until then does not bring it
+    back. `sources`: as in `memory_store`."""
+
+    denied_at: datetime
+    content_text: str
+    content_hash: bytes
+    subject_entity_id: str | None
+    predicate: str | None
+    object_value: str | None
+    sources: list[dict[str, Any]]
+
+
 class Superseded(NamedTuple):
     """A memory that gives way to `heir`, and how: `merged`, `corrected` or `conflict`."""
 
@@ -415,11 +428,33 @@ class Effect(UserRows, frozen=True):
         rows = await self.connection.fetch(self.sql["learning.forgotten"], self.user, list(marks))
         return frozenset(marks[row["content_hmac"]] for row in rows)
 
-    async def lift(self, key: bytes | None, hashes: Sequence[bytes]) -> None:
-        """What has one of these content hashes is forgotten by no chat any more; what was deleted or erased stays so."""
-        if key is not None and hashes:
-            marks = [content_hmac(key, each) for each in hashes]
-            await self.rows("learning.lift", marks)
+    async def find_refused(
+        self,
+        scope: UUID,
+        forgotten_in: UUID,
+        key: bytes | None,
+        hashes: Sequence[bytes],
+        stated_at: Sequence[datetime],
+    ) -> tuple[frozenset[int], list[DeniedMemory]]:
+        """Return the places of statements that were forgotten after they were said, and the memories denied since the
+        earliest was said.
+
+        Args:
+            scope: The scope whose denied memories count.
+            forgotten_in: The scope whose forgotten memories count: the session of nobody's, or the nil id.
+            key: Of the hashes of what was forgotten.
+            hashes: The content hash of each statement.
+            stated_at: When each was said.
+        """
+        if not hashes:
+            return frozenset(), []
+        marks = [content_hmac(key, content_hash) for content_hash in hashes] if key is not None else []
+        rows = await self.connection.fetch(
+            self.sql["learning.refused"], self.user, scope, marks, list(stated_at), min(stated_at), forgotten_in
+        )
+        places = frozenset(row["place"] - 1 for row in rows if row["place"] is not None)
+        names = DeniedMemory.__struct_fields__
+        return places, [DeniedMemory(*(row[name] for name in names)) for row in rows if row["place"] is None]
 
     async def note_role_play(self, session: UUID) -> None:
         """Keep with the session that a role play began in it."""

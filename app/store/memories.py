@@ -22,6 +22,7 @@ from app.clock import Clock
 from app.errors import Conflict
 from app.store import ids
 from app.store.item_columns import MEMORY_KIND
+from app.store.kinds import DERIVED, MemoryOrigin
 from app.store.pools import Pool, UserRows, halfvec
 from app.store.queries import Queries
 from app.store.records import Vector
@@ -82,6 +83,15 @@ class Memory(Struct, frozen=True):
     tags: list[str]
     details: dict[str, Any]
     metadata: dict[str, Any]
+
+    @property
+    def origin(self) -> MemoryOrigin | None:
+        """The way by which the memory was learned, from its first source; None where its sources do not say."""
+        if self.kind in DERIVED:
+            return "derived"
+        if not self.sources:
+            return "stated"
+        return next((source["way"] for source in self.sources if source.get("way")), None)
 
 
 class NewMemory(Struct, frozen=True):
@@ -337,7 +347,7 @@ class Memories:
         key = await self._hmac_key(tenant)
         async with self._pool.transaction(tenant) as connection:
             rows = UserRows(connection, self._sql, tenant, user)
-            await self._alone(rows)
+            await self._alone(rows, memory)
             held = await hold(rows, [memory])
             if held:
                 await forget(rows, key, held, self._clock.now())
@@ -349,14 +359,17 @@ class Memories:
                 self._secret = bytes.fromhex(await connection.fetchval(self._sql["memories.secret"]))
         return self._secret
 
-    async def _alone(self, rows: UserRows) -> None:
-        """Not while a job writes for this user: what was drawn from a memory changes with it, and the two would take rows in
-        another order."""
-        await rows.connection.execute(self._sql["learning.lock"], rows.user)
+    async def _alone(self, rows: UserRows, memory: UUID) -> None:
+        """Wait until no job writes for the memory's user (of nobody's: for its session), and keep further ones waiting.
+
+        What was drawn from a memory changes with it, and the two would take rows in another order.
+        """
+        alone = await rows.value("lifecycle.alone", memory)
+        await rows.connection.execute(self._sql["learning.lock"], alone or rows.user)
 
     async def _lock(self, rows: UserRows, memory: UUID) -> Any:
         """A memory that is not forgotten, held as it is."""
-        await self._alone(rows)
+        await self._alone(rows, memory)
         held = await rows.row("memories.lock", memory)
         return held if held is not None and held["status"] != "forgotten" else None
 

@@ -178,7 +178,7 @@ class _HeldMemory(UserRows, frozen=True):
         await self._tell("confirmed", before, after)
 
     async def deny(self) -> None:
-        await self.run("lifecycle.deny", self.memory, self.now)
+        await self.run("lifecycle.deny", self.memory, self.now, self.now)
         before = {"status": self.before["status"], "confidence": self.before["confidence"]}
         await self._tell("invalidated", before, {"status": "invalidated", "confidence": 0.0, "reason": "validation"})
 

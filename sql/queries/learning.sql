@@ -23,8 +23,8 @@ WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND NOT in_role_play
 
 -- name: bury
 -- Of these messages those that an erased user had said before, or that said what was forgotten: they stand in their session again,
--- because the client brought them again, and are neither found nor learned from. $6 and $7 are the padded key of the hashes
--- (app/store/erasure.py).
+-- because the client brought them again, and are neither found nor learned from. What the user says anew after it was forgotten is
+-- no such message, but for the order to forget itself. $6 and $7 are the padded key of the hashes (app/store/erasure.py).
 INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
 SELECT h.user_id, h.tenant_id, h.message_id, 'resent'
 FROM agent_data.conversation_history h,
@@ -32,7 +32,10 @@ FROM agent_data.conversation_history h,
 WHERE h.user_id = $1 AND h.message_id = ANY ($2::uuid[]) AND h.created_at BETWEEN $3 AND $4
   AND (EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = k.mark)
        OR EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.content_hmac = k.mark
-                  AND s.item_id <> h.message_id))
+                  AND s.item_id <> h.message_id
+                  AND (s.reason NOT IN ('forgotten', 'forgotten_by_chat') OR s.created_at >= h.created_at
+                       OR EXISTS (SELECT FROM agent_data.memory_commands c WHERE c.user_id = $1 AND c.command_id = s.item_id)
+                       OR agent_data.came_as_history($1, h.session_id, h.call_id, h.created_at))))
 ON CONFLICT DO NOTHING
 
 -- name: messages
@@ -165,11 +168,31 @@ SELECT s.content_hmac FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.
 UNION
 SELECT e.content_hmac FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = ANY ($2::bytea[])
 
--- name: lift
--- Shows again what a command in a chat hid and has one of these keyed hashes ($3): the user asks to remember it.
-SELECT u FROM agent_data.unforget($1, $2, ARRAY(
-    SELECT s.item_id FROM agent_data.suppressions s
-    WHERE s.tenant_id = $1 AND s.user_id = $2 AND s.reason = 'forgotten_by_chat' AND s.content_hmac = ANY ($3::bytea[]))) AS u
+-- name: refused
+-- `place`: which (from 1) of these keyed hashes ($3), each said at a time ($4), belong to something that was forgotten since, or was
+-- deleted or erased, in the scope $6. Said again after it was forgotten, a statement is news. The other rows: memories that were
+-- denied or ended since $5 in the scope $2, and their other wordings.
+SELECT w.place::integer, NULL::timestamptz AS denied_at, NULL AS content_text, NULL::bytea AS content_hash,
+       NULL AS subject_entity_id, NULL AS predicate, NULL AS object_value, NULL::jsonb AS sources
+FROM unnest($3::bytea[], $4::timestamptz[]) WITH ORDINALITY AS w (mark, said_at, place)
+WHERE EXISTS (SELECT FROM agent_data.erased_contents e WHERE e.user_id = $1 AND e.content_hmac = w.mark)
+   OR EXISTS (
+       SELECT FROM agent_data.suppressions s
+       WHERE s.user_id = $1 AND s.content_hmac = w.mark
+         AND (s.created_at >= w.said_at OR s.reason NOT IN ('forgotten', 'forgotten_by_chat'))
+         AND NOT EXISTS (SELECT FROM agent_data.memory_store o
+                         WHERE o.user_id = $1 AND o.memory_id = s.item_id AND o.dedup_scope <> $6))
+UNION ALL
+SELECT NULL, d.valid_to, m.content_text, m.content_hash, m.subject_entity_id, m.predicate, m.object_value, m.sources
+FROM agent_data.memory_store d
+CROSS JOIN LATERAL (
+    SELECT d.content_text, d.content_hash, d.subject_entity_id, d.predicate, d.object_value, d.sources
+    UNION ALL
+    SELECT v.content_text, v.content_hash, v.subject_entity_id, v.predicate, v.object_value, v.sources
+    FROM agent_data.memory_store v
+    WHERE v.user_id = $1 AND v.superseded_by = d.memory_id AND v.superseded_how = 'merged'
+) m
+WHERE d.user_id = $1 AND d.dedup_scope = $2 AND d.status = 'invalidated' AND d.valid_to >= $5 AND NOT agent_data.drawn(d.kind)
 
 -- name: insert
 -- New memories of one user, as JSON; those that are only other wordings of another one among them.

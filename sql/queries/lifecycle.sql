@@ -77,9 +77,10 @@ WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = $3 AND old.user_id =
 RETURNING m.memory_tier, m.confidence
 
 -- name: deny
--- It is wrong (seed 004): confidence 0, and never found again. What it was believed before comes back should it be restored.
+-- It is wrong, says the user at $5 (seed 004): confidence 0, and never found again. What it was believed before comes back should it
+-- be restored.
 UPDATE agent_data.memory_store SET
-    status = 'invalidated', valid_to = $4, updated_at = $4, details = details - '{asked_at,asked,asked_in}'::text[],
+    status = 'invalidated', valid_to = $5, updated_at = $4, details = details - '{asked_at,asked,asked_in}'::text[],
     confidence_factors = confidence_factors || jsonb_build_object('denied', confidence), confidence = 0
 WHERE tenant_id = $1 AND user_id = $2 AND memory_id = $3
 

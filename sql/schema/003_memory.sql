@@ -19,7 +19,7 @@ CREATE TABLE agent_data.memory_store (
     provenance_turn_id    uuid,              -- the message that it was learned from
     provenance_turn_index integer,
     source_message_ids    uuid[] NOT NULL DEFAULT '{}',
-    sources               jsonb NOT NULL DEFAULT '[]',  -- [{session, session_id, message_id, turn_index, quote, metadata}]
+    sources               jsonb NOT NULL DEFAULT '[]',  -- [{session, session_id, message_id, turn_index, quote, span, way, created_at, metadata}]
     confidence            real NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1),
     confidence_factors    jsonb NOT NULL DEFAULT '{}',
     importance            real NOT NULL DEFAULT 0.5 CHECK (importance BETWEEN 0 AND 1),
@@ -308,6 +308,8 @@ SELECT agent_data.make_hash_partitions('suppressions', current_setting('mneme.ha
 -- Recording looks whether anything of the user's was deleted; what is superseded, which may be thousands, need not be read for it.
 CREATE INDEX suppressions_deleted ON agent_data.suppressions (user_id) WHERE reason = 'deleted';
 CREATE INDEX memory_wordings ON agent_data.memory_store (user_id, content_hash, dedup_scope) WHERE superseded_how = 'merged';
+-- What was denied: an old message that is read again does not bring it back.
+CREATE INDEX memory_denied ON agent_data.memory_store (user_id, valid_to) WHERE status = 'invalidated';
 CREATE INDEX memory_claims ON agent_data.memory_store (user_id, subject_entity_id, predicate)
     WHERE subject_entity_id IS NOT NULL;
 
@@ -531,12 +533,13 @@ BEGIN
     SELECT array_agg(h.message_id) INTO hidden FROM agent_data.conversation_history h
     WHERE h.user_id = p_user AND h.tenant_id = p_tenant AND hashes IS NOT NULL AND h.content_hash = ANY (hashes);
     SELECT array_agg(DISTINCT i) INTO hidden FROM unnest(said || hidden) AS i;
-    INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)
+    INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
     SELECT p_user, p_tenant, i, 'forgotten', (
         SELECT agent_data.content_hmac(s.content_hash) FROM agent_data.saying_messages(p_user, p_sources, p_value) s
-        WHERE s.message_id = i AND s.length > brief LIMIT 1)
+        WHERE s.message_id = i AND s.length > brief LIMIT 1), p_now
     FROM unnest(hidden) AS i
-    ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac
+    ON CONFLICT (user_id, item_id) DO UPDATE SET
+        reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac, created_at = EXCLUDED.created_at
     WHERE suppressions.reason <> 'deleted';
     -- No search may find them: a vector would only wait in its space, and keep that from being dropped.
     DELETE FROM agent_data.embeddings e WHERE e.user_id = p_user AND e.item_id = ANY (hidden);
@@ -551,10 +554,11 @@ BEGIN
     WHERE c.user_id = p_user AND c.memory_ids @> ARRAY[p_memory];
     SELECT array_agg(v.memory_id) INTO wordings FROM agent_data.memory_store v
     WHERE v.user_id = p_user AND v.superseded_by = p_memory AND v.superseded_how = 'merged' AND v.status <> 'forgotten';
-    INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac)
-    SELECT v.user_id, v.tenant_id, v.memory_id, 'forgotten', agent_data.content_hmac(v.content_hash)
+    INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason, content_hmac, created_at)
+    SELECT v.user_id, v.tenant_id, v.memory_id, 'forgotten', agent_data.content_hmac(v.content_hash), p_now
     FROM agent_data.memory_store v WHERE v.user_id = p_user AND v.memory_id = ANY (wordings) AND v.content_hash <> ''
-    ON CONFLICT (user_id, item_id) DO UPDATE SET reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac;
+    ON CONFLICT (user_id, item_id) DO UPDATE SET
+        reason = EXCLUDED.reason, content_hmac = EXCLUDED.content_hmac, created_at = EXCLUDED.created_at;
     PERFORM agent_data.void_memories(p_tenant, p_user, wordings, p_now);
 END $$;
 

@@ -298,7 +298,15 @@ def test_a_memory_leads_to_the_turn_that_said_it(browser: Browser, api: Api, mne
     where = urlsplit(page.link("turn 1 of the conversation"))
     message = api.history(session_of(answer))[0]["id"]
     assert (where.path, where.fragment) == (f"/ui/sessions/{session_of(answer)}", f"m-{message}")
-    assert parse_qs(where.query) == {"turn": ["1"]}
+    words = "I work at Acme"
+    assert f"learned from {words} on " in page.main
+    assert " by rule" in page.main
+    assert parse_qs(where.query) == {"turn": ["1"], "marked": [f"{message}.0-{len(words)}"]}
+    assert f"<mark>{words}</mark>" in browser.go(page.link("turn 1 of the conversation")).html
+    (link,) = [href for text, href in listed.links if text.startswith(f"learned from {words} on ")]
+    assert f"<mark>{words}</mark>" in browser.go(link).html
+    for wrong in (f"{message}.9-9", f"{message}.90-99", "nonsense", f"{message}.0-999999999"):
+        assert "Acme" in browser.go(f"{where.path}?marked={wrong}").main
 
 
 def test_confirmed_invalidated_and_brought_back_from_the_list(browser: Browser, api: Api) -> None:
@@ -307,8 +315,12 @@ def test_confirmed_invalidated_and_brought_back_from_the_list(browser: Browser, 
     browser.go(here)
     assert "Confirmed." in browser.press("Confirm: Drives a van").text
     assert browser.page.path == here, "one is back where one was"
-    browser.press("Not true any more: Drives a van")
-    assert api.get(f"/memories/{memory}")["status"] == "invalidated"
+    before = browser.page
+    for _ in range(2):  # a second click on the page as it was
+        browser.page = before
+        page = browser.press("Not true any more: Drives a van")
+        assert (page.status, "Not used any more" in page.text) == (200, True)
+        assert api.get(f"/memories/{memory}")["status"] == "invalidated"
     browser.press("Bring back: Drives a van")
     assert api.get(f"/memories/{memory}")["status"] == "active"
     events = [each["event"] for each in api.get(f"/memories/{memory}/history")["events"]]

@@ -273,7 +273,7 @@ class Doing(Struct, frozen=True):
             await self._execute("hide", fresh, [marks.get(each) for each in fresh], self.now)
         for each in held:
             if each["status"] in IN_FORCE:
-                await self._status(each["memory_id"], each["status"], "invalidated")
+                await self._status(each["memory_id"], each["status"], "invalidated", self.now)
         if held:
             await self._fetch("drop_facts", [each["memory_id"] for each in held], self.now, "forgotten")
         statuses = {each["memory_id"]: each["status"] for each in held}
@@ -282,12 +282,15 @@ class Doing(Struct, frozen=True):
             for each in fresh
         )
 
-    async def end(self, memories: Collection[UUID]) -> tuple[HiddenMemory, ...]:
-        """Take memories out of force; said again, they are learned again. What was ended, and how it was before."""
+    async def end(self, memories: Collection[UUID], since: datetime | None = None) -> tuple[HiddenMemory, ...]:
+        """Take memories out of force and return what was ended, and how it was before.
+
+        What is said after `since` (by default now) is learned again.
+        """
         rows = await self._fetch("memories_of", sorted(memories)) if memories else []
         held = [each for each in rows if each["status"] in IN_FORCE]
         for each in held:
-            await self._status(each["memory_id"], each["status"], "invalidated")
+            await self._status(each["memory_id"], each["status"], "invalidated", since or self.now)
         return tuple(HiddenMemory(each["memory_id"], "memory", each["status"]) for each in held)
 
     async def hide_words(self, item: UUID, content_hash: bytes) -> None:
@@ -315,7 +318,7 @@ class Doing(Struct, frozen=True):
         if hidden:
             await self._execute("hide_again", [each.id for each in hidden], [each.reason for each in hidden], self.now)
         if heir is not None:
-            await self._status(heir, "active", "invalidated")
+            await self._status(heir, "active", "invalidated", self.now)
         for each in items:
             if each.kind == "memory" and each.status in IN_FORCE:
                 try:
@@ -342,8 +345,7 @@ class Doing(Struct, frozen=True):
         if gone:
             await self._fetch("drop_facts", list(gone), self.now, "ended")
 
-    async def _status(self, memory: UUID, before: str, after: str) -> None:
-        ended = self.now if after != "active" else None
+    async def _status(self, memory: UUID, before: str, after: str, ended: datetime | None = None) -> None:
         asked = (self.tenant, self.user, memory, after, ended, self.now)
         await self.connection.execute(self.sql["memories.set_status"], *asked)
         event = "restored" if after == "active" else "invalidated"
@@ -403,7 +405,7 @@ async def withdraw(
             found = taken_back(order.about, await doing.wishes(at), order.language, allows=order.kind == "allow")
             if not found.wishes or not found.clear:
                 continue
-            items = await doing.end([each.memory_id for each in found.wishes])
+            items = await doing.end([each.memory_id for each in found.wishes], at)
             if done is not None:
                 await doing.confirmed(done.command_id, (*done.items, *items))
             else:

@@ -406,9 +406,18 @@ async def replace(visit: Visit) -> Response:
 
 
 async def invalidate(visit: Visit) -> Response:
-    """POST …/invalidate: it is not true (any more)."""
-    reason = str((await visit.form()).get("reason", "")).strip()
-    return await _do(visit, "Not used any more; it can be brought back.", "invalidate", {"reason": reason or None})
+    """POST …/invalidate: it is not true (any more). A second click finds that done."""
+    form = await visit.form()
+    memory = visit.segment("memory")
+    reason = str(form.get("reason", "")).strip()
+    try:
+        await visit.api.send("POST", "memories", memory, "invalidate", body={"reason": reason or None})
+    except Refused as refused:
+        if refused.status not in (400, 409):
+            raise
+        if (await visit.api.get("memories", memory))["status"] != "invalidated":
+            return await page(visit, problem=refused)
+    return visit.redirect(_back(form, url("memories", memory)), "Not used any more; it can be brought back.")
 
 
 async def restore(visit: Visit) -> Response:
@@ -428,7 +437,8 @@ async def forget(visit: Visit) -> Response:
     await visit.api.send("DELETE", "memories", memory)
     after = url("users", user, tab="memories") if user is not None else url("memories")
     return visit.redirect(
-        after, "Forgotten: no search, prompt or history has its words any more, and they are not learned again."
+        after,
+        "Forgotten: no search, prompt or history has its words any more. What was said until now does not bring it back.",
     )
 
 

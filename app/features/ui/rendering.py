@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
@@ -14,6 +15,7 @@ import orjson
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from msgspec import Struct
+from msgspec.structs import replace
 
 UNITS = ("B", "KB", "MB", "GB", "TB")
 DOT = "\ufdd1"
@@ -147,11 +149,13 @@ _THOUGHTS = frozenset({"thinking", "reasoning", "redacted_thinking"})
 
 
 class ContentPiece(Struct, frozen=True):
-    """A part of a content. `kind` "" is plain text, else what it is (“Image”); `note`: which; `text`: what can be unfolded."""
+    """A part of a content. `kind` "" is plain text, else what it is (“Image”); `note`: which; `text`: what can be unfolded;
+    `marked`: the stretch of the text (start, end, in characters) from which something was learned."""
 
     kind: str
     note: str
     text: str
+    marked: tuple[int, int] | None = None
 
 
 class ShownToolCall(Struct, frozen=True):
@@ -187,14 +191,17 @@ def turns(
     *,
     before: int,
     branches: Iterable[Mapping[str, Any]] = (),
+    marked: MarkedWords | None = None,
 ) -> list[Turn]:
     """The turns of a page of messages, oldest first. `before`: the place in front of the page; `branches`: sessions that
-    branched off, each after its `branch_turn_index`."""
+    branched off, each after its `branch_turn_index`; `marked`: words to be marked."""
     names = {str(call.get("id")): _name(call) for each in messages for call in _calls(each)}
     parents = {each["parent_id"] for each in messages}
     of_turn: dict[int, list[Said]] = {}
     for each in messages:
-        of_turn.setdefault(each["turn_index"], []).append(_said(each, names, went_on=each["id"] in parents))
+        of_turn.setdefault(each["turn_index"], []).append(
+            _said(each, names, went_on=each["id"] in parents, marked=marked)
+        )
     branched: dict[int, list[Mapping[str, Any]]] = {}
     for branch in branches:
         branched.setdefault(branch["branch_turn_index"] or 0, []).append(branch)
@@ -269,12 +276,53 @@ def _word(value: object) -> str:
     return "–" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _said(row: Mapping[str, Any], names: Mapping[str, str], *, went_on: bool) -> Said:
+class MarkedWords(Struct, frozen=True):
+    """Words of a message, by their place in its text: where they begin and end, in characters."""
+
+    message_id: str
+    start: int
+    end: int
+
+    @classmethod
+    def parse(cls, text: str | None) -> MarkedWords | None:
+        """Return the words that a link names (`<message>.<start>-<end>`), or None where it names none."""
+        match = _MARKED.fullmatch(text or "")
+        if match is None or int(match["start"]) >= int(match["end"]):
+            return None
+        return cls(match["message"], int(match["start"]), int(match["end"]))
+
+
+_MARKED = re.compile(r"(?P<message>[0-9a-f-]{36})\.(?P<start>[0-9]{1,9})-(?P<end>[0-9]{1,9})")
+
+
+def mark_words(pieces: Sequence[ContentPiece], words: MarkedWords) -> list[ContentPiece]:
+    """Return the parts of a content with these words marked in the parts that have them.
+
+    A message's text is that of its parts of text, with line ends between them (`text_of`).
+    """
+    marked = []
+    place = 0
+    for piece in pieces:
+        if not piece.kind:
+            start, end = max(words.start - place, 0), min(words.end - place, len(piece.text))
+            if start < end:
+                piece = replace(piece, marked=(start, end))
+            place += len(piece.text) + 1
+        marked.append(piece)
+    return marked
+
+
+def _said(
+    row: Mapping[str, Any], names: Mapping[str, str], *, went_on: bool, marked: MarkedWords | None = None
+) -> Said:
     calls = [ShownToolCall(_name(each), pretty(_arguments(each))) for each in _calls(row)]
     tool = None
     if row["role"] in ("tool", "function"):
         tool = names.get(str(row["tool_call_id"])) or row["name"] or "a tool"
-    return Said(row, pieces(row["content"]), calls, tool, went_on)
+    parts = pieces(row["content"])
+    if marked is not None and marked.message_id == row["id"]:
+        parts = mark_words(parts, marked)
+    return Said(row, parts, calls, tool, went_on)
 
 
 def _calls(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from app.features.ui.rendering import count, plain, pretty, turns, url, whole
+from app.features.ui.rendering import MarkedWords, count, plain, pretty, turns, url, whole
 from app.features.ui.visit import Entry, Refused, Visit, or_none, or_refused, whole_number
 
 ROWS = 50
@@ -51,7 +51,7 @@ async def found(visit: Visit) -> Any:
 
 async def one(visit: Visit) -> Response:
     """GET /ui/sessions/{session}: the conversation, its end first. `before`: what was said before this turn; `turn`: what was
-    said around it."""
+    said around it; `marked`: words of a message to be marked (`MarkedWords.parse`)."""
     session = await found(visit)
     at = ("sessions", session["id"])
     before = whole_number(visit.query("before")) or None
@@ -71,6 +71,7 @@ async def one(visit: Visit) -> Response:
         session["id"],
         before=earlier - 1 if earlier is not None else 0,
         branches=branches["sessions"],
+        marked=MarkedWords.parse(visit.query("marked")),
     )
     last = shown[-1].index if shown else 0
     return visit.render(

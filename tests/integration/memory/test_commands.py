@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 from unittest.mock import ANY
 
@@ -274,15 +275,16 @@ async def test_the_only_thing_that_may_be_meant_is_forgotten_when_the_next_messa
     assert await texts(admin) == []
 
 
-async def test_what_was_forgotten_is_remembered_again_when_the_user_asks_for_it_and_not_before(
-    learn: Learner, pool: Pool, admin: Admin, teller: Teller
+@pytest.mark.parametrize("again", ["I am vegan", "I'm vegan, by the way.", "Remember that I'm vegan."])
+async def test_what_was_forgotten_is_remembered_again_when_the_user_says_so_again_and_not_before(
+    learn: Learner, pool: Pool, admin: Admin, teller: Teller, again: str
 ) -> None:
     talk = Talk()
     await taught(learn, pool, talk, "I am vegan")
     await teller.tell(talk, "Please forget that I'm vegan.")
-    await taught(learn, pool, talk, "As I said, I am vegan")
-    assert await texts(admin) == []
-    await taught(learn, pool, talk, "Remember that I'm vegan.")
+    await taught(learn, pool, talk, "As I said, I am vegan", again)
+    assert await texts(admin) == [], "what was said before"
+    await learn.learn(talk.job(await talk.say(pool, again, created_at=NOW + timedelta(minutes=1))))
     assert await texts(admin) == ["Is vegan"]
 
 
@@ -329,7 +331,7 @@ async def test_a_wish_that_was_taken_back_may_be_asked_for_again(
     before = await texts(admin)
     await teller.tell(talk, "No more bullet points please")
     assert await texts(admin) == []
-    await taught(learn, pool, talk, wish)
+    await learn.learn(talk.job(await talk.say(pool, wish, created_at=NOW + timedelta(minutes=1))))
     assert await texts(admin) == before
 
 

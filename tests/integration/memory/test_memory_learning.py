@@ -56,6 +56,8 @@ async def test_what_a_user_states_is_kept_with_its_source(
             "message_id": str(message.message_id),
             "turn_index": 3,
             "quote": "I live in Lisbon",
+            "span": [16, 32],
+            "way": "rule",
             "created_at": message.created_at.isoformat(),
             "metadata": {"channel": "web"},
         }

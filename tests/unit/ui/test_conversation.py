@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.features.ui.rendering import ContentPiece, pieces, plain, pretty, turns, whole
+from app.features.ui.rendering import ContentPiece, MarkedWords, pieces, plain, pretty, turns, whole
 from tests.support.tables import each_of
 
 SESSION = "own"
@@ -125,3 +125,38 @@ def test_a_cards_data_in_lines_and_a_rest() -> None:
     lines, rest = plain({"sku": "A1", "price": 3, "sold": False, "none": None, "rows": [1], "more": {"x": 1}})
     assert lines == [("sku", "A1"), ("price", "3"), ("sold", "false"), ("none", "–")]
     assert rest == {"rows": [1], "more": {"x": 1}}
+
+
+MESSAGE_ID = "01a1f89d-0350-74d5-8000-000000000001"
+PARTS = [
+    {"type": "text", "text": "Good day."},
+    {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+    {"type": "text", "text": "I live in Lisbon."},
+]
+
+
+@each_of(
+    "content, span, marked",
+    [
+        ("I live in Lisbon.", (0, 16), [(0, 16)]),
+        ("🙂 I live in Lisbon.", (2, 18), [(2, 18)]),
+        (PARTS, (10, 26), [None, None, (0, 16)]),
+        (PARTS, (0, 4), [(0, 4), None, None]),
+        (PARTS, (5, 12), [(5, 9), None, (0, 2)]),
+        ("Hello", (90, 99), [None]),
+        ("Hello", (3, 99), [(3, 5)]),
+    ],
+)
+def test_the_words_that_were_learned_from_are_marked(
+    content: object, span: tuple[int, int], marked: list[tuple[int, int] | None]
+) -> None:
+    words = MarkedWords.parse(f"{MESSAGE_ID}.{span[0]}-{span[1]}")
+    (turn,) = turns([message(1, content=content, id=MESSAGE_ID)], SESSION, before=0, marked=words)
+    assert [piece.marked for piece in turn.shown.pieces] == marked
+    (turn,) = turns([message(1, content=content)], SESSION, before=0, marked=words)
+    assert {piece.marked for piece in turn.shown.pieces} == {None}, "another message"
+
+
+@each_of("text", [None, "", "nonsense", f"{MESSAGE_ID}.4-4", f"{MESSAGE_ID}.9-4", f"{MESSAGE_ID}.-1-4", "x.1-4"])
+def test_a_link_that_names_no_words_marks_none(text: str | None) -> None:
+    assert MarkedWords.parse(text) is None
