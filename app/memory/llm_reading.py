@@ -25,6 +25,7 @@ from app.store.learning import (
     DoubtedMemory,
     HistoryEvent,
     KnownMemory,
+    RuleChange,
     SourceMessage,
     Superseded,
 )
@@ -45,12 +46,21 @@ _HAN_EMPTY = frozenset("我你您他她它们的了是在有和也很就把被�
 
 
 class ReadingRequest(Struct, frozen=True):
-    """Exchanges of one user for one call, oldest first, and the memories in force that belong to them. `learned_here`: those
-    of them that rules took from these very messages."""
+    """Exchanges of one user for one call, oldest first, and the memories in force that belong to them.
+
+    Attributes:
+        exchanges: The user's messages with their answers.
+        related: Memories in force.
+        learned_here: Those of them that rules took from these very messages.
+        rule_changes: Memories that rules ended or doubted because of these messages; none of them is among `related`.
+        message_ids: The id of each exchange's message.
+    """
 
     exchanges: tuple[SourceExchange, ...]
     related: tuple[KnownMemory, ...] = ()
     learned_here: frozenset[UUID] = frozenset()
+    rule_changes: tuple[RuleChange, ...] = ()
+    message_ids: tuple[UUID, ...] = ()
 
 
 class ReadStatement(Struct, frozen=True):
@@ -64,11 +74,13 @@ class ReadStatement(Struct, frozen=True):
 
 
 class LlmReading(Struct, frozen=True):
-    """The items of an answer that hold. `kept`: memories that the LLM calls right. `refused`: how many items did not hold."""
+    """The items of an answer that hold. `kept`: memories that the LLM calls right. `refused`: how many items did not hold.
+    `changed`: memories that it says have changed or ended."""
 
     statements: tuple[ReadStatement, ...] = ()
     kept: frozenset[UUID] = frozenset()
     refused: int = 0
+    changed: frozenset[UUID] = frozenset()
 
 
 # --- words that tell something, in any language --------------------------------------------------------------------------

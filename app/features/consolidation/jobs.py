@@ -99,6 +99,9 @@ ALL = 500
 """Jobs that one run of a tick puts into the queue."""
 MIN_SUMMARY_TOKENS = 300
 """Tokens of a session worth a summary: shorter ones are their own."""
+MIN_HELPER_TOKENS = 4_000
+"""Tokens of a session from which the helper LLM writes its summary: `learn_llm` has read the user's messages of a shorter one in
+some one call already, and a second call for each short session would double what the LLM costs."""
 SUMMARY_LABEL = "[Conversation Summary]: "
 """What the synthetic message begins with (seed 000 §7.3, step 4)."""
 _GLOBAL = 1
@@ -143,7 +146,8 @@ class SessionKeeper(Struct):
         whole = sum(each.token_count for each in state.messages)
         summary = vector = None
         if whole >= MIN_SUMMARY_TOKENS and not state.forgotten:
-            summary = await _summary(self.helper, lines_of(state, state.messages), summary_budget(whole), self.count)
+            helper = self.helper if whole >= MIN_HELPER_TOKENS else None
+            summary = await _summary(helper, lines_of(state, state.messages), summary_budget(whole), self.count)
             vector = await self._vector(summary)
         try:
             async with self.store.effect(
