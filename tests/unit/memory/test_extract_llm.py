@@ -79,6 +79,18 @@ def held(message: str, *items: StatedItem) -> list[str]:
 
 OWN: list[tuple[str, list[tuple[str, str]]]] = [
     (
+        'Hello, here is my resume in json format:\n```json\n{\n "name": "Ana Ruiz",\n "label": "Nurse"\n}\n```\n',
+        [("Name is Ana Ruiz", '"name": "Ana Ruiz"'), ("Nurse", '"label": "Nurse"')],
+    ),
+    ('Here\'s my CV:\n\n{\n "name": "Ana Ruiz",\n "city": "Lima"\n}\n', [("Lives in Lima", '"city": "Lima"')]),
+    (
+        "This is my LinkedIn profile:\n```\nAna Ruiz, nurse in Lima since 2019\n```",
+        [("Nurse in Lima", "nurse in Lima")],
+    ),
+    ("Aquí está mi currículum:\n```\nEnfermera en Lima\n```", [("Enfermera en Lima", "Enfermera en Lima")]),
+    ("Mein Lebenslauf:\n```yaml\nberuf: Pflegerin in Kiel\n```", [("Pflegerin in Kiel", "Pflegerin in Kiel")]),
+    ("我的简历：\n```\n在上海当护士五年\n```", [("在上海当护士五年", "在上海当护士五年")]),
+    (
         "Here is some information about myself that I want you to know:\n\nName: Priya Raman\nAge: 34\nDiet: vegetarian",
         [("Name is Priya Raman", "Name: Priya Raman"), ("Age 34", "Age: 34"), ("Vegetarian diet", "Diet: vegetarian")],
     ),
