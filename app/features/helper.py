@@ -574,8 +574,10 @@ _SAME: Mapping[str, str] = {
 _EDGES = " .,;:!?\"'-…()"
 _ELISION = re.compile(r"\[?(?:\.{3,}|…)\]?")
 _HAN = re.compile(r"[\u3400-\u9fff]")
-_BULLET = re.compile(r"^[ \t]*(?:[-*+•–]|\d{1,2}[.)])(?=\s)|[*_#•\u200b\u00ad]", re.MULTILINE)
-"""Marks of lists and of Markdown, which a model leaves out, or puts in, when it copies."""
+_BULLET = re.compile(
+    r"^[ \t]*(?:[-*+•–]|\d{1,2}[.)])(?=\s)|\\(?=[\\`*_{}\[\]()#+.!|<>~-])|[*_#•\u200b\u00ad]", re.MULTILINE
+)
+"""Marks of lists and of Markdown, its escapes too, which a model leaves out, or puts in, when it copies."""
 
 
 def _flatten(text: str) -> tuple[str, list[int]]:
@@ -585,7 +587,7 @@ def _flatten(text: str) -> tuple[str, list[int]]:
     places: list[int] = []
     for place, char in enumerate(text):
         if char.isspace() or place in marks:
-            if char in "_*#" and place in marks:
+            if char in "_*#\\" and place in marks:
                 continue
             if not plain or plain[-1] == " ":
                 continue

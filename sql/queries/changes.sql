@@ -75,7 +75,9 @@ FROM agent_data.memory_store m
 JOIN agent_data.memory_events e ON e.user_id = m.user_id AND e.memory_id = m.memory_id
 WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.status IN ('invalidated', 'aging') AND m.updated_at >= $4
   AND e.event IN ('invalidated', 'aging') AND (e.after ->> 'message_id')::uuid = ANY ($3::uuid[])
-  AND e.at = (SELECT max(l.at) FROM agent_data.memory_events l WHERE l.user_id = m.user_id AND l.memory_id = m.memory_id)
+  AND NOT EXISTS (SELECT FROM agent_data.memory_events l
+                  WHERE l.user_id = m.user_id AND l.memory_id = m.memory_id
+                    AND (l.at > e.at OR l.at = e.at AND l.actor <> 'system'))
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = m.memory_id)
 ORDER BY m.memory_id
 
