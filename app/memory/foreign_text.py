@@ -117,11 +117,12 @@ def find_foreign_spans(text: str) -> list[Span]:
     own_data = _find_own_data(text)
     spans = [*_find_fences(text)]
     spans += [match.span() for pattern in (_COMMENT, _LINES) for match in pattern.finditer(text)]
-    spans = [*injected, *(span for span in spans if not any(start <= span[0] < end for start, end in own_data))]
-    spans += _find_tagged(text)
     spans += [match.span() for match in _QUOTED.finditer(text) if _is_statement(match[0])]
-    spans = _merge(spans)
-    starts = [_find_transcript(text, spans), _find_letter(text, spans), _find_material(text, spans)]
+    spans = [span for span in spans if _is_own(span[0], own_data)]
+    spans = _merge([*injected, *spans, *_find_tagged(text)])
+    # A key such as "email": announces no material where the whole block is the user's own data.
+    searched = _merge([*spans, *own_data])
+    starts = [_find_transcript(text, searched), _find_letter(text, searched), _find_material(text, searched)]
     return _merge([*spans, *((start, len(text)) for start in starts if start is not None)])
 
 
@@ -181,6 +182,7 @@ def _is_statement(quote: str) -> bool:
 
 
 def _is_own(place: int, spans: list[Span]) -> bool:
+    """Return whether a place lies outside of all spans."""
     return not any(start <= place < end for start, end in spans)
 
 
