@@ -466,7 +466,7 @@ class UserMessage:
         return find_foreign_spans(self._message)
 
     @cached_property
-    def _tagged(self) -> TaggedMessage:
+    def _word_tags(self) -> TaggedMessage:
         exchange = self._exchange
         return tag_message(self._message, number=exchange.number, in_role_play=exchange.in_role_play)
 
@@ -504,7 +504,7 @@ class UserMessage:
     def _may_be_own(self, pieces: list[tuple[int, int]]) -> bool:
         if len(self._message) > MAX_TAGGED_CHARS or is_announced(self._message, pieces[0][0]):
             return True  # the tagger has not read the whole of it, or the user says whose it is
-        return any(read_own_probability(self._tagged, *piece) >= MIN_OWN_PROBABILITY for piece in pieces)
+        return any(read_own_probability(self._word_tags, *piece) >= MIN_OWN_PROBABILITY for piece in pieces)
 
     def _is_long_enough(self, parts: list[str], pieces: list[tuple[int, int]]) -> bool:
         quotation = " ".join(parts)

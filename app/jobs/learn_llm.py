@@ -317,8 +317,8 @@ class LlmLearner(Struct):
         targets = {statement.replaces for statement in reading.statements if statement.replaces is not None}
         in_force = await effect.known(scope, targets | request.learned_here)
         memory_by_id = {memory.memory_id: memory for memory in in_force}
-        shown = [*request.related, *(change.memory for change in request.rule_changes)]
-        text_by_id = {memory.memory_id: memory.content_text for memory in shown}
+        shown_memories = [*request.related, *(change.memory for change in request.rule_changes)]
+        text_by_id = {memory.memory_id: memory.content_text for memory in shown_memories}
         replacements = [
             Replacement(
                 memory_by_id[statement.replaces], heir, statement, batch[statement.exchange].told[1][0],

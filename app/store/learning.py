@@ -307,7 +307,7 @@ class LearningStore:
         """Return what rules ended or doubted because of these messages, the first of which was said at `since`."""
         async with self._pool.transaction(tenant) as connection:
             rows = await connection.fetch(self._sql["changes.by_messages"], user, scope, list(messages), since)
-        return [_rule_change(row) for row in rows]
+        return [_read_rule_change(row) for row in rows]
 
     async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
         """Put jobs into the queue."""
@@ -491,7 +491,7 @@ def _message(row: Any) -> SourceMessage:
     return SourceMessage(**dict(row) | {"role": role, "content": row["content"] or "", "tool_calls": calls})
 
 
-def _rule_change(row: Any) -> RuleChange:
+def _read_rule_change(row: Any) -> RuleChange:
     fields = {name: row[name] for name in KnownMemory.__struct_fields__}
     return RuleChange(KnownMemory(**fields), row["message_id"], "doubted" if row["status"] == "aging" else "ended")
 

@@ -331,16 +331,16 @@ async def test_what_somebody_changed_meanwhile_does_not_come_back(
     llm.answer = lambda conversation: {"keep": [note["id"] for note in conversation["notes"]]}
     await say(rules, pool, talk, GOLF)
     await read_all(reader, admin)
-    (known,) = await memories(admin)
+    (golf,) = await memories(admin)
     await say(rules, pool, talk, SOLD)
 
     async def restore_and_deny() -> None:
-        await api.restore(TENANT, talk.user, known["memory_id"])
-        await api.invalidate(TENANT, talk.user, known["memory_id"], None)
+        await api.restore(TENANT, talk.user, golf["memory_id"])
+        await api.invalidate(TENANT, talk.user, golf["memory_id"], None)
 
     llm.answer, llm.meanwhile = (lambda _: {}), restore_and_deny
     await read_all(reader, admin)
-    assert await read_status(admin, known["content_text"]) == "invalidated"
+    assert await read_status(admin, golf["content_text"]) == "invalidated"
 
 
 async def test_what_a_withdrawn_statement_had_contradicted_holds_again(
