@@ -80,7 +80,7 @@ class MemoryReviser(Struct, frozen=True):
         found: list[Restatement] = []
         for exchange, message in exchanges:
             if (back := find_taken_back(exchange.user_text)) is not None:
-                found += await self._take_back(effect, session, exchange, message, back)
+                found += await self._take_back(effect, scope, session, exchange, message, back)
             found += await self.end(effect, scope, [(exchange, message)])
         return found
 
@@ -158,14 +158,20 @@ class MemoryReviser(Struct, frozen=True):
         ]
 
     async def _take_back(
-        self, effect: Effect, session: UUID, exchange: SourceExchange, message: SourceMessage, back: TakenBack
+        self,
+        effect: Effect,
+        scope: UUID,
+        session: UUID,
+        exchange: SourceExchange,
+        message: SourceMessage,
+        back: TakenBack,
     ) -> list[Restatement]:
         _, before = _find_own_statement(exchange.user_text, back)
         if before:  # it takes back what the same message says, which nobody has learned
             right = restate(before, back.old, back.right, typo=back.typo)
             return await self._state_again([right] if right else [], [before], exchange, message)
         turns = (message.turn_index - RECENT_TURNS, message.turn_index - 1)
-        for row in await effect.rows("changes.said_before", session, *turns):
+        for row in await effect.rows("changes.said_before", scope, session, *turns):
             words, memories = row["content"], await effect.rows("changes.texts", list(row["memories"]))
             right = restate(words, back.old, back.right, typo=back.typo)
             if back.old and not shares_words(back.old, [words]):

@@ -213,12 +213,10 @@ class LlmLearner(Struct):
         vectors = []
         if learner.space is not None:
             vectors = [vector for vector in await learner.embedder.embed(texts) if vector.any()]
-        memories, near = await learner.store.read_related(
-            job.tenant, job.user, scope_of(job), learner.space, vectors, NEAR
-        )
+        memories, near = await learner.store.read_related(job.tenant, job.user, job.scope, learner.space, vectors, NEAR)
         message_ids = [entry.told[1][0].message_id for entry in batch]
         rule_changes = await learner.store.read_rule_changes(
-            job.tenant, job.user, scope_of(job), message_ids, _find_beginning(batch)
+            job.tenant, job.user, job.scope, message_ids, _find_beginning(batch)
         )
         changed = {change.memory.memory_id for change in rule_changes}
         memories = [memory for memory in memories if memory.memory_id not in changed]
@@ -292,7 +290,7 @@ class LlmLearner(Struct):
         claimed: Sequence[bool],
     ) -> None:
         """Close, doubt and withdraw what the LLM says, after its statements were taken in."""
-        scope, now = scope_of(batch[0].job), effect.now
+        scope, now = batch[0].job.scope, effect.now
         members = await effect.members(
             scope, [draft.content_hash for batch_drafts in drafts for draft in batch_drafts], (), ()
         )
@@ -394,8 +392,3 @@ def _mark_role_plays(batch: Sequence[ExchangeToRead]) -> list[ExchangeToRead]:
         exchanges, in_role_play[entry.job.session] = mark_role_play([(exchange, messages)], begun)
         marked.append(replace(entry, told=exchanges[0]))
     return marked
-
-
-def scope_of(job: LearnJob) -> UUID:
-    """Return what memories of a job are held apart by: nobody's by their session."""
-    return job.session if job.confined else ids.NIL
