@@ -242,7 +242,7 @@ class LlmLearner(Struct):
     async def _write(self, batch: Sequence[ExchangeToRead], request: ReadingRequest, reading: LlmReading) -> bool:
         """Write what was read, once; False: a message is gone by now."""
         job, setting = batch[0].job, batch[0].setting
-        drafts = [await self._make_drafts(place, entry, reading) for place, entry in enumerate(batch)]
+        drafts = [await self._build_drafts(place, entry, reading) for place, entry in enumerate(batch)]
         read = [message.message_id for entry in batch for message in entry.told[1]]
         learner = self.learner
         try:
@@ -272,7 +272,7 @@ class LlmLearner(Struct):
         await self.usage.count_read(len(batch))
         return True
 
-    async def _make_drafts(self, place: int, entry: ExchangeToRead, reading: LlmReading) -> list[Draft]:
+    async def _build_drafts(self, place: int, entry: ExchangeToRead, reading: LlmReading) -> list[Draft]:
         exchange, messages = entry.told
         found = [statement.candidate for statement in reading.statements if statement.exchange == place]
         if self.hearing is not None and found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -12,16 +13,20 @@ import pytest
 from tests.acceptance.conftest import OwnServers
 from tests.support.clients import Api, ask
 from tests.support.database import connected
+from tests.support.rows import Admin, read_memories, read_users, set_memories, update_rows
 from tests.support.scripted import ScriptedUpstream
 from tests.support.server import MnemeServer
 
 WRONG = "Lives in Mumbai"
 WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
-MISREAD = """
-UPDATE agent_data.memory_store m
-SET content_text = $1, content_hash = sha256(convert_to(lower($1), 'UTF8')), predicate = NULL, object_value = NULL
-FROM agent_data.users u WHERE u.user_id = m.user_id AND u.external_id = $2 AND m.content_text LIKE '%Ingrid%'
-"""
+
+
+async def change_memory(admin: Admin, name: str) -> None:
+    """Leave the memory of the user's sister as an earlier version misread it."""
+    (user,) = await read_users(admin, external_id=name)
+    memories = [row for row in await read_memories(admin, user_id=user["user_id"]) if "Ingrid" in row["content_text"]]
+    wrong = {"content_text": WRONG, "content_hash": sha256(WRONG.lower().encode()).digest()}
+    await set_memories(admin, memories, predicate=None, object_value=None, **wrong)
 
 
 def run_relearn(server: MnemeServer, *arguments: str) -> dict[str, Any]:
@@ -39,7 +44,7 @@ async def misread(database: str, *users: str) -> None:
     """Make a wrong memory of what each of these users said, as an old version may have left it."""
     async with connected(database) as admin:
         for user in users:
-            await admin.execute(MISREAD, WRONG, user)
+            await change_memory(admin, user)
 
 
 def import_messages(server: MnemeServer, users: list[str]) -> None:
@@ -98,11 +103,7 @@ async def test_a_run_that_was_killed_goes_on_with_the_next_user(running: MnemeSe
     right = read_texts(api, "u0")
     await misread(database, *users)
     async with connected(database) as admin, connected(database) as watcher:
-        order = [
-            (row["user_id"], row["external_id"])
-            for row in await admin.fetch("SELECT user_id, external_id FROM agent_data.users ORDER BY user_id")
-            if row["external_id"] in users
-        ]
+        order = [(row["user_id"], row["external_id"]) for row in await read_users(admin) if row["external_id"] in users]
         stuck = order[2][0]
         await admin.execute("SELECT pg_advisory_lock(hashtextextended($1::text, 0))", str(stuck))
         command = [sys.executable, "-m", "app.cli", "relearn", "--all"]
@@ -141,7 +142,7 @@ def test_what_cannot_be_done_is_said(mneme: MnemeServer, arguments: list[str], s
 
 async def test_a_database_of_another_schema_is_refused(running: MnemeServer, database: str) -> None:
     async with connected(database) as admin:
-        await admin.execute("UPDATE agent_data.schema_migrations SET checksum = sha256('other') WHERE version = 1")
+        await update_rows(admin, "schema_migrations", {"version": 1}, checksum=b"other")
     ran = running.command("relearn", "--all")
     assert ran.returncode == 1
     assert "001_base.sql was changed" in ran.stderr
