@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -23,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from app.errors import Conflict, HelperAnswerError, HelperBudgetError, HelperError
-from app.jobs.learn import Hearing, Learner, LearnJob, Told, exchanges_of
+from app.jobs.learn import Hearing, Learner, LearnJob, Told, exchanges_of, mark_role_play
 from app.memory.drafts import Draft
 from app.memory.llm_reading import (
     LlmReading,
@@ -62,6 +63,9 @@ SHAPE_TRIES = 2
 HELD_BACK_S = 900.0
 """Seconds for which jobs whose messages are being read with another's wait: longer than a call may take. They are dropped when
 that call is done; if its process dies, they run by themselves."""
+MAX_RULE_CHANGES = 20
+"""Memories ended or doubted by rules that the LLM sees, half as many as those in force; further ones stay as the rules left
+them."""
 NEAR = 0.15
 """Cosine above which a memory counts as near a message: by the static vectors, a fifth of unrelated texts are above it."""
 
@@ -183,7 +187,13 @@ class LlmLearner(Struct):
         room = MAX_CHARS
         for entry in list(jobs.values())[:MAX_EXCHANGES]:
             setting, messages = await self.learner.store.read(
-                entry.tenant, entry.user, entry.messages, entry.since, entry.until, job_key=entry.key
+                entry.tenant,
+                entry.user,
+                entry.messages,
+                entry.since,
+                entry.until,
+                job_key=entry.key,
+                session=entry.session,
             )
             exchanges = [] if setting.done else exchanges_of(messages, setting.instructions)
             if setting.epoch is None or not exchanges:
@@ -193,7 +203,7 @@ class LlmLearner(Struct):
             if batch and room < 0:
                 break
             batch.append(ExchangeToRead(entry, setting, exchanges[0]))
-        return batch
+        return _mark_role_plays(batch)
 
     async def _build_request(self, batch: Sequence[ExchangeToRead]) -> ReadingRequest:
         """Return the exchanges, oldest first, with the memories that belong to them."""
@@ -204,8 +214,19 @@ class LlmLearner(Struct):
         if learner.space is not None:
             vectors = [vector for vector in await learner.embedder.embed(texts) if vector.any()]
         memories, near = await learner.store.read_related(job.tenant, job.user, job.scope, learner.space, vectors, NEAR)
+        message_ids = [entry.told[1][0].message_id for entry in batch]
+        rule_changes = await learner.store.read_rule_changes(
+            job.tenant, job.user, job.scope, message_ids, _find_beginning(batch)
+        )
+        changed = {change.memory.memory_id for change in rule_changes}
+        memories = [memory for memory in memories if memory.memory_id not in changed]
         read = [message.message_id for entry in batch for message in entry.told[1]]
-        return replace(select_related(memories, texts, near, read), exchanges=tuple(exchanges))
+        return replace(
+            select_related(memories, texts, near, read),
+            exchanges=tuple(exchanges),
+            rule_changes=tuple(rule_changes[:MAX_RULE_CHANGES]),
+            message_ids=tuple(message_ids),
+        )
 
     async def _ask(self, request: ReadingRequest) -> LlmReading:
         """Ask, once more for an answer of another shape. Raises `HelperError`."""
@@ -285,10 +306,17 @@ class LlmLearner(Struct):
             message = batch[statement.exchange].told[1][0].message_id
             return roots.get(heirs.get((message, candidate.quote, candidate.content), b""))
 
+        rule_changes = {change.memory.memory_id: change for change in request.rule_changes}
+        if all(claimed):
+            unconfirmed = [change for memory, change in rule_changes.items() if memory not in reading.changed]
+            restored = await effect.undo_rule_changes(scope, unconfirmed, _find_beginning(batch))
+            if restored:
+                log.info("changes by rules were undone", extra={"memories": restored})
         targets = {statement.replaces for statement in reading.statements if statement.replaces is not None}
         in_force = await effect.known(scope, targets | request.learned_here)
         memory_by_id = {memory.memory_id: memory for memory in in_force}
-        text_by_id = {memory.memory_id: memory.content_text for memory in request.related}
+        shown_memories = [*request.related, *(change.memory for change in request.rule_changes)]
+        text_by_id = {memory.memory_id: memory.content_text for memory in shown_memories}
         replacements = [
             Replacement(
                 memory_by_id[statement.replaces], heir, statement, batch[statement.exchange].told[1][0],
@@ -302,6 +330,13 @@ class LlmLearner(Struct):
         concerned = {memory for entry in replacements for memory in (entry.memory.memory_id, entry.heir)}
         logged = await effect.logged(concerned) if concerned else []
         await effect.change(scope, self.learner.space, plan_replacements(replacements, logged, lambda: ids.uuid7(now)))
+        heirs_of_ended = {
+            statement.replaces: heir
+            for statement in reading.statements
+            if statement.replaces in rule_changes and not statement.over and claimed[statement.exchange]
+            and (heir := heir_of(statement)) is not None
+        }  # fmt: skip
+        await effect.replace_ended(heirs_of_ended)
         if not all(claimed):
             return  # another process has read some of these messages, and withdraws what it does not find
         answered = {*roots.values(), *reading.kept, *targets}
@@ -339,3 +374,21 @@ class LlmLearner(Struct):
         await self.learner.store.drop_waiting(job.tenant, [entry.job.queue_key for entry in batch])
         await self.usage.count_unread(len(batch), reason)
         return True
+
+
+def _find_beginning(batch: Sequence[ExchangeToRead]) -> datetime:
+    """Return when the first of the messages was said."""
+    return min(entry.told[0].now for entry in batch)
+
+
+def _mark_role_plays(batch: Sequence[ExchangeToRead]) -> list[ExchangeToRead]:
+    """Return the batch, each exchange with whether a role play began in its session before it."""
+    in_role_play: dict[UUID, bool] = {}
+    marked: list[ExchangeToRead] = []
+    for entry in batch:
+        exchange, messages = entry.told
+        # The session's mark may come from this very message, or a later one; the first of a session has none before it.
+        begun = in_role_play.get(entry.job.session, entry.setting.in_role_play and exchange.number > 0)
+        exchanges, in_role_play[entry.job.session] = mark_role_play([(exchange, messages)], begun)
+        marked.append(replace(entry, told=exchanges[0]))
+    return marked

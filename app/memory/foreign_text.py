@@ -97,24 +97,32 @@ _BELOW = re.compile(
 )
 _OF_ONESELF = re.compile(
     r"\b(?:about (?:me|myself|us)|of myself|remember|keep in mind|you should know|you to know|note that|"
-    r"for your information|my profile|"
+    r"for your information|"
+    r"(?:my|our) (?:own |current |full |linkedin )?(?:profile|bio|cv|r[eé]sum[eé]|curriculum vitae|personal (?:data|details))|"
+    r"mi (?:perfil|cv|curr[ií]cul\w+)|mein(?:en|em)? (?:profil|lebenslauf|cv)|mon (?:profil|cv)|meu (?:perfil|cv|curr[ií]culo)|"
     r"sobre m[ií]|de m[ií]|recuerda|recuérda\w*|ten en cuenta|über mich|zu mir|merk\w* dir|denk daran|à propos de moi|sur moi|"
-    r"de moi|souviens-toi|retiens|note que|sobre mim|de mim|lembr[ae]\w*|anota que)\b|关于我|我的(?:情况|信息|资料)|记住",
+    r"de moi|souviens-toi|retiens|note que|sobre mim|de mim|lembr[ae]\w*|anota que)\b|关于我|我的(?:情况|信息|资料|简历)|记住",
     re.IGNORECASE,
 )
 """Words that announce what the user says of himself, in the six languages of the rules."""
+_ANNOUNCEMENT = re.compile(r"^[^\n]{1,300}[:：][ \t]*$", re.MULTILINE)
+_JSON_BLOCK = re.compile(r"\s*[{\[](?:[^\n]*\n)(?:[ \t]*[\"{}\[\]][^\n]*(?:\n|$))*")
 _INTRODUCES = 200
 """Characters before a colon, or before a list, in which such words count."""
 
 
 def find_foreign_spans(text: str) -> list[Span]:
     """Return the parts of a message that are not the user's own words, in order and without overlaps."""
-    spans = [*injected_spans(text), *_find_fences(text)]
+    injected = injected_spans(text)
+    own_data = _find_own_data(text)
+    spans = [*_find_fences(text)]
     spans += [match.span() for pattern in (_COMMENT, _LINES) for match in pattern.finditer(text)]
-    spans += _find_tagged(text)
     spans += [match.span() for match in _QUOTED.finditer(text) if _is_statement(match[0])]
-    spans = _merge(spans)
-    starts = [_find_transcript(text, spans), _find_letter(text, spans), _find_material(text, spans)]
+    spans = [span for span in spans if _is_own(span[0], own_data)]
+    spans = _merge([*injected, *spans, *_find_tagged(text)])
+    # A key such as "email": announces no material where the whole block is the user's own data.
+    searched = _merge([*spans, *own_data])
+    starts = [_find_transcript(text, searched), _find_letter(text, searched), _find_material(text, searched)]
     return _merge([*spans, *((start, len(text)) for start in starts if start is not None)])
 
 
@@ -174,6 +182,7 @@ def _is_statement(quote: str) -> bool:
 
 
 def _is_own(place: int, spans: list[Span]) -> bool:
+    """Return whether a place lies outside of all spans."""
     return not any(start <= place < end for start, end in spans)
 
 
@@ -215,6 +224,21 @@ def _find_material(text: str, spans: list[Span]) -> int | None:
             if follows < len(text) and _is_own(follows, spans):
                 return match.end()
     return None
+
+
+def is_announced(text: str, place: int) -> bool:
+    """Return whether a line that ends with a colon before a place announces what the user says of himself."""
+    return any(_OF_ONESELF.search(match[0]) for match in _ANNOUNCEMENT.finditer(text, 0, place))
+
+
+def _find_own_data(text: str) -> list[Span]:
+    """Return the blocks of code or JSON that the line before them announces as the user's own data: "my resume in JSON:"."""
+    blocks = [(start, end) for start, end in _find_fences(text) if _introduces(text, start)]
+    for match in _ANNOUNCEMENT.finditer(text):
+        following = _JSON_BLOCK.match(text, match.end())
+        if following is not None and _OF_ONESELF.search(match[0]):
+            blocks.append(following.span())
+    return _merge(blocks)
 
 
 def _introduces(text: str, end: int) -> bool:

@@ -25,6 +25,7 @@ from app.store.learning import (
     DoubtedMemory,
     HistoryEvent,
     KnownMemory,
+    RuleChange,
     SourceMessage,
     Superseded,
 )
@@ -40,17 +41,29 @@ _STEM = 4
 _MIN_WORD = 3
 """Letters of the shortest word that tells something: "dog", "dev"."""
 _WORD = re.compile(r"[^\W\d_]+|\d+")
+_SPELT_NAME = re.compile(
+    r"(?<![^\W_])(?:[^\W\d_]+(?:[.-][^\W\d_]+)+|[^\W_]+[+#]+|[^\W\d_]*[a-z][A-Z][^\W_]*|[A-Z]{1,3})(?![^\W_+#])"
+)
 _HAN_RUN = re.compile(r"[\u3400-\u9fff]+")
 _HAN_EMPTY = frozenset("我你您他她它们的了是在有和也很就把被吗呢吧")
 
 
 class ReadingRequest(Struct, frozen=True):
-    """Exchanges of one user for one call, oldest first, and the memories in force that belong to them. `learned_here`: those
-    of them that rules took from these very messages."""
+    """Exchanges of one user for one call, oldest first, and the memories in force that belong to them.
+
+    Attributes:
+        exchanges: The user's messages with their answers.
+        related: Memories in force.
+        learned_here: Those of them that rules took from these very messages.
+        rule_changes: Memories that rules ended or doubted because of these messages; none of them is among `related`.
+        message_ids: The id of each exchange's message.
+    """
 
     exchanges: tuple[SourceExchange, ...]
     related: tuple[KnownMemory, ...] = ()
     learned_here: frozenset[UUID] = frozenset()
+    rule_changes: tuple[RuleChange, ...] = ()
+    message_ids: tuple[UUID, ...] = ()
 
 
 class ReadStatement(Struct, frozen=True):
@@ -64,11 +77,13 @@ class ReadStatement(Struct, frozen=True):
 
 
 class LlmReading(Struct, frozen=True):
-    """The items of an answer that hold. `kept`: memories that the LLM calls right. `refused`: how many items did not hold."""
+    """The items of an answer that hold. `kept`: memories that the LLM calls right. `refused`: how many items did not hold.
+    `changed`: memories that it says have changed or ended."""
 
     statements: tuple[ReadStatement, ...] = ()
     kept: frozenset[UUID] = frozenset()
     refused: int = 0
+    changed: frozenset[UUID] = frozenset()
 
 
 # --- words that tell something, in any language --------------------------------------------------------------------------
@@ -88,10 +103,20 @@ def telling_words(text: str) -> set[str]:
     return found
 
 
+def _find_names(text: str) -> set[str]:
+    """Return the words of a text that only their spelling makes names: with signs or capitals inside ("Next.js", "C++"), or
+    short ones in capitals ("R", "UX")."""
+    return {
+        re.sub(r"[.-]", "", word).casefold()
+        for word in _SPELT_NAME.findall(text)
+        if not function_word(word.casefold()) and word.casefold() not in NO_TOPIC
+    }
+
+
 def share_content(first: str, second: str) -> bool:
     """Return whether two texts share a telling word; "dev" and "developer" are one."""
     ours, theirs = telling_words(first), telling_words(second)
-    if ours & theirs:
+    if ours & theirs or _find_names(first) & _find_names(second):
         return True
     return any(
         first.startswith(second) or second.startswith(first)

@@ -46,6 +46,7 @@ MIN_OWN_PROBABILITY = 0.5
 """The least probability that a statement's words are the user's own, or an order that names something of the user's."""
 _OWN_FRAMES = 2
 """`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
+OWN_FRAMES = frozenset(FRAMES[:_OWN_FRAMES])
 _MAX_CONFIDENCE = 0.9
 """Nobody vouches for the tagger's reading as for a rule's."""
 _CLOSING = ")%"

@@ -8,10 +8,10 @@ whose user was erased meanwhile, gets none.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
 from msgspec import Struct
@@ -95,6 +95,14 @@ class KnownMemory(Struct, frozen=True):
     valid_to: datetime | None = None
     dated: bool = False
     tags: Sequence[str] = ()
+
+
+class RuleChange(Struct, frozen=True):
+    """A memory that rules ended, or put in doubt, because of a message, and that nobody has changed since."""
+
+    memory: KnownMemory
+    message_id: UUID
+    change: Literal["ended", "doubted"]
 
 
 class Member(Struct, frozen=True):
@@ -326,6 +334,14 @@ class LearningStore:
             rows = await connection.fetch(self._sql["learning.related"], user, scope, list(near), MAX_SCANNED)
         return [KnownMemory(**dict(row)) for row in rows], near
 
+    async def read_rule_changes(
+        self, tenant: UUID, user: UUID, scope: UUID, messages: Sequence[UUID], since: datetime
+    ) -> list[RuleChange]:
+        """Return what rules ended or doubted because of these messages, the first of which was said at `since`."""
+        async with self._pool.transaction(tenant) as connection:
+            rows = await connection.fetch(self._sql["changes.by_messages"], user, scope, list(messages), since)
+        return [_read_rule_change(row) for row in rows]
+
     async def enqueue(self, tenant: UUID, jobs: Sequence[JobRecord]) -> None:
         """Put jobs into the queue."""
         async with self._pool.transaction(tenant) as connection:
@@ -466,10 +482,26 @@ class Effect(UserRows, frozen=True):
         return bool(await self.connection.fetchval(self.sql["learning.claim"], *asked))
 
     async def withdraw(self, memories: Sequence[UUID]) -> None:
-        """Take memories out of force that nobody states."""
+        """Take memories out of force that nobody states; what they had taken the place of is in force again."""
         if memories:
             await self.run("learning.withdraw", list(memories), self.now)
             await self.rows("commands.drop_facts", list(memories), self.now, "ended")
+            await self.run("changes.bring_back_replaced", list(memories), self.now)
+
+    async def undo_rule_changes(self, scope: UUID, changes: Sequence[RuleChange], since: datetime) -> int:
+        """Bring memories back into force that rules ended or doubted, unless somebody has changed them; return how many."""
+        if not changes:
+            return 0
+        messages = list({change.message_id for change in changes})
+        rows = await self.connection.fetch(self.sql["changes.by_messages"], self.user, scope, messages, since)
+        unchanged = {row["memory_id"] for row in rows} & {change.memory.memory_id for change in changes}
+        await self.run("changes.bring_back", sorted(unchanged), self.now)
+        return len(unchanged)
+
+    async def replace_ended(self, heirs: Mapping[UUID, UUID]) -> None:
+        """Note of memories that rules ended what is so instead."""
+        if heirs:
+            await self.run("changes.replace_ended", list(heirs), list(heirs.values()), self.now)
 
     async def change(self, scope: UUID, space: int | None, changes: Changes) -> None:
         """Write new memories (with routes, vectors and words), what they replace and repeat, and what is told of it."""
@@ -512,6 +544,11 @@ class Effect(UserRows, frozen=True):
 def _message(row: Any) -> SourceMessage:
     role, calls = ROLE_NAMES.get(row["role"], "other"), tool_calls_of(row["tool_calls"])
     return SourceMessage(**dict(row) | {"role": role, "content": row["content"] or "", "tool_calls": calls})
+
+
+def _read_rule_change(row: Any) -> RuleChange:
+    fields = {name: row[name] for name in KnownMemory.__struct_fields__}
+    return RuleChange(KnownMemory(**fields), row["message_id"], "doubted" if row["status"] == "aging" else "ended")
 
 
 def _row(new: MemoryRow) -> dict[str, Any]:

@@ -61,3 +61,62 @@ WHERE h.tenant_id = $1 AND h.user_id = $2 AND ($3::uuid IS NULL OR h.session_id 
   AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $2 AND s.item_id = h.message_id)
 ORDER BY h.created_at
 LIMIT $7
+
+-- name: by_messages
+-- Memories that rules ended or doubted because of one of the messages $3, and that nobody has changed since; none that must not
+-- surface. The first of the messages was said at $4.
+SELECT m.memory_id, m.content_text, m.content_hash, m.memory_tier, m.memory_scope, m.session_id, m.kind, m.confidence,
+       m.importance, m.access_count, m.reinforcement_count, m.expires_at, m.is_validated, m.validated_by,
+       m.provenance_type, COALESCE(m.valid_from, m.created_at) AS valid_from,
+       COALESCE(m.stated_at, m.created_at) AS stated_at, m.sources, m.source_message_ids,
+       m.subject_entity_id, m.predicate, m.object_value, m.valid_to, m.details ? 'since' AS dated, m.tags,
+       m.status, (e.after ->> 'message_id')::uuid AS message_id
+FROM agent_data.memory_store m
+JOIN agent_data.memory_events e ON e.user_id = m.user_id AND e.memory_id = m.memory_id
+WHERE m.user_id = $1 AND m.dedup_scope = $2 AND m.status IN ('invalidated', 'aging') AND m.updated_at >= $4
+  AND e.event IN ('invalidated', 'aging') AND (e.after ->> 'message_id')::uuid = ANY ($3::uuid[])
+  AND NOT EXISTS (SELECT FROM agent_data.memory_events l
+                  WHERE l.user_id = m.user_id AND l.memory_id = m.memory_id
+                    AND (l.at > e.at OR l.at = e.at AND l.actor <> 'system'))
+  AND NOT EXISTS (SELECT FROM agent_data.suppressions s WHERE s.user_id = $1 AND s.item_id = m.memory_id)
+ORDER BY m.memory_id
+
+-- name: bring_back
+-- Memories ($3) are in force again, and nobody doubts them: what ended or doubted them was misread. None that says what another one
+-- in force says.
+WITH back AS (
+    UPDATE agent_data.memory_store m SET
+        status = 'active', superseded_by = NULL, updated_at = $4,
+        valid_to = CASE WHEN m.status = 'aging' THEN m.valid_to END,
+        details = m.details - '{in_conflict,doubted_by,doubted_at,asked_at,asked,asked_in}'::text[],
+        confidence = COALESCE((m.confidence_factors ->> 'denied')::real, m.confidence),
+        confidence_factors = m.confidence_factors - 'denied'
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = ANY ($3::uuid[]) AND m.status IN ('invalidated', 'aging')
+      AND NOT EXISTS (SELECT FROM agent_data.memory_store o
+                      WHERE o.user_id = $2 AND o.content_hash = m.content_hash AND o.dedup_scope = m.dedup_scope
+                        AND o.is_active AND o.memory_id <> m.memory_id)
+    RETURNING m.memory_id
+)
+INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, after, actor)
+SELECT $2, $1, b.memory_id, $4, 'restored', '{"status": "active", "reason": "not_confirmed_by_llm"}', 'system' FROM back b
+
+-- name: bring_back_replaced
+-- What memories ($3) that are withdrawn had contradicted is in force again.
+WITH back AS (
+    UPDATE agent_data.memory_store m SET status = 'active', superseded_by = NULL, valid_to = NULL, updated_at = $4
+    WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.superseded_by = ANY ($3::uuid[]) AND m.status = 'superseded'
+      AND m.superseded_how IN ('corrected', 'conflict')
+      AND NOT EXISTS (SELECT FROM agent_data.memory_store o
+                      WHERE o.user_id = $2 AND o.content_hash = m.content_hash AND o.dedup_scope = m.dedup_scope AND o.is_active)
+    RETURNING m.memory_id
+)
+INSERT INTO agent_data.memory_events (user_id, tenant_id, memory_id, at, event, before, after, actor)
+SELECT $2, $1, b.memory_id, $4, 'restored', '{"status": "superseded"}', '{"status": "active", "reason": "not_found_by_llm"}', 'system'
+FROM back b
+
+-- name: replace_ended
+-- Memories ($3) that rules ended have another one ($4) in their place.
+UPDATE agent_data.memory_store m SET
+    status = 'superseded', superseded_by = x.heir, superseded_how = 'conflict', updated_at = $5
+FROM unnest($3::uuid[], $4::uuid[]) AS x (memory_id, heir)
+WHERE m.tenant_id = $1 AND m.user_id = $2 AND m.memory_id = x.memory_id AND m.status = 'invalidated' AND x.heir <> x.memory_id

@@ -230,3 +230,19 @@ async def test_a_key_sends_as_itself(browser: Browser, looked: Looked) -> None:
         )
         assert (answer.status, (await answer.json())["error"]["code"]) == (403, "missing_scope")
         assert len(looked.upstream.requests) == before
+
+
+async def test_it_says_what_learns(looked: Looked) -> None:
+    """Rules alone by default, with the advice to name a model."""
+    async with httpx.AsyncClient(base_url=looked.mneme.base_url, trust_env=False) as http:
+        page = (await http.get("/ui")).text
+    assert "Rules learn alone here" in page
+    assert "<code>MNEME_HELPER_MODEL</code>" in page
+
+
+@pytest.mark.parametrize("looked", [{"HELPER_MODEL": "small"}], indirect=True)
+async def test_it_names_the_model_that_learns(looked: Looked) -> None:
+    async with httpx.AsyncClient(base_url=looked.mneme.base_url, trust_env=False) as http:
+        page = (await http.get("/ui")).text
+    assert "small reads it within a minute" in page
+    assert "Rules learn alone" not in page

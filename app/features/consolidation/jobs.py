@@ -99,6 +99,9 @@ ALL = 500
 """Jobs that one run of a tick puts into the queue."""
 MIN_SUMMARY_TOKENS = 300
 """Tokens of a session worth a summary: shorter ones are their own."""
+MIN_HELPER_TOKENS = 4_000
+"""Tokens of a session from which the helper LLM writes its summary. `learn_llm` has read the user's messages of a shorter one
+in a call or two, and another call for each short session would nearly double the calls."""
 SUMMARY_LABEL = "[Conversation Summary]: "
 """What the synthetic message begins with (seed 000 §7.3, step 4)."""
 _GLOBAL = 1
@@ -125,13 +128,15 @@ class SessionJob(Struct, frozen=True):
 
 
 class SessionKeeper(Struct):
-    """Does `session_end` and `compact` jobs. `count`: tokens of o200k. `helper`: None: extractively."""
+    """Does `session_end` and `compact` jobs. `count`: tokens of o200k. `helper`: None: extractively.
+    `min_helper_tokens`: tokens of a session from which the helper LLM writes its summary."""
 
     store: ConsolidationStore
     embedder: Embedder
     count: Count
     clock: Clock
     helper: Helper | None = None
+    min_helper_tokens: int = MIN_HELPER_TOKENS
 
     async def end(self, payload: bytes) -> None:
         """Session-end work: the summary of the session, and what follows for its user. Raises `BadBody`, `HelperError`,
@@ -143,7 +148,8 @@ class SessionKeeper(Struct):
         whole = sum(each.token_count for each in state.messages)
         summary = vector = None
         if whole >= MIN_SUMMARY_TOKENS and not state.forgotten:
-            summary = await _summary(self.helper, lines_of(state, state.messages), summary_budget(whole), self.count)
+            helper = self.helper if whole >= self.min_helper_tokens else None
+            summary = await _summary(helper, lines_of(state, state.messages), summary_budget(whole), self.count)
             vector = await self._vector(summary)
         try:
             async with self.store.effect(

@@ -63,13 +63,15 @@ class Site:
         routes: Iterable[Entry],
         *,
         open_mode: bool,
+        helper_model: str | None = None,
     ) -> None:
-        """`api`: what answers under /api/v1."""
+        """`api`: what answers under /api/v1. `helper_model`: the LLM that learns beside the rules, or None."""
         self._authenticator = authenticator
         self._api = api
         self._cookies = cookies
         self._open = open_mode
         self._templates: Environment = environment()
+        self._templates.globals["helper_model"] = helper_model
         own = [Entry("/login", self._login, ("GET", "POST")), Entry("/theme", self._theme, ("POST",))]
         own.append(Entry("/logout", self._logout, ("POST",)))
         self.entries = (*own, *routes)
@@ -259,4 +261,5 @@ def open_site(settings: Settings, authenticator: Authenticator, api: ASGIApp, ga
         Cookies(secret, SESSION_S),
         routes,
         open_mode=settings.auth_mode == "open",
+        helper_model=settings.helper_model,
     )

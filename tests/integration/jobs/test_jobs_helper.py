@@ -254,6 +254,140 @@ async def test_what_rules_took_and_the_llm_did_not_find_is_withdrawn(
     assert "Lives in Porto" in before
 
 
+GOLF = "I drive a blue VW Golf"
+SOLD = "I sold the blue VW Golf."
+
+
+async def read_status(admin: asyncpg.Connection[Any], text: str) -> str:
+    """Return the status of the memory with this text, and whether another one took its place."""
+    (row,) = await memories(admin, content_text=text)
+    return f"{row['status']}{', replaced' if row['superseded_by'] else ''}"
+
+
+@pytest.mark.parametrize(
+    ("message", "change", "answer", "status"),
+    [
+        ("I sold the blue VW Golf.", "ended", "ends", "invalidated"),
+        ("I sold the blue VW Golf.", "ended", "updates", "superseded, replaced"),
+        ("I sold the blue VW Golf.", "ended", "ends without a right quotation", "invalidated"),
+        ("I sold the blue VW Golf.", "ended", "hedged", "active"),
+        ("I sold the blue VW Golf.", "ended", "keep", "active"),
+        ("I sold the blue VW Golf.", "ended", "nothing", "active"),
+        ("I sold a blue bicycle to my neighbour.", None, "nothing", "active"),
+    ],
+)
+async def test_what_rules_ended_needs_the_llms_word(
+    message: str, change: str | None, answer: str, status: str,
+    rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any],
+) -> None:  # fmt: skip
+    talk = Talk()
+    llm.answer = lambda conversation: {"keep": [note["id"] for note in conversation["notes"]]}
+    await say(rules, pool, talk, GOLF)
+    await read_all(reader, admin)
+    (text,) = await texts(admin)
+
+    def judge(conversation: dict[str, Any]) -> dict[str, Any]:
+        note = next(note for note in conversation["notes"] if note["text"] == text)
+        assert note.get("ended_by_message") == (1 if change else None)
+        item = stated("Has sold the Golf", message, memory=note["id"])
+        return {
+            "ends": {"ends": [item]},
+            "updates": {"updates": [item]},
+            "ends without a right quotation": {"ends": [item | {"quote": "what nobody said"}]},
+            "hedged": {"ends": [item | {"hedged": True, "kind": "fact"}]},
+            "keep": {"keep": [note["id"]]},
+            "nothing": {},
+        }[answer]
+
+    llm.answer = judge
+    await say(rules, pool, talk, message)
+    await read_all(reader, admin)
+    assert await read_status(admin, text) == status
+
+
+async def test_a_doubt_of_the_rules_needs_the_llms_word(
+    rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    llm.answer = lambda conversation: {"keep": [note["id"] for note in conversation["notes"]]}
+    await say(rules, pool, talk, "I like chess")
+    await read_all(reader, admin)
+    await say(rules, pool, talk, "I quit chess.")
+    assert await read_status(admin, "Likes chess") == "aging"
+    llm.answer = lambda _: {}
+    await read_all(reader, admin)
+    (note,) = [note for note in llm.asked[-1]["notes"] if note["text"] == "Likes chess"]
+    assert note["doubted_by_message"] == 1
+    (row,) = await memories(admin, content_text="Likes chess")
+    assert row["status"] == "active"
+    assert "in_conflict" not in str(row["details"])
+
+
+async def test_what_somebody_changed_meanwhile_does_not_come_back(
+    rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    """The user says over the API that it is not so, while the LLM reads."""
+    talk, api = Talk(), Memories(pool, SQL, FakeClock(NOW), space=None)
+    llm.answer = lambda conversation: {"keep": [note["id"] for note in conversation["notes"]]}
+    await say(rules, pool, talk, GOLF)
+    await read_all(reader, admin)
+    (golf,) = await memories(admin)
+    await say(rules, pool, talk, SOLD)
+
+    async def restore_and_deny() -> None:
+        await api.restore(TENANT, talk.user, golf["memory_id"])
+        await api.invalidate(TENANT, talk.user, golf["memory_id"], None)
+
+    llm.answer, llm.meanwhile = (lambda _: {}), restore_and_deny
+    await read_all(reader, admin)
+    assert await read_status(admin, golf["content_text"]) == "invalidated"
+
+
+async def test_what_a_withdrawn_statement_had_contradicted_holds_again(
+    rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    llm.answer = lambda conversation: {"keep": [note["id"] for note in conversation["notes"]]}
+    await say(rules, pool, talk, "I live in Porto")
+    await read_all(reader, admin)
+    await say(rules, pool, talk, "I live in Berlin")
+    assert await read_status(admin, "Lives in Porto") == "superseded, replaced"
+    llm.answer = lambda _: {}
+    await read_all(reader, admin)
+    assert await read_status(admin, "Lives in Berlin") == "expired"
+    assert await read_status(admin, "Lives in Porto") == "active"
+
+
+async def test_the_llm_is_told_the_frames_of_a_message_and_a_role_play(
+    rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    talk = Talk()
+    code = "What does this print?\n```python\nfor n in range(10):\n    print('a long line of code', n)\n```"
+    await say(
+        rules,
+        pool,
+        talk,
+        code,
+        "Let's play a role play: you are a wizard and I am Prince Alaric of Eldoria.",
+        "I draw my sword",
+    )
+    await read_all(reader, admin)
+    first, _, third = llm.asked[0]["messages"]
+    assert [part["frame"] for part in first["frames"]] == ["code"]
+    assert first["frames"][0]["begins"] in code
+    assert ("in_role_play" in first, third.get("in_role_play")) == (False, True)
+
+
+async def test_what_rules_and_the_llm_find_is_learned_once(
+    rules: Learner, reader: LlmLearner, llm: ScriptedLlm, pool: Pool, admin: asyncpg.Connection[Any]
+) -> None:
+    llm.answer = lambda _: {"additions": [stated("Has a cat", "I have a cat"), stated("has a cat.", "I have a cat")]}
+    await say(rules, pool, Talk(), "I have a cat")
+    await read_all(reader, admin)
+    rows = await memories(admin, is_active=True)
+    assert [(row["content_text"], row["reinforcement_count"]) for row in rows] == [("Has a cat", 0)]
+
+
 SHAPES: dict[str, httpx.Response] = {
     "prose": completion(f"Sure! Here is what I found: {CANARY}"),
     "wrong schema": completion('{"additions": "' + CANARY + '"}'),

@@ -77,6 +77,7 @@ def keeper(pool: Pool, clock: FakeClock | None = None, helper: Any = None) -> Se
         count=count,
         clock=clock or FakeClock(NOW),
         helper=helper,
+        min_helper_tokens=0,
     )
 
 

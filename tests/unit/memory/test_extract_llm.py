@@ -79,6 +79,26 @@ def held(message: str, *items: StatedItem) -> list[str]:
 
 OWN: list[tuple[str, list[tuple[str, str]]]] = [
     (
+        'Hello, here is my resume in json format:\n```json\n{\n "name": "Ana Ruiz",\n "label": "Nurse"\n}\n```\n',
+        [("Name is Ana Ruiz", '"name": "Ana Ruiz"'), ("Nurse", '"label": "Nurse"')],
+    ),
+    (
+        'Here is my CV as JSON:\n```json\n{\n "email": "ana@mail.example",\n "summary": "I led the team of nurses in Lima for'
+        ' ten years",\n "letter": "none"\n}\n```\nSummarise this e-mail:\n"I am Tim"',
+        [
+            ("Led the team of nurses", '"summary": "I led the team of nurses in Lima'),
+            ("Has no letter", '"letter": "none"'),
+        ],
+    ),
+    ('Here\'s my CV:\n\n{\n "name": "Ana Ruiz",\n "city": "Lima"\n}\n', [("Lives in Lima", '"city": "Lima"')]),
+    (
+        "This is my LinkedIn profile:\n```\nAna Ruiz, nurse in Lima since 2019\n```",
+        [("Nurse in Lima", "nurse in Lima")],
+    ),
+    ("Aquí está mi currículum:\n```\nEnfermera en Lima\n```", [("Enfermera en Lima", "Enfermera en Lima")]),
+    ("Mein Lebenslauf:\n```yaml\nberuf: Pflegerin in Kiel\n```", [("Pflegerin in Kiel", "Pflegerin in Kiel")]),
+    ("我的简历：\n```\n在上海当护士五年\n```", [("在上海当护士五年", "在上海当护士五年")]),
+    (
         "Here is some information about myself that I want you to know:\n\nName: Priya Raman\nAge: 34\nDiet: vegetarian",
         [("Name is Priya Raman", "Name: Priya Raman"), ("Age 34", "Age: 34"), ("Vegetarian diet", "Diet: vegetarian")],
     ),
@@ -183,6 +203,12 @@ FOREIGN: list[tuple[str, str, str]] = [
     ("a task below", "Proofread the following text.\n\nI live in Berlin.\n\nIt is nice.", "I live in Berlin"),
     ("a task with a dash", "Translate to French - I live in Berlin", "I live in Berlin"),
     ("a fence", "```\nI live in Berlin\n```\nWhat does this print?", "I live in Berlin"),
+    ("a fence of somebody else", "Here is the candidate's resume:\n```\nI live in Berlin\n```", "I live in Berlin"),
+    (
+        "a mail after own data",
+        "My CV:\n```\nNurse\n```\nSummarise this mail:\nI live in Berlin, bye",
+        "I live in Berlin",
+    ),
     ("an open fence", "what is this?\n~~~\nI live in Berlin", "I live in Berlin"),
     ("quoted lines", "> I live in Berlin\nWhat should I answer?", "I live in Berlin"),
     ("a document", "<document>I live in Berlin</document> Is it true?", "I live in Berlin"),
@@ -340,6 +366,20 @@ def test_a_quotation_counts_for_the_message_that_has_it() -> None:
     assert [each.exchange for each in found.statements] == [0, 1]
 
 
+@each_of(
+    ("message", "quote"),
+    [
+        ("I have created a user named jr\\_developer\\_om", "I have created a user named jr_developer_om"),
+        ("I have created a user named jr_developer_om", "I have created a user named jr\\_developer\\_om"),
+        ("My repository is called a\\*b", "My repository is called a*b"),
+        ("My list: 1\\. buy milk", "My list: 1. buy milk"),
+        ("My folder is C:\\work\\tool", "My folder is C:\\work\\tool"),
+    ],
+)
+def test_escapes_of_markdown_make_no_other_quotation(message: str, quote: str) -> None:
+    assert len(held(message, item(message, quote))) == 1
+
+
 def test_long_messages_are_searched_quickly() -> None:
     text = "a b " * 50_000 + "I live in Lisbon"
     (found,) = read(text, *[item("Lives in Lisbon", "i LIVE in lisbon")] * 20).statements
@@ -444,6 +484,13 @@ def test_only_what_rules_took_from_these_messages_can_be_withdrawn(
         ("住在成都", "我在成都工作", True),
         ("我是老师", "我是学生", False),
         ("Is 34", "34M", True),
+        ("Uses Next.js", "inside of the file that nextJS provided", True),
+        ("Writes C++", "my app is in C++ and it fails", True),
+        ("Uses R", "all my statistics are in R", True),
+        ("UX designer", "I'm in UX", True),
+        ("Uses C", "our backend is C#", False),
+        ("Uses Node.js", "we are on NodeJS 18", True),
+        ("I like it", "I want it", False),
         ("", "anything", False),
     ],
 )
