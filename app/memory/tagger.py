@@ -198,10 +198,16 @@ class MessageTagger:
         """Read the weights. Raises `OSError` where the file is not there."""
         with np.load(file) as arrays:
             weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
-        for name in ("near", "middle", "far", "wide"):  # (3, width, width): the word before, itself, the word after
+        for name in (
+            "near",
+            "middle",
+            "far",
+            "wide",
+            "last",
+        ):  # (3, width, width): the word before, itself, the word after
             weights[name] = weights[name].reshape(-1, weights[name].shape[-1])
         self._weights = weights
-        self._width = weights["input_word"].shape[1]
+        self._width = weights["input_bias"].shape[0]
         self._vectors = WordVectors()
         self._places: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -222,6 +228,7 @@ class MessageTagger:
             hidden = self._convolve(hidden, name, dilation)
         hidden += self._pool(hidden, message.lines)
         hidden = self._convolve(hidden, "wide", 8)
+        hidden = self._convolve(hidden, "last", 1)
         heads = hidden @ weights["heads"] + weights["heads_bias"]
         kinds_end = 2 + len(KINDS)
         subjects_end = kinds_end + len(SUBJECTS)
@@ -247,12 +254,11 @@ class MessageTagger:
             weights = self._weights
             vector = self._vectors.find(spelling)
             place = len(self._places)
-            self._inputs[place] = (
-                vector @ weights["input_vector"]
-                + weights["word"][bucket] @ weights["input_word"]
-                + weights["trigram"][trigrams].mean(axis=0) @ weights["input_trigram"]
-                + weights["input_bias"]
+            features = np.concatenate(
+                (vector, weights["word"][bucket], weights["trigram"][trigrams].mean(axis=0)), dtype=np.float32
             )
+            mixed = np.maximum(features @ weights["mix"] + weights["mix_bias"], 0.0)
+            self._inputs[place] = features @ weights["input"] + mixed @ weights["mixed"] + weights["input_bias"]
             self._places[word] = place
         return place
 
@@ -271,7 +277,7 @@ class MessageTagger:
         """Return what the means of the line, of the message and of its first words add to each word."""
         weights = self._weights
         starts = [0, *(np.flatnonzero(lines[1:] != lines[:-1]) + 1).tolist()]
-        counts = np.array([*starts[1:], len(lines)]) - starts
+        counts = np.diff([*starts, len(lines)])
         sums = np.add.reduceat(hidden, starts, axis=0)
         line_means = sums / counts[:, None].astype(np.float32)
         message_mean = sums.sum(axis=0) / np.float32(len(lines))
