@@ -50,7 +50,7 @@ from app.memory.extract_grammar import (
     words,
 )
 from app.memory.secrets import looks_secret
-from app.memory.statements import UserStatement, build_candidates, find_statements, read_own_probability, tag_message
+from app.memory.statements import UserStatement, build_candidates, find_statements, read_span, tag_message
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, same_claim
 from app.optional import imported
@@ -60,8 +60,13 @@ MAX_CANDIDATES = 16
 """Of one exchange: who states more at once is pasting something."""
 _EVENT_CONFIDENCE = 0.85
 MIN_RULE_PROBABILITY = 0.2
-"""The least mean probability that the words of a clause which a rule knows are the user's own. Low, because a rule knows the
-whole clause, and the tagger misjudges short ones: at 0.5 the rules' own examples are lost."""
+"""The least probability that a clause which a rule knows is the user's own. Low, because a rule knows the whole clause, and the
+tagger misjudges short ones: at 0.5 the rules' own examples are lost."""
+MIN_RULE_KEEP_PROBABILITY = 0.02
+"""The least probability that a reader would keep a clause which a rule knows; orders of the moment have less."""
+MIN_IMPERSONAL_PROBABILITY = 0.85
+"""The least probability of an English statement with no first person: a third of those below it are right, and two thirds of
+the others (loadtests/results/learning.md)."""
 
 
 def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
@@ -98,10 +103,15 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
 
 
 _PLEASE = re.compile(r"please\b", re.IGNORECASE)
+_ENDS_WITH_PLEASE = re.compile(r"\bplease$", re.IGNORECASE)
+_FIRST_PERSON = re.compile(
+    r"\b(?:i|i['’]?(?:m|ve|d|ll)|my|me|mine|myself|we|we['’](?:re|ve|ll|d)|our|ours|us)\b", re.IGNORECASE
+)
 _SENTENCE_ENDS = ".!?…。！？\n"
 _SENTENCE_END = re.compile(f"[{_SENTENCE_ENDS}]")
 _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
+_LOOSE_ENDS = " ,;:-–—"
 _LEAST_STATED = 0.5
 """The least share of a statement's characters that lie in a clause which the user states as so."""
 
@@ -121,7 +131,7 @@ def _leave_out_spans(
             continue
         cuts = [clause.start for clause in stated if statement.start < clause.start < statement.end]
         for start, end in pairwise([statement.start, *cuts, statement.end]):
-            end = start + len(message[start:end].rstrip(" ,"))
+            end = start + len(message[start:end].rstrip(_LOOSE_ENDS))
             if not is_read(start, end) and depersonalise(message[start:end]) is not None:
                 yield replace(statement, start=start, end=end)
 
@@ -130,9 +140,12 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
     """Return whether the user states it as so, rather than reports, supposes, asks or makes it up. `stated`: the clauses of an
     English message that are stated; None for other languages, whose patterns are searched in the sentence around it."""
     start, end = statement.start, statement.end
-    if heard(message[start:end]).task or _PLEASE.match(message, start):
+    ordered = heard(message[start:end]).task and not _FIRST_PERSON.match(message, start)  # "I write a newsletter"
+    if ordered or _PLEASE.match(message, start) or _ENDS_WITH_PLEASE.search(message[start:end]):
         return False
     if stated is not None:
+        if statement.probability < MIN_IMPERSONAL_PROBABILITY and not _FIRST_PERSON.search(message, start, end):
+            return False
         covered = max((min(clause.end, end) - max(clause.start, start) for clause in stated), default=0)
         return covered >= _LEAST_STATED * (end - start)
     begin = max(message.rfind(mark, 0, start) for mark in _SENTENCE_ENDS) + 1
@@ -142,13 +155,15 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
 
 
 def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceExchange, code: str) -> bool:
-    """Return whether what a rule found is the user's own: a wish in a short word of theirs, anything else in words that the
-    tagger does not take for another's."""
-    if candidate.kind == "instruction":
-        return _may_order(exchange.user_text, candidate, code)
+    """Return whether what a rule found is the user's own: a wish in a short word of theirs, and anything in words that the
+    tagger neither takes for another's nor for an order of the moment."""
+    if candidate.kind == "instruction" and not _may_order(exchange.user_text, candidate, code):
+        return False
     if candidate.explicit or candidate.kind == "correction":
         return True
-    return read_own_probability(tagged, *candidate.span) >= MIN_RULE_PROBABILITY
+    own, keep = read_span(tagged, *candidate.span)
+    guessed = candidate.provenance_type is Provenance.SYSTEM_INFERRED
+    return own >= MIN_RULE_PROBABILITY and (guessed or keep >= MIN_RULE_KEEP_PROBABILITY)
 
 
 def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:

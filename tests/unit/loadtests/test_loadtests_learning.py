@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from app.languages import LANGUAGES
 from app.memory.tagger import FRAMES, KINDS, SUBJECTS
 from loadtests.learning.conversations import (
     LABELS,
@@ -17,12 +20,17 @@ from loadtests.learning.conversations import (
     FrameLabel,
     check_kept,
     read_labels,
+    read_sentences,
     read_source,
     read_talks,
+    read_unlabelled,
 )
-from loadtests.learning.examples import NO_LABEL, UNSURE, Vocabulary, make_examples
+from loadtests.learning.examples import NO_LABEL, UNSURE, Vocabulary, choose_taught, make_examples
 from loadtests.learning.measure import agree
+from tests.support.languages import cases
 from tests.support.tables import each_of
+from tests.unit.memory.labelled import read
+from tests.unit.memory.labelled_heldout import UTTERANCES as HELD_OUT
 
 
 @pytest.mark.parametrize("source", READERS)
@@ -91,6 +99,47 @@ def test_an_example_marks_the_words_of_its_labels() -> None:
     assert second.keep.tolist() == [0] + [UNSURE] * 4
     assert second.kinds.tolist() == [NO_LABEL] + [KINDS.index("person")] * 4
     assert second.subjects.tolist() == [NO_LABEL] + [SUBJECTS.index("other")] * 4
+
+
+def make_turns(*texts: str) -> list[dict[str, str]]:
+    return [{"from": "human" if number % 2 == 0 else "gpt", "value": text} for number, text in enumerate(texts)]
+
+
+def test_what_is_kept_or_labelled_is_not_read_as_unlabelled(tmp_path: Path) -> None:
+    file = tmp_path / "sharegpt.json"
+    turns = make_turns(*(f"turn {number}" for number in range(16)))
+    ids = ["kept_0", "kept_7", "measured_0", "labelled_0", "labelled_1", "other_0"]
+    file.write_text(json.dumps([{"id": key, "conversations": turns} for key in ids]))
+    found = {
+        conversation.id: list(conversation.messages)
+        for conversation in read_unlabelled(file, ["labelled_0"], ["kept_0", "measured_0"])
+    }
+    whole = list(range(0, 16, 2))
+    assert found == {"labelled_0": [12, 14], "labelled_1": whole, "other_0": whole}
+
+
+def test_the_sentences_of_the_tests_have_their_labels_in_place_and_none_is_held_out() -> None:
+    sentences = read_sentences()
+    held_out = {case.text for case in read(HELD_OUT)} | {
+        case.text for code in LANGUAGES for case in cases(code, "held")
+    }
+    assert len(sentences) > 1000
+    for sentence in sentences:
+        assert all(0 <= fact.start < fact.end <= len(sentence.messages[0]) for fact in sentence.facts)
+    assert not held_out & {sentence.messages[0] for sentence in sentences}
+
+
+def test_a_message_without_labels_is_fitted_on_by_what_the_teacher_says() -> None:
+    conversation = Conversation("a_0", "sharegpt", "en", {0: "I live in Leeds"})
+    (example,) = make_examples(conversation, Vocabulary(), labelled=False)
+    assert not example.weights.any()
+    assert set(example.frames.tolist()) == {NO_LABEL}
+    quiet, telling = (replace(example, taught=np.zeros((4, 19), np.float32)) for _ in range(2))
+    quiet.taught[:, -len(FRAMES)] = telling.taught[:, -len(FRAMES)] = 1
+    telling.taught[:, 0] = 0.5
+    chosen = choose_taught([], [], [], [quiet, telling] * 50)
+    assert sum(one.taught[0, 0] > 0 for one in chosen) == 50
+    assert 5 < sum(one.taught[0, 0] == 0 for one in chosen) < 35
 
 
 @each_of(

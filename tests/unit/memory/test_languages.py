@@ -29,7 +29,7 @@ def test_what_the_rules_were_written_with(code: str) -> None:
 def test_what_they_never_saw(code: str) -> None:
     """No report: nobody is to look up, sentence by sentence, what fails here, and mend the rules by it."""
     precision, recall, _ = score(cases(code, "held"))
-    assert precision >= 0.87
+    assert precision >= 0.9
     assert recall >= 0.87
 
 
