@@ -171,6 +171,8 @@ class MemoryReviser(Struct, frozen=True):
             if back.old and not shares_words(back.old, [words]):
                 continue
             if right is None and back.kind == "fix":
+                if not back.old:
+                    return []  # a correction is of the words just before it
                 continue
             if right is None and not memories:
                 continue
