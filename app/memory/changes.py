@@ -251,6 +251,11 @@ def collect_terms(texts: Sequence[str]) -> frozenset[int]:
     return frozenset(term_hash for text in texts for term in asked(text, _CODES) for term_hash in term.hashes)
 
 
+def tells_what_is_so_now(statement: str) -> bool:
+    """Tell whether a statement has a word by which it takes the place of what was so before."""
+    return _NOW.search(statement) is not None
+
+
 def shares_words(text: str, others: Collection[str]) -> bool:
     """Tell whether a text has a telling word of one of the others."""
     return not collect_terms([text]).isdisjoint(collect_terms(list(others)))
@@ -273,6 +278,10 @@ _IT_IS = re.compile(
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(r", | (?:and|und|y|et|e) |和|、")
+_NOW = re.compile(
+    r"\b(?:now|nowadays|these days|instead|jetzt|inzwischen|stattdessen|nun|ahora|maintenant|désormais|agora|adesso|nu)\b|现在|改",
+    re.IGNORECASE,
+)
 _PARTLY = re.compile(
     r"(?:some|few|a few|most|half|one|two|three|\d+|one of|einige|ein paar|zwei|drei|algun[oa]s|dos|tres|quelques|deux|trois|"
     r"algumas?|alguns|dois|duas|三|两|几|一些)\b",

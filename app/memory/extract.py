@@ -17,7 +17,7 @@ from typing import NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages import DEFINITION, expand, heard, language, language_of
+from app.languages import DEFINITION, expand, heard, language, language_of, sentences
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
@@ -33,6 +33,7 @@ from app.memory.candidate import (
     tool_candidates,
     with_doubts,
 )
+from app.memory.changes import find_changes
 from app.memory.claims import single_valued
 from app.memory.commands import commands
 from app.memory.extract_clauses import MASK, Clause, announced, clauses, masked, own_word
@@ -50,6 +51,7 @@ from app.memory.extract_grammar import (
     words,
 )
 from app.memory.secrets import looks_secret
+from app.memory.standing_wishes import find_standing_wishes
 from app.memory.statements import UserStatement, find_statements, make_candidates, read_own_probability, tag_message
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, same_claim
@@ -78,6 +80,8 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     else:
         others = imported("multilingual")
         ruled = others.statements(exchange, code) if others is not None else []
+    if not english or not code:
+        ruled += find_standing_wishes(message)
     tagged = tag_message(message, number=exchange.number, in_role_play=exchange.in_role_play)
     ruled = [candidate for candidate in ruled if _is_own(candidate, tagged, exchange, code)]
     if statements := find_statements(tagged):
@@ -102,6 +106,8 @@ _SENTENCE_ENDS = ".!?…。！？\n"
 _SENTENCE_END = re.compile(f"[{_SENTENCE_ENDS}]")
 _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
+_COMMA = re.compile("[,;:，、；：]")
+"""Between a statement and the end of a question, what makes them two clauses."""
 _LEAST_STATED = 0.5
 """The least share of a statement's characters that lie in a clause which the user states as so."""
 
@@ -130,15 +136,26 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
     """Return whether the user states it as so, rather than reports, supposes, asks or makes it up. `stated`: the clauses of an
     English message that are stated; None for other languages, whose patterns are searched in the sentence around it."""
     start, end = statement.start, statement.end
+    begin = max(message.rfind(mark, 0, start) for mark in _SENTENCE_ENDS) + 1
+    finish = _SENTENCE_END.search(message, end)
+    if code != "en" and finish and finish[0] in "?？" and _COMMA.search(message, end, finish.start()) is None:
+        return False
+    if _is_denied(message[start:end], message[begin : finish.start() if finish else len(message)]):
+        return False
     if heard(message[start:end]).task or _PLEASE.match(message, start):
         return False
     if stated is not None:
         covered = max((min(clause.end, end) - max(clause.start, start) for clause in stated), default=0)
         return covered >= _LEAST_STATED * (end - start)
-    begin = max(message.rfind(mark, 0, start) for mark in _SENTENCE_ENDS) + 1
-    finish = _SENTENCE_END.search(message, end)
     sentence = message[begin : finish.end() if finish else len(message)]
     return not any(language(code).pattern(name).search(sentence) for name in _NOT_STATED)
+
+
+def _is_denied(statement: str, sentence: str) -> bool:
+    """Return whether a sentence says that a statement cut from it is so no more: "Ya no soy alérgico" is cut to "soy alérgico"."""
+    return not find_changes(statement) and any(
+        change.old and change.old in statement for change in find_changes(sentence)
+    )
 
 
 def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceExchange, code: str) -> bool:
@@ -156,7 +173,27 @@ def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
     what somebody else says."""
     if not own_word(message) or announced(message, order.span[0]) > order.explicit:
         return False
+    if not order.explicit and _is_material(message, order.span[0]):
+        return False
     return language(code or "en").pattern("reported").search(message) is None
+
+
+def _is_material(message: str, start: int) -> bool:
+    """Return whether an order at a place of a message belongs to a task or a question about it: "Is this a good prompt? Always …"."""
+    own = masked(message)
+    for sentence in sentences(own):
+        words = own[sentence.start : sentence.end]
+        if sentence.start < start and (heard(words).task or (sentence.asked and sentence.end <= start)):
+            return True
+        if sentence.asked and _ORDERS.search(words):
+            return True
+    return False
+
+
+_ORDERS = re.compile(
+    r"prompt|instru[ckç][ct]i|anweisung|regeln?\b|règle|\breglas?\b|\brules?\b|slogan|\bmott?o\b|提示词|指令|规则", re.IGNORECASE
+)
+"""Words for what has orders in it without being one."""
 
 
 def read_rules() -> None:
