@@ -411,9 +411,7 @@ def _filled(
     predicate = re.sub(r"\W+", "_", _FIELD.sub(fill, gives.predicate or "").lower())
     single = predicate in words("single_valued") or "{what}" in (gives.predicate or "")
     denies = predicate.startswith("not_")
-    changed = (gives.correction and (single or not ends or not predicate or denies)) or (
-        single and clause.corrects
-    )
+    changed = (gives.correction and (single or not ends or not predicate or denies)) or (single and clause.corrects)
     kind: LearnedKind = "correction" if changed and gives.kind in CORRECTED else gives.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
     told = predicate if predicate and value and (single or kind != "correction" or denies) else None

@@ -156,8 +156,10 @@ class MemoryReviser(Struct, frozen=True):
     async def _tell_instead(
         self, closed: Sequence[Any], exchange: SourceExchange, message: SourceMessage
     ) -> list[Restatement]:
-        """Return what the message says to be so now, with what it takes the place of: "I take the tram now" alone is no answer to
-        "How do I get to the office?"."""
+        """Return what the message says to be so now, with what it takes the place of.
+
+        "I take the tram now" alone is no answer to "How do I get to the office?".
+        """
         if not closed:
             return []
         ended = closed[0]["content_text"]

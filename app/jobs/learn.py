@@ -418,9 +418,7 @@ def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Tol
     return own, played, RolePlay(noticed, is_playing)
 
 
-def exchanges_of(
-    messages: Sequence[SourceMessage], instructions: str = "", zone: tzinfo | None = None
-) -> list[Told]:
+def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "", zone: tzinfo | None = None) -> list[Told]:
     """Return each message of the user with what followed it up to the next one, and the messages that this is, the user's own
     first. `instructions`: the tenant's. `zone`: the user's, by which their days are counted."""
     cut: list[list[SourceMessage]] = []

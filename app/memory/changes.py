@@ -279,7 +279,8 @@ _IT_IS = re.compile(
 )
 _SEVERAL = re.compile(r", | (?:and|und|y|et|e) |和|、")
 _NOW = re.compile(
-    r"\b(?:now|nowadays|these days|instead|jetzt|inzwischen|stattdessen|nun|ahora|maintenant|désormais|agora|adesso|nu)\b|现在|改",
+    r"\b(?:now|nowadays|these days|instead|jetzt|inzwischen|stattdessen|nun|ahora|maintenant|désormais|agora|adesso|nu)\b"
+    r"|现在|改",
     re.IGNORECASE,
 )
 _PARTLY = re.compile(

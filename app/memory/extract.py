@@ -85,7 +85,8 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     tagged = tag_message(message, number=exchange.number, in_role_play=exchange.in_role_play)
     ruled = [candidate for candidate in ruled if _is_own(candidate, tagged, exchange, code)]
     if statements := find_statements(tagged):
-        read_spans = [candidate.span for candidate in ruled] + [command.span for command in commands(message)]
+        read_spans = [candidate.span for candidate in ruled if not _reads_a_name_alone(candidate)]
+        read_spans += [command.span for command in commands(message)]
         own_words = masked(message)
         stated = clauses(message) if english else None
         statements = [
@@ -108,6 +109,8 @@ _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
 _COMMA = re.compile("[,;:，、；：]")
 """Between a statement and the end of a question, what makes them two clauses."""
+_WORDS_BESIDE_NAME = 4
+"""Words beside a name that say only whose it is: "My girlfriend's name is Jana"."""
 _LEAST_STATED = 0.5
 """The least share of a statement's characters that lie in a clause which the user states as so."""
 
@@ -151,8 +154,16 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
     return not any(language(code).pattern(name).search(sentence) for name in _NOT_STATED)
 
 
+def _reads_a_name_alone(candidate: MemoryCandidate) -> bool:
+    """Return whether a rule took only a name from a clause that says more: "Ma copine Maëlle est sage-femme à Quimper"."""
+    triple = candidate.triple
+    if triple is None or triple.predicate != "name" or triple.subject == "user":
+        return False
+    return len(candidate.quote.split()) - len(triple.value.split()) > _WORDS_BESIDE_NAME
+
+
 def _is_denied(statement: str, sentence: str) -> bool:
-    """Return whether a sentence says that a statement cut from it is so no more: "Ya no soy alérgico" is cut to "soy alérgico"."""
+    """Return whether a sentence ends what a statement cut from it says: "Ya no soy alérgico" is cut to "soy alérgico"."""
     return not find_changes(statement) and any(
         change.old and change.old in statement for change in find_changes(sentence)
     )
@@ -179,7 +190,7 @@ def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
 
 
 def _is_material(message: str, start: int) -> bool:
-    """Return whether an order at a place of a message belongs to a task or a question about it: "Is this a good prompt? Always …"."""
+    """Return whether an order belongs to a task, or to a question about it: "Is this a good prompt? Always …"."""
     own = masked(message)
     for sentence in sentences(own):
         words = own[sentence.start : sentence.end]
@@ -191,7 +202,8 @@ def _is_material(message: str, start: int) -> bool:
 
 
 _ORDERS = re.compile(
-    r"prompt|instru[ckç][ct]i|anweisung|regeln?\b|règle|\breglas?\b|\brules?\b|slogan|\bmott?o\b|提示词|指令|规则", re.IGNORECASE
+    r"prompt|instru[ckç][ct]i|anweisung|regeln?\b|règle|\breglas?\b|\brules?\b|slogan|\bmott?o\b|提示词|指令|规则",
+    re.IGNORECASE,
 )
 """Words for what has orders in it without being one."""
 

@@ -1,6 +1,6 @@
 """Finds standing wishes in languages that have no rules of their own: "Rispondi sempre in modo conciso", "いつも敬語で答えて".
 
-The patterns are data: `app/languages/standing_wishes.txt`. A sentence must fit one as a whole, in a short word of the user's own.
+The patterns are data: `app/languages/standing_wishes.txt`. A sentence of a short message must fit one as a whole.
 """
 
 from __future__ import annotations

@@ -52,8 +52,7 @@ class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `trust`: as
     JSON, how far statements are believed. `instructions`: what
     the tenant wants noted, or not noted, besides. `done`: the job had its effect before. `in_role_play`: an earlier message of
-    the session began a role play. `is_playing`: the user has a role in it and has not stopped. `time_zone`: the user's, as it was
-    told."""
+    the session began a role play. `is_playing`: the user has a role in it still. `time_zone`: as the user told it."""
 
     epoch: int | None
     l1_ttl: timedelta
