@@ -30,7 +30,7 @@ from app.memory.extract_clauses import own_word
 from app.memory.foreign_text import cut_spans, find_foreign_spans, is_announced
 from app.memory.llm_reading import LLM_TAG, LlmReading, ReadingRequest, ReadStatement, share_content
 from app.memory.secrets import looks_secret
-from app.memory.statements import OWN_FRAMES, find_segments, read_own_probability, tag_message
+from app.memory.statements import OWN_FRAMES, find_segments, read_span, tag_message
 from app.memory.tagger import MAX_CHARS as MAX_TAGGED_CHARS
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, injected_spans, normalise, slug, strip_injected
@@ -504,7 +504,7 @@ class UserMessage:
     def _may_be_own(self, pieces: list[tuple[int, int]]) -> bool:
         if len(self._message) > MAX_TAGGED_CHARS or is_announced(self._message, pieces[0][0]):
             return True  # the tagger has not read the whole of it, or the user says whose it is
-        return any(read_own_probability(self._word_tags, *piece) >= MIN_OWN_PROBABILITY for piece in pieces)
+        return any(read_span(self._word_tags, *piece)[0] >= MIN_OWN_PROBABILITY for piece in pieces)
 
     def _is_long_enough(self, parts: list[str], pieces: list[tuple[int, int]]) -> bool:
         quotation = " ".join(parts)

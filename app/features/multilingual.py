@@ -111,6 +111,7 @@ def _statement(text: str) -> Statement:
 # --- what may be a value -------------------------------------------------------------------------------------------------
 
 MAX_WORDS, MAX_CHARS = 12, 100
+_EMOJI = re.compile(r"(?:[\s\u2600-\u27bf\ufe0f\u200d\U0001f000-\U0001faff])+$")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 _MAX_HAN = 20
 _NAME = re.compile(r"[^\W\d_][\w.'’·-]{0,30}(?: [^\W\d_][\w.'’-]{0,30}){0,3}")
@@ -119,7 +120,7 @@ _PARTICLES = frozenset(["de", "del", "la", "da", "do", "dos", "von", "van", "le"
 
 
 def _trim(value: str, spoken: Language) -> str:
-    value = spoken.pattern("cut").sub("", value).strip(EDGES + "，、：。；")
+    value = _EMOJI.sub("", spoken.pattern("cut").sub("", value)).strip(EDGES + "，、：。；")
     while (shorter := spoken.pattern("tail").sub("", value).strip(EDGES + "，、")) != value:
         value = shorter
     return " ".join(value.split())
@@ -407,14 +408,13 @@ def _filled(
     if when is not None and (gives.ends or gives.correction):
         since = datetime.combine(when.first, time(), exchange.now.tzinfo)
     ends = tuple(_ended(each, filled, subject, since, spoken) for each in gives.ends)
-    single = gives.predicate in words("single_valued")
-    denies = gives.predicate is not None and gives.predicate.startswith("not_")
-    changed = (gives.correction and (single or not ends or not gives.predicate or denies)) or (
-        single and clause.corrects
-    )
+    predicate = re.sub(r"\W+", "_", _FIELD.sub(fill, gives.predicate or "").lower())
+    single = predicate in words("single_valued") or "{what}" in (gives.predicate or "")
+    denies = predicate.startswith("not_")
+    changed = (gives.correction and (single or not ends or not predicate or denies)) or (single and clause.corrects)
     kind: LearnedKind = "correction" if changed and gives.kind in CORRECTED else gives.kind
     # As in English: a correction takes the place of what the same predicate said, so only of one that has one value at a time.
-    told = gives.predicate if gives.predicate and value and (single or kind != "correction" or denies) else None
+    told = predicate if predicate and value and (single or kind != "correction" or denies) else None
     return make_candidate(
         content,
         kind,

@@ -30,6 +30,7 @@ from app.memory.changes import (
     list_search_patterns,
     restate,
     shares_words,
+    tells_what_is_so_now,
 )
 from app.memory.claims import single_valued
 from app.memory.drafts import Draft
@@ -41,6 +42,8 @@ Extract = Callable[[SourceExchange], Awaitable[Sequence[MemoryCandidate]]]
 
 _LATE = timedelta(minutes=1)
 """How long after its last message a job runs that learns late: a turn's own job runs within seconds."""
+_MOST_UNNAMED, _MOST_NAMED = 2, 50
+"""Own messages before a reversal that it may mean, without and with words that name what was wrong."""
 _MOST_LATER = 200
 """Later messages that are read for what they end: more than one session has."""
 
@@ -138,7 +141,9 @@ class MemoryReviser(Struct, frozen=True):
         doubted = [memory for memory, verdict in verdicts.items() if verdict == "doubts"]
         await _close(effect, [row["memory_id"] for row in closed], message)
         await _doubt(effect, doubted, message)
-        if not change.new or not change.old:
+        if not change.new:
+            return await self._tell_instead(closed, exchange, message)
+        if not change.old:
             return []
         quotes = [quote for row in closed for quote in row["quotes"]]
         if change.follows:
@@ -147,6 +152,22 @@ class MemoryReviser(Struct, frozen=True):
         else:
             texts = [text for quote in quotes if (text := restate(quote, change.old, change.new)) is not None]
         return await self._state_again(texts[:1], quotes, exchange, message)
+
+    async def _tell_instead(
+        self, closed: Sequence[Any], exchange: SourceExchange, message: SourceMessage
+    ) -> list[Restatement]:
+        """Return what the message says to be so now, with what it takes the place of.
+
+        "I take the tram now" alone is no answer to "How do I get to the office?".
+        """
+        if not closed:
+            return []
+        ended = closed[0]["content_text"]
+        return [
+            Restatement(replace(candidate, content=f"{candidate.content} (before: {ended})"), message)
+            for candidate in await self._read(exchange.user_text, exchange)
+            if candidate.kind in ("fact", "preference", "correction") and tells_what_is_so_now(candidate.quote)
+        ]
 
     async def _replace_value(self, quote: str, value: str, exchange: SourceExchange) -> list[str]:
         """Return the old words with another value, where they state one of something that has one value."""
@@ -170,13 +191,17 @@ class MemoryReviser(Struct, frozen=True):
         if before:  # it takes back what the same message says, which nobody has learned
             right = restate(before, back.old, back.right, typo=back.typo)
             return await self._state_again([right] if right else [], [before], exchange, message)
-        turns = (message.turn_index - RECENT_TURNS, message.turn_index - 1)
-        for row in await effect.rows("changes.said_before", scope, session, *turns):
+        # What is named may have been said long before: "Just kidding about Leeds".
+        first = 0 if back.old else message.turn_index - RECENT_TURNS
+        most = _MOST_NAMED if back.old else _MOST_UNNAMED
+        for row in await effect.rows("changes.said_before", scope, session, first, message.turn_index - 1, most):
             words, memories = row["content"], await effect.rows("changes.texts", list(row["memories"]))
             right = restate(words, back.old, back.right, typo=back.typo)
             if back.old and not shares_words(back.old, [words]):
                 continue
             if right is None and back.kind == "fix":
+                if not back.old:
+                    return []  # a correction is of the words just before it
                 continue
             if right is None and not memories:
                 continue

@@ -14,9 +14,9 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 from itertools import takewhile
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -26,6 +26,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from app.clock import Clock
+from app.context.question import zone_of
 from app.context.working import asks_to_go_on, working_of
 from app.errors import BadBody, Conflict
 from app.jobs.changes import MemoryReviser, strip_taken_back
@@ -38,6 +39,7 @@ from app.memory.drafts import EPISODIC, SESSION, Draft, StatementPlace, make_dra
 from app.memory.episodes import episode_of, tool_names
 from app.memory.extract import Earlier, amended, amends, extract
 from app.memory.ingest import Ingest
+from app.memory.role_play import begins_play, ends_play
 from app.memory.statements import begins_role_play
 from app.metrics import Metrics
 from app.providers.embeddings import UNMEASURED_THRESHOLD, Embedder
@@ -212,9 +214,11 @@ class Learner(Struct):
         if setting.done:
             return True
         found = [] if self.embedder.local else await self._message_vectors(messages)
-        exchanges = await self._told(job, exchanges_of(messages, setting.instructions))
+        zone = zone_of(setting.time_zone) if setting.time_zone else None
+        exchanges = await self._told(job, exchanges_of(messages, setting.instructions, zone))
+        begun = RolePlay(setting.in_role_play, setting.is_playing)
+        exchanges, played, role_play = mark_role_play(exchanges, begun)
         spoken = await self.hearing.hear(job, setting, exchanges) if self.hearing and exchanges else None
-        exchanges, in_role_play = mark_role_play(exchanges, setting.in_role_play)
         statements = await self._statements(job, exchanges, spoken)
         verdicts: list[tuple[PendingValidation, ValidationAnswer]] = []
         if self.answers is not None and exchanges:
@@ -237,8 +241,12 @@ class Learner(Struct):
                     log.info("a job has no effect: it had it before, or its user is gone", extra={"job_key": job.key})
                     return True
                 await self._index(effect, found)
-                if in_role_play and not setting.in_role_play:
-                    await effect.note_role_play(job.session)
+                if role_play != begun:
+                    await effect.note_role_play(
+                        job.session, in_role_play=role_play.noticed, is_playing=role_play.is_playing
+                    )
+                if played:
+                    await effect.hide_play(played)
                 if statements:
                     await self.take_in(job, setting, effect, statements)
                 if exchanges:
@@ -388,28 +396,50 @@ def _claims(draft: Draft) -> list[tuple[str, str]]:
     return [] if triple is None else [(triple.subject, triple.predicate), (triple.subject, opposite(triple.predicate))]
 
 
-def mark_role_play(exchanges: Sequence[Told], in_role_play: bool) -> tuple[list[Told], bool]:
-    """Return the exchanges, each with whether a role play began before it, and whether one began up to their end.
+class RolePlay(NamedTuple):
+    """Whether a role play or a story was noticed in a session, and whether the user has a role in it and has not stopped."""
 
-    `in_role_play`: whether one began in the session before them.
+    noticed: bool = False
+    is_playing: bool = False
+
+
+def mark_role_play(exchanges: Sequence[Told], begun: RolePlay) -> tuple[list[Told], list[UUID], RolePlay]:
+    """Separate what the user says from what their role says.
+
+    Args:
+        exchanges: Those of a job, in order.
+        begun: What was noticed in the session before them.
+
+    Returns:
+        The user's own exchanges, each with whether a role play was noticed before it; the messages of the others; what holds
+        after them.
     """
-    marked: list[Told] = []
+    noticed, is_playing = begun
+    own: list[Told] = []
+    played: list[UUID] = []
     for exchange, messages in exchanges:
-        marked.append((replace(exchange, in_role_play=in_role_play), messages))
-        in_role_play = in_role_play or begins_role_play(exchange)
-    return marked, in_role_play
+        if is_playing and ends_play(exchange.user_text):
+            noticed = is_playing = False
+        is_playing = is_playing or begins_play(exchange.user_text)
+        marked = replace(exchange, in_role_play=noticed)
+        if is_playing:
+            played += [message.message_id for message in messages]
+        else:
+            own.append((marked, messages))
+        noticed = noticed or is_playing or begins_role_play(marked)
+    return own, played, RolePlay(noticed, is_playing)
 
 
-def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "") -> list[Told]:
+def exchanges_of(messages: Sequence[SourceMessage], instructions: str = "", zone: tzinfo | None = None) -> list[Told]:
     """Return each message of the user with what followed it up to the next one, and the messages that this is, the user's own
-    first. `instructions`: the tenant's."""
+    first. `instructions`: the tenant's. `zone`: the user's, by which their days are counted."""
     cut: list[list[SourceMessage]] = []
     for message in messages:
         if message.role == "user":
             cut.append([message])
         elif cut:
             cut[-1].append(message)
-    return [(_exchange(own, instructions), own) for own in cut]
+    return [(_exchange(own, instructions, zone), own) for own in cut]
 
 
 def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> SourceMessage:
@@ -421,11 +451,12 @@ def _source_of(candidate: MemoryCandidate, own: Sequence[SourceMessage]) -> Sour
     return own[0]
 
 
-def _exchange(own: Sequence[SourceMessage], instructions: str) -> SourceExchange:
+def _exchange(own: Sequence[SourceMessage], instructions: str, zone: tzinfo | None) -> SourceExchange:
     asked, *followed = own
     calls: list[Mapping[str, Any]] = [call for each in followed if each.role == "assistant" for call in each.tool_calls]
     said = "\n".join(each.content for each in followed if each.role == "assistant" and each.content)
-    return SourceExchange(asked.content, asked.created_at, calls, said, instructions, asked.turn_index // 2)
+    now = asked.created_at.astimezone(zone) if zone is not None else asked.created_at
+    return SourceExchange(asked.content, now, calls, said, instructions, asked.turn_index // 2)
 
 
 # --- answers to what was asked -------------------------------------------------------------------------------------------
@@ -585,7 +616,8 @@ class Inline:
         """Return whether the rules find something in a message of the user's, or it ends or takes back something."""
         if len(text) > _INLINE_CHARS:
             return False
-        return bool(extract(SourceExchange(text, self._clock.now()))) or has_sign(text)
+        learns = bool(extract(SourceExchange(text, self._clock.now()))) or has_sign(text)
+        return learns or begins_play(text) or ends_play(text)
 
     async def learn(self, payload: bytes) -> None:
         """Do a job within `_INLINE_WITHIN_S`; what fails, or is late, is left to the queue."""

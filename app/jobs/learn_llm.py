@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from app.errors import Conflict, HelperAnswerError, HelperBudgetError, HelperError
-from app.jobs.learn import Hearing, Learner, LearnJob, Told, exchanges_of, mark_role_play
+from app.jobs.learn import Hearing, Learner, LearnJob, RolePlay, Told, exchanges_of, mark_role_play
 from app.memory.drafts import Draft
 from app.memory.llm_reading import (
     LlmReading,
@@ -383,12 +383,14 @@ def _find_beginning(batch: Sequence[ExchangeToRead]) -> datetime:
 
 def _mark_role_plays(batch: Sequence[ExchangeToRead]) -> list[ExchangeToRead]:
     """Return the batch, each exchange with whether a role play began in its session before it."""
-    in_role_play: dict[UUID, bool] = {}
+    role_plays: dict[UUID, RolePlay] = {}
     marked: list[ExchangeToRead] = []
     for entry in batch:
         exchange, messages = entry.told
         # The session's mark may come from this very message, or a later one; the first of a session has none before it.
-        begun = in_role_play.get(entry.job.session, entry.setting.in_role_play and exchange.number > 0)
-        exchanges, in_role_play[entry.job.session] = mark_role_play([(exchange, messages)], begun)
-        marked.append(replace(entry, told=exchanges[0]))
+        noticed = RolePlay(entry.setting.in_role_play, entry.setting.is_playing) if exchange.number > 0 else RolePlay()
+        begun = role_plays.get(entry.job.session, noticed)
+        own, _, role_plays[entry.job.session] = mark_role_play([(exchange, messages)], begun)
+        told = own[0] if own else (replace(exchange, in_role_play=True), messages)
+        marked.append(replace(entry, told=told))
     return marked

@@ -294,8 +294,8 @@ def _stops(text: str) -> Iterator[tuple[int, int]]:
 # --- of whom a message speaks, and whether of anything but the talk itself: words, by language (`speech.toml`) -----------
 
 FILE = Path(__file__).with_name("speech.toml")
-UNSPACED = "zh"
-"""The table of a script without spaces."""
+UNSPACED = ("zh", "ja")
+"""The tables of scripts without spaces."""
 _SPOKEN = re.compile(r"[^\W_]+")
 
 
@@ -347,7 +347,7 @@ def _made_of_replies() -> re.Pattern[str]:
 @cache
 def _words(kind: str) -> frozenset[str]:
     """Of all languages."""
-    return frozenset(word for table in _tables().values() for word in table[kind].split())
+    return frozenset(word for table in _tables().values() for word in table.get(kind, "").split())
 
 
 @cache
@@ -359,7 +359,7 @@ def _toward() -> re.Pattern[str]:
 @cache
 def _signs(kind: str) -> tuple[str, ...]:
     """Those that stand within a longer run of signs."""
-    return tuple(_tables()[UNSPACED][kind].split())
+    return tuple(sign for code in UNSPACED for sign in _tables()[code].get(kind, "").split())
 
 
 @cache

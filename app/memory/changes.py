@@ -2,7 +2,8 @@
 
 A message is read clause by clause. The signs are data: `[changes]` and `[taken_back]` of app/languages/<code>.txt.
 
-    [changes]      pattern => ends              the words `old` name what is so no more
+    [changes]      pattern => nothing           a clause that only looks like an end: "I almost sold the Golf"
+                   pattern => ends              the words `old` name what is so no more
                    pattern => now               `new` is the value instead of what the clause before ended
                    pattern => parts             the same of somebody who died or left: it is said of the user's people, too
                    pattern => ends=diet,age     memories with one of these predicates, said of the user, are so no more
@@ -94,6 +95,8 @@ def _find_changes(message: str) -> tuple[Change, ...]:
         for pattern, gives in _rules(code, "changes"):
             if (match := pattern.fullmatch(clause)) is None:
                 continue
+            if gives == "nothing":
+                break
             groups = match.groupdict()
             if gives == "now":
                 if changes and not changes[-1].new:
@@ -178,6 +181,9 @@ def restate(statement: str, old: str, right: str, *, typo: bool = False) -> str 
     if not right or len(right.split()) > _VALUE_WORDS:
         return None
     if typo:
+        if right.isdigit():
+            numbers = list(_NUMBER.finditer(statement))
+            return _replace_only(statement, numbers, right)
         words = [match for match in _WORD.finditer(statement) if _likeness(match[0], right) >= SIMILAR]
         best = max(words, key=lambda match: _likeness(match[0], right), default=None)
         return (
@@ -187,16 +193,20 @@ def restate(statement: str, old: str, right: str, *, typo: bool = False) -> str 
         )
     if old and (place := re.search(re.escape(old), statement, re.IGNORECASE)) is not None:
         return statement[: place.start()] + right + statement[place.end() :]
-    if number := _NUMBER.search(right):
-        numbers = list(_NUMBER.finditer(statement))
-        if len(numbers) == 1:
-            return statement[: numbers[0].start()] + number[0] + statement[numbers[0].end() :]
-        return None
+    if (number := _NUMBER.search(right)) and (not number.start() or not right[0].islower()):
+        return _replace_only(statement, list(_NUMBER.finditer(statement)), number[0])
     names = list(_NAME.finditer(statement))
     if _PROPER.fullmatch(right) and len(names) == 1 and is_of_calendar(right) == is_of_calendar(names[0][1]):
         start, end = names[0].span(1)
         return statement[:start] + right + statement[end:]
     return None
+
+
+def _replace_only(statement: str, places: Sequence[re.Match[str]], right: str) -> str | None:
+    """Return the statement with the right value in the only place there is, or None."""
+    if len(places) != 1:
+        return None
+    return statement[: places[0].start()] + right + statement[places[0].end() :]
 
 
 def measure_overlap(change: Change, texts: Sequence[str]) -> float:
@@ -215,6 +225,8 @@ def judge_change(change: Change, memory: StoredStatement) -> Literal["closes", "
     if change.predicates:
         return "closes" if memory.subject == "user" and memory.predicate in change.predicates else None
     overlap = measure_overlap(change, (memory.text, *memory.quotes))
+    if (part := _PART_OF.match(change.old)) and not measure_overlap(change._replace(old=part[1]), (memory.text,)):
+        return None  # who sold the tyres of the Golf has the Golf
     if not measure_overlap(change, (memory.text, memory.value or "")):
         return None  # only the message that it was learned from has the words: "I work at Acme as an engineer"
     if overlap < DOUBTS or not (about_user or change.parts) or _PARTLY.match(change.old):
@@ -239,6 +251,11 @@ def collect_terms(texts: Sequence[str]) -> frozenset[int]:
     return frozenset(term_hash for text in texts for term in asked(text, _CODES) for term_hash in term.hashes)
 
 
+def tells_what_is_so_now(statement: str) -> bool:
+    """Tell whether a statement has a word by which it takes the place of what was so before."""
+    return _NOW.search(statement) is not None
+
+
 def shares_words(text: str, others: Collection[str]) -> bool:
     """Tell whether a text has a telling word of one of the others."""
     return not collect_terms([text]).isdisjoint(collect_terms(list(others)))
@@ -261,12 +278,19 @@ _IT_IS = re.compile(
     re.IGNORECASE,
 )
 _SEVERAL = re.compile(r", | (?:and|und|y|et|e) |和|、")
+_NOW = re.compile(
+    r"\b(?:now|nowadays|these days|instead|jetzt|inzwischen|stattdessen|nun|ahora|maintenant|désormais|agora|adesso|nu)\b"
+    r"|现在|改",
+    re.IGNORECASE,
+)
 _PARTLY = re.compile(
     r"(?:some|few|a few|most|half|one|two|three|\d+|one of|einige|ein paar|zwei|drei|algun[oa]s|dos|tres|quelques|deux|trois|"
     r"algumas?|alguns|dois|duas|三|两|几|一些)\b",
     re.IGNORECASE,
 )
 """Words that name a part: who sells three stamps has others."""
+_PART_OF = re.compile(r"(.+?) (?:of|from|del?|du|des|vom|von|d[ao]s?) .+", re.IGNORECASE)
+"""A part of something, or a thing from somewhere: the words before the preposition say what it is."""
 _WHOLE_WORDS = 2
 """Words from which what ended has its verb: "like chess"."""
 _SEARCHED = re.compile(r"[\u3400-\u9fff]{2,}|[^\W_\u3400-\u9fff]{3,}")

@@ -17,7 +17,7 @@ from typing import NamedTuple, cast, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from app.languages import DEFINITION, expand, heard, language, language_of
+from app.languages import DEFINITION, expand, heard, language, language_of, sentences
 from app.memory.candidate import (
     EXPLICIT_CONFIDENCE,
     EXPLICIT_IMPORTANCE,
@@ -33,6 +33,7 @@ from app.memory.candidate import (
     tool_candidates,
     with_doubts,
 )
+from app.memory.changes import find_changes
 from app.memory.claims import single_valued
 from app.memory.commands import commands
 from app.memory.extract_clauses import MASK, Clause, announced, clauses, masked, own_word
@@ -50,6 +51,7 @@ from app.memory.extract_grammar import (
     words,
 )
 from app.memory.secrets import looks_secret
+from app.memory.standing_wishes import find_standing_wishes
 from app.memory.statements import UserStatement, build_candidates, find_statements, read_span, tag_message
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, same_claim
@@ -83,10 +85,13 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
     else:
         others = imported("multilingual")
         ruled = others.statements(exchange, code) if others is not None else []
+    if not english or not code:
+        ruled += find_standing_wishes(message)
     tagged = tag_message(message, number=exchange.number, in_role_play=exchange.in_role_play)
     ruled = [candidate for candidate in ruled if _is_own(candidate, tagged, exchange, code)]
     if statements := find_statements(tagged):
-        read_spans = [candidate.span for candidate in ruled] + [command.span for command in commands(message)]
+        read_spans = [candidate.span for candidate in ruled if not _reads_a_name_alone(candidate)]
+        read_spans += [command.span for command in commands(message)]
         own_words = masked(message)
         stated = clauses(message) if english else None
         statements = [
@@ -112,6 +117,10 @@ _SENTENCE_END = re.compile(f"[{_SENTENCE_ENDS}]")
 _NOT_STATED = ("others", "reported", "joke", "retracted", "fiction")
 """Patterns of each language for what a sentence only reports, jokes about, takes back or makes up."""
 _LOOSE_ENDS = " ,;:-–—"
+_COMMA = re.compile("[,;:，、；：]")
+"""Between a statement and the end of a question, what makes them two clauses."""
+_WORDS_BESIDE_NAME = 4
+"""Words beside a name that say only whose it is: "My girlfriend's name is Jana"."""
 _LEAST_STATED = 0.5
 """The least share of a statement's characters that lie in a clause which the user states as so."""
 
@@ -140,6 +149,12 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
     """Return whether the user states it as so, rather than reports, supposes, asks or makes it up. `stated`: the clauses of an
     English message that are stated; None for other languages, whose patterns are searched in the sentence around it."""
     start, end = statement.start, statement.end
+    begin = max(message.rfind(mark, 0, start) for mark in _SENTENCE_ENDS) + 1
+    finish = _SENTENCE_END.search(message, end)
+    if code != "en" and finish and finish[0] in "?？" and _COMMA.search(message, end, finish.start()) is None:
+        return False
+    if _is_denied(message[start:end], message[begin : finish.start() if finish else len(message)]):
+        return False
     ordered = heard(message[start:end]).task and not _FIRST_PERSON.match(message, start)  # "I write a newsletter"
     if ordered or _PLEASE.match(message, start) or _ENDS_WITH_PLEASE.search(message[start:end]):
         return False
@@ -148,10 +163,23 @@ def _is_stated(statement: UserStatement, message: str, stated: Sequence[Clause] 
             return False
         covered = max((min(clause.end, end) - max(clause.start, start) for clause in stated), default=0)
         return covered >= _LEAST_STATED * (end - start)
-    begin = max(message.rfind(mark, 0, start) for mark in _SENTENCE_ENDS) + 1
-    finish = _SENTENCE_END.search(message, end)
     sentence = message[begin : finish.end() if finish else len(message)]
     return not any(language(code).pattern(name).search(sentence) for name in _NOT_STATED)
+
+
+def _reads_a_name_alone(candidate: MemoryCandidate) -> bool:
+    """Return whether a rule took only a name from a clause that says more: "Ma copine Maëlle est sage-femme à Quimper"."""
+    triple = candidate.triple
+    if triple is None or triple.predicate != "name" or triple.subject == "user":
+        return False
+    return len(candidate.quote.split()) - len(triple.value.split()) > _WORDS_BESIDE_NAME
+
+
+def _is_denied(statement: str, sentence: str) -> bool:
+    """Return whether a sentence ends what a statement cut from it says: "Ya no soy alérgico" is cut to "soy alérgico"."""
+    return not find_changes(statement) and any(
+        change.old and change.old in statement for change in find_changes(sentence)
+    )
 
 
 def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceExchange, code: str) -> bool:
@@ -171,7 +199,28 @@ def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
     what somebody else says."""
     if not own_word(message) or announced(message, order.span[0]) > order.explicit:
         return False
+    if not order.explicit and _is_material(message, order.span[0]):
+        return False
     return language(code or "en").pattern("reported").search(message) is None
+
+
+def _is_material(message: str, start: int) -> bool:
+    """Return whether an order belongs to a task, or to a question about it: "Is this a good prompt? Always …"."""
+    own = masked(message)
+    for sentence in sentences(own):
+        words = own[sentence.start : sentence.end]
+        if sentence.start < start and (heard(words).task or (sentence.asked and sentence.end <= start)):
+            return True
+        if sentence.asked and _ORDERS.search(words):
+            return True
+    return False
+
+
+_ORDERS = re.compile(
+    r"prompt|instru[ckç][ct]i|anweisung|regeln?\b|règle|\breglas?\b|\brules?\b|slogan|\bmott?o\b|提示词|指令|规则",
+    re.IGNORECASE,
+)
+"""Words for what has orders in it without being one."""
 
 
 def read_rules() -> None:

@@ -115,7 +115,133 @@ _HAN = re.compile(r"[\u3400-\u9fff]")
 _LONG_QUOTE = 60  # characters: a title is shorter, a quotation is not
 _TAGGED = re.compile(r"<([A-Za-z][\w-]{0,40})(?:\s[^<>]{0,200})?>")
 _MAX_TAGS = 50
-_SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,30}\][ \t]*)?[A-Z][\w .'-]{0,24}:[ \t]", re.MULTILINE)
+_OF_OTHERS = frozenset(
+    [
+        "doc",
+        "docs",
+        "document",
+        "documents",
+        "context",
+        "source",
+        "file",
+        "files",
+        "article",
+        "email",
+        "mail",
+        "letter",
+        "quote",
+        "quotation",
+        "citation",
+        "example",
+        "examples",
+        "transcript",
+        "text",
+        "code",
+        "pre",
+        "blockquote",
+        "script",
+        "style",
+        "html",
+        "body",
+        "div",
+        "span",
+        "p",
+        "system",
+        "instructions",
+        "instruction",
+        "data",
+        "content",
+        "page",
+        "result",
+        "results",
+        "review",
+        "poem",
+        "story",
+        "draft",
+        "essay",
+        "cv",
+        "resume",
+        "profile",
+        "bio",
+        "persona",
+        "post",
+        "tweet",
+        "comment",
+        "note",
+        "notes",
+        "memo",
+        "passage",
+        "paragraph",
+        "snippet",
+        "excerpt",
+        "attachment",
+        "tool",
+        "output",
+        "log",
+        "conversation",
+        "history",
+        "chat",
+        "dialogue",
+        "dialog",
+        "summary",
+        "assistant",
+    ]
+)
+"""Tags around what somebody else wrote."""
+_SPEAKER = re.compile(r"^[ \t]*(?:\[[^\]\n]{1,30}\][ \t]*)?[^\W\d_a-zß-öø-ÿ][\w .'-]{0,24}(?::[ \t]|：)", re.MULTILINE)
+_STAMPED_SPEAKER = re.compile(
+    r"^[ \t]*\[?\d{1,4}[./:-]\d{1,2}[^\n\]:]{0,12}[^\n\]]{0,16}?\]?[ \t]*[-–—]?[ \t]*[^\W\d_][\w .'-]{0,30}:[ \t]",
+    re.MULTILINE,
+)
+"""A line of a chat with its time and speaker: "[21/03/2024, 18:02] Ann: …"."""
+_CLOCK = r"\d{1,2}[:.]\d{2}(?::\d{2})?(?: ?[aApP]\.?[mM]\.?)?"
+_CHAT_HEAD = re.compile(
+    r"^[ \t]*[^\W\d_a-zß-öø-ÿ][\w .'-]{0,30}?(?:,? ?\[|,[ \t]|[ \t]+[—–-][ \t]|[ \t]{1,8}\(?)"
+    r"(?i:(?:today|yesterday|heute|gestern|aujourd'hui|hier|hoy|ayer|oggi|ieri|vandaag|gisteren)"
+    r"(?: at| um| à| a las| alle)?,? ?)?"
+    rf"(?:\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}},? )?{_CLOCK}[\])]?[ \t]*\n(?=[ \t]*\S)",
+    re.MULTILINE,
+)
+"""A line with nothing but a speaker and a time, above what they say, as chats are pasted."""
+_DOCUMENT = re.compile(
+    r"^[ \t]*(?:"
+    r"[=*#~+-]{3,}[ \t]*[\w./\\][^\n]{0,60}?[ \t]*[=*#~+-]{3,}[ \t]*$"
+    r"|(?:begin|start)(?: of)?(?: the)? (?:document|file|text|context|article|transcript|e-?mail|message|excerpt|passage)\b"
+    r"|(?:context|background)(?: information)?(?: is)?(?: given| provided)? below\b"
+    r"|(?:document|source|passage|snippet|excerpt|chunk|dokument|quelle|documento|fuente|fonte|文档|文件|資料|문서|документ)"
+    r"[ \t]*\d{1,3}[ \t]*(?:[:：.)]|$)"
+    r"|\[\d{1,3}\][ \t]"
+    r"|(?:context|kontext|contexte|contexto|contesto|上下文|文脈|контекст)[ \t]*[:：][ \t]*$"
+    r")",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line that opens a document among what retrieval put into a prompt."""
+_CONTEXT = re.compile(
+    r"^[ \t]*(?:context|kontext|contexte|contexto|contesto|上下文|文脈|контекст)[ \t]*[:：]",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ASKED_OF_CONTEXT = re.compile(
+    r"^[ \t]*(?:question|query|q|frage|pregunta|domanda|vraag|pergunta|问题|質問|질문|вопрос)[ \t]*[:：]",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line with the question about a context: then the context is no word of the user's."""
+_DECORATION = re.compile(
+    r"\A(?:\s*(?:@\w{1,30}[:,]?(?=\s)|(?:lol|lmao|rofl|xd|ha(?:ha)+h?|he(?:he)+|mdr|ptdr|ja(?:ja)+|kkk+|rsrs|哈哈+)[,.! ]"
+    r"|[\u2600-\u27bf\U0001f000-\U0001faff\ufe0f\u200d]+))+",
+    re.IGNORECASE,
+)
+"""Whom the message calls, a laugh, or pictures, in front of what it says."""
+_STAMP = re.compile(
+    rf"^[ \t]*[\[(]?(?:\d{{1,4}}[./-]\d{{1,2}}[./-]\d{{1,4}}[,T]? ?)?{_CLOCK}[\])]?[ \t]*[-–—:]?[ \t]+(?=\S)",
+    re.MULTILINE,
+)
+"""The time in front of a line, as chats show it."""
+_OTHER_TASKS = re.compile(
+    r"^[^\n:：]{0,60}(?:\btraduci|\btradurre|\briassum|\bcorregg|\briscriv|\bvertaal|\bsamenvat|\bherschrijf|\bcorrigeer|\bprzetłumacz|"
+    r"\bstreść|\bpopraw|\bперевед|\bисправь|\bперепиши|\bрезюмируй|訳して|翻訳|要約|添削|번역|요약|교정)[^\n:：]{0,60}(?:[:：]|\n)(?=\s*\S)",
+    re.IGNORECASE,
+)
+"""The beginning of a message that brings a text to work on, in languages without rules."""
 _ROLE = re.compile(
     r"^[ \t]*(?:#{1,6} \S|\[(?:inst|system|context|document|tool)\b|(?:user|assistant|system|human|ai|tool|developer|model|"
     r"usuario|asistente|sistema|benutzer|assistent|utilisateur|système|usuário|用户|助手|系统)"
@@ -169,6 +295,10 @@ def _pasted() -> tuple[tuple[re.Pattern[str], bool, bool], ...]:
         (all_of("below"), False, False),
         (_TASK_COLON, False, True),
         (all_of("task"), False, True),
+        (_OTHER_TASKS, False, False),
+        (_DOCUMENT, True, False),
+        (_STAMPED_SPEAKER, True, True),
+        (_CHAT_HEAD, True, False),
     )
 
 
@@ -188,12 +318,15 @@ def _masked(message: str) -> str:
     if len(speakers) >= 2:
         text = _mask(text, [(speakers[0].start(), len(text))])
     colon = ":" in text or "：" in text
+    if (context := _CONTEXT.search(text)) and _ASKED_OF_CONTEXT.search(text, context.end()):
+        text = _mask(text, [(context.start(), len(text))])
     for pattern, itself, wants_colon in _pasted():
         if wants_colon and not colon:
             continue
         if opening := pattern.search(text):
             text = _mask(text, [(opening.start() if itself else opening.end(), len(text))])
-    return text
+    decoration = [match.span() for match in _DECORATION.finditer(text)]
+    return _mask(_mask(text, decoration), [match.span() for match in _STAMP.finditer(text)])
 
 
 def _says(quote: str) -> bool:
@@ -228,8 +361,14 @@ def _tagged(text: str) -> list[tuple[int, int]]:
             break
         close = text.find(f"</{opening[1]}>", opening.end())
         at = opening.end() if close < 0 else close
-        if close >= 0:
-            spans.append((opening.start(), close))
+        if close < 0:
+            continue
+        stop = close + len(opening[1]) + len("</>")
+        whole = not text[: opening.start()].strip() and not text[stop:].strip()
+        if whole and opening[1].lower() not in _OF_OTHERS:  # a client wraps what the user says
+            spans += [opening.span(), (close, stop)]
+            break
+        spans.append((opening.start(), close))
     return spans
 
 

@@ -27,12 +27,13 @@ _CUT = re.compile(
 _TRAILING = re.compile(
     r"[\s,]+(?:now|currently|these days|nowadays|too|as well|though|actually|btw|by the way|please|right now|again|"
     r"a lot|very much|so much|really|anyway|at the moment|at present|tbh|honestly|obviously|of course|thanks|thank you|"
-    r"lately|from now on|instead|any ?more|any longer|already|for now|especially|indeed|mate|man|dude|ok|okay|haha|"
+    r"lately|from now on|instead|any ?more|any longer|already|for now|especially|indeed|ok|okay|haha|"
     r"today|just|also|to you|tho|either|by heart|more than anything|the most|most of all|by far|best|better|with you|"
     r"for you|in general|"
-    r"all the time)$",
-    re.IGNORECASE,
+    r"all the time)$"
+    r"|\s*,\s*(?:mate|man|dude|bro)$"
 )
+"""Words that end a value; with a capital they belong to it: \"Apocalypse Now\", \"Iron Man\"."""
 EDGES = " \t,.;:!?\"'“”„«»()[]*_-–—"
 MAX_WORDS = 14
 MAX_CHARS = 120

@@ -45,7 +45,7 @@ MIN_STATEMENT_WORDS, MAX_STATEMENT_WORDS = 2, 30
 """Words of a statement; one word says nothing by itself, and a longer run is a document."""
 MIN_OWN_PROBABILITY = 0.5
 """The least probability that a statement's words are the user's own, or an order that names something of the user's."""
-OWN_FRAMES = 2
+_OWN_FRAMES = 2
 """`own` and `task`, the first two of `FRAMES`: an order for one task may name "my Django app"."""
 OWN_FRAMES = frozenset(FRAMES[:_OWN_FRAMES])
 _MAX_CONFIDENCE = 0.9
@@ -125,7 +125,7 @@ def find_statements(message: TaggedMessage, *, min_probability: float = MIN_PROB
         probability = _average_upper_half(message.keep[first:last])
         if probability < min_probability or not MIN_STATEMENT_WORDS <= last - first <= MAX_STATEMENT_WORDS:
             continue
-        if float(message.frames[first:last].mean(axis=0)[:OWN_FRAMES].sum()) < MIN_OWN_PROBABILITY:
+        if float(message.frames[first:last].mean(axis=0)[:_OWN_FRAMES].sum()) < MIN_OWN_PROBABILITY:
             continue
         statements.append(
             UserStatement(
@@ -185,7 +185,7 @@ def read_span(message: TaggedMessage, start: int, end: int) -> SpanReading:
     if not places:
         return SpanReading(1.0, 1.0)
     return SpanReading(
-        float(message.frames[places].mean(axis=0)[:OWN_FRAMES].sum()), _average_upper_half(message.keep[places])
+        float(message.frames[places].mean(axis=0)[:_OWN_FRAMES].sum()), _average_upper_half(message.keep[places])
     )
 
 

@@ -53,7 +53,7 @@ class Setting(NamedTuple):
     """What holds for a user now. `epoch`: the erasure epoch, None where there is no such user (any more). `trust`: as
     JSON, how far statements are believed. `instructions`: what
     the tenant wants noted, or not noted, besides. `done`: the job had its effect before. `in_role_play`: an earlier message of
-    the session began a role play."""
+    the session began a role play. `is_playing`: the user has a role in it still. `time_zone`: as the user told it."""
 
     epoch: int | None
     l1_ttl: timedelta
@@ -64,6 +64,8 @@ class Setting(NamedTuple):
     instructions: str = ""
     done: bool = False
     in_role_play: bool = False
+    is_playing: bool = False
+    time_zone: str | None = None
 
 
 class KnownMemory(Struct, frozen=True):
@@ -299,6 +301,8 @@ class LearningStore:
             bytes.fromhex(row["hmac_key"]) if row["hmac_key"] else None,
             row["instructions"],
             in_role_play=row["in_role_play"],
+            is_playing=row["is_playing"],
+            time_zone=row["time_zone"],
         )
         return setting, [_message(each) for each in found]
 
@@ -472,9 +476,13 @@ class Effect(UserRows, frozen=True):
         names = DeniedMemory.__struct_fields__
         return places, [DeniedMemory(*(row[name] for name in names)) for row in rows if row["place"] is None]
 
-    async def note_role_play(self, session: UUID) -> None:
-        """Keep with the session that a role play began in it."""
-        await self.run("learning.note_role_play", session)
+    async def note_role_play(self, session: UUID, *, in_role_play: bool, is_playing: bool) -> None:
+        """Keep with the session whether it is in a role play, and whether the user has a role in it."""
+        await self.run("learning.note_role_play", session, in_role_play, is_playing)
+
+    async def hide_play(self, messages: Sequence[UUID]) -> None:
+        """Let messages of a role play be found in their own conversation alone."""
+        await self.run("learning.hide_play", list(messages))
 
     async def claim(self, job_key: str) -> bool:
         """Note that a further job has its effect here; False: it had it before."""

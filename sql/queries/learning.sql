@@ -2,7 +2,7 @@
 -- What learning needs to know of a user and of the settings: the erasure epoch (NULL: there is no such user), the lives of a session
 -- memory and of an episodic one, how far statements are believed, the threshold of near duplicates in spaces that have none of their own, the key of the forgotten's hashes; whether the
 -- user has something that must not be learned again; whether the job ($3) had its effect before; whether a role play began in the
--- session ($4).
+-- session ($4), and whether the user still has a role in it; the user's time zone, as it was told.
 SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS epoch,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l1_ttl_hours') AS l1_ttl_hours,
        (SELECT c.value::float8 FROM agent_data.system_config c WHERE c.key = 'l2_ttl_days') AS l2_ttl_days,
@@ -14,12 +14,21 @@ SELECT (SELECT u.erasure_epoch FROM agent_data.users u WHERE u.user_id = $1) AS 
        COALESCE((SELECT p.extraction_instructions FROM agent_data.tenant_profiles p WHERE p.tenant_id = $2), '')
            AS instructions,
        EXISTS (SELECT FROM agent_data.job_effects j WHERE j.user_id = $1 AND j.job_key = $3) AS done,
-       EXISTS (SELECT FROM agent_data.sessions s WHERE s.user_id = $1 AND s.session_id = $4 AND s.in_role_play) AS in_role_play
+       EXISTS (SELECT FROM agent_data.sessions s WHERE s.user_id = $1 AND s.session_id = $4 AND s.in_role_play) AS in_role_play,
+       EXISTS (SELECT FROM agent_data.sessions s WHERE s.user_id = $1 AND s.session_id = $4 AND s.is_playing) AS is_playing,
+       (SELECT f.fact_value #>> '{}' FROM agent_data.user_facts f
+        WHERE f.user_id = $1 AND f.fact_key IN ('time_zone', 'timezone') ORDER BY f.last_updated DESC LIMIT 1) AS time_zone
 
 -- name: note_role_play
--- A role play began in the session.
-UPDATE agent_data.sessions SET in_role_play = true
-WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND NOT in_role_play
+-- Whether the session ($3) is in a role play ($4), in which the user has a role ($5).
+UPDATE agent_data.sessions SET in_role_play = $4, is_playing = $5
+WHERE tenant_id = $1 AND user_id = $2 AND session_id = $3 AND (in_role_play, is_playing) IS DISTINCT FROM ($4, $5)
+
+-- name: hide_play
+-- What was said in a role play ($3) is found in its own conversation alone.
+INSERT INTO agent_data.suppressions (user_id, tenant_id, item_id, reason)
+SELECT $2, $1, m, 'superseded' FROM unnest($3::uuid[]) AS m
+ON CONFLICT DO NOTHING
 
 -- name: bury
 -- Of these messages those that an erased user had said before, or that said what was forgotten: they stand in their session again,

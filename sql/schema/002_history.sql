@@ -29,6 +29,7 @@ CREATE TABLE agent_data.sessions (
     parent_session_id       uuid,
     branch_turn_index       integer,       -- the last message shared with the parent
     in_role_play            boolean NOT NULL DEFAULT false,  -- a message of the user began a role play or a story
+    is_playing              boolean NOT NULL DEFAULT false,  -- the user has a role in it, and has not stopped: nothing is learned
     head_message_id         uuid,          -- the newest answer: where the conversation goes on
     head_turn_index         integer NOT NULL DEFAULT 0,
     head_chain              bytea,         -- chain hash up to there: a server-managed turn is chained on it

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 FILE = Path(__file__).parents[1] / "fixtures" / "changes.txt"
+KEPT_FACTS = FILE.with_name("kept_facts.txt")
+"""Later words that only look like an end of a fact."""
 
 
 class ChangeCase(NamedTuple):

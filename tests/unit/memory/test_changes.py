@@ -15,7 +15,7 @@ from app.memory.changes import (
     list_search_patterns,
     restate,
 )
-from tests.support.changing import ChangeCase, read_cases
+from tests.support.changing import KEPT_FACTS, ChangeCase, read_cases
 from tests.support.tables import each_of
 
 LEAST_HELD_OUT = 0.85
@@ -138,3 +138,47 @@ def test_a_message_of_many_signs_is_read_in_time(sign: str) -> None:
     find_changes(sign[:600])
     find_taken_back(sign[:600])
     assert time.process_time() - began < MOST_S
+
+
+@each_of("line", KEPT_FACTS.read_text(encoding="utf-8").splitlines()[1:])
+def test_words_that_only_look_like_an_end_leave_the_fact_in_force(line: str) -> None:
+    subject, predicate, value, text, later = line.split(" | ")
+    memory = StoredStatement(
+        "fact", text, subject, None if predicate == "-" else predicate, None if value == "-" else value, ()
+    )
+    assert [verdict for change in find_changes(later) if (verdict := judge_change(change, memory))] == []
+
+
+@each_of(
+    "later",
+    [
+        "Scratch that itch.",
+        "Typo in line 3.",
+        "Correction fluid is great.",
+        "I lied to my boss.",
+        "JK Rowling is my favourite author.",
+        "My mistake was to buy it.",
+        "That's my code, not me.",
+        "This is my brother.",
+        "Kidding around with kids is fun.",
+        "Nur Spaß beiseite.",
+        "Quatsch mit Soße.",
+        "Perdón por la molestia.",
+    ],
+)
+def test_words_that_only_look_like_taking_back_take_nothing_back(later: str) -> None:
+    assert find_taken_back(later) is None
+
+
+@each_of(
+    "statement, later",
+    [
+        ("I use Python 3.11 at work.", "Scratch that, use Python 3.12 in the script."),
+        ("I use Python 3.11 at work.", "Scratch that, use Python 3.12."),
+        ("I have two kids.", "Make that a haiku."),
+        ("I have 3 kids.", "I mean, give me 5 ideas."),
+    ],
+)
+def test_an_order_for_a_task_corrects_no_statement(statement: str, later: str) -> None:
+    back = find_taken_back(later)
+    assert back is None or restate(statement, back.old, back.right) is None

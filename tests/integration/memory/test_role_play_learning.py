@@ -1,0 +1,68 @@
+"""Role play teaches nothing until it ends, and the user's days are those of their zone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+import asyncpg
+import pytest
+
+from app.providers.embeddings import WordLlamaEmbedder
+from app.store.pools import Pool
+from tests.support.learning import Talk, learner, memories, taught
+
+Admin: TypeAlias = "asyncpg.Connection[Any]"
+
+
+async def read_texts(admin: Admin, talk: Talk) -> list[str]:
+    return sorted(row["content_text"] for row in await memories(admin, user_id=talk.user) if row["is_active"])
+
+
+async def test_a_role_teaches_nothing_until_the_play_ends(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    for message in (
+        "Let's role-play: you are a waiter and I'm the guest.",
+        "I'm allergic to peanuts and my name is Bond.",
+        "ok stop the game. suggest a snack",
+        "I live in Hull.",
+    ):
+        await taught(do, pool, talk, message)
+    assert await read_texts(admin, talk) == ["Lives in Hull"]
+    hidden = await admin.fetchval("SELECT count(*) FROM agent_data.suppressions WHERE user_id = $1", talk.user)
+    assert hidden == 2
+
+
+async def test_what_takes_the_place_of_something_tells_it(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    await taught(do, pool, talk, "I drive a blue VW Golf to the office.")
+    await taught(do, pool, talk, "Gave the Golf to my brother, I take the tram now.")
+    assert "Takes the tram now (before: Drives a blue VW Golf to the office)" in await read_texts(admin, talk)
+
+
+async def test_a_named_mistake_is_taken_back_however_long_ago_it_was(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int
+) -> None:
+    talk, do = Talk(), learner(pool, words, space)
+    await taught(do, pool, talk, "I live in Leeds.")
+    for number in range(4):
+        await taught(do, pool, talk, f"What is {number} times 7?")
+    await taught(do, pool, talk, "Just kidding about Leeds, it's York.")
+    assert await read_texts(admin, talk) == ["Lives in York"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [("Pacific/Auckland", "2026-11-22"), ("Asia/Tokyo", "2026-11-22"), ("America/New_York", "2026-11-21")],
+)
+async def test_tomorrow_is_counted_in_the_users_zone(
+    pool: Pool, admin: Admin, words: WordLlamaEmbedder, space: int, zone: str, day: str
+) -> None:
+    talk, do = Talk(begun=datetime(2026, 11, 20, 17, tzinfo=UTC)), learner(pool, words, space)
+    await taught(do, pool, talk, f"My time zone is {zone}.")
+    await taught(do, pool, talk, "I have a dentist appointment tomorrow.")
+    assert any(day in text for text in await read_texts(admin, talk))
