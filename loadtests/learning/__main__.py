@@ -70,6 +70,7 @@ ScoreFunction = Callable[[Sequence[Conversation], Sequence[Sequence[FoundStateme
 def fit_weights(
     sources: Sequence[Conversation],
     talks: Sequence[Conversation],
+    sentences: Sequence[Conversation],
     unlabelled: Sequence[Conversation],
     epochs: int | None,
     teacher_file: Path | None,
@@ -88,7 +89,7 @@ def fit_weights(
     vocabulary = Vocabulary()
     from_sources = [example for conversation in sources for example in make_examples(conversation, vocabulary)]
     from_talks = [example for talk in talks for example in make_examples(talk, vocabulary)]
-    from_sentences = [example for sentence in read_sentences() for example in make_examples(sentence, vocabulary)]
+    from_sentences = [example for sentence in sentences for example in make_examples(sentence, vocabulary)]
     without_labels = [
         example
         for conversation in unlabelled
@@ -209,7 +210,8 @@ def main() -> None:
     development = (
         read_development(arguments.labels_dev, arguments.sharegpt, kept_ids, limit) if arguments.labels_dev else []
     )
-    description = describe(sources, talks)
+    sentences = read_sentences(limit)
+    description = describe(sources, [*talks, *sentences])
     measured: list[tuple[str, Sequence[Conversation], ScoreFunction]] = [
         ("development labels", development, score_rows),
         (f"{arguments.leave_out}, left out of the fit", choose_measured(left_out), score_places),
@@ -227,6 +229,7 @@ def main() -> None:
             fit_weights(
                 sources,
                 talks,
+                sentences,
                 unlabelled,
                 arguments.epochs,
                 arguments.teacher,
