@@ -111,7 +111,7 @@ class NotesDue(Struct, frozen=True):
             return set()
         told: dict[UUID, list[str]] = {message: [value] for message, value in origins.items()}
         for item in items:
-            for source in item.provenance if item.source == "memory" else ():
+            for source in item.provenance if item.id in self.memories else ():
                 if source.message_id in told:
                     told[source.message_id].append(item.text)
         return {item.id for item in items if item.id in told and says_more(item.text, told[item.id])}

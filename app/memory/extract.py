@@ -33,7 +33,7 @@ from app.memory.candidate import (
     tool_candidates,
     with_doubts,
 )
-from app.memory.changes import find_changes
+from app.memory.changes import find_changes, has_sign
 from app.memory.claims import single_valued
 from app.memory.commands import commands
 from app.memory.extract_clauses import MASK, Clause, announced, clauses, masked, own_word
@@ -52,7 +52,14 @@ from app.memory.extract_grammar import (
 )
 from app.memory.secrets import looks_secret
 from app.memory.standing_wishes import find_standing_wishes
-from app.memory.statements import UserStatement, build_candidates, find_statements, read_span, tag_message
+from app.memory.statements import (
+    MIN_PROBABILITY,
+    UserStatement,
+    build_candidates,
+    find_statements,
+    read_span,
+    tag_message,
+)
 from app.memory.tagger import TaggedMessage
 from app.memory.text import content_hash, same_claim
 from app.optional import imported
@@ -65,7 +72,11 @@ MIN_RULE_PROBABILITY = 0.2
 """The least probability that a clause which a rule knows is the user's own. Low, because a rule knows the whole clause, and the
 tagger misjudges short ones: at 0.5 the rules' own examples are lost."""
 MIN_RULE_KEEP_PROBABILITY = 0.02
-"""The least probability that a reader would keep a clause which a rule knows; orders of the moment have less."""
+"""The least probability that a reader would keep a clause which a rule knows; orders of the moment have less. It does not count
+in a short message of one line, where the tagger sees too little: it keeps "I live in Lisbon" and not "I live in Rome"."""
+MIN_CHANGE_PROBABILITY = 0.4
+"""The least probability of a statement in a short message that says what changed: "Gave the Golf to my brother, I take the tram
+now"."""
 MIN_IMPERSONAL_PROBABILITY = 0.85
 """The least probability of an English statement with no first person: a third of those below it are right, and two thirds of
 the others (loadtests/results/learning.md)."""
@@ -89,7 +100,8 @@ def extract(exchange: SourceExchange) -> list[MemoryCandidate]:
         ruled += find_standing_wishes(message)
     tagged = tag_message(message, number=exchange.number, in_role_play=exchange.in_role_play)
     ruled = [candidate for candidate in ruled if _is_own(candidate, tagged, exchange, code)]
-    if statements := find_statements(tagged):
+    changed = own_word(message) and has_sign(message)
+    if statements := find_statements(tagged, min_probability=MIN_CHANGE_PROBABILITY if changed else MIN_PROBABILITY):
         read_spans = [candidate.span for candidate in ruled if not _reads_a_name_alone(candidate)]
         read_spans += [command.span for command in commands(message)]
         own_words = masked(message)
@@ -191,7 +203,8 @@ def _is_own(candidate: MemoryCandidate, tagged: TaggedMessage, exchange: SourceE
         return True
     own, keep = read_span(tagged, *candidate.span)
     guessed = candidate.provenance_type is Provenance.SYSTEM_INFERRED
-    return own >= MIN_RULE_PROBABILITY and (guessed or keep >= MIN_RULE_KEEP_PROBABILITY)
+    is_certain = guessed or own_word(exchange.user_text)
+    return own >= MIN_RULE_PROBABILITY and (is_certain or keep >= MIN_RULE_KEEP_PROBABILITY)
 
 
 def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
