@@ -191,9 +191,9 @@ def _may_order(message: str, order: MemoryCandidate, code: str) -> bool:
 
 def _is_material(message: str, start: int) -> bool:
     """Return whether an order belongs to a task, or to a question about it: "Is this a good prompt? Always …"."""
-    own = masked(message)
-    for sentence in sentences(own):
-        words = own[sentence.start : sentence.end]
+    text = masked(message)
+    for sentence in sentences(text):
+        words = text[sentence.start : sentence.end]
         if sentence.start < start and (heard(words).task or (sentence.asked and sentence.end <= start)):
             return True
         if sentence.asked and _ORDERS.search(words):
